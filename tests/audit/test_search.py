@@ -191,6 +191,8 @@ async def test_searches_equal_a_naive_filter_whatever_the_filters_and_the_page(
         found = await all_pages(log, query, page_size)
         assert [record.intent for record in found] == expected, (query, page_size)
         assert [record.outcome for record in found] == [outcomes.get(one.change_id) for one in expected]
+        assert await log.count(AuditQuery(**query), 1_000) == len(expected), query
+        assert await log.count(AuditQuery(**query), 1) == min(len(expected), 2), query
 
 
 @pytest.mark.parametrize(

@@ -266,6 +266,27 @@ async def test_a_change_with_hidden_entities_is_not_reverted_in_part(inside: Ins
         refused(await inside.send("team", "POST", f"client-quotas/{entity}:revert", {"to": "9999-01-01T00:00:00Z"}))
 
 
+async def test_a_viewer_previews_no_revert_of_changes_that_it_may_not_alter(inside: Inside) -> None:
+    ids = {"user=payments-p", "user=orders-p"}
+    for entity in sorted(ids):
+        done(await inside.send("admin", "PUT", f"client-quotas/{entity}", RATE, X_Request_Id="preview-1"))
+    await inside.give("User:onlooker", role=Role.VIEWER)
+    preview = {"requestId": "preview-1", "validateOnly": True}
+    problem = refused(await inside.send("onlooker", "POST", "audit:revert", preview))
+    assert "may alter none of the entities" in problem["detail"]
+    assert problem["outcome"] == "not_applied"
+    since = {"principal": "User:admin", "since": "2020-01-01T00:00:00Z", "validateOnly": True}
+    refused(await inside.send("onlooker", "POST", "audit:revert", since))
+    assert (await inside.send("onlooker", "POST", "audit:revert", {"requestId": "none-such"})).status_code == 404
+    # One that may alter some of them gets a result for each.
+    await inside.give("User:onlooker", operation=Operation.ALTER_CONFIGS, resource=ResourceType.USER, name="orders-p")
+    answer = await inside.send("onlooker", "POST", "audit:revert", preview)
+    assert answer.status_code == 207
+    assert {each["id"]: each["errorCode"] for each in answer.json()["results"]} == dict.fromkeys(ids, 31) | {
+        "user=orders-p": 0
+    }
+
+
 async def test_registrations_are_listed_and_cleared_by_grants(inside: Inside) -> None:
     def registering(user: str) -> dict[str, Any]:
         return {

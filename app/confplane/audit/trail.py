@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -185,6 +187,17 @@ class PostgresAuditLog:
     async def search(self, query: AuditQuery) -> tuple[list[AuditRecord], UUID | None]:
         """Search the trail. A page may be short, even empty, and still have a cursor, because its work is bounded."""
         return await self._database.read(lambda connection: trail_queries.search(connection, query))
+
+    async def count(self, query: AuditQuery, most: int) -> int:
+        """Count the changes that a search finds, with bounded work for each statement."""
+        count = 0
+        cursor = query.before
+        while True:
+            page = replace(query, before=cursor)
+            found, cursor = await self._database.read(partial(trail_queries.count, query=page, most=most - count))
+            count += found
+            if cursor is None or count > most:
+                return count
 
     async def history(
         self, cluster: str, entity_id: str, *, page_size: int, after: HistoryPosition | None

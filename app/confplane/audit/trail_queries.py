@@ -89,6 +89,18 @@ async def search(connection: AsyncConnection, query: AuditQuery) -> tuple[list[A
         window = min(window * 4, _LARGEST_WINDOW)
 
 
+async def count(connection: AsyncConnection, query: AuditQuery, most: int) -> tuple[int, UUID | None]:
+    """Count changes in the next window of ids, up to one above ``most``; return the id to continue from, or None."""
+    if query.within is not None and not query.within:
+        return 0, None
+    texts = (query.cluster, query.entity_id, query.key, query.principal, query.request_id)
+    if not all(storable(given) for given in texts if given):
+        return 0, None
+    ids, floor = await _candidates(connection, query, query.before, _LARGEST_WINDOW)
+    found = await fitting(connection, query, ids, limit=most + 1) if ids else []
+    return len(found), floor
+
+
 async def get(
     connection: AsyncConnection, cluster: str, change_id: UUID, within: NameRanges | None
 ) -> AuditRecord | None:

@@ -255,6 +255,13 @@ class AuditLog(Protocol):
             UnavailableError: Postgres is unavailable.
         """
 
+    async def count(self, query: AuditQuery, most: int) -> int:
+        """Return the number of changes that a search finds, without reading them; above ``most``, any number above it.
+
+        Raises:
+            UnavailableError: Postgres is unavailable.
+        """
+
     async def history(
         self, cluster: str, entity_id: str, *, page_size: int, after: HistoryPosition | None
     ) -> tuple[list[AuditRecord], HistoryPosition | None]:

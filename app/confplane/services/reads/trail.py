@@ -37,6 +37,15 @@ async def search(audit: AuditLog, access: Access, query: AuditQuery) -> tuple[li
     return await audit.search(replace(query, within=within))
 
 
+async def count(audit: AuditLog, access: Access, query: AuditQuery, most: int) -> int:
+    """Return the number of changes that :func:`search` finds, or any number above ``most``.
+
+    Raises:
+        UnavailableError: Postgres is unavailable.
+    """
+    return await audit.count(replace(query, within=_visible(access, query.cluster)), most)
+
+
 async def find(audit: AuditLog, access: Access, cluster: str, change_id: UUID) -> AuditRecord:
     """Return one change.
 

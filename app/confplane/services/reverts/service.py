@@ -15,10 +15,12 @@ from confplane.domain.access.operations import Operation
 from confplane.domain.changes import stored
 from confplane.domain.errors import (
     BodyTooLargeError,
+    ForbiddenError,
     NotFoundError,
     NotRevertibleError,
     RevertConflictError,
     UnavailableError,
+    WriteOutcome,
 )
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
     from confplane.domain.facets import JsonValue
-    from confplane.services.access import Access
     from confplane.services.changes.alter import AlterService
     from confplane.services.changes.callers import Caller
     from confplane.services.cluster_facet import ClusterFacet
@@ -59,6 +60,8 @@ _Results = dict[_Key, EditResult]
 """The results of parts."""
 MOST_CHANGES: Final = 10_000
 """Changes of one revert: as many as entries of one request."""
+MOST_BYTES: Final = 32 * 1024 * 1024
+"""Characters of the contents before and after the changes of one revert."""
 PAGE: Final = 1_000
 
 
@@ -139,6 +142,7 @@ class RevertService:
 
         Raises:
             NotFoundError: The trail has no such change that the caller may see.
+            ForbiddenError: The caller may alter none of the entities.
             BodyTooLargeError: The changes are too many.
             NotRevertibleError: None of the changes gave a key another value, or none can be reverted.
             UnavailableError: A store is unavailable.
@@ -147,7 +151,7 @@ class RevertService:
         earlier value is not kept.
         """
         with caller.preparing():
-            records = await self._selected(cluster.name, selection, caller.access)
+            records = await self._selected(cluster.name, selection, caller)
             layouts = await layouts_of(self._audit, cluster.facets[FacetName.CLIENT_CONFIGS])
         parts = RevertParts(cluster.facets, layouts, keys)
         parts.add(records)
@@ -193,10 +197,10 @@ class RevertService:
             for part, result in zip(some, entry.results, strict=True)
         }
 
-    async def _selected(self, cluster: str, selection: RevertSelection, access: Access) -> list[AuditRecord]:
-        """Return the selected changes."""
+    async def _selected(self, cluster: str, selection: RevertSelection, caller: Caller) -> list[AuditRecord]:
+        """Return the selected changes. They are read only if they are few and the caller may revert some of them."""
         if selection.change_id is not None:
-            return [await reading.find(self._audit, access, cluster, selection.change_id)]
+            return [await reading.find(self._audit, caller.access, cluster, selection.change_id)]
         query = AuditQuery(
             cluster,
             principal=selection.principal,
@@ -205,22 +209,45 @@ class RevertService:
             until=selection.until,
             page_size=PAGE,
         )
+        await self._check_selected(query, selection, caller)
         found: list[AuditRecord] = []
+        size = 0
         while True:
-            records, cursor = await reading.search(self._audit, access, query)
+            caller.check_in_time()
+            records, cursor = await reading.search(self._audit, caller.access, query)
             found += records
-            if len(found) > MOST_CHANGES:
-                raise BodyTooLargeError(
-                    f"These are more than {MOST_CHANGES} changes; revert them in several requests, the latest first, by"
-                    " since and until"
-                )
+            size += sum(map(_size, records))
+            if len(found) > MOST_CHANGES or size > MOST_BYTES:
+                raise _too_many_changes()
             if cursor is None:
-                break
+                return found
             query = replace(query, before=cursor)
-        if not found:
+
+    async def _check_selected(self, query: AuditQuery, selection: RevertSelection, caller: Caller) -> None:
+        """Check a selection without reading its changes.
+
+        Raises:
+            ForbiddenError: The caller may alter no entity of these changes.
+            NotFoundError: The caller may see none of the changes.
+            BodyTooLargeError: The changes are too many.
+            UnavailableError: Postgres is unavailable, or the deadline has passed.
+        """
+        access, cluster = caller.access, query.cluster
+        alterable = access.allowed(cluster, Operation.ALTER_CONFIGS)
+        may_alter = access.unlimited or await self._audit.count(replace(query, within=alterable), 0) > 0
+        caller.check_in_time()
+        count = await reading.count(self._audit, access, query, MOST_CHANGES if may_alter else 0)
+        if count == 0:
             named = selection.principal if selection.request_id is None else f"request {selection.request_id}"
             raise NotFoundError(f"The trail of cluster {cluster!r} has no such change of {named}")
-        return found
+        if not may_alter:
+            raise ForbiddenError(
+                f"{access.identity.principal} may alter none of the entities of these changes; a revert needs"
+                " ALTER_CONFIGS on each entity",
+                outcome=WriteOutcome.NOT_APPLIED,
+            )
+        if count > MOST_CHANGES:
+            raise _too_many_changes()
 
     async def _expected(self, parts: Sequence[RevertPart], reverted: Names[UUID]) -> dict[_Key, ExpectedKeys]:
         """Return the contents that the edits of parts rest on; parts with too many later changes are refused."""
@@ -369,6 +396,19 @@ class RevertService:
         if later is None:
             return None
         return [each for each in later if any(owns(entity, key) for key in each.change.keys)]
+
+
+def _too_many_changes() -> BodyTooLargeError:
+    return BodyTooLargeError(
+        f"These are more than {MOST_CHANGES} changes, or larger than {MOST_BYTES} bytes; revert them in several"
+        " requests, the latest first, by since and until"
+    )
+
+
+def _size(record: AuditRecord) -> int:
+    """Return about the number of bytes of a change in memory."""
+    contents = (content for each in record.intent.entities for content in (each.before, each.after))
+    return sum(len(key) + len(value or "") for content in contents for key, value in content.items())
 
 
 def _touched(part: RevertPart) -> TouchedKeys:

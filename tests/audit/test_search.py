@@ -178,7 +178,7 @@ async def test_searches_equal_a_naive_filter_whatever_the_filters_and_the_page(
             key=lambda one: one.change_id,
             reverse=True,
         )
-        query = {
+        query: dict[str, Any] = {
             "cluster": "payments",
             "entity_id": entity_id,
             "key": key,

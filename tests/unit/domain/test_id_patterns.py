@@ -17,7 +17,7 @@ from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import InvalidRequestError, InvalidTopicError
 from confplane.domain.quotas import ClientQuotasFacet
 from tests.support.catalogs import ZOOKEEPER
-from tests.support.service import ROOT
+from tests.support.processes import ROOT
 from tests.unit.domain.strategies import entities, odd_names
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from fastapi import Query
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from confplane.api import apply_waits, patterns, refresh
+from confplane.api import apply_waits, refresh
 from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
 from confplane.api.models import DeletedResource, ResourceBody
 from confplane.api.rendering.polled_response import PolledResponse

@@ -110,7 +110,7 @@ def joined(history: list[Row]) -> int | None:
 
 
 def has_left(one: Row, following: Row) -> bool:
-    """Whether a change was made on exactly the version that another one left, with a value that both tell."""
+    """Return True if a change was made on exactly the version that another one left, with a value that both tell."""
     created = one["revision"] if one["version_read"] is None else one["czxid_read"]
     return (
         one["writes"] is None

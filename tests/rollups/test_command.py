@@ -25,7 +25,7 @@ from confplane.domain.errors import UnavailableError
 from confplane.domain.rollups import ROLLUPS
 from confplane.rollups import session
 from confplane.rollups.jobs import JOBS
-from confplane.rollups.progress import Stage
+from confplane.rollups.progress import StageProgress
 from confplane.rollups.small_clusters import SETTINGS
 from tests.audit.rows import fetch, run
 from tests.rollups.lake import current, runs
@@ -228,13 +228,13 @@ def test_without_a_terminal_each_job_and_each_long_stage_has_a_line(
     monkeypatch.setattr(rollup_progress, "LONG_S", 0.01)
     polls, told = itertools.count(), list[str]()
 
-    def stages() -> dict[int, Stage]:
+    def stages() -> dict[int, StageProgress]:
         """The first stage ends between two polls, the second one runs on, and the third one is not running yet."""
         number = next(polls)
         return {
-            7: Stage(3, 3, is_running=number == 0),
-            9: Stage(number, 40, is_running=True),
-            12: Stage(0, 5, is_running=False),
+            7: StageProgress(3, 3, is_running=number == 0),
+            9: StageProgress(number, 40, is_running=True),
+            12: StageProgress(0, 5, is_running=False),
         }
 
     def lines() -> list[str]:

@@ -26,8 +26,8 @@ TESTS: Final = Path(__file__).parents[1]
 ALLOWED: Final = Path(__file__).with_name("determinism.json")
 CHECKED: Final = frozenset({*GATE, "support", "conftest.py"})
 """The files and folders of the gate."""
-IN_PLACE: Final = {("support/waiting.py", "clock compared"), ("support/signals.py", "signal ignored")}
-"""What to use instead of breaking a rule."""
+IN_PLACE: Final = {("support/waiting.py", "clock compared"), ("support/processes.py", "signal ignored")}
+"""The functions to use instead of breaking a rule."""
 
 CLOCKS: Final = frozenset(
     [f"time.{name}{unit}" for name in ("time", "monotonic", "perf_counter") for unit in ("", "_ns")]

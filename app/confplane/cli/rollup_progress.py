@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from confplane.rollups.progress import Stage
+    from confplane.rollups.progress import StageProgress
 
 REFRESH_S: Final = 0.25
 LONG_S: Final = 2.0
@@ -21,7 +21,7 @@ LONG_S: Final = 2.0
 
 
 @contextmanager
-def show_progress(stages: Callable[[], Mapping[int, Stage]], title: str) -> Iterator[None]:
+def show_progress(stages: Callable[[], Mapping[int, StageProgress]], title: str) -> Iterator[None]:
     """Show the progress of a run during a block.
 
     Args:
@@ -45,7 +45,7 @@ def show_progress(stages: Callable[[], Mapping[int, Stage]], title: str) -> Iter
 
 
 def _bar(
-    console: Console, stages: Callable[[], Mapping[int, Stage]], title: str, done: threading.Event
+    console: Console, stages: Callable[[], Mapping[int, StageProgress]], title: str, done: threading.Event
 ) -> Callable[[], None]:
     columns = (
         SpinnerColumn(),
@@ -67,7 +67,7 @@ def _bar(
     return follow
 
 
-def _lines(stages: Callable[[], Mapping[int, Stage]], title: str, done: threading.Event) -> Callable[[], None]:
+def _lines(stages: Callable[[], Mapping[int, StageProgress]], title: str, done: threading.Event) -> Callable[[], None]:
     def follow() -> None:
         known: set[int] = set()
         shown: set[int] = set()

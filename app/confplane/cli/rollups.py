@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.teams import Teams
     from confplane.rollups.job import Job
-    from confplane.rollups.progress import Stage
+    from confplane.rollups.progress import StageProgress
     from confplane.rollups.reading import Reading
     from confplane.rollups.runner import FinishedRun, Runner
     from confplane.rollups.stores import Side
@@ -243,7 +243,7 @@ def kinds_read(jobs: Sequence[Job]) -> int:
 def _run_all(
     made: Runner,
     options: RollupRunOptions,
-    watch: Callable[[UUID], Mapping[int, Stage]],
+    watch: Callable[[UUID], Mapping[int, StageProgress]],
     *,
     folds: bool,
     traceback: bool,

@@ -91,14 +91,14 @@ class Rights:
         grants = (*self._copy.grants_of(self.identity), *own_grants(self.identity))
         return GrantRules.of((grant for grant in grants if denies or grant.allows), cluster)[operation]
 
-    def cause(self, cluster: str | None, operation: Operation, spelling: str) -> Refusal:
+    def cause(self, cluster: str | None, operation: Operation, spelling: str) -> DeniedRight:
         """Return the reason why the caller may not run an operation on a resource."""
         if spelling not in self._granted(cluster, operation):
             denied = spelling in self._granted(cluster, operation, denies=False)
-            return Refusal(Cause.DENY if denied else Cause.GRANT, self.identity)
+            return DeniedRight(Cause.DENY if denied else Cause.GRANT, self.identity)
         narrowing = self.identity.narrowing
         if self._behalf is None or (narrowing is not None and spelling not in narrowed(narrowing, cluster)[operation]):
-            return Refusal(Cause.LIMIT, self.identity)
+            return DeniedRight(Cause.LIMIT, self.identity)
         return self._behalf.cause(cluster, operation, spelling)
 
 
@@ -113,7 +113,7 @@ class Cause(Enum):
     """The limits of the credential leave it out."""
 
 
-class Refusal(NamedTuple):
+class DeniedRight(NamedTuple):
     """The reason of a refusal, and who lacks the right: the caller, or the user for whom it acts."""
 
     cause: Cause
@@ -248,7 +248,7 @@ def of_operator(principal: str, source: str, request_id: str) -> Access:
     return Access(Rights(Identity(principal, Authentication.COMMAND), _Unrestricted()), source, request_id)
 
 
-def _text(refusal: Refusal, cluster: str | None, operation: Operation, spelling: str) -> str:
+def _text(refusal: DeniedRight, cluster: str | None, operation: Operation, spelling: str) -> str:
     """Return the text of a refusal, with what to do about it."""
     cause, identity = refusal
     kind = _type_of(spelling)

@@ -571,6 +571,9 @@ async def _check_named(inside: Inside, name: str, caller: Caller, case: Named) -
             path += ("&" if "?" in path else "?") + "validateOnly=true"
         answer = await inside.send(name, method, path, body)
         _check(answer, allowed=allowed, topic=_first(entity)[0] == "topic")
+        if allowed and isinstance(body, dict) and "supportedConfigs" in body:
+            ignored = answer.headers.get("confplane-registration") == "ignored"
+            assert ignored is not caller.may(REPORT, entity), entity
         if not allowed:
             named = all(each is not None for _, each in entity.components)
             answers[entity.types, named].add(_anonymous(answer, name, entity))

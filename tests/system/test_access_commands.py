@@ -174,22 +174,15 @@ def test_a_grant_from_its_making_to_its_end(service: Service) -> None:
     ("arguments", "code", "text"),
     [
         (("tokens", "create", "--principal", "User:admin"), 2, "admin token alone"),
-        (("tokens", "create", "--principal", "app"), 2, "User:name"),
-        (("tokens", "create", "--principal", "User:a", "--cluster", "none"), 2, "There is no cluster 'none'"),
         (("tokens", "create", "--principal", "User:a", "--expires-in", "soon"), 2, "such as 90d"),
-        (("tokens", "create", "--principal", "User:a", "--expires-in", "999d"), 2, "within 365 days"),
         (("tokens", "create", "--principal", "User:a", "--output", "/nowhere/token"), 1, "can't be written"),
         (("tokens", "revoke", "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"), 2, "There is no token"),
-        (("tokens", "rotate", "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10", "--overlap", "31d"), 2, "30 days"),
         (("tokens", "create", "--principal", "User:a", "--output", "/dev/null"), 2, "not a regular file"),
         (("tokens", "revoke", "abc"), 2, "UUID"),
-        (("grants", "create", "--principal", "User:a", "--role", "viewer", "--operation", "ALL"), 2, "exactly one"),
-        (("grants", "create", "--principal", "User:a", "--operation", "ALL"), 2, "needs its resourceType"),
         (("grants", "create", "--principal", "User:a", "--operation", "ALL", "--resource", "queue:a"), 2, "there are:"),
         (("grants", "create", "--principal", "User:a", "--operation", "ALL", "--resource", "user"), 2, "user:NAME"),
         (("grants", "create", "--principal", "User:a", "--role", "viewer", "--prefixed"), 2, "--resource"),
         (("grants", "show", "--principal", "User:a", "--cluster", "none"), 2, "no cluster"),
-        (("grants", "show", "--cluster", "default"), 2, "Give a principal"),
     ],
 )
 def test_what_is_refused_and_with_which_code(

@@ -81,7 +81,7 @@ class Rights:
         identity = self.identity
         found = self._granted(cluster, operation)
         if identity.narrowing is not None:
-            found &= narrowed(identity.narrowing, cluster)[operation]
+            found &= narrowed(identity.narrowing, cluster, operation)
         return found if self._behalf is None else found & self._behalf.allowed(cluster, operation)
 
     def _granted(self, cluster: str | None, operation: Operation, *, denies: bool = True) -> NameRanges:
@@ -89,7 +89,7 @@ class Rights:
         if self.identity.is_admin:
             return EVERYTHING
         grants = (*self._copy.grants_of(self.identity), *own_grants(self.identity))
-        return GrantRules.of((grant for grant in grants if denies or grant.allows), cluster)[operation]
+        return GrantRules((grant for grant in grants if denies or grant.allows), cluster)[operation]
 
     def cause(self, cluster: str | None, operation: Operation, spelling: str) -> DeniedRight:
         """Return the reason why the caller may not run an operation on a resource."""
@@ -97,7 +97,7 @@ class Rights:
             denied = spelling in self._granted(cluster, operation, denies=False)
             return DeniedRight(Cause.DENY if denied else Cause.GRANT, self.identity)
         narrowing = self.identity.narrowing
-        if self._behalf is None or (narrowing is not None and spelling not in narrowed(narrowing, cluster)[operation]):
+        if self._behalf is None or (narrowing is not None and spelling not in narrowed(narrowing, cluster, operation)):
             return DeniedRight(Cause.LIMIT, self.identity)
         return self._behalf.cause(cluster, operation, spelling)
 
@@ -270,7 +270,7 @@ def _limit(narrowing: CredentialNarrowing, cluster: str | None, operation: Opera
     """Return the first limit of a credential that leaves an operation out, in words."""
     if narrowing.clusters is not None and cluster not in narrowing.clusters:
         return f"the clusters {', '.join(sorted(narrowing.clusters))}"
-    if not narrowed(CredentialNarrowing(narrowing.read_only), cluster)[operation]:
+    if not narrowed(CredentialNarrowing(narrowing.read_only), cluster, operation):
         return "reads"
     return f"the operations {', '.join(sorted(narrowing.operations or ()))}"
 

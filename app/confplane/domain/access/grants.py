@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.access.identities import CredentialNarrowing
@@ -96,53 +96,45 @@ def counts(grant: Grant, cluster: str | None) -> bool:
     return grant.cluster in {None, cluster} or (cluster is None and not grant.allows)
 
 
-@dataclass(frozen=True, slots=True)
 class GrantRules:
-    """The ranges that grants allow, by operation, in one cluster; made once and searched often."""
+    """The ranges that grants allow in one cluster, by operation.
 
-    allowed: dict[Operation, NameRanges] = field(default_factory=dict)
+    Args:
+        grants: The caller's grants.
+        cluster: The cluster; None: all clusters together. There grants of single clusters allow nothing, and deny.
+    """
 
-    @classmethod
-    def of(cls, grants: Iterable[Grant], cluster: str | None) -> GrantRules:
-        """Make the rules of a caller's grants.
-
-        Args:
-            grants: The caller's.
-            cluster: The cluster; None: all clusters together. There grants of single clusters allow nothing, and deny.
-        """
-        parts: dict[bool, dict[Operation, list[tuple[str, str]]]] = {True: {}, False: {}}
+    def __init__(self, grants: Iterable[Grant], cluster: str | None) -> None:
+        self._named: dict[Operation, list[tuple[str, str]]] = {}
+        self._denied: dict[Operation, list[tuple[str, str]]] = {}
         for grant in grants:
             if counts(grant, cluster):
                 for operation, part in grant.rights():
-                    parts[grant.allows].setdefault(operation, []).append(part)
-        named, denied = ({each: NameRanges.of(found) for each, found in parts[allows].items()} for allows in parts)
-        allowed = {}
-        for operation in Operation:
-            found = NOTHING
-            for granted, ranges in named.items():
-                if gives(granted, operation):
-                    follows = (each for each in denied if gives(granted, each) and operation in follows_of(each))
-                    found |= ranges - _union(denied[each] for each in follows)
-            if found:
-                allowed[operation] = found - _union(denied[each] for each in denied if denies(each, operation))
-        return cls(allowed)
+                    (self._named if grant.allows else self._denied).setdefault(operation, []).append(part)
 
     def __getitem__(self, operation: Operation) -> NameRanges:
-        return self.allowed.get(operation, NOTHING)
+        """Return the ranges of one operation. It walks over all grants: callers keep the result."""
+        parts: list[tuple[str, str]] = []
+        for granted, own in self._named.items():
+            if gives(granted, operation):
+                follows = [each for each in self._denied if gives(granted, each) and operation in follows_of(each)]
+                parts += NameRanges.of(own) - self._denied_by(follows) if follows else own
+        always = [each for each in self._denied if denies(each, operation)]
+        found = NameRanges.of(parts)
+        return found - self._denied_by(always) if always else found
+
+    def _denied_by(self, operations: list[Operation]) -> NameRanges:
+        return NameRanges.of(part for operation in operations for part in self._denied[operation])
 
 
-def _union(ranges: Iterable[NameRanges]) -> NameRanges:
-    return NameRanges.of(part for each in ranges for part in each)
-
-
-def narrowed(narrowing: CredentialNarrowing, cluster: str | None) -> GrantRules:
-    """Return the rules that a credential's own limits make."""
-    if narrowing.clusters is not None and cluster not in narrowing.clusters:
-        return GrantRules()
-    operations = frozenset(Operation) if narrowing.operations is None else _included(narrowing.operations)
-    if narrowing.read_only:
-        operations &= _ONLY_READ
-    return GrantRules(dict.fromkeys(operations, EVERYTHING))
+def narrowed(narrowing: CredentialNarrowing, cluster: str | None, operation: Operation) -> NameRanges:
+    """Return what a credential's own limits leave of an operation: everything or nothing."""
+    within = (
+        (narrowing.clusters is None or cluster in narrowing.clusters)
+        and (narrowing.operations is None or operation in _included(narrowing.operations))
+        and (not narrowing.read_only or operation in _ONLY_READ)
+    )
+    return EVERYTHING if within else NOTHING
 
 
 def passed_on(own: CredentialNarrowing | None, wanted: CredentialNarrowing | None) -> CredentialNarrowing | None:

@@ -141,7 +141,7 @@ def _deciding(
     denying = [stored for stored in (*for_all, *own) if not stored.grant.allows]
 
     def allowed(allowing: list[StoredGrant]) -> bool:
-        rules = GrantRules.of((stored.grant for stored in (*allowing, *denying)), cluster)
+        rules = GrantRules((stored.grant for stored in (*allowing, *denying)), cluster)
         return spelling in rules[operation]
 
     allowing = next((stored for stored in own if stored.grant.allows and allowed([stored])), None)

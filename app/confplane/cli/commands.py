@@ -7,11 +7,12 @@ fast and complete without any extra.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -32,6 +33,7 @@ ZooKeeper and Postgres. Commands over the API need the URL of a service alone.
 """
 
 _FAILED: Final = 1
+_OUTPUT_FAULTS: Final = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO}
 _REMOTE: Final = "confplane.cli.remote."
 
 
@@ -166,8 +168,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from confplane.cli.remote import completion  # noqa: PLC0415 - no other command needs it
 
         completion.prepare()
-    with termination.sigterm_handled():
-        cli(arguments, prog_name="confplane")
+    try:
+        with termination.sigterm_handled():
+            try:
+                cli(arguments, prog_name="confplane")
+            finally:
+                sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in _OUTPUT_FAULTS:
+            raise
+        _end_output(error)
+
+
+def _end_output(error: OSError) -> NoReturn:
+    """Exit if standard output can't be written; silently if its reader has left, as other programs do."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it again when it ends
+    if error.errno != errno.EPIPE:
+        typer.echo(f"The output can't be written: {error.strerror}. Changes that the command made stay.", err=True)
+    raise SystemExit(_FAILED) from None
 
 
 def _absent(error: ModuleNotFoundError) -> typer.Exit:

@@ -27,7 +27,7 @@ profiles:
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory, and a file of two profiles."""
-    for name in ("PROFILE", "URL", "CLUSTER", "TOKEN_FILE"):
+    for name in ("PROFILE", "URL", "CLUSTER", "TOKEN_FILE", "TOKEN"):
         monkeypatch.delenv(f"CONFPLANE_{name}", raising=False)
     (tmp_path / "token").write_text("from-a-file\n")
     (tmp_path / "profiles.yaml").write_text(FILE.format(token=tmp_path / "token", python=sys.executable))
@@ -55,6 +55,25 @@ def test_a_url_of_the_environment_gets_no_token_of_a_profile(monkeypatch: pytest
     assert profiles.choose_profile("first", None).url == "http://first"
     monkeypatch.setenv("CONFPLANE_TOKEN_FILE", "own-token")
     assert profiles.choose_profile(None, "a") == Profile("http://elsewhere", "a", Path("own-token"))
+
+
+@pytest.mark.usefixtures("directory")
+@pytest.mark.parametrize("profile", ["first", "second", None])
+def test_a_token_of_the_environment_replaces_that_of_a_profile(
+    monkeypatch: pytest.MonkeyPatch, profile: str | None
+) -> None:
+    monkeypatch.setenv("CONFPLANE_TOKEN", "from-the-environment\n")
+    chosen = profiles.choose_profile(profile, None)
+    assert token_of(chosen) == "from-the-environment"
+    assert (chosen.token_source, "from-the-environment" in repr(chosen)) == ("CONFPLANE_TOKEN", False)
+    assert "from-the-environment" not in str(chosen.to_json())
+    monkeypatch.setenv("CONFPLANE_TOKEN", "two words")
+    with pytest.raises(ProfileError, match=r"^CONFPLANE_TOKEN gave no token") as raised:
+        token_of(profiles.choose_profile(profile, None))
+    assert "words" not in str(raised.value)
+    monkeypatch.setenv("CONFPLANE_TOKEN_FILE", "own-token")
+    with pytest.raises(ProfileError, match="CONFPLANE_TOKEN and CONFPLANE_TOKEN_FILE are both set"):
+        profiles.choose_profile(profile, None)
 
 
 def test_without_profiles_the_service_of_dev_counts(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

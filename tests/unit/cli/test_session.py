@@ -77,8 +77,12 @@ def test_a_read_that_fails_is_no_write(
             "Found, to https://confplane.test",
         ),
         (lambda _: httpx.Response(200, text="<html>"), 3, "is this the URL of a Confplane?"),
-        (_lost, 3, "The service did not answer"),
-        (_unreachable, 1, "The service did not answer"),
+        (
+            _lost,
+            3,
+            "The service did not answer: PUT http://confplane.test/v1/clusters/default/client-quotas/user=alice:",
+        ),
+        (_unreachable, 1, "The service did not answer: PUT http://confplane.test/v1/clusters/default/client-quotas/"),
     ],
 )
 def test_the_end_of_a_write(

@@ -89,7 +89,7 @@ COMMANDS: Final = {
     [
         pytest.param(signal.SIGTERM, True, 143, id="SIGTERM with SIGINT ignored"),
         pytest.param(signal.SIGTERM, False, 143, id="SIGTERM", marks=pytest.mark.long),
-        pytest.param(signal.SIGINT, False, 1, id="Ctrl-C", marks=pytest.mark.long),
+        pytest.param(signal.SIGINT, False, 130, id="Ctrl-C", marks=pytest.mark.long),
     ],
 )
 def test_a_command_that_waits_for_the_service_is_interrupted(

@@ -26,10 +26,13 @@ def token_of(profile: Profile) -> str | None:
     """Return the token of a profile, read now; None if the profile has no token.
 
     Raises:
-        ProfileError: The file or the command provided no token, or there is no login. The text has no part of a token.
+        ProfileError: The file, the command or the environment provided no token, or there is no login. The text has no
+            part of a token.
         LoginError: The issuer does not renew the token of a login.
     """
-    if profile.token_file is not None:
+    if profile.token is not None:
+        token, source = profile.token.strip(), "CONFPLANE_TOKEN"
+    elif profile.token_file is not None:
         try:
             token = profile.token_file.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 async def get(client: AsyncConfplane, name: str, *, at: str | None, as_json: bool) -> int:
     """Print the content of all facets of an entity, and return the exit code."""
     entity = entity_of(name)
-    moment = None if at is None else moment_of(at)
+    moment = None if at is None else moment_of(at, "--at")
     found = await read_entity_values(client, entity, moment)
     if as_json:
         print_json(

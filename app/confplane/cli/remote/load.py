@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sys
 import tempfile
@@ -60,8 +61,10 @@ async def load(client: AsyncConfplane, path: Path, options: ChangeOptions) -> in
                         done.append((item.entity.id, {"applied": result["applied"]}))
                 else:
                     equal += 1
-        except ClientError:
+        except (ClientError, asyncio.CancelledError) as error:
             typer.echo(f"Not all is loaded. Entities changed before: {changed}", err=True)
+            if isinstance(error, asyncio.CancelledError) and not options.validate_only:
+                typer.echo("The last request may be done or not. Load the file again: equal values stay.", err=True)
             raise
     for warning in warnings:
         typer.echo(f"Warning: {warning}", err=True)

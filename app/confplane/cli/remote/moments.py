@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta, timezone
+from typing import Final
 
 from confplane.cli.durations import seconds
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.texts import rfc3339
 
+_REVISION: Final = re.compile(r"[0-9]{1,19}")
+_TIME: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+_FORMS: Final = "RFC 3339 with an offset, such as 2026-01-31T12:00:00Z, or a time ago, such as 30m, 2h or 1d"
 
-def moment_of(text: str, now: datetime | None = None) -> str:
-    """Return a moment in the API's form; a duration such as ``30m`` means that time before now.
+
+def moment_of(text: str, option: str, now: datetime | None = None) -> str:
+    """Return a moment in the API's form; a duration such as ``30m`` means that time ago.
+
+    Args:
+        text: The argument.
+        option: The name of the option, for the error.
+        now: The time from which a time ago counts; None means the present.
 
     Raises:
-        InvalidRequestError: The resulting time is before the year 1.
+        InvalidRequestError: The text is none of the forms, or before the year 1.
     """
-    ago = seconds(text)
-    if ago is None:
+    if _REVISION.fullmatch(text):
         return text
-    try:
-        moment = (now or datetime.now(timezone.utc)) - timedelta(seconds=ago)
-    except OverflowError:
-        raise InvalidRequestError(f"{text} ago is before all time") from None
-    return rfc3339(moment)
+    found = _time(text, now)
+    if found is None:
+        raise InvalidRequestError(f"{option} {text} is not a valid moment. Use a revision, {_FORMS}.")
+    return found
 
 
 def time_of(text: str, option: str, now: datetime | None = None) -> str:
@@ -34,16 +45,20 @@ def time_of(text: str, option: str, now: datetime | None = None) -> str:
         now: The time from which a time ago counts; None means the present.
 
     Raises:
-        InvalidRequestError: The text is neither a time with an offset nor a time ago.
+        InvalidRequestError: The text is neither a time with an offset nor a time ago, or before the year 1.
     """
-    text = moment_of(text, now)
+    found = _time(text, now)
+    if found is None:
+        raise InvalidRequestError(f"{option} {text} is not a valid time. Use {_FORMS}.")
+    return found
+
+
+def _time(text: str, now: datetime | None) -> str | None:
+    ago = seconds(text)
+    if ago is None:
+        return text if _TIME.fullmatch(text) else None
     try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None or "T" not in text.upper():
-        raise InvalidRequestError(
-            f"{option} {text} is no time: give one with an offset, such as 2026-01-31T12:00:00Z, or a time ago, such as"
-            " 30m"
-        )
-    return text
+        moment = (now or datetime.now(timezone.utc)) - timedelta(seconds=ago)
+    except OverflowError:
+        raise InvalidRequestError(f"{text} ago is before all time") from None
+    return rfc3339(moment)

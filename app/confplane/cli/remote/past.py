@@ -78,7 +78,9 @@ async def diff(client: AsyncConfplane, name: str, *, before: str, after: str | N
     """Print the keys that differ between two moments, and return the exit code."""
     entity = entity_of(name)
     facets = facets_of(entity)
-    found = await _differences(client, entity, facets, moment_of(before), None if after is None else moment_of(after))
+    found = await _differences(
+        client, entity, facets, moment_of(before, "--from"), None if after is None else moment_of(after, "--to")
+    )
     note_inexact(moment for each in found for moment in (each["before"], each["after"]))
     if as_json:
         print_json({"id": entity.id} | {facet.value: each for facet, each in zip(facets, found, strict=True)})

@@ -18,8 +18,8 @@ The file is ``$CONFPLANE_PROFILES``, or ``confplane/profiles.yaml`` below ``$XDG
 
 ``--profile`` or ``CONFPLANE_PROFILE`` selects a profile. Otherwise the command uses, in this order: the service of
 ``CONFPLANE_URL``, the current profile, the service that ``confplane dev`` runs in this directory. ``CONFPLANE_CLUSTER``
-and ``CONFPLANE_TOKEN_FILE`` replace the cluster and the token of any of them. No token is ever in the file or on a
-command line.
+replaces the cluster, and ``CONFPLANE_TOKEN_FILE`` or ``CONFPLANE_TOKEN`` the token of any of them. No token is ever in
+the file or on a command line.
 """
 
 from __future__ import annotations
@@ -67,12 +67,16 @@ class Profile:
     ca_file: Path | None = None
     certificate_file: Path | None = None
     key_file: Path | None = None
+    token: str | None = field(default=None, repr=False)
+    """The token itself, which only the environment gives."""
     name: str | None = field(default=None, compare=False)
     """The name in the file; None if the profile comes from the environment or from ``confplane dev``."""
 
     @property
     def token_source(self) -> str:
         """Description of the token's source, never the token itself."""
+        if self.token is not None:
+            return "CONFPLANE_TOKEN"
         if self.token_file is not None:
             return f"the file {self.token_file}"
         if self.token_command is not None:
@@ -91,7 +95,7 @@ class Profile:
         return kept
 
 
-MEMBERS: Final = tuple(each.name for each in fields(Profile) if each.name != "name")
+MEMBERS: Final = tuple(each.name for each in fields(Profile) if each.name not in {"name", "token"})
 """The members of a profile in the file."""
 SOURCES: Final = ("token_file", "token_command", "client_id")
 """The members that name the source of the token."""
@@ -180,7 +184,7 @@ def choose_profile(name: str | None, cluster: str | None) -> Profile:
         cluster: The option ``--cluster``; None for the cluster of the environment or of the profile.
 
     Raises:
-        ProfileError: There is no such profile, or no service is named at all.
+        ProfileError: There is no such profile, no service is named at all, or the environment has two tokens.
     """
     name = name or os.environ.get("CONFPLANE_PROFILE")
     url = os.environ.get("CONFPLANE_URL")
@@ -189,8 +193,12 @@ def choose_profile(name: str | None, cluster: str | None) -> Profile:
         found = Profile(url)  # without the credentials of a profile, which are for another service
     else:
         found = _named(Profiles.read(), name) or _of_dev() or _nothing()
-    if (token_file := os.environ.get("CONFPLANE_TOKEN_FILE")) is not None:
-        found = replace(found, token_file=Path(token_file), token_command=None, client_id=None)
+    token, token_file = os.environ.get("CONFPLANE_TOKEN"), os.environ.get("CONFPLANE_TOKEN_FILE")
+    if token is not None and token_file is not None:
+        raise ProfileError("CONFPLANE_TOKEN and CONFPLANE_TOKEN_FILE are both set; unset one of them")
+    if token is not None or token_file is not None:
+        path = None if token_file is None else Path(token_file)
+        found = replace(found, token=token, token_file=path, token_command=None, client_id=None)
     return replace(found, cluster=cluster or os.environ.get("CONFPLANE_CLUSTER") or found.cluster)
 
 
@@ -211,8 +219,8 @@ def check_url(url: str, where: str) -> None:
 
 def _nothing() -> NoReturn:
     raise ProfileError(
-        "No service is named. Set CONFPLANE_URL and CONFPLANE_TOKEN_FILE, or write a profile with `confplane profiles"
-        f" set NAME --url URL`; the file is {file()}"
+        "No service is named. Set CONFPLANE_URL and CONFPLANE_TOKEN_FILE or CONFPLANE_TOKEN, or write a profile with"
+        f" `confplane profiles set NAME --url URL`; the file is {file()}"
     )
 
 

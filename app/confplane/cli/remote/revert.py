@@ -171,7 +171,7 @@ async def _resolve(
         return _ChangesRevert(_selection(target), target.keys, options)
     if target.keys:
         raise InvalidRequestError("--key is for changes; an entity goes back with all its keys")
-    entity, to = entity_of(target.entity), moment_of(target.to)
+    entity, to = entity_of(target.entity), moment_of(target.to, "--to")
     etags = {facet: answer.etag for facet, answer in (await read_entity_values(client, entity)).items()}
     return _EntityRevert(entity, to, etags, options)
 

@@ -63,7 +63,7 @@ class EntitySelection:
     def __post_init__(self) -> None:
         named = {name for name, value in self.names.items() if value is not None}
         if self.at is not None:
-            object.__setattr__(self, "at", moment_of(self.at))
+            object.__setattr__(self, "at", moment_of(self.at, "--at"))
         kinds = KINDS if self.kind is None else (self.kind,)
         found = {facet for kind in kinds if named.issubset(kind.split(",")) for facet in facets_of_kind(kind)}
         if self.not_applied:

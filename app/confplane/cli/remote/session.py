@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 DONE: Final = 0
 FAILED: Final = 1
 INVALID: Final = 2
+INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C; after SIGTERM it becomes 143."""
 UNKNOWN: Final = 3
 """Exit code of a write whose response was lost, even after retries: it may or may not be applied."""
 _CHECK_URL: Final = "Check the URL: `confplane profiles list` shows the profiles and their URLs."
@@ -67,7 +69,7 @@ def code_of(work: Callable[[], int]) -> int:
         return UNKNOWN if error.may_be_applied else FAILED
     except KeyboardInterrupt:
         typer.echo("Interrupted", err=True)
-        return FAILED
+        return INTERRUPTED
 
 
 def client_of(profile: Profile) -> AsyncConfplane:

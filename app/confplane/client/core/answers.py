@@ -60,8 +60,12 @@ def no_answer_error(call: ApiCall[Any], error: Exception) -> ClientError:
     if isinstance(error, _UNSENDABLE):
         return ClientError(f"{call.method} {call.path}: this can't be sent: {error}")
     unsent = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
+    try:
+        url = str(error.request.url.copy_with(query=None)) if isinstance(error, httpx.RequestError) else call.path
+    except RuntimeError:  # the error was raised before a request was made
+        url = call.path
     return ConnectionFailedError(
-        f"{call.method} {call.path}: {type(error).__name__}: {error}",
+        f"{call.method} {url}: {type(error).__name__}: {error}",
         may_be_applied=not call.reads and not unsent,
     )
 

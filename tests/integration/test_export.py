@@ -91,11 +91,15 @@ def test_a_yaml_export_loaded_into_an_empty_cluster_gives_equal_znodes(
     assert run("export").out == file.read_text()
     load = ("load", str(file), "--cluster", COPY)
     left_out = f"; secrets left out: {odd_configs.SECRETS}\n"
-    assert run(*load, "--validate-only") == (0, f"Entities to change: {len(expected)}; equal already: 0{left_out}", "")
+    dry = run(*load, "--validate-only")
+    assert dry.code == 0
+    assert {line.partition(" ")[0] for line in dry.err.splitlines()} == {"Warning:"}
+    assert dry.out.splitlines()[0].split() == ["ENTITY", "KEY", "BEFORE", "AFTER"]
+    assert dry.out.endswith(f"\nEntities to change: {len(expected)}; equal already: 0{left_out}")
     assert odd_configs.stored(copy) == {}
-    assert run(*load) == (0, f"Entities changed: {len(expected)}; equal already: 0{left_out}", "")
+    assert run(*load)[:2] == (0, f"Entities changed: {len(expected)}; equal already: 0{left_out}")
     assert odd_configs.stored(copy) == expected
-    assert run(*load) == (0, f"Entities changed: 0; equal already: {len(expected)}{left_out}", "")
+    assert run(*load)[:2] == (0, f"Entities changed: 0; equal already: {len(expected)}{left_out}")
 
 
 @pytest.mark.parametrize(
@@ -240,7 +244,7 @@ def test_a_load_stops_at_a_refusal_and_says_where(run: Callable[..., Said], copy
     refusal, advice = said.err.splitlines()
     assert refusal.startswith(f"{file}, line 5, column 3, user=load2: ")
     assert "acks" in refusal
-    assert advice == "Not all is loaded. Correct the file and load it again: what is set already stays."
+    assert advice == "Not all is loaded. What is set already stays. Correct the file and load it again."
     assert odd_configs.stored(copy)["users/load1"] == {"producer_byte_rate": "5"}
     assert "users/load2" not in odd_configs.stored(copy)
     alone = "- id: user=load2\n  client-configs:\n    acks: sometimes\n"

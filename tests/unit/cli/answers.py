@@ -11,7 +11,7 @@ BASE: Final = "/v1/clusters/default/"
 
 
 class Recorded:
-    """Made-up answers by path, and the requests that were sent."""
+    """Made-up answers by path: bodies, responses, or functions of the request; and the requests that were sent."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
         self.answers = answers
@@ -21,6 +21,9 @@ class Recorded:
         self.requests.append(request)
         path = request.url.path.removeprefix(BASE)
         given = self.answers.get(path, self.answers.get(path.rpartition(":")[2]))
+        if callable(given):
+            made: httpx.Response = given(request)
+            return made
         if isinstance(given, httpx.Response):
             return given
         assert given is not None, f"no answer to {path}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -146,6 +148,67 @@ def test_warnings_of_the_service_are_printed_with_their_place(answered: Recorded
     said = CliRunner().invoke(cli, ["load", str(file)])
     assert said.exit_code == 0
     assert said.stderr == f"Warning: {file}, line 2, column 3, broker=2: No broker config has the name a\n"
+
+
+def of_topics(request: httpx.Request) -> httpx.Response:
+    """Refuse the topic r0, hide a password, and find the topic e1 equal already."""
+    responses: list[dict[str, Any]] = []
+    for each in json.loads(request.content)["resources"]:
+        name = each["resourceName"]
+        diff = [
+            {"key": config["name"], "before": None, "after": None if "password" in config["name"] else config["value"]}
+            | ({"secret": True} if "password" in config["name"] else {})
+            for config in each["configs"]
+        ]
+        refused = {"errorCode": 40, "errorMessage": "not valid", "outcome": "not_applied", "warnings": []}
+        done = {"errorCode": 0, "warnings": [], "diff": [] if name == "e1" else diff, "revision": "7"}
+        responses.append(refused if name == "r0" else done)
+    return httpx.Response(207, json={"responses": responses})
+
+
+@pytest.fixture
+def file_of_topics(answered: Recorded, tmp_path: Path) -> Path:
+    """A file of two requests, with a refusal in the first."""
+    answered.answers["incrementalAlter"] = of_topics
+    topics = ["r0", "e1", *(f"t{number}" for number in range(499))]
+    file = tmp_path / "topics.yaml"
+    file.write_text(
+        "".join(f"- {{id: topic={name}, configs: {{retention.ms: '1'}}}}\n" for name in topics)
+        + "- {id: broker=0, configs: {ssl.key.password: planted}}\n"
+    )
+    return file
+
+
+def test_a_dry_run_shows_the_differences_and_goes_on_after_a_refusal(answered: Recorded, file_of_topics: Path) -> None:
+    said = CliRunner().invoke(cli, ["load", str(file_of_topics), "--validate-only", "--ticket", "T-1"])
+    lines = said.stdout.splitlines()
+    assert (said.exit_code, len(answered.requests)) == (1, 2)
+    assert {path for path, _ in answered.sent} == {"configs:incrementalAlter?validateOnly=true&ticket=T-1"}
+    assert lines[0].split() == ["ENTITY", "KEY", "BEFORE", "AFTER"]
+    assert lines[1].split() == ["topic=t0", "retention.ms", "(not", "set)", "1"]
+    assert lines[-2].split() == ["broker=0", "ssl.key.password", "(hidden)", "(hidden)"]
+    assert lines[-1] == "Entities to change: 500; equal already: 1; refused: 1"
+    assert said.stderr.splitlines() == [
+        f"{file_of_topics}, line 1, column 3, topic=r0: not valid",
+        "Nothing was written. Correct the file and load it again.",
+    ]
+    assert "planted" not in said.output
+
+
+def test_a_load_ends_with_the_first_request_that_has_a_refusal(answered: Recorded, file_of_topics: Path) -> None:
+    said = CliRunner().invoke(cli, ["load", str(file_of_topics), "--ticket", "T-1"])
+    assert (said.exit_code, said.stdout, len(answered.requests)) == (1, "Entities changed: 498; equal already: 1\n", 1)
+    assert said.stderr.endswith("Not all is loaded. What is set already stays. Correct the file and load it again.\n")
+    assert [path for path, _ in answered.sent] == ["configs:incrementalAlter?ticket=T-1"]
+
+
+@pytest.mark.parametrize("option", [[], ["--validate-only"]])
+def test_json_is_a_line_for_each_entity(file_of_topics: Path, option: list[str]) -> None:
+    said = CliRunner().invoke(cli, ["load", str(file_of_topics), "--json", *option])
+    found = [json.loads(line) for line in said.stdout.splitlines()]
+    assert [(each["id"], each["errorCode"]) for each in found[:2]] == [("topic=r0", 40), ("topic=e1", 0)]
+    assert len(found) == (502 if option else 500)
+    assert "equal already: 1" in said.stderr
 
 
 @pytest.mark.parametrize(

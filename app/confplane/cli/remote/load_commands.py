@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.remote.options import ClusterName, ProfileName, Reason, WaitApplied
+from confplane.cli.remote.options import AsLines, ClusterName, ProfileName, Reason, Ticket, ValidateOnly, WaitApplied
 
 commands = CommandGroup(add_completion=False)
 
@@ -24,20 +24,22 @@ commands = CommandGroup(add_completion=False)
 def load(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file; - is standard input.", show_default=False)],
     *,
-    validate_only: Annotated[bool, typer.Option("--validate-only", help="Check everything, and set nothing.")] = False,
+    validate_only: ValidateOnly = False,
     reason: Reason = None,
+    ticket: Ticket = None,
     wait_applied: WaitApplied = None,
+    as_json: AsLines = False,
     cluster: ClusterName = None,
     profile: ProfileName = None,
 ) -> None:
     """Set the quotas and configs of a file that `confplane export` wrote.
 
     Keys that the file does not name stay as they are, and so do those with null, the place of a secret. The first
-    refusal ends the load. A file may be loaded again: what is equal already is no change.
+    refusal ends the load, but not a dry run. A file may be loaded again: what is equal already is no change.
     """
     from confplane.cli.remote import load as command  # noqa: PLC0415 - see the module's docstring
     from confplane.cli.remote.changes import ChangeOptions  # noqa: PLC0415 - as above
     from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
 
-    options = ChangeOptions(validate_only, reason, wait_applied_ms=wait_applied)
-    raise run(profile, cluster, lambda client: command.load(client, file, options))
+    options = ChangeOptions(validate_only, reason, ticket, wait_applied_ms=wait_applied)
+    raise run(profile, cluster, lambda client: command.load(client, file, options, as_json=as_json))

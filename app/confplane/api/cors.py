@@ -36,6 +36,7 @@ ANSWER_HEADERS: Final = (
     "X-Request-Id",
     "Confplane-Applied-Revision",
     "Confplane-Change-Id",
+    "Confplane-Next-Page-Token",
     "Confplane-Registration",
     "Confplane-Revision",
     "Confplane-Stale-Ms",

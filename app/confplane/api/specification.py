@@ -128,6 +128,9 @@ HEADERS: Final[dict[str, dict[str, Any]]] = {
     "Confplane-Registration": _header(
         None, "The caller may not register software for the client (REPORT); absent otherwise", enum=["ignored"]
     ),
+    "Confplane-Next-Page-Token": _header(
+        patterns.ROW_TOKEN, "Of a page as CSV: the pageToken of the next page; absent from the last one"
+    ),
     "Idempotency-Replayed": _header(
         None, "The answer to an earlier request with this Idempotency-Key; absent when there was none", enum=["true"]
     ),
@@ -275,6 +278,8 @@ def _success_headers(route: StrictRoute) -> Iterator[str]:
         yield "ETag"
     if HTTPStatus.CREATED in route.operation.answers:
         yield "Location"
+    if HTTPStatus.OK in route.operation.answers:
+        yield from route.operation.answers[HTTPStatus.OK].headers
 
 
 def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:

@@ -45,6 +45,7 @@ _FORMS: dict[ColumnType, dict[str, Any]] = {
     ColumnType.TIMESTAMP: {"format": "date-time"},
 }
 NEXT_PAGE: Final = "Confplane-Next-Page-Token"
+_CSV = {"text/csv": {"schema": {"type": "string"}}}
 _CONTAINS = "; rows that have this one among theirs"
 
 
@@ -210,7 +211,7 @@ def _add(rollup: Rollup) -> None:
     order = [f"`{column.member}`" for name in rollup.key for column in rollup.columns if column.name == name]
     operation = read(
         rollup.question,
-        {200: ResponseSpec.text("Successful Response", "text/csv", model=models.PAGES[rollup.name])},
+        {200: ResponseSpec(models.PAGES[rollup.name], content=_CSV, headers=(NEXT_PAGE,))},
         limit=LimitClass.BULK,
         tagged=True,
         problems=(410, 503),

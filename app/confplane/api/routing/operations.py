@@ -51,6 +51,8 @@ class ResponseSpec:
     description: str = "Successful Response"
     content: Mapping[str, Any] = field(default_factory=dict)
     """The forms of other media types."""
+    headers: Sequence[str] = ()
+    """Names of headers of its own, in addition to those that follow from the operation."""
 
     def described(self) -> dict[str, Any]:
         """Return the description in FastAPI's form."""

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def session(
         if master.startswith("local"):
             given |= _LOCAL
     if defaults:
+        SparkContext._ensure_initialized()  # noqa: SLF001 - Java alone has the options of spark-submit
         submit = SparkConf()
         given |= {key: value for key, value in defaults.items() if not submit.contains(key)}
     for key, value in {**given, **(settings or {})}.items():

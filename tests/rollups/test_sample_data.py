@@ -50,5 +50,5 @@ def test_jobs_run_on_what_it_writes(spark: SparkSession, tmp_path: Path) -> None
         job = JOBS["activity"]
         frames, since = reading.frames(job)
         assert since is None
-        assert job(**frames).agg({"committed": "sum"}).collect()[0][0] > 2_000
+        assert job(**frames).agg({"committed_keys": "sum"}).collect()[0][0] > 2_000
         assert reading.options["watermark"] == reading.options["floor"]

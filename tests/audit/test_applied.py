@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from confplane.audit import Database, PostgresAppliedReports
-from confplane.audit.applied_view import MAX_PER_ENTITY, AppliedView, Instance
+from confplane.audit.applied_view import MAX_PER_ENTITY, AppliedView, Instance, Room
 from confplane.audit.write_behind_buffer import WriteBehindOptions
-from confplane.domain.errors import UnavailableError
+from confplane.domain.errors import LimitExceededError, UnavailableError
 from confplane.services.metrics import Sample
 from confplane.services.ports.applied import KEPT_S, AppliedReport, Refusal
 from tests.audit.rows import count, fetch, run
@@ -165,19 +165,54 @@ async def test_without_postgres_reports_wait_and_without_room_they_are_refused(
     assert {row[1]: row[2] for row in rows(migrated)}["i9"] == 8
 
 
-def test_the_view_is_bounded_in_instances_and_in_characters() -> None:
-    view = AppliedView(MAX_PER_ENTITY + 1, 100)
-    for number in range(MAX_PER_ENTITY):
-        assert view.put("c", "user=a", f"i{number}", Instance(applied(), number, number))
-    assert not view.put("c", "user=a", "further", Instance(applied(), 0, 0))
-    assert view.put("c", "user=b", "i", Instance(applied(), MAX_PER_ENTITY, 0))
-    assert not view.put("c", "user=c", "i", Instance(applied(), 0, 0))
-    assert view.put("c", "user=b", "i", Instance(applied(1, Refusal("k", "r" * 99)), MAX_PER_ENTITY, 0))
-    assert not view.put("c", "user=a", "i0", Instance(applied(1, Refusal("", "r")), 0, 0))
-    assert view.put("c", "user=b", "i", Instance(applied(1, Refusal("k", "r" * 98)), MAX_PER_ENTITY, 0))
-    assert view.put("c", "user=a", "i0", Instance(applied(1, Refusal("", "r")), 0, 0))
-    view.forget(MAX_PER_ENTITY)
-    assert len(view) == 2, "the first instance reported last, and nothing behind it is looked at"
-    view.forget(MAX_PER_ENTITY + 1)
+def test_a_user_has_an_eighth_of_the_view_and_leaves_the_rest_to_others() -> None:
+    view = AppliedView(80, 800)
+    entity_ids = ["user=a", "user=a,client-id=x"]
+    taken = [
+        view.put("c", entity_ids[number % 2], f"i{number}", Instance(applied(), number, 0)) for number in range(12)
+    ]
+    assert taken == [True] * 10 + [False] * 2
+    assert view.room("c", "user=a", "new", applied()) is Room.USER_FULL
+    # A longer name, the user of another cluster, and an instance that is known, are not in the way of each other.
+    assert view.put("c", "user=ab", "i", Instance(applied(), 20, 0))
+    assert view.put("d", "user=a", "i", Instance(applied(), 20, 0))
+    assert view.put("c", "user=a", "i0", Instance(applied(1, Refusal("k", "r" * 99)), 21, 0))
+    assert view.room("c", "user=a,client-id=x", "i1", applied(1, Refusal("", "r"))) is Room.USER_FULL
+    assert view.put("c", "user=a", "i0", Instance(applied(1, Refusal("k", "r" * 98)), 22, 0))
+    assert view.put("c", "user=a,client-id=x", "i1", Instance(applied(1, Refusal("", "r")), 23, 0))
+    view.forget(10)
+    assert view.entities("c", "user=a") == entity_ids
+    assert view.room("c", "user=a", "new", applied()) is Room.FREE
+    view.forget(24)
     assert (len(view), view.entities("c", "user=a"), view.find("c", "user=a", "i0")) == (0, [], None)
-    assert view.put("c", "user=c", "i", Instance(applied(1, Refusal("k", "r" * 99)), 0, 0))
+    assert view.put("c", "user=a", "i", Instance(applied(1, Refusal("k", "r" * 99)), 30, 0))
+
+
+def test_the_view_is_bounded_in_instances_and_in_characters() -> None:
+    view = AppliedView(16, 800)
+    for user in "abcdefgh":
+        assert view.put("c", f"user={user}", "0", Instance(applied(1, Refusal("", "r" * 100)), 0, 0))
+        assert view.put("c", f"user={user}", "1", Instance(applied(), 1, 0))
+        assert view.room("c", f"user={user}", "2", applied()) is Room.USER_FULL
+    assert view.room("c", "user=z", "0", applied()) is Room.FULL
+    view.forget(1)
+    assert view.room("c", "user=z", "0", applied(1, Refusal("", "r" * 100))) is Room.FREE
+    large = AppliedView(8 * MAX_PER_ENTITY * 2, 100)
+    for number in range(MAX_PER_ENTITY):
+        assert large.put("c", "user=a", f"i{number}", Instance(applied(), number, number))
+    assert large.room("c", "user=a", "further", applied()) is Room.USER_FULL
+
+
+async def test_one_application_leaves_room_for_the_reports_of_others(migrated: servers.Database) -> None:
+    async with running(migrated, QUICK, max_instances=80) as reports, running(migrated, max_instances=80) as other:
+        for number in range(10):
+            reports.report("payments", f"{ALICE},client-id=c{number}", "i", applied())
+        for _ in range(3):
+            with pytest.raises(LimitExceededError, match="clients of this user") as refused:
+                reports.report("payments", ALICE, "i", applied())
+        assert refused.value.retry_after_s == 60
+        reports.report("payments", "user=bob", "i", applied())
+        await until(lambda: other.reported("payments", "user=bob") and len(other.reported("payments", ALICE)) == 10)
+        with pytest.raises(LimitExceededError):
+            other.report("payments", ALICE, "i", applied())
+        other.report("payments", "user=carol", "i", applied())

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import text
 
-from confplane.audit.applied_view import AppliedView, Instance
+from confplane.audit.applied_view import AppliedView, Instance, Room
 from confplane.audit.write_behind_buffer import WriteBehindBuffer, WriteBehindOptions
-from confplane.domain.errors import UnavailableError
+from confplane.domain.errors import LimitExceededError, UnavailableError
 from confplane.services.ports.applied import KEPT_S, AppliedReport, Refusal
 
 if TYPE_CHECKING:
@@ -86,8 +86,10 @@ class PostgresAppliedReports:
         database: The database.
         partition: The write partition of its writes; None: one of its own.
         options: Pauses between writes and between reads.
-        max_instances: Maximum number held in memory, about 700 bytes each; reports of further instances are refused.
-        max_characters: Maximum number of characters of all refusals together; reports with more are refused.
+        max_instances: Maximum number held in memory, about 700 bytes each, of which a user gets an eighth; reports of
+            further instances are refused.
+        max_characters: Maximum number of characters of all refusals together, of which a user gets an eighth; reports
+            with more are refused.
         clock: Seconds since the epoch.
     """
 
@@ -131,13 +133,22 @@ class PostgresAppliedReports:
             if known.report == report and now_ms - known.shared_ms < _SHARED_EVERY_MS:
                 self._view.put(*key, known._replace(reported_ms=now_ms))
                 return
-        if not self._buffer.has_room(key) or not self._view.put(*key, Instance(report, now_ms, now_ms)):
+        room = self._view.room(*key, report)
+        if room is Room.USER_FULL:
+            self._buffer.drop(len(self._view))
+            raise LimitExceededError(
+                "There is no room for the reports of further clients of this user, or for further refusals of configs;"
+                f" clients that are silent are forgotten after {KEPT_S // 60} minutes",
+                throttle_ms=_FULL_RETRY_S * 1000,
+            )
+        if room is Room.FULL or not self._buffer.has_room(key):
             self._buffer.drop(len(self._view))
             raise UnavailableError(
                 "There is no room for the reports of further clients; those that are silent are forgotten after"
                 f" {KEPT_S // 60} minutes",
                 retry_after_s=_FULL_RETRY_S,
             )
+        self._view.put(*key, Instance(report, now_ms, now_ms))
         self._buffer.add(
             key,
             {

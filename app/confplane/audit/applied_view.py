@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 MAX_PER_ENTITY: Final = 10_000
 """Maximum number of instances of one entity."""
+_SHARE: Final = 8
+"""A user with all of its client-ids gets at most this part of the instances, and of the characters."""
 _SHARED: Final = 4_096
 """Maximum number of distinct lists of refusals that are stored once for all clients with the same list."""
 
@@ -27,12 +30,27 @@ class Instance(NamedTuple):
     """The time of the report that was last shared with the other replicas, in milliseconds since the epoch."""
 
 
+class Room(Enum):
+    """The answer to whether a report fits."""
+
+    FREE = "free"
+    USER_FULL = "user full"
+    FULL = "full"
+
+
+class _Usage(NamedTuple):
+    """The instances of a user, and the characters of their refusals."""
+
+    instances: int = 0
+    characters: int = 0
+
+
 class AppliedView:
     """The last reports by cluster, entity and instance.
 
     Args:
-        max_instances: Maximum number of instances.
-        max_characters: Maximum number of characters of all refusals together.
+        max_instances: Maximum number of instances, of which a user gets an eighth.
+        max_characters: Maximum number of characters of all refusals together, of which a user gets an eighth.
     """
 
     def __init__(self, max_instances: int, max_characters: int) -> None:
@@ -42,6 +60,7 @@ class AppliedView:
         self._order: OrderedDict[tuple[str, str, str], int] = OrderedDict()
         """The number of characters of each instance's refusals. The instance with the oldest report is first."""
         self._characters = 0
+        self._users: dict[tuple[str, str], _Usage] = {}
 
     def __len__(self) -> int:
         return len(self._order)
@@ -50,24 +69,46 @@ class AppliedView:
         """Return the last report of an instance."""
         return self._instances(cluster, entity_id).get(instance_id)
 
+    def room(self, cluster: str, entity_id: str, instance_id: str, report: AppliedReport) -> Room:
+        """Return whether a report fits in place of the instance's last one."""
+        key = cluster, entity_id, instance_id
+        is_new = key not in self._order
+        grown = _characters(report) - self._order.get(key, 0)
+        usage = self._users.get((cluster, _user(entity_id)), _Usage())
+        if is_new and (
+            usage.instances >= max(1, self._max_instances // _SHARE)
+            or len(self._instances(cluster, entity_id)) >= MAX_PER_ENTITY
+        ):
+            return Room.USER_FULL
+        if grown > 0 and usage.characters + grown > self._max_characters // _SHARE:
+            return Room.USER_FULL
+        if self._characters + grown > self._max_characters or (is_new and len(self._order) >= self._max_instances):
+            return Room.FULL
+        return Room.FREE
+
     def put(self, cluster: str, entity_id: str, instance_id: str, given: Instance) -> bool:
         """Store a report in place of the instance's last one. Return False if there is no room."""
         key = cluster, entity_id, instance_id
         report = given.report
-        size = sum(len(refusal.key) + len(refusal.reason) for refusal in report.refused)
-        characters = self._characters + size - self._order.get(key, 0)
-        if characters > self._max_characters:
+        if self.room(*key, report) is not Room.FREE:
             return False
-        instances = self._instances(cluster, entity_id)
-        if key not in self._order:
-            if len(self._order) >= self._max_instances or len(instances) >= MAX_PER_ENTITY:
-                return False
-            instances = self._clusters.setdefault(cluster, SortedDict()).setdefault(entity_id, {})
+        instances = self._clusters.setdefault(cluster, SortedDict()).setdefault(entity_id, {})
         instances[instance_id] = given._replace(report=report._replace(refused=_shared(report.refused)))
-        self._characters = characters
+        size = _characters(report)
+        self._count(cluster, entity_id, int(key not in self._order), size - self._order.get(key, 0))
         self._order[key] = size
         self._order.move_to_end(key)
         return True
+
+    def _count(self, cluster: str, entity_id: str, instances: int, characters: int) -> None:
+        self._characters += characters
+        user = cluster, _user(entity_id)
+        usage = self._users.get(user, _Usage())
+        usage = _Usage(usage.instances + instances, usage.characters + characters)
+        if usage.instances:
+            self._users[user] = usage
+        else:
+            del self._users[user]
 
     def forget(self, before_ms: int) -> None:
         """Drop the reports from before a time, in milliseconds since the epoch."""
@@ -77,7 +118,7 @@ class AppliedView:
             instances = entities[entity_id]
             if instances[instance_id].reported_ms >= before_ms:
                 return
-            self._characters -= self._order.pop(key)
+            self._count(cluster, entity_id, -1, -self._order.pop(key))
             del instances[instance_id]
             if not instances:
                 del entities[entity_id]
@@ -98,6 +139,14 @@ class AppliedView:
     def _instances(self, cluster: str, entity_id: str) -> dict[str, Instance]:
         entities = self._clusters.get(cluster)
         return {} if entities is None else entities.get(entity_id, {})
+
+
+def _user(entity_id: str) -> str:
+    return entity_id.partition(",")[0]
+
+
+def _characters(report: AppliedReport) -> int:
+    return sum(len(refusal.key) + len(refusal.reason) for refusal in report.refused)
 
 
 @lru_cache(_SHARED)

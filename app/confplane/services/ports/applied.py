@@ -35,6 +35,7 @@ class AppliedReports(Protocol):
         """Take a report, in place of the instance's last one; never waits. Postgres has it about a second later.
 
         Raises:
+            LimitExceededError: The user has no room for a further instance.
             UnavailableError: There is no room for a further instance.
         """
 

@@ -169,6 +169,7 @@ def create_app(
         readiness,
         traffic,
         response_budget,
+        describe.supported_keys,
         connections,
         parts.runner,
         parts.alter,

@@ -231,7 +231,11 @@ METRICS: Final[dict[str, Metric]] = {
     # registrations
     "registrations_held": Metric(_G, "Registrations of client software in memory"),
     "registrations_pending": Metric(_G, "Registrations that wait to be written"),
-    "registrations_dropped": Metric(_C, "Registrations dropped for want of room; clients send them again"),
+    "registrations_dropped": Metric(
+        _C, "Registrations dropped for want of room, or above their user's budget; clients send them again"
+    ),
+    "registrations_bytes": Metric(_G, "Bytes of the registrations in memory, and of their software"),
+    "registration_keys_dropped": Metric(_C, "Supported configs left out of registrations: no catalog has them"),
     # applied status
     "applied_reports_held": Metric(_G, "Running clients whose report on their configs is in memory"),
     "applied_reports_pending": Metric(_G, "Reports on applied configs that wait to be written"),

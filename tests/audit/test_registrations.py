@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from confplane.audit import Database, PostgresRegistrationLog
+from confplane.audit.registration_budget import RegistrationBudget
 from confplane.audit.registration_view import MAX_PER_ENTITY, RegistrationView, SoftwareVersion
 from confplane.audit.write_behind_buffer import WriteBehindOptions
 from confplane.domain.errors import InvalidRequestError, UnavailableError
@@ -309,3 +310,45 @@ def test_the_view_is_bounded_in_all_and_by_entity() -> None:
     assert view.clear("c", "user=a") == MAX_PER_ENTITY
     assert view.clear("c", None) == 1
     assert (len(view), view.clear("c", None), view.clear("nowhere", "user=a")) == (0, 0, 0)
+
+
+def test_software_is_forgotten_with_its_last_registration_and_memory_has_a_bound_in_bytes() -> None:
+    view = RegistrationView(1_000, 100_000)
+    large = [SoftwareVersion("s", str(number), ("k" * 10_000,)) for number in range(12)]
+    added = [view.add("c", f"user={number}", software, 1) for number, software in enumerate(large)]
+    assert added == [True] * 9 + [False] * 3
+    # The same software of another client takes little more.
+    held = view.bytes_held
+    assert view.add("c", "user=other", large[0], 1)
+    assert view.bytes_held - held < 1_000
+    assert view.clear("c", "user=0") == 1
+    assert not view.add("c", "user=late", large[11], 1)
+    assert view.clear("c", "user=other") == 1
+    assert view.add("c", "user=late", large[11], 1)
+    # Versions that are replaced in an entity are forgotten too.
+    for number in range(10 * MAX_PER_ENTITY):
+        view.add("d", "user=a", SoftwareVersion("s", str(number), ("k" * 100,)), number)
+    assert len(view.of_entity("d", "user=a")) <= MAX_PER_ENTITY
+    assert view.clear("d", None) + view.clear("c", None) > 0
+    assert (len(view), view.bytes_held) == (0, 0)
+
+
+async def test_a_user_has_a_budget_of_versions_a_day_and_others_have_theirs(migrated: servers.Database) -> None:
+    clock = Clock()
+    async with running(migrated, clock=clock, budget=RegistrationBudget(versions=10, size=10_000)) as log:
+        for number in range(50):
+            log.record(registration(f"user=flood,client-id=c{number % 3}", f"v{number}"))
+        log.record(registration("user=flood,client-id=c9", "v3"))
+        log.record(registration("user=long", "1.0", "k" * 11_000))
+        log.record(registration("user=honest", "1.0"))
+        log.record(registration("user=" + "x" * 2_000, "1.0"))
+        assert log.dropped == 42
+        await written(log)
+        assert count(migrated.owner_dsn, "registrations") == 12
+        assert log.compatibility("payments", "user=honest") == [registration("user=honest", "1.0")]
+        assert log.compatibility("payments", "user=flood,client-id=c9") == [
+            registration("user=flood,client-id=c9", "v3")
+        ]
+        clock.now += DAY_S
+        log.record(registration("user=flood", "tomorrow"))
+        assert log.compatibility("payments", "user=flood") == [registration("user=flood", "tomorrow")]

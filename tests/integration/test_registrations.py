@@ -62,3 +62,20 @@ async def test_registrations_live_and_are_cleared(client: ConfplaneClient) -> No
     assert len(await listed(client, 2)) == 2
     assert (await client.request("DELETE", "registrations", params={"all": "true"})).body == {"cleared": 2}
     assert await listed(client, 0) == []
+
+
+async def test_a_poll_with_keys_that_no_catalog_has_is_answered_and_registers_the_others(
+    client: ConfplaneClient,
+) -> None:
+    foreign = [f"{number:03d}{'x' * 237}" for number in range(498)]
+    for version in ("1", "2", "1"):
+        polled = await client.describe(
+            "client-configs",
+            [{"entityType": "user", "matchType": "exact", "match": "stuffed"}],
+            resolveEntity=True,
+            supportedConfigs=["acks", *foreign, "session.timeout.ms"],
+            clientInformation={"softwareName": "stuffing", "softwareVersion": version},
+        )
+        assert polled.status == 200
+    items = await listed(client, 2, id="user=stuffed")
+    assert [item["supportedConfigs"] for item in items] == [["acks", "session.timeout.ms"]] * 2

@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from confplane.audit import registration_statements as sql
+from confplane.audit.registration_budget import RegistrationBudget
 from confplane.audit.registration_view import RegistrationView, SoftwareVersion
 from confplane.audit.write_behind_buffer import WriteBehindBuffer, WriteBehindOptions
 from confplane.domain.access.ranges import EVERYTHING, LAST, NameRanges
 from confplane.domain.errors import InvalidRequestError, UnavailableError
-from confplane.domain.texts import storable
+from confplane.domain.texts import LONGEST_INDEXED, storable
+from confplane.services.metrics import Sample
 from confplane.services.ports.registrations import ClientRegistration
 
 if TYPE_CHECKING:
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
 
     from confplane.audit.database import Database
     from confplane.audit.group_commit import WritePartition
-    from confplane.services.metrics import Sample
 
 _log: Final = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ class PostgresRegistrationLog:
         options: Intervals of writes and of reads. A registration without room is dropped, and added when it is seen
             again.
         max_registrations: Maximum number held in memory, about 250 bytes each; further registrations are dropped.
+        budget: The new registrations of each user; those beyond it are dropped.
         clock: Seconds since the epoch.
     """
 
@@ -76,6 +78,7 @@ class PostgresRegistrationLog:
         *,
         options: WriteBehindOptions = WriteBehindOptions(),  # noqa: B008 - nothing alters it
         max_registrations: int = _MAX_REGISTRATIONS,
+        budget: RegistrationBudget | None = None,
         clock: Callable[[], float] = time.time,
         ranges_per_read: int = _RANGES_PER_READ,
     ) -> None:
@@ -86,6 +89,7 @@ class PostgresRegistrationLog:
         )
         self._clock = clock
         self._view = RegistrationView(max_registrations)
+        self._budget = budget or RegistrationBudget()
         self._reading = asyncio.Lock()
         self._loaded = asyncio.Event()
         self._read_up_to = 0
@@ -101,6 +105,7 @@ class PostgresRegistrationLog:
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics."""
         yield from self._buffer.metrics(len(self._view))
+        yield Sample("registrations_bytes", self._view.bytes_held)
 
     @property
     def partition(self) -> WritePartition:
@@ -129,7 +134,12 @@ class PostgresRegistrationLog:
         if known is not None and known >= day:
             return
         key = cluster, entity_id, software, day
-        if not self._buffer.has_room(key) or not self._view.add(*key):
+        if (
+            len(entity_id) > LONGEST_INDEXED
+            or not self._buffer.has_room(key)
+            or (known is None and not self._budget.take(*key))
+            or not self._view.add(*key)
+        ):
             self._buffer.drop(len(self._view))
         else:
             self._buffer.add(

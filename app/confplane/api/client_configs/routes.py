@@ -15,7 +15,7 @@ from confplane.api.routing.operations import change, partly, read
 from confplane.domain import id_patterns
 from confplane.domain.facets import FacetName
 from confplane.services.cluster_facet import ClusterFacet
-from confplane.services.limits import LimitClass
+from confplane.services.limits import BYTES_OF_UNIT, LimitClass
 from confplane.services.reads.describe import RegistrationRequest
 
 _IGNORED: Final = (b"confplane-registration", b"ignored")
@@ -72,6 +72,8 @@ def _register(call: Call, cluster_facet: ClusterFacet, body: models.DescribeClie
     if body.supported_configs is None:
         return True
     information = body.client_information
+    # Beyond the request itself, so that a poll with a usual registration costs what any poll costs.
+    call.charge(LimitClass.READ, sum(map(len, body.supported_configs)) // BYTES_OF_UNIT)
     return call.services.describe.register(
         cluster_facet,
         body.filter,

@@ -26,6 +26,7 @@ from confplane.domain.resolution import levels_of, resolve
 from confplane.services.etags import etag_of
 from confplane.services.ports.pages import PAGE_BYTES
 from confplane.services.ports.registrations import ClientRegistration
+from confplane.services.reads.registrations import SupportedKeys
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -122,6 +123,8 @@ class DescribeService:
 
     def __init__(self, registrations: RegistrationLog) -> None:
         self._registrations = registrations
+        self.supported_keys = SupportedKeys()
+        """The supported configs that registrations keep."""
 
     # ------------------------------------------------------------ single entities
 
@@ -263,13 +266,14 @@ class DescribeService:
         access = cluster_facet.access
         if access is not None and not access.allows(cluster_facet.store.name, Operation.REPORT, entity.id):
             return False
+        software = request.software_name, request.software_version
         self._registrations.record(
             ClientRegistration(
                 cluster_facet.store.name,
                 entity.id,
                 request.software_name,
                 request.software_version,
-                tuple(sorted(set(request.supported_configs))),
+                self.supported_keys.known(cluster_facet, entity, software, request.supported_configs),
             )
         )
         return True

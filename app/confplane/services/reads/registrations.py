@@ -2,16 +2,69 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Final
 
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.access.ranges import spell
+from confplane.domain.texts import clipped
+from confplane.services.metrics import Sample
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
+    from confplane.domain.entities import Entity
     from confplane.services.access import Access
+    from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.registrations import ClientRegistration, RegistrationLog
+
+logger: Final = logging.getLogger(__name__)
+
+MOST_KEYS: Final = 200
+LONGEST_KEY: Final = 100
+_MOST_WARNED: Final = 1_000
+"""Software versions that a process names in its log at most."""
+
+
+class SupportedKeys:
+    """The supported configs that a registration keeps: those of a catalog, within bounds. It counts the others."""
+
+    def __init__(self) -> None:
+        self._dropped = 0
+        self._warned: set[tuple[str, str]] = set()
+
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics."""
+        yield Sample("registration_keys_dropped", self._dropped)
+
+    def known(
+        self, cluster_facet: ClusterFacet, entity: Entity, software: tuple[str, str], configs: Iterable[str]
+    ) -> tuple[str, ...]:
+        """Return the supported configs of a registration that are kept, sorted, each once.
+
+        Args:
+            cluster_facet: The facet of client configs.
+            entity: The client.
+            software: The name and the version of the client's software.
+            configs: The supported configs that the client sent.
+        """
+        given = set(configs)
+        catalog, owns = cluster_facet.catalog, cluster_facet.facet.owns
+        found = [key for key in given if len(key) <= LONGEST_KEY and (owns(entity, key) or catalog.find(key))]
+        kept = tuple(sorted(found)[:MOST_KEYS])
+        if len(kept) < len(given):
+            self._dropped += len(given) - len(kept)
+            self._warn(*map(clipped, software))
+        return kept
+
+    def _warn(self, name: str, version: str) -> None:
+        if (name, version) not in self._warned and len(self._warned) < _MOST_WARNED:
+            self._warned.add((name, version))
+            logger.warning(
+                "Registrations of %r %r have supported configs that no catalog has, or more than %d: they are left out",
+                *(name, version, MOST_KEYS),
+            )
 
 
 async def search(

@@ -11,6 +11,7 @@ from confplane.domain.changes import Node
 from confplane.domain.configs import ConfigsFacet
 from confplane.domain.definitions import catalog_of
 from confplane.domain.facets import Tree
+from confplane.domain.quotas import ClientQuotasFacet
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.reads.describe import DescribeService
 
@@ -38,3 +39,13 @@ def test_another_release_reads_the_same_node_again() -> None:
     )
     release = "3.9"
     assert shown() == {"log.remote.copy.lag.ms": None}
+
+
+def test_a_large_node_is_rendered_each_time() -> None:
+    describe = DescribeService(cast("RegistrationLog", None))
+    collection = ClusterFacet(ClientQuotasFacet(), Tree.CONFIG, cast("Any", None), cast("Any", None))
+    for size, is_cached in ((10, True), (10_000, False)):
+        node = Node("user=a", ("producer_byte_rate", "1", "foreign", "x" * size), 1, 1, 1, 0)
+        both = [_rendered(describe, collection, node, None) for _ in range(2)]
+        assert both[0].body == both[1].body
+        assert (both[0] is both[1]) == is_cached

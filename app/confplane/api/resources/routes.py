@@ -6,7 +6,7 @@ One set of handlers serves every facet; the differences are in the facet's own r
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Query
 from pydantic import BaseModel
@@ -290,11 +290,23 @@ def _answer(cluster: Cluster, polled: PolledResponse, if_none_match: str | None)
     return PreparedResponse(polled.body, headers)
 
 
-@lru_cache(maxsize=16_384)
+_LONG: Final = 4_096
+"""Characters of the largest config whose response is cached."""
+
+
 def _rendered(
     describe: DescribeService, cluster_facet: ClusterFacet, node: Node, catalog: Catalog | None
 ) -> PolledResponse:
     """Return the default view of a node. Nodes never change, so a polled node is rendered once for each catalog."""
+    # The cache is bounded in nodes, and a large one would take as much as thousands of others.
+    render = _cached if sum(map(len, node.items)) <= _LONG else _cached.__wrapped__
+    return render(describe, cluster_facet, node, catalog)
+
+
+@lru_cache(maxsize=16_384)
+def _cached(
+    describe: DescribeService, cluster_facet: ClusterFacet, node: Node, catalog: Catalog | None
+) -> PolledResponse:
     del catalog  # only part of the key: the facet reads by its current catalog
     declared, etag = describe.content(cluster_facet, node)
     return PolledResponse.of(resource(cluster_facet, node.id, declared), etag)

@@ -310,6 +310,38 @@ def test_a_body_that_is_declared_too_large_is_not_asked_for(service: Service) ->
         assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
 
 
+def _chunked(token: str) -> bytes:
+    return (
+        f"POST {BASE}/client-quotas:alter HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+        "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    ).encode()
+
+
+def _closed(service: Service, reason: str) -> float:
+    return scrape(service)("http_connections_closed_total", reason=reason)
+
+
+def test_a_body_of_many_small_chunks_is_refused_and_one_of_larger_chunks_is_read(service: Service) -> None:
+    before = _closed(service, "small_chunks")
+    answer = _exchange(service, _chunked(service.token) + b"1\r\n \r\n" * 2_000)
+    assert _refused(answer) == 413
+    assert "in larger chunks" in json.loads(answer[2])["detail"]
+    assert _closed(service, "small_chunks") == before + 1
+    body = json.dumps({"entries": []}).encode()
+    pieces = [b"1\r\n \r\n" * 1_000, b"40\r\n" + b" " * 64 + b"\r\n", b"%x\r\n%s\r\n" % (len(body), body), b"0\r\n\r\n"]
+    raw = _chunked(service.token).replace(b"Host", b"Connection: close\r\nHost") + b"".join(
+        [pieces[0], pieces[1] * 2_000, *pieces[2:]]
+    )
+    assert _exchange(service, raw)[0] in {200, 400}
+
+
+def test_small_chunks_of_a_caller_without_a_valid_token_are_not_read_for_long(service: Service) -> None:
+    before = _closed(service, "small_chunks")
+    answer = _exchange(service, _chunked("unknown") + b"1\r\n \r\n" * 2_000)
+    assert _refused(answer) in {401, 413}
+    assert _closed(service, "small_chunks") == before + 1
+
+
 def test_a_time_whose_plus_became_a_space_is_refused_with_the_remedy(service: Service) -> None:
     answer = _request(service, "GET", f"{BASE}/audit?since=2026-01-31T12:00:00+01:00")
     assert _refused(answer) == 400

@@ -40,6 +40,7 @@ class CloseReason(StrEnum):
     CAP = "cap"
     HEAD_TOO_LARGE = "head_too_large"
     MALFORMED = "malformed"
+    SMALL_CHUNKS = "small_chunks"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from confplane.domain.errors import (
+    BodyTooLargeError,
     HeadTooLargeError,
     InvalidRequestError,
     RequestTimeoutError,
@@ -37,6 +38,12 @@ ALWAYS_ANSWERED: Final = frozenset({"/livez"})
 """Paths that are served above the cap of connections."""
 _MAX_PIPELINED: Final = 100
 """Requests that may wait after the current one; a single read of the socket may hold thousands."""
+
+
+_CHUNKS: Final = 1_024
+"""Chunks of a body, of any size."""
+_BYTES_OF_CHUNK: Final = 64
+"""Bytes for which a body may have one more chunk: parsing a chunk of one byte costs as much as parsing a kilobyte."""
 
 
 class ListenerConfig(uvicorn.Config):
@@ -76,6 +83,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._max_head_bytes = config.connections.limits.head_bytes
         self._unreported_bytes = 0
         self._in_body = False
+        self._chunks = 0
+        self._body_bytes = 0
         self._upgrade = False
         self._discarding = False
         """True if nothing more is read from the client. Further bytes are dropped."""
@@ -160,6 +169,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._upgrade = True
             return
         self._in_body = True
+        self._chunks = self._body_bytes = 0
         if self.queue is self._connections.heads and not self._connections.admits():
             self.app = _overload_app(self.config.loaded_app, self.config.render_error)
         super().on_headers_complete()
@@ -174,8 +184,21 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Handle a piece of a body."""
         self._unreported_bytes = 0
+        self._body_bytes += len(body)
         if not self._discarding:
             super().on_body(body)
+
+    def on_chunk_complete(self) -> None:
+        """Count a chunk; refuse a body of many small ones."""
+        self._chunks += 1
+        if self._chunks > _CHUNKS + self._body_bytes // _BYTES_OF_CHUNK and not self._discarding:
+            self._refuse(
+                BodyTooLargeError(
+                    f"The body has more than {_CHUNKS} chunks, of less than {_BYTES_OF_CHUNK} bytes on average; send it"
+                    " with Content-Length, or in larger chunks"
+                ),
+                CloseReason.SMALL_CHUNKS,
+            )
 
     def on_message_complete(self) -> None:
         """End a request."""

@@ -108,6 +108,7 @@ async def test_types_in_singular_and_plural(client: ConfplaneClient, kind: str, 
     ("kind", "name", "where"),
     [
         ("group", "g", "entityType"),
+        ("user", "", "entityName"),
         ("topic", None, "entityName"),
         ("broker", "2147483648", "entityName"),
         ("ip", "host.example", "entityName"),

@@ -116,6 +116,13 @@ class Walk:
         if await self._both.ask("rotate_token", old, until, made, made.id.bytes * 2, self.change()):
             self.tokens.append(made)
 
+    async def invalidate_tokens(self) -> None:
+        before = self.now + timedelta(days=self._rng.choice((-1, -1, 1)))
+        await self._both.ask("invalidate_tokens", before, self.change())
+
+    async def confirm_tokens(self) -> None:
+        await self._both.ask("confirm_tokens", self.change())
+
     async def create_grant(self) -> None:
         found = await self._both.ask("create_grant", self._grant(), self.change())
         self.grants[found.grant.id] = found
@@ -142,6 +149,8 @@ class Walk:
             self.create_token,
             self.revoke_token,
             self.rotate_token,
+            self.invalidate_tokens,
+            self.confirm_tokens,
             self.create_grant,
             self.create_grant,
             self.replace_grant,

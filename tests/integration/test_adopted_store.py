@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,9 +16,10 @@ import pytest
 
 from confplane.client import GoneError, RestoredStoreError, RevertConflictError
 from confplane.devstack.zookeeper import ZooKeeper
-from tests.audit.rows import fetch
+from tests.audit.rows import fetch, past_the_trigger
 from tests.faults.ensemble import Ensemble
 from tests.support.commands import Commands
+from tests.support.commands import run as run_command
 from tests.support.servers import raw_client
 from tests.support.service import Service
 from tests.support.stepping import CONSTANTS_VARIABLE
@@ -25,7 +27,9 @@ from tests.support.stores import kafka_writes, rate
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from kazoo.client import KazooClient
 
     from tests.support.facets import ConfplaneClient
     from tests.support.servers import Database
@@ -273,3 +277,68 @@ def test_a_reason_that_the_trail_can_not_keep_adopts_nothing(migrated: Database,
         said = commands.run("adopt-store", "--reason", reason)
         assert said.code == 2, said
         assert fetch(migrated.owner_dsn, "SELECT 1 FROM intents") == []
+
+
+async def test_a_restored_postgres_rejects_the_tokens_that_it_had(
+    migrated: Database, tmp_path: Path, chroot: str
+) -> None:
+    one = Service(
+        tmp_path / "one",
+        connect=chroot,
+        dsn=migrated.service_dsn,
+        settings={CONSTANTS_VARIABLE: json.dumps(SOON | PUBLISHED)},
+        module="tests.support.stepping",
+    )
+    environment = Commands(tmp_path, connect=chroot, dsn=migrated.service_dsn).environment
+
+    async def command(*arguments: str) -> str:
+        said = await asyncio.to_thread(run_command, arguments, environment)
+        assert said.code == 0, said
+        return said.out
+
+    async def status_with(text: str) -> int:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            headers = {"Authorization": f"Bearer {text.strip()}"}
+            return (await client.get(f"{one.url}/v1/clusters", headers=headers)).status_code
+
+    async def warned() -> bool:
+        return "confplane tokens confirm" in (await got(one, "/readyz")).text
+
+    with one:
+        async with one.client() as client:
+            old = await command("tokens", "create", "--principal", "User:old")
+            await until(partial(status_is, status_with, old, 200))
+            lost = (await client.put("client-quotas", KEPT, {RATE: 1})).change_id
+            for raw in raw_client(chroot):
+                await until(partial(names, raw, str(lost)))
+            await asyncio.to_thread(one.stop)
+            for table in ("intents", "intent_entities", "outcomes", "change_keys"):
+                past_the_trigger(migrated.owner_dsn, table, f"DELETE FROM {table} WHERE change_id = '{lost}'")  # noqa: S608 - a test's own id
+            await asyncio.to_thread(one.start)
+
+            await until(lambda: status_is(status_with, old, 401))
+            await until(warned)
+            new = await command("tokens", "create", "--principal", "User:new")
+            await until(lambda: status_is(status_with, new, 200))
+            assert (await client.put("client-quotas", KEPT, {RATE: 2})).status == 200
+            assert "confirmed" in await command("tokens", "confirm", "--reason", "checked")
+            await until(lambda: status_is(status_with, old, 200))
+            await until(lambda: negated(warned))
+            assert "nothing to do" in await command("tokens", "confirm", "--reason", "again")
+
+            await command("tokens", "invalidate", "--issued-before", datetime.now(UTC).isoformat(), "--reason", "all")
+            for text in (old, new):
+                await until(partial(status_is, status_with, text, 401))
+
+
+def names(raw: KazooClient, change_id: str) -> bool:
+    """Return True once the node has the newest change of Postgres."""
+    return change_id in raw.get("/confplane/incarnation")[0].decode()
+
+
+async def status_is(status_with: Callable[[str], Awaitable[int]], text: str, expected: int) -> bool:
+    return await status_with(text) == expected
+
+
+async def negated(condition: Callable[[], Awaitable[bool]]) -> bool:
+    return not await condition()

@@ -36,6 +36,7 @@ class MemoryAccessStore:
         self._now = now
         self.history: list[AccessChange] = []
         self._version = 0
+        self.tokens_from: datetime | None = None
         self._tokens: dict[UUID, _TokenRow] = {}
         self._grants: dict[UUID, _GrantRow] = {}
 
@@ -88,6 +89,30 @@ class MemoryAccessStore:
 
     def _is_valid_creator(self, token_id: UUID | None) -> bool:
         return token_id is None or (token_id in self._tokens and self._tokens[token_id].token.revoked_at is None)
+
+    async def confirm_tokens(self, change: AccessChange) -> bool:
+        if self.tokens_from is None:
+            return False
+        self._raised()
+        self.tokens_from = None
+        self._record(change)
+        return True
+
+    async def invalidate_tokens(self, before: datetime, change: AccessChange) -> int:
+        version, now, count = self._raised(), self._now(), 0
+        if self.tokens_from is not None and self.tokens_from <= before:
+            self.tokens_from = None
+        for row in self._tokens.values():
+            if row.token.created_at < before and row.token.revoked_at is None and row.token.expires_at > now:
+                row.token, row.version = replace(row.token, revoked_at=datetime.now(UTC)), version
+                count += 1
+        self._record(change)
+        return count
+
+    def distrust(self, at: datetime) -> None:
+        """Reject the tokens created before a time, as after a restore."""
+        self._raised()
+        self.tokens_from = at
 
     async def find_token(self, token_id: UUID) -> Token | None:
         row = self._tokens.get(token_id)
@@ -175,6 +200,7 @@ class MemoryAccessStore:
                 for grant_id, row in self._grants.items()
                 if row.removed and known >= 0 and row.grant.revision > known
             ),
+            tokens_from=self.tokens_from,
         )
 
     async def search(self, query: AccessQuery) -> tuple[list[AccessChange], UUID | None]:

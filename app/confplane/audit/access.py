@@ -103,6 +103,23 @@ WITH RECURSIVE found AS (
 SELECT {_ISSUED_COLUMNS} FROM tokens
 WHERE id IN (SELECT id FROM found) AND revoked_at IS NULL AND expires_at > now() ORDER BY id
 """)  # noqa: S608 - as above
+_CONFIRM_TOKENS: Final = text(f"""
+WITH raised AS (
+  UPDATE access_version SET version = version + 1, tokens_from = NULL WHERE tokens_from IS NOT NULL RETURNING version
+)
+{_HISTORY} WHERE EXISTS (SELECT FROM raised) {_ON_CONFLICT}
+""")  # noqa: S608 - as above
+_INVALIDATE_TOKENS: Final = text(f"""
+WITH raised AS (
+  UPDATE access_version SET
+    version = version + 1, tokens_from = CASE WHEN tokens_from <= :before THEN NULL ELSE tokens_from END
+  RETURNING version
+), revoked AS (
+  UPDATE tokens SET revoked_at = now(), version = raised.version FROM raised
+  WHERE created_at < :before AND revoked_at IS NULL AND expires_at > now() RETURNING id
+), noted AS ({_HISTORY} {_ON_CONFLICT})
+SELECT count(*) FROM revoked
+""").bindparams(bindparam("before", type_=TIMESTAMP(timezone=True)))  # noqa: S608 - as above
 _FIND_TOKEN: Final = text(f"SELECT {_ISSUED_COLUMNS} FROM tokens WHERE id = :id")  # noqa: S608 - as above
 _LIST_TOKENS: Final = text(f"""
 SELECT {_ISSUED_COLUMNS} FROM tokens
@@ -169,7 +186,7 @@ WHERE {_CURRENT} AND (CAST(:principal AS text) IS NULL OR principal = :principal
 ORDER BY id LIMIT :size
 """)  # noqa: S608 - as above
 
-_VERSION: Final = text("SELECT version FROM access_version")
+_VERSION: Final = text("SELECT version, tokens_from FROM access_version")
 # A whole load omits tokens and grants that have ended: no reader needs to learn of their end.
 _TOKENS_SINCE: Final = text(f"""
 SELECT digest, {_ISSUED_COLUMNS} FROM tokens
@@ -226,6 +243,15 @@ class PostgresAccessStore:
     async def created_with(self, token_id: UUID) -> list[Token]:
         """Return the active tokens that were created with a token."""
         return [_token(row) for row in await self._database.rows(_CREATED_WITH, id=token_id)]
+
+    async def confirm_tokens(self, change: AccessChange) -> bool:
+        """Admit the tokens of a restored Postgres."""
+        return await self._database.execute(_CONFIRM_TOKENS, changes=_changes([change])) > 0
+
+    async def invalidate_tokens(self, before: datetime, change: AccessChange) -> int:
+        """Revoke the tokens created before a time."""
+        [count] = await self._database.scalars(_INVALIDATE_TOKENS, before=before, changes=_changes([change]))
+        return int(count)
 
     async def find_token(self, token_id: UUID) -> Token | None:
         """Return a token."""
@@ -296,20 +322,22 @@ class PostgresAccessStore:
     async def load(self, since: int | None) -> AccessDelta | None:
         """Return the changes since a version."""
 
-        async def work(connection: AsyncConnection) -> tuple[int, Sequence[Row[Any]], Sequence[Row[Any]]] | None:
+        async def work(
+            connection: AsyncConnection,
+        ) -> tuple[int, datetime | None, Sequence[Row[Any]], Sequence[Row[Any]]] | None:
             # The version is read first: rows of later changes may be read too, and are then read again.
-            version: int = (await connection.execute(_VERSION)).scalar_one()
+            version, tokens_from = (await connection.execute(_VERSION)).one()
             if version == since:
                 return None
             # If the version is lower than before, Postgres was restored from an earlier state.
             known = {"since": _WHOLE if since is None or version < since else since}
             tokens = (await connection.execute(_TOKENS_SINCE, known)).all()
-            return version, tokens, (await connection.execute(_GRANTS_SINCE, known)).all()
+            return version, tokens_from, tokens, (await connection.execute(_GRANTS_SINCE, known)).all()
 
         found = await self._database.read(work)
         if found is None:
             return None
-        version, tokens, grants = found
+        version, tokens_from, tokens, grants = found
         made = await in_slices(_token, tokens)
         return AccessDelta(
             version,
@@ -317,6 +345,7 @@ class PostgresAccessStore:
             tokens={row.digest: token for row, token in zip(tokens, made, strict=True)},
             grants=await in_slices(_grant, [row for row in grants if not row.removed]),
             removed=frozenset(row.id for row in grants if row.removed),
+            tokens_from=tokens_from,
         )
 
     async def search(self, query: AccessQuery) -> tuple[list[AccessChange], UUID | None]:

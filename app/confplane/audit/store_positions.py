@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import text
+from sqlalchemy import Uuid, bindparam, text
 
 from confplane.services.ports.incarnation import KnownPosition, TrailState
 from confplane.services.ports.trail import FIRST_INCARNATION
@@ -41,7 +41,19 @@ SELECT
   END AS timeline
 """)  # noqa: S608 - constants
 
-_HAS: Final = text("SELECT EXISTS (SELECT FROM intents WHERE cluster = :cluster AND change_id = :change_id)")
+# A recovered change was lost: other rows of its time may be lost as well.
+_HAS: Final = text("""
+SELECT EXISTS (
+  SELECT FROM intents WHERE cluster = :cluster AND change_id = :change_id AND kind <> 'recovered'
+)
+""")
+
+# Once for each change: after a confirmation the same change does not bring the rejection back.
+_DISTRUST: Final = text("""
+UPDATE access_version SET tokens_from = now(), lost_changes = lost_changes || :change_id, version = version + 1
+WHERE NOT :change_id = ANY(lost_changes)
+""").bindparams(bindparam("change_id", type_=Uuid))
+_CONFIRMED: Final = text("SELECT tokens_from IS NULL FROM access_version")
 
 _SAVE: Final = text("""
 INSERT INTO store_positions AS known (cluster, incarnation, id, cversion, pzxid)
@@ -94,6 +106,12 @@ class PostgresStorePositions:
         """Return True if the trail has a change."""
         [found] = await self._database.scalars(_HAS, cluster=cluster, change_id=change_id)
         return bool(found)
+
+    async def distrust(self, change_id: UUID) -> bool:
+        """Reject the tokens of a restored Postgres; return True if they were confirmed since."""
+        await self._database.execute(_DISTRUST, change_id=change_id)
+        [confirmed] = await self._database.scalars(_CONFIRMED)
+        return bool(confirmed)
 
     async def save(self, cluster: str, incarnation: Incarnation, position: StorePosition) -> None:
         """Store a position."""

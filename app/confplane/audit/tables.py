@@ -370,6 +370,8 @@ access_version: Final = Table(
     metadata,
     Column("only", Boolean, primary_key=True, server_default=text("true")),
     Column("version", BigInteger, nullable=False),
+    Column("tokens_from", DateTime(timezone=True)),
+    Column("lost_changes", ARRAY(UUID), nullable=False, server_default="{}"),
     CheckConstraint('"only"', name="one_row"),
     comment="The version of tokens and grants together; each change of one raises it",
 )

@@ -5,6 +5,7 @@ Their imports are made when they run: see :mod:`confplane.cli.commands`.
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID
@@ -176,6 +177,68 @@ def revoke_token(
 
     settings = load_settings(settings_file)
     revoked = command.revoke(settings, token_id, callers.caller(reason, ticket), with_created=with_created)
+    raise typer.Exit(callers.run(revoked, "Not revoked"))
+
+
+@tokens.command(
+    "confirm",
+    epilog='Example:\n\n    confplane tokens confirm --reason "checked after the restore, INC-7"\n\n'
+    + _CODES.format("token"),
+)
+def confirm_tokens(
+    *,
+    reason: _Reason = None,
+    ticket: _Ticket = None,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Admit the API tokens of a restored Postgres.
+
+    A Postgres that was restored to an earlier moment has lost later revocations, and removals of grants. When the
+    service notices it, it rejects all tokens created before. Revoke again what was revoked since the backup, check the
+    grants, and then run this command; `confplane tokens invalidate` revokes them all instead.
+
+    The command works on Postgres directly, with the service's settings; the service need not run.
+    """
+    from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import tokens as command  # noqa: PLC0415 - as above
+
+    confirmed = command.confirm(load_settings(settings_file), callers.caller(reason, ticket))
+    raise typer.Exit(callers.run(confirmed, "Not confirmed"))
+
+
+@tokens.command(
+    "invalidate",
+    epilog="Example:\n\n"
+    '    confplane tokens invalidate --issued-before 2026-11-27T09:00:00Z --reason "restored, INC-7"\n\n'
+    + _CODES.format("token"),
+)
+def invalidate_tokens(
+    issued_before: Annotated[
+        str, typer.Option("--issued-before", metavar="TIME", help="RFC 3339 with an offset; not in the future.")
+    ],
+    *,
+    reason: _Reason = None,
+    ticket: _Ticket = None,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Revoke all API tokens that were created before a time, for good.
+
+    After a restore of Postgres to an earlier moment this replaces `confplane tokens confirm`.
+
+    The command works on Postgres directly, with the service's settings; the service need not run.
+    """
+    try:
+        before = datetime.fromisoformat(issued_before)
+    except ValueError:
+        before = None
+    if before is None or before.tzinfo is None:
+        raise typer.BadParameter(
+            "not a time with an offset, for example 2026-11-27T09:00:00Z", param_hint="--issued-before"
+        )
+    from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import tokens as command  # noqa: PLC0415 - as above
+
+    revoked = command.invalidate(load_settings(settings_file), before, callers.caller(reason, ticket))
     raise typer.Exit(callers.run(revoked, "Not revoked"))
 
 

@@ -21,6 +21,7 @@ from confplane.wiring import open_access
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from contextlib import AbstractContextManager
+    from datetime import datetime
     from pathlib import Path
     from typing import TextIO
     from uuid import UUID
@@ -84,6 +85,27 @@ async def revoke(settings: Settings, token_id: UUID, caller: Caller, *, with_cre
             " --with-created` revokes them too",
             err=True,
         )
+    return callers.DONE
+
+
+async def confirm(settings: Settings, caller: Caller) -> int:
+    """Admit the tokens of a restored Postgres, and return the exit code."""
+    async with open_access(settings) as services:
+        confirmed = await services.tokens.confirm(caller)
+    typer.echo(
+        "The tokens are confirmed; every process admits them within two seconds"
+        if confirmed
+        else "No tokens are waiting for a confirmation; nothing to do"
+    )
+    return callers.DONE
+
+
+async def invalidate(settings: Settings, before: datetime, caller: Caller) -> int:
+    """Revoke the tokens created before a time, and return the exit code."""
+    async with open_access(settings) as services:
+        count = await services.tokens.invalidate(before, caller)
+    revoked = callers.pluralize(count, "token is", "tokens are")
+    typer.echo(f"{revoked} revoked; every process refuses them within two seconds")
     return callers.DONE
 
 

@@ -36,6 +36,10 @@ _PREFIX: Final = api_tokens.PREFIX.encode()
 _STALE_WARNING_S: Final = 10.0
 """Age in seconds above which the cache reports a warning."""
 _REVOKED: Final = "The API token is not valid: it is unknown, was revoked, or has expired; ask for a new one"
+_RESTORED: Final = (
+    "The API token was created before Postgres was restored, and may have been revoked since. It is rejected until an"
+    " operator has run `confplane tokens confirm`"
+)
 
 
 class TokenCache(BackgroundService):
@@ -73,6 +77,10 @@ class TokenCache(BackgroundService):
         """The groups of each principal's tokens, for those that have some."""
         self._expiry_times: dict[UUID, float] = {}
         """Expiry of each token in Unix seconds; 0 for a revoked token."""
+        self._created_at: dict[UUID, float] = {}
+        """Creation of each token in Unix seconds."""
+        self._tokens_from = -math.inf
+        """Tokens created before this time are rejected, in Unix seconds."""
         self._grants: dict[UUID, Grant] = {}
         self._by_principal: dict[str, dict[UUID, Grant]] = {}
         self._confirmed_at: float | None = None
@@ -109,6 +117,8 @@ class TokenCache(BackgroundService):
             now = self._now()
             if self._expiry_times.get(identity.token_id, 0) <= now:
                 raise UnauthenticatedError(_REVOKED)
+            if self._created_at.get(identity.token_id, 0) < self._tokens_from:
+                raise UnauthenticatedError(_RESTORED)
             self._unrecorded_uses[identity.token_id] = now
 
     def authenticate(self, given: bytes) -> Identity | None:
@@ -175,9 +185,11 @@ class TokenCache(BackgroundService):
         """Apply changes without yielding to the event loop, so that no caller sees a part of them."""
         if loaded.whole:
             self._identities, self._expiry_times, self._grants, self._by_principal = {}, {}, {}, {}
-            self._groups = {}
+            self._groups, self._created_at = {}, {}
+        self._tokens_from = -math.inf if loaded.tokens_from is None else loaded.tokens_from.timestamp()
         for digest, token in loaded.tokens.items():
             self._identities[digest] = _identity(token)
+            self._created_at[token.id] = token.created_at.timestamp()
             self._expiry_times[token.id] = token.expires_at.timestamp() if token.revoked_at is None else 0
             if token.groups:
                 self._groups.setdefault(token.principal, {})[token.id] = token.groups

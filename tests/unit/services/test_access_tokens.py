@@ -598,3 +598,59 @@ async def test_a_caller_sees_its_own_tokens_by_whatever_credential(world: World)
         other = world.control.access(Identity("User:alicia", kind), "::1", "r")
         with pytest.raises(ForbiddenError):
             await world.tokens.find(made.id, other)
+
+
+async def check(world: World, text: str | None) -> str | None:
+    """Return the reason why a token is refused; None if it is admitted."""
+    await world.book.refresh()
+    assert text is not None
+    try:
+        identity = world.book.authenticate(text.encode())
+        assert identity is not None
+        world.book.check(identity)
+    except UnauthenticatedError as error:
+        return error.detail
+    return None
+
+
+async def test_the_tokens_of_a_restored_postgres_are_rejected_until_they_are_confirmed(world: World) -> None:
+    old = await world.tokens.create(NewToken("User:old"), world.caller())
+    assert await check(world, old.text) is None
+    assert await world.tokens.confirm(world.caller()) is False
+    world.store.distrust(datetime.now(UTC))
+    assert "`confplane tokens confirm`" in (await check(world, old.text) or "")
+    new = await world.tokens.create(NewToken("User:new"), world.caller())
+    assert await check(world, new.text) is None
+    assert await world.tokens.confirm(world.caller(reason="checked")) is True
+    assert await check(world, old.text) is None
+    assert [(row.kind, row.reason) for row in world.store.history][-1] == ("tokens-confirmed", "checked")
+
+
+async def test_all_tokens_created_before_a_time_are_revoked(world: World) -> None:
+    old = await world.tokens.create(NewToken("User:old"), world.caller())
+    restored = datetime.now(UTC)
+    world.store.distrust(restored)
+    new = await world.tokens.create(NewToken("User:new"), world.caller())
+    # Some of the rejected tokens are left.
+    assert await world.tokens.invalidate(old.token.created_at, world.caller()) == 0
+    assert "was restored" in (await check(world, old.text) or "")
+    assert await world.tokens.invalidate(restored, world.caller(reason="restored")) == 1
+    assert "was revoked" in (await check(world, old.text) or "")
+    assert await check(world, new.text) is None
+    assert world.store.tokens_from is None
+    assert [(row.kind, row.after) for row in world.store.history][-1] == (
+        "tokens-invalidated",
+        {"issuedBefore": restored.isoformat()},
+    )
+
+
+async def test_only_callers_for_every_token_confirm_or_invalidate_them_and_not_for_the_future(world: World) -> None:
+    team = await world.user("team", *TEAM)
+    for work in (
+        world.tokens.confirm(world.caller(team)),
+        world.tokens.invalidate(datetime.now(UTC), world.caller(team)),
+    ):
+        with pytest.raises(ForbiddenError, match="ALTER on tokens of every principal"):
+            await work
+    with pytest.raises(InvalidRequestError, match="in the future"):
+        await world.tokens.invalidate(datetime.now(UTC) + timedelta(hours=1), world.caller())

@@ -72,8 +72,8 @@ class AccessChangeData(AnswerModel):
 
     id: Annotated[str, Field(pattern=patterns.UUID, description="UUIDv7")]
     kind: str = Field(
-        description="token-created, token-revoked, token-rotated, grant-created, grant-replaced, grant-removed; or an"
-        " event: denied, unauthenticated, admin-token-used"
+        description="token-created, token-revoked, token-rotated, tokens-confirmed, tokens-invalidated, grant-created,"
+        " grant-replaced, grant-removed; or an event: denied, unauthenticated, admin-token-used"
     )
     principal: str = Field(description="The principal that did it, or was refused")
     behalf_of: str | None = Field(description="The user for whom a portal did it")

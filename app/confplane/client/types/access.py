@@ -18,8 +18,8 @@ class AccessChangeData(TypedDict):
 
     # UUIDv7
     id: str
-    # token-created, token-revoked, token-rotated, grant-created, grant-replaced, grant-removed; or an event:
-    # denied, unauthenticated, admin-token-used
+    # token-created, token-revoked, token-rotated, tokens-confirmed, tokens-invalidated, grant-created, grant-
+    # replaced, grant-removed; or an event: denied, unauthenticated, admin-token-used
     kind: str
     # The principal that did it, or was refused
     principal: str

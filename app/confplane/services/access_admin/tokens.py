@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from confplane.services.changes.callers import Caller
     from confplane.services.ports.access import AccessStore
 
+_EVERY: Final = "tokens"
+"""The subject of changes of all tokens in the history."""
 LONGEST_OVERLAP_S: Final = 30 * 86_400
 """Seconds for which a replaced token may stay valid, at most."""
 
@@ -226,6 +228,34 @@ class TokenService:
             after=token_view(after, now),
         )
         return await self._store.revoke_token(token.id, change) or after
+
+    async def confirm(self, caller: Caller) -> bool:
+        """Admit the tokens of a restored Postgres again; return False if none were rejected.
+
+        Raises:
+            ForbiddenError: The caller may not alter the tokens of every principal.
+            UnavailableError: Postgres is unavailable.
+        """
+        self._check_every(caller.access)
+        return await self._store.confirm_tokens(change_of(caller, "tokens-confirmed", _EVERY))
+
+    async def invalidate(self, before: datetime, caller: Caller) -> int:
+        """Revoke all valid tokens created before a time, and return their number.
+
+        Raises:
+            InvalidRequestError: The time is in the future.
+            ForbiddenError: The caller may not alter the tokens of every principal.
+            UnavailableError: Postgres is unavailable.
+        """
+        self._check_every(caller.access)
+        if before > datetime.now(UTC):
+            raise InvalidRequestError("The time is in the future; name one up to now", pointer="/issuedBefore")
+        after = {"issuedBefore": before.isoformat()}
+        return await self._store.invalidate_tokens(before, change_of(caller, "tokens-invalidated", _EVERY, after=after))
+
+    def _check_every(self, access: Access) -> None:
+        if not self._repository.covers_every(access, Operation.ALTER):
+            raise ForbiddenError("This needs the grant ALTER on tokens of every principal")
 
     async def rotate(
         self,

@@ -94,7 +94,8 @@ class AccessChange:
     id: UUID
     """A UUIDv7: ids are in the order of time."""
     kind: str
-    """``token-created``, ``token-revoked``, ``token-rotated``, ``grant-created``, ``grant-replaced``,
+    """``token-created``, ``token-revoked``, ``token-rotated``, ``tokens-confirmed``, ``tokens-invalidated``,
+    ``grant-created``, ``grant-replaced``,
     ``grant-removed``; or an event: ``denied``, ``unauthenticated``, ``admin-token-used``."""
     principal: str
     """The principal that did it, or was refused."""
@@ -140,6 +141,8 @@ class AccessDelta:
     grants: list[StoredGrant] = field(default_factory=list)
     removed: frozenset[UUID] = frozenset()
     """Grants that were removed since."""
+    tokens_from: datetime | None = None
+    """Tokens created before this time are rejected: Postgres was restored then. None: all tokens are admitted."""
 
 
 class AccessStore(Protocol):
@@ -165,6 +168,15 @@ class AccessStore(Protocol):
 
     async def created_with(self, token_id: UUID) -> list[Token]:
         """Return the active tokens that were created with a token, directly or through others."""
+
+    async def confirm_tokens(self, change: AccessChange) -> bool:
+        """Admit the tokens of a restored Postgres; False if none were rejected."""
+
+    async def invalidate_tokens(self, before: datetime, change: AccessChange) -> int:
+        """Revoke the valid tokens created before a time, and return their number.
+
+        If the tokens of a restored Postgres are rejected and all of them were created before, the rejection ends.
+        """
 
     async def find_token(self, token_id: UUID) -> Token | None:
         """Return a token, also an expired or revoked one."""

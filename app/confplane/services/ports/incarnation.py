@@ -70,6 +70,13 @@ class StorePositions(Protocol):
     async def has(self, cluster: str, change_id: UUID) -> bool:
         """Return True if the trail has a change."""
 
+    async def distrust(self, change_id: UUID) -> bool:
+        """Reject all API tokens created so far, because Postgres lacks a change that it had: it was restored.
+
+        Returns:
+            True if the tokens were confirmed since the first call for this change.
+        """
+
     async def save(self, cluster: str, incarnation: Incarnation, position: StorePosition) -> None:
         """Store a position, unless that of another incarnation is stored."""
 

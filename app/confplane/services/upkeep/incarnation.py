@@ -104,13 +104,14 @@ class IncarnationCheck(BackgroundService):
             raise UnavailableError(error.detail, outcome=WriteOutcome.NOT_APPLIED) from None
 
     def warnings(self) -> list[OperatorWarning]:
-        """Return warnings for operators; only the leader has any."""
-        if self._lost is None or not self._store.leadership.held:
+        """Return warnings for operators."""
+        if self._lost is None:
             return []
         text = (
             f"Postgres lacks change {self._lost.newest_change}, which it had on timeline {self._lost.timeline}: it was"
             " restored to an earlier moment, or a standby without the change was promoted. Revoked tokens and removed"
-            ' grants may be back. Follow "Restore" in docs/operations.md'
+            " grants may be back, so API tokens created before are rejected. Check tokens and grants, and then run"
+            " `confplane tokens confirm`, or `confplane tokens invalidate --issued-before TIME`"
         )
         return [OperatorWarning(text).about(self._store.name)]
 
@@ -126,7 +127,7 @@ class IncarnationCheck(BackgroundService):
                 logger.exception("Cluster %s: the check of the store failed", self._store.name)
 
     async def round(self) -> None:
-        """Check a new connection, and a restored store again; as the leader, store the positions if they are due.
+        """Check a new connection, and restored stores again; as the leader, store the positions if they are due.
 
         Raises:
             UnavailableError: A store is unavailable.
@@ -135,7 +136,10 @@ class IncarnationCheck(BackgroundService):
             await self.ensure(time.monotonic() + _CALL_S)
         elif self._store.restored:
             await self._shared_check()
-        elif self._store.leadership.held and time.monotonic() - self._published_at >= PUBLISH_INTERVAL_S:
+            return
+        if self._lost is not None:
+            await self._shared_check()
+        if self._store.leadership.held and time.monotonic() - self._published_at >= PUBLISH_INTERVAL_S:
             await self.publish()
 
     async def publish(self) -> None:
@@ -148,11 +152,7 @@ class IncarnationCheck(BackgroundService):
         if not self._store.accepted or found.incarnation is None:
             return
         await self._positions.save(self._store.name, found.incarnation, found)
-        newest = found.incarnation.newest_change
-        if newest is not None and not await self._positions.has(self._store.name, newest):
-            self._lost = found.incarnation
-        else:
-            self._lost = None
+        if self._lost is None:
             now = replace(found.incarnation, newest_change=trail.newest_change, timeline=trail.timeline)
             if now != found.incarnation:
                 await self._store.write_incarnation(now, found.version, time.monotonic() + _CALL_S)
@@ -190,5 +190,20 @@ class IncarnationCheck(BackgroundService):
         elif found.incarnation is not None:
             if self._store.restored:
                 logger.warning("Cluster %s: the state of the restored store was accepted", name)
+            await self._check_postgres(found.incarnation)
             self._store.accept(found.connection, found.incarnation.number)
         return trail, found
+
+    async def _check_postgres(self, incarnation: Incarnation) -> None:
+        """Check that Postgres has the newest change that the leader knew. If not, it was restored."""
+        newest = incarnation.newest_change
+        lost = newest is not None and not await self._positions.has(self._store.name, newest)
+        if lost and newest is not None and await self._positions.distrust(newest):
+            lost = False  # its tokens were confirmed, or revoked
+        if lost and self._lost is None:
+            logger.error(
+                "Cluster %s: Postgres lacks change %s, so it was restored: API tokens are rejected",
+                self._store.name,
+                newest,
+            )
+        self._lost = incarnation if lost else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.service import ROOT
+from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
     from typing import BinaryIO

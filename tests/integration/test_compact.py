@@ -39,7 +39,8 @@ def compact(module_chroot: str, module_database: servers.Database, tmp_path: Pat
     }
 
     async def run(*arguments: str) -> Said:
-        return await asyncio.to_thread(commands.run, ["compact", "--cluster", "default", *arguments], environment)
+        named = () if "--cluster" in arguments else ("--cluster", "default")
+        return await asyncio.to_thread(commands.run, ["compact", *named, *arguments], environment)
 
     return run
 

@@ -164,7 +164,7 @@ async def test_secrets_appear_nowhere(client: ConfplaneClient, zk: KazooClient, 
     seen += [json.dumps(answer.body) for answer in answers]
     seen.append(service.log.read_text())
     assert "broker=6" in seen[-2]
-    for secret in ("hidden", SECRET, *texts, *(text.rpartition("encryptedPassword:")[2][:24] for text in texts)):
+    for secret in ("hidden-", SECRET, *texts, *(text.rpartition("encryptedPassword:")[2][:24] for text in texts)):
         assert not any(secret in text for text in seen), secret
 
 

@@ -74,8 +74,8 @@ async def test_describe_of_some_keys(client: ConfplaneClient) -> None:
     answer = await describe(
         client,
         ("TOPIC", "keys", ["flush.ms", "nonsense", "retention.ms"]),
-        (2, "keys", ["nonsense"]),
-        ("TOPIC", "keys", ["flush.ms"]),
+        (2, "keys-none", ["nonsense"]),
+        ("TOPIC", "keys-one", ["flush.ms"]),
         includeSynonyms=True,
     )
     assert [[item["name"] for item in result["configs"]] for result in answer["results"]] == [
@@ -122,7 +122,8 @@ async def test_an_unknown_type_fails_a_describe_as_a_whole(client: ConfplaneClie
 
 
 async def test_other_requests_are_served_during_a_large_describe(service: Service) -> None:
-    body = {"resources": [{"resourceType": "BROKER", "resourceName": "1"}] * 500, "includeSynonyms": True}
+    brokers = [{"resourceType": "BROKER", "resourceName": str(number)} for number in range(100)]
+    body = {"resources": brokers, "includeSynonyms": True}
     answered = 0
     async with httpx.AsyncClient(
         base_url=service.url, headers={"Authorization": f"Bearer {service.token}"}, timeout=600, trust_env=False
@@ -134,7 +135,7 @@ async def test_other_requests_are_served_during_a_large_describe(service: Servic
             answered += 1
         response = await describing
         await response.aread()
-    assert len(response.json()["results"]) == 500
+    assert len(response.json()["results"]) == 100
     # One or two may be answered before the describe is read, and one after it.
     assert answered > 5
 

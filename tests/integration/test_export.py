@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tests.support.service import Service
 
 COPY: Final = "copy"
+GUIDE: Final = "guide"
 
 
 class Said(NamedTuple):
@@ -52,13 +53,16 @@ def copy(copy_chroot: str) -> Iterator[KazooClient]:
 
 
 @pytest.fixture(scope="module")
-def service_options(module_chroot: str, copy_chroot: str, zk: KazooClient, copy: KazooClient) -> dict[str, Any]:
-    """A service of two clusters, ``default`` with odd configs."""
+def service_options(
+    zookeeper: ZooKeeper, module_chroot: str, copy_chroot: str, zk: KazooClient, copy: KazooClient
+) -> dict[str, Any]:
+    """A service of three clusters, ``default`` with odd configs."""
     odd_configs.write(zk)
     odd_configs.write_topics(copy)
     clusters = {
         "default": {"zookeeper": module_chroot},
         COPY: {"zookeeper": copy_chroot, "record_external_changes": True},
+        GUIDE: {"zookeeper": servers.make_chroot(zookeeper.hosts), "record_external_changes": True},
     }
     return {"settings": {"CONFPLANE_CLUSTERS": json.dumps(clusters)}}
 
@@ -270,7 +274,7 @@ def test_the_guide_prints_what_it_shows(tmp_path: Path) -> None:
     guide = (ROOT / "docs/export.md").read_text()
     [file], [shown] = documents.blocks(guide, "yaml"), documents.blocks(guide, "text")
     (tmp_path / "alice.yaml").write_text(file)
-    environment = os.environ | {"PATH": path_with_confplane(tmp_path / "bin"), "CONFPLANE_CLUSTER": COPY}
+    environment = os.environ | {"PATH": path_with_confplane(tmp_path / "bin"), "CONFPLANE_CLUSTER": GUIDE}
     exported, loaded = documents.run(documents.blocks(guide), tmp_path, environment)
-    assert exported.startswith("# Configs of the cluster copy")
+    assert exported.startswith("# Configs of the cluster guide")
     assert loaded.startswith(shown.strip())

@@ -92,7 +92,8 @@ async def test_no_answer(failure: type[httpx.TransportError]) -> None:
 
     async with _client(fail) as client:
         with pytest.raises(
-            ConnectionFailedError, match=rf"GET /v1/clusters/default/client-quotas/user=alice: {failure.__name__}"
+            ConnectionFailedError,
+            match=rf"GET http://confplane.test/v1/clusters/default/client-quotas/user=alice: {failure.__name__}",
         ):
             await client.client_quotas.get(Entity.of(user="alice"))
 

@@ -162,7 +162,16 @@ class IncarnationCheck(BackgroundService):
         """Check once for all callers: of two concurrent checks the earlier could end later, with an older result."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._check(), name=f"check of {self._store.name}")
+            # Retrieves the error, because every caller may be gone.
+            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(self._task)
+
+    async def stop(self) -> None:
+        """Stop, also a check that callers began."""
+        await super().stop()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
 
     async def _check(self) -> tuple[TrailState, StorePosition]:
         name, deadline = self._store.name, time.monotonic() + _CALL_S

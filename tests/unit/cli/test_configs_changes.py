@@ -273,6 +273,26 @@ def test_keys_that_are_not_set_are_not_deleted(
     assert capsys.readouterr().err == f"Nothing is changed: not set, so not to be deleted: {keys}\n"
 
 
+@pytest.mark.parametrize(
+    ("line", "key", "proposed"),
+    [
+        ("--user a", "producer_byte_rat", "producer_byte_rate"),
+        ("--ip 1.2.3.4", "connection_creation_rates", None),
+        ("--topic a", "retention.m", "retention.ms"),
+        ("--broker 1", "my.plugin", None),
+    ],
+)
+def test_a_key_that_is_not_set_is_answered_with_a_close_one(
+    answered: Recorded, line: str, key: str, proposed: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind, name = ("TOPIC", "a") if "topic" in line else ("BROKER", "1")
+    answered.answers["configs:describe"] = {
+        "results": [described(kind, name, ("retention.ms", "5", f"DYNAMIC_{kind}_CONFIG"))]
+    }
+    assert command.run(["--alter", *shlex.split(line), "--delete-config", key]) == 1
+    assert capsys.readouterr().err.endswith(f"; did you mean {proposed}?\n") == (proposed is not None)
+
+
 def test_registrations_are_cleared(answered: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
     line = shlex.split("--alter --user alice --client billing --delete-config supported.configs")
     assert command.run(line) == 1

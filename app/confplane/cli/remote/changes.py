@@ -15,7 +15,7 @@ from confplane.domain.entities import EntityType
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.domain.numbers import parse_java_double
-from confplane.domain.quotas import ClientQuotasFacet
+from confplane.domain.quotas import QUOTA_KEYS, ClientQuotasFacet
 from confplane.domain.suggestions import nearest_name
 
 if TYPE_CHECKING:
@@ -107,7 +107,9 @@ def refuse_unset(keys: Iterable[str], found: Collection[str]) -> None:
         InvalidRequestError: A key is not among those that were found.
     """
     if unset := [key for key in keys if key not in found]:
-        close = dict.fromkeys(filter(None, (nearest_name(key, found) for key in unset)))
+        close = dict.fromkeys(
+            filter(None, (nearest_name(key, [*found, *QUOTA_KEYS]) for key in unset if key not in QUOTA_KEYS))
+        )
         proposal = f"; did you mean {', '.join(close)}?" if close else ""
         raise InvalidRequestError(f"Nothing is changed: not set, so not to be deleted: {', '.join(unset)}{proposal}")
 

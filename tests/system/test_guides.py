@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from tests.support.documents import blocks, run
 from tests.support.processes import ROOT, path_with_confplane
+from tests.support.service import Service
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.service import Service
+    from tests.support.servers import Database
 
 
 def test_the_commands_for_configs_print_what_the_guide_shows(service: Service, tmp_path: Path) -> None:
@@ -27,11 +28,13 @@ def test_the_commands_for_configs_print_what_the_guide_shows(service: Service, t
     assert printed == ["", *(each.strip() for each in blocks(guide, "text"))]
 
 
-def test_the_commands_for_the_past_and_for_reverts(service: Service, tmp_path: Path) -> None:
+def test_the_commands_for_the_past_and_for_reverts(chroot: str, migrated: Database, tmp_path: Path) -> None:
     api = re.findall(r"^api\(\) \{.*$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    service.wait_recorded()
-    environment = os.environ | {"CONFPLANE": f"{service.url}/v1/clusters/default", "TOKEN": service.token}
-    printed = run(["\n".join([*api, *blocks((ROOT / "docs/history.md").read_text())])], tmp_path, environment)
+    # They list all quotas: of a service of their own.
+    with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn) as service:
+        service.wait_recorded()
+        environment = os.environ | {"CONFPLANE": f"{service.url}/v1/clusters/default", "TOKEN": service.token}
+        printed = run(["\n".join([*api, *blocks((ROOT / "docs/history.md").read_text())])], tmp_path, environment)
     answers = map(json.loads, filter(None, printed[0].splitlines()))
     first, second, history, single, listed, diff, shown, undone, back = answers
     assert first["quotas"] == single["quotas"] == {"producer_byte_rate": 1048576}

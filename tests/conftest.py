@@ -9,7 +9,7 @@ import os
 import sys
 import warnings
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -207,15 +207,22 @@ def _patient_clients() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+def zookeeper(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
     """A running ZooKeeper. Never stop this one in a test: start one of your own."""
-    yield from servers.run_zookeeper(tmp_path_factory.mktemp("zookeeper"))
+    with _server_directory(pytestconfig, tmp_path_factory.mktemp("zookeeper")) as directory:
+        yield from servers.run_zookeeper(directory)
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+def postgres(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     """A running Postgres without fsync. Never stop this one in a test: start one of your own."""
-    yield from servers.run_postgres(tmp_path_factory.mktemp("postgres"))
+    with _server_directory(pytestconfig, tmp_path_factory.mktemp("postgres")) as directory:
+        yield from servers.run_postgres(directory)
+
+
+def _server_directory(config: pytest.Config, directory: Path) -> AbstractContextManager[Path]:
+    """Return the directory of a server: in memory, unless tests of full size run, whose files need more room."""
+    return nullcontext(directory) if config.stash[FULL_SIZE] else servers.in_memory(directory)
 
 
 @pytest.fixture(scope="session")

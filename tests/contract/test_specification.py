@@ -150,7 +150,8 @@ def test_every_operation_explains_itself(name: str) -> None:
     for parameter in operation.get("parameters", []):
         known = _resolve(parameter)
         assert known["description"]
-        assert "null" not in str(known["schema"]), "a parameter is there or is left out"
+        schema = {name: value for name, value in known["schema"].items() if name != "examples"}
+        assert "null" not in str(schema), "a parameter is there or is left out"
     assert "partial(" not in OPERATIONS[name].get("description", ""), "the docstring of another callable"
 
 

@@ -14,7 +14,7 @@ _MOST_USERS: Final = 10_000
 
 
 @dataclass(slots=True)
-class _Usage:
+class _DailyUsage:
     """The registrations that a user added in a day."""
 
     day: int
@@ -38,14 +38,14 @@ class RegistrationBudget:
         self._registrations = registrations
         self._versions = versions
         self._size = size
-        self._users: OrderedDict[tuple[str, str], _Usage] = OrderedDict()
+        self._users: OrderedDict[tuple[str, str], _DailyUsage] = OrderedDict()
 
     def take(self, cluster: str, entity_id: str, software: SoftwareVersion, day: int) -> bool:
         """Count a new registration. Return False, without counting it, if the user's budget of the day is used up."""
         user = cluster, entity_id.partition(",")[0]
         usage = self._users.get(user)
         if usage is None or usage.day != day:
-            usage = self._users[user] = _Usage(day)
+            usage = self._users[user] = _DailyUsage(day)
             if len(self._users) > _MOST_USERS:
                 self._users.popitem(last=False)
         self._users.move_to_end(user)

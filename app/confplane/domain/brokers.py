@@ -188,7 +188,7 @@ def _unknown(catalog: Catalog, name: str, parts: ListenerKey | None) -> str:
     end = suggestion(catalog, ConfigKind.BROKER, name if parts is None else parts.base)
     return (
         f"No broker config of Kafka {catalog.release} has the name {clipped(name)}{end.removesuffix('?')}"
-        f"{'?' if end.endswith('?') else '.'} It is stored as a custom config, and its value is hidden"
+        f"{'?' if end.endswith('?') else '.'} It is stored as a custom config, and its value is never shown"
     )
 
 

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -168,8 +168,12 @@ def test_a_shell_ends(tmp_path: Path, *, ignores_sigint: bool) -> None:
                         process.send_signal(signal.SIGTERM)
                         assert process.wait(PATIENCE_S) == 143
                 else:
-                    process.send_signal(signal.SIGTERM)
-                    assert process.wait(PATIENCE_S) == 143
+                    # A signal between the prompt and readline's wait for a key is noted, and handled with the next one.
+                    while process.poll() is None:
+                        process.send_signal(signal.SIGTERM)
+                        with suppress(subprocess.TimeoutExpired):
+                            process.wait(PATIENCE_S / 20)
+                    assert process.returncode == 143
                 _shown(master, "Interrupted")
 
 

@@ -50,7 +50,7 @@ def test_all_offenders_are_named() -> None:
     assert caught.value.detail == "Cannot update these configs dynamically: Set(broker.id, zookeeper.connect)"
 
 
-CUSTOM = " It is stored as a custom config, and its value is hidden"
+CUSTOM = " It is stored as a custom config, and its value is never shown"
 
 
 def test_custom_keys_are_taken_as_they_are_with_a_warning() -> None:

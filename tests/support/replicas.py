@@ -88,7 +88,8 @@ class Replica:
     async def start(self, *, leads: bool = True) -> Replica:
         await self._stack.enter_async_context(self.parts.running())
         await self.store.wait_for(0, soon(60))
-        await until(lambda: self.store._guard.known and self.store.status().stale_ms is None and self.store.accepted)
+        await until(lambda: self.store._guard.known and self.store.status().stale_ms is None)
+        await answered(lambda: self.parts.incarnation_checks["default"].ensure(soon()))
         if leads:
             cast("Any", self.store).leadership = Leads()
         return self

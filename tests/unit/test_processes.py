@@ -30,12 +30,11 @@ print(of_child())
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends programs with their parent")
 WAITS = "import signal; print('waits', flush=True); signal.pause()"
 STARTS_AND_WAITS = f"""
-import os, signal
+import os, signal, sys
 from tests.support.processes import start
-with open(os.devnull, "wb") as none:
-    process = start(['-c', {WAITS!r}], environment=os.environ, stdout=none, stderr=none)
-    print("started", process.pid, flush=True)
-    signal.pause()
+process = start(['-c', {WAITS!r}], environment=os.environ, stdout=sys.stdout.buffer, stderr=sys.stderr.buffer)
+print("started", process.pid, flush=True)
+signal.pause()
 """
 
 
@@ -52,6 +51,8 @@ def test_children_start_with_default_handlers_in_the_background_of_a_shell_scrip
 def test_no_program_outlives_the_process_that_started_it(number: signal.Signals) -> None:
     with program(["-c", STARTS_AND_WAITS]) as running:
         started = psutil.Process(int(running.read_until("started").split()[1]))
+        if "waits" not in running.output:  # setpriv has done its part by then
+            running.read_until("waits")
         running.process.send_signal(number)
         running.process.wait(PATIENCE_S)
         wait_gone([started])

@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
 PUBLISH_INTERVAL_S = 60.0
+_RETRY_S: Final = 0.5
+"""Seconds until another check after one that a store did not answer, as at the start."""
 _CALL_S: Final = 10.0
 _WRAP: Final = 1 << 32
 
@@ -117,14 +119,16 @@ class IncarnationCheck(BackgroundService):
 
     async def _run(self) -> None:
         while True:
-            # Processes that were started together should not all query at once.
-            await asyncio.sleep(INTERVAL_S * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+            pause = INTERVAL_S
             try:
                 await self.round()
             except ConfplaneError as error:
+                pause = _RETRY_S
                 logger.debug("Cluster %s: the check of the store has to wait: %s", self._store.name, error.detail)
             except Exception:
                 logger.exception("Cluster %s: the check of the store failed", self._store.name)
+            # Processes that were started together should not all query at once.
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
 
     async def round(self) -> None:
         """Check a new connection, and restored stores again; as the leader, store the positions if they are due.

@@ -249,5 +249,18 @@ async def open_scenario(
 
 
 async def ready(*services: Service) -> None:
-    """Wait until services are ready; in threads, since the loop may have a proxy to run."""
-    await asyncio.gather(*(asyncio.to_thread(service.wait_ready) for service in services))
+    """Wait until services are ready, and have checked their ZooKeeper, which the first write would wait for."""
+    # In threads, since the loop may have a proxy to run.
+    await asyncio.gather(*(asyncio.to_thread(_wait_writable, service) for service in services))
+
+
+def _wait_writable(service: Service) -> None:
+    service.wait_ready()
+    answer = httpx.put(
+        f"{service.url}{QUOTAS}/user=ready",
+        params={"validateOnly": "true"},
+        json={"quotas": {"producer_byte_rate": 1}},
+        headers={"Authorization": f"Bearer {service.token}"},
+        trust_env=False,
+    )
+    assert answer.status_code == 200, answer.text

@@ -76,7 +76,8 @@ def start(
         stderr: Receives its errors.
         cwd: Where it runs.
     """
-    dying = ("setpriv", "--pdeathsig", "KILL") if sys.platform == "linux" and shutil.which("setpriv") else ()
+    setpriv = shutil.which("setpriv") if sys.platform == "linux" else None
+    dying = () if setpriv is None else (setpriv, "--pdeathsig", "KILL")
     starting = _STARTER.submit(
         subprocess.Popen,
         [*dying, sys.executable, *arguments],

@@ -80,7 +80,8 @@ class Brokers:
 
     def rotate(self, *options: str) -> Said:
         """Run it; return its exit code, its output and its errors."""
-        return commands.run(["secrets", "rotate", "--cluster", "default", *options], self.environment())
+        named = () if "--cluster" in options else ("--cluster", "default")
+        return commands.run(["secrets", "rotate", *named, *options], self.environment())
 
 
 @pytest.fixture

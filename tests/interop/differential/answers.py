@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from confplane.domain.config_resources import KafkaResourceType
 from tests.interop.differential.steps import Method, names_of
 
 if TYPE_CHECKING:
@@ -72,6 +73,21 @@ def configs(step: Step, answer: Body) -> list[tuple[int, Described]]:
         assert len(dict(listed)) == len(listed), f"a config is described twice: {listed}"
         found.append((result["errorCode"], dict(listed)))
     return found
+
+
+def our_configs(step: Step, answer: Body) -> list[tuple[int, Described]]:
+    """Return the same of Confplane's answer, which has one result for the mentions of a resource, with all their keys."""
+    found = configs(step, answer)
+    if answer.get("results") is None:
+        return found
+    named = [(KafkaResourceType[item["resourceType"]], item["resourceName"]) for item in answer["results"]]
+    by_name = dict(zip(named, found, strict=True))
+    described = []
+    for item in parts(step):
+        code, listed = by_name[KafkaResourceType(item["resourceType"]), item["resourceName"]]
+        keys = item.get("configurationKeys")
+        described.append((code, {key: each for key, each in listed.items() if not keys or key in keys}))
+    return described
 
 
 def _config(item: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -73,7 +73,7 @@ def compare_describe(step: Step, theirs: Body, ours: Body, tree: Tree) -> Compar
     if step.method is Method.DESCRIBE_QUOTAS:
         _quotas(comparison, step, theirs, ours, tree)
         return comparison
-    pairs = zip(answers.parts(step), answers.configs(step, theirs), answers.configs(step, ours), strict=True)
+    pairs = zip(answers.parts(step), answers.configs(step, theirs), answers.our_configs(step, ours), strict=True)
     for part, (their_code, their_configs), (our_code, our_configs) in pairs:
         what = f"{part['resourceType']} {part['resourceName']!r}"
         if their_code != our_code:

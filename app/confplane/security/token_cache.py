@@ -138,7 +138,7 @@ class TokenCache(BackgroundService):
 
     def groups_of(self, principal: str) -> frozenset[str]:
         """Return the groups of a user's valid tokens."""
-        now, of_tokens = time.time(), self._groups.get(principal)
+        now, of_tokens = self._now(), self._groups.get(principal)
         if of_tokens is None:
             return frozenset()
         return frozenset(

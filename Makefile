@@ -34,7 +34,7 @@ help: ## Print this list
 	@echo "  make run KRAFT=localhost:9092              see a Kafka 4 cluster of your own; nothing is written to it"
 	@echo "  make test PYTEST_ARGS='-k quotas -x'       some of the tests of the gate"
 	@echo "  make suites PYTEST_ARGS=tests/kraft        one of the other suites"
-	@echo "  make stress T=tests/unit/test_ci.py N=30   is a test stable?"
+	@echo "  make stress T=tests/unit/test_suites.py N=30   is a test stable?"
 	@echo "  make bench BENCH_ARGS='reads --rounds 9'   some of the figures"
 	@echo "  make faults FAULTS_ARGS='--seed 7 --rounds 50'   which faults, and how many; --help tells more"
 

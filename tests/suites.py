@@ -153,9 +153,12 @@ class Recorder:
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Deselect the tests of the gate, except for property tests."""
-        passed = [item for item in items if _of_gate(item) and not _is_property(item)]
-        items[:] = [item for item in items if item not in set(passed)]
-        config.hook.pytest_deselected(items=passed)
+        kept: list[pytest.Item] = []
+        deselected: list[pytest.Item] = []
+        for item in items:
+            (deselected if _of_gate(item) and not _is_property(item) else kept).append(item)
+        items[:] = kept
+        config.hook.pytest_deselected(items=deselected)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:

@@ -101,7 +101,7 @@ async def test_a_process_dies_once_an_outcome_is_durable(scenario: Scenario, bug
         assert await asyncio.to_thread(one.stop, kill=True) == -signal.SIGKILL
         await scenario.put(two, 3)
         await scenario.settled(3)
-    # Where it never went out, another's transaction may have got the revision that was foretold.
+    # If it was never sent, another's transaction may have got the revision that was foretold.
     expect_findings(scenario, bug, trail.NEVER_WAS, trail.UNMARKED)
 
 
@@ -159,7 +159,7 @@ async def test_one_of_a_bulk_meets_a_write_that_its_mirror_has_not_seen(scenario
         assert call.status == 200
         bob, alice, carol = call.results
         assert bob.revision == carol.revision
-        # What was refused goes alone, later.
+        # The refused row is sent alone, later.
         assert (alice.revision == bob.revision) == (bug is not None)
         await scenario.recorded()
     expect_findings(scenario, bug, trail.NEVER_WAS)

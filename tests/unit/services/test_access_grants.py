@@ -414,7 +414,7 @@ async def test_who_may_resolve_although_reading_is_denied(world: World) -> None:
         ("User:lost", denied["lost"]),
         ("User:separate", separate),
     ]
-    # What everybody may is no loss of those who are denied more.
+    # A right of everybody is not listed as taken away from a caller with further denies.
     everybody = await world.give(NewGrant("User:*", role=Role.APPLICATION))
     found = await world.overview.who("one", Operation.RESOLVE, resource, access)
     assert {each.principal for each in found} == {"Group:other", "User:*", "User:separate"}

@@ -571,7 +571,7 @@ async def test_a_revocation_offers_to_revoke_what_was_created_with_the_token(wor
         assert found is not None
         assert found.revoked_at is not None
     assert await world.store.find_token(other.token.id) == other.token
-    # What a process still lets in for a moment creates nothing any more.
+    # A credential that a process still admits for a moment creates nothing any more.
     with pytest.raises(UnauthenticatedError):
         await world.tokens.create(NewToken("User:app"), world.caller(keeper))
     with pytest.raises(InvalidRequestError):

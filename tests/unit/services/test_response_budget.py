@@ -26,7 +26,7 @@ def test_a_principal_has_a_quarter_and_the_rest_is_left_to_others() -> None:
     with pytest.raises(UnavailableError, match="in flight are larger than 400 bytes") as full:
         budget.lease("User:e").hold(1)
     assert full.value.retry_after_s == 1
-    # What was refused is not held.
+    # Refused bytes are not held.
     assert in_flight(budget) == 400
     first.release()
     budget.lease("User:e").hold(60)

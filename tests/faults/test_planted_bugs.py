@@ -101,6 +101,7 @@ async def test_a_process_dies_once_an_outcome_is_durable(scenario: Scenario, bug
         assert await asyncio.to_thread(one.stop, kill=True) == -signal.SIGKILL
         await scenario.put(two, 3)
         await scenario.settled(3)
+        await scenario.recorded()
     # If it was never sent, another's transaction may have got the revision that was foretold.
     expect_findings(scenario, bug, trail.NEVER_WAS, trail.UNMARKED)
 
@@ -117,6 +118,7 @@ async def test_the_reply_to_an_applied_write_is_lost(scenario: Scenario, bug: st
         call = await writing
         assert (call.status == 200) == (bug is None)
         await scenario.settled(2)
+        await scenario.recorded()
     expect_findings(scenario, bug, trail.REJECTED_APPLIED)
 
 
@@ -134,6 +136,7 @@ async def test_the_reply_to_a_bulk_that_was_applied_is_lost(scenario: Scenario, 
         # Each is settled by its own marker.
         assert call.status == (200 if bug is None else 207)
         await scenario.settled(4)
+        await scenario.recorded()
     expect_findings(scenario, bug, trail.REJECTED_APPLIED, trail.UNMARKED)
 
 
@@ -181,6 +184,7 @@ async def test_a_transaction_comes_after_its_change_was_settled(scenario: Scenar
             os.kill(slow.pid, signal.SIGCONT)
         call = await writing
         assert (call.status == 503) == (bug is None)
+        await scenario.recorded()
     expect_findings(scenario, bug, trail.REJECTED_APPLIED)
 
 
@@ -204,6 +208,7 @@ async def test_a_lost_reply_is_settled_after_its_marker_was_swept(scenario: Scen
         line.accepting = True
         call = await writing
         assert call.status == (200 if bug is None else 503)
+        await scenario.recorded()
     expect_findings(scenario, bug, answers.NOT_APPLIED)
 
 
@@ -270,6 +275,7 @@ async def test_a_transaction_goes_out_under_a_session_that_kazoo_opened_by_itsel
         line.accepting = True
         call = await writing
         assert (call.status == 503) == (bug is None)
+        await scenario.recorded()
     expect_findings(scenario, bug, trail.REJECTED_APPLIED)
 
 
@@ -337,6 +343,7 @@ async def test_the_follower_of_a_replica_is_killed_before_it_forwards_a_reply(
         call = await writing
         assert (call.status == 200) == (bug is None)
         await scenario.settled(2)
+        await scenario.recorded()
         expect_findings(scenario, bug, trail.REJECTED_APPLIED)
 
 

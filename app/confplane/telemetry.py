@@ -78,6 +78,7 @@ METRICS: Final[dict[str, Metric]] = {
         ("cluster", "facet", "outcome", "error"),
     ),
     "changes_in_flight": Metric(_G, "Changes that have begun and not ended"),
+    "changes_waiting": Metric(_G, "Single changes with an intent that wait for the next shared transaction"),
     "idempotent_requests": Metric(
         _C, "Requests with an Idempotency-Key: first, replayed, or taken_over from one that did not end", ("how",)
     ),

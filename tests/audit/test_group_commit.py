@@ -191,7 +191,7 @@ async def test_writers_of_a_small_pool_take_turns(migrated: servers.Database) ->
     """A pool of two serves the five lanes and the reads, with rows of all kinds and sizes under way."""
     pool = Database(migrated.service_dsn, 2)
     log = PostgresAuditLog(pool)
-    intents = [[intent() for _ in range(size)] for size in (1, 100, 1, 200, 17, 16)]
+    intents = [[intent() for _ in range(size)] for size in (1, 100, 1, 200, 33, 32)]
 
     async def whole(some: list[Intent]) -> None:
         await log.intend(some)

@@ -24,10 +24,10 @@ from kazoo.protocol.states import KazooState
 
 from confplane.audit import PostgresAuditLog, open_changes
 from confplane.cli.commands import main
-from confplane.services.changes import settle
+from confplane.services.changes import settle, shared
 from confplane.services.ports.store import Marker
 from confplane.services.ports.trail import Outcome
-from confplane.services.ports.transactions import Committed, Conflict
+from confplane.services.ports.transactions import Committed, Conflict, TransactionUnknown
 from confplane.services.recorder.record import Recorder
 from confplane.services.upkeep import incarnation
 from confplane.store import ZooKeeperStore, znodes
@@ -122,6 +122,24 @@ def refused_taken_for_applied() -> None:
         return settle.committed(outcome, transaction.writes)
 
     _replace(ZooKeeperStore, "commit", commit_others)
+
+
+def shared_in_the_order_of_arrival() -> None:
+    """The changes of several callers are in a transaction in the order in which they came to wait, the last first."""
+    next_load = shared._Queue.next_load
+    _replace(shared._Queue, "next_load", lambda queue: next_load(queue)[::-1])
+
+
+def shared_sent_again() -> None:
+    """After a lost reply each of several changes is decided again, as after a refusal of all."""
+    commit = ZooKeeperStore.commit
+
+    async def commit_again(store: ZooKeeperStore, transaction: Transaction, deadline: float) -> CommitResult:
+        result = await commit(store, transaction, deadline)
+        is_lost = isinstance(result, TransactionUnknown) and len(transaction.changes) > 1
+        return Conflict() if is_lost else result
+
+    _replace(ZooKeeperStore, "commit", commit_again)
 
 
 def settled_by_reading() -> None:
@@ -239,6 +257,8 @@ PLANTED_BUGS: Final[dict[str, Callable[[], None]]] = {
     "no-marker": without_marker,
     "no-last-marker": without_last_marker,
     "refused-taken-for-applied": refused_taken_for_applied,
+    "shared-in-the-order-of-arrival": shared_in_the_order_of_arrival,
+    "shared-sent-again": shared_sent_again,
     "settled-by-reading": settled_by_reading,
     "no-writer-node": without_writer_node,
     "fresh-for-ever": fresh_for_ever,

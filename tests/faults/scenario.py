@@ -7,6 +7,7 @@ import re
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -20,7 +21,7 @@ from tests.faults.txnlog import read_events
 from tests.support import servers
 from tests.support.stepping import REASON
 from tests.support.stores import kafka_writes
-from tests.support.waiting import until_thread
+from tests.support.waiting import until, until_thread
 from tests.support.world import World
 
 if TYPE_CHECKING:
@@ -144,6 +145,28 @@ class Scenario:
             for user, value in rates.items()
         ]
         return await self._send(service, call, {}, {"entries": entries})
+
+    async def put_together(self, service: Service, line: Proxy, values: dict[str, int]) -> list[asyncio.Task[Call]]:
+        """Begin to set users' rates by a request each, whose changes wait for one transaction.
+
+        ZooKeeper's replies are held back from the service: those to two other changes, which are under way.
+        """
+        await self.alter(service, {"first": 1, "second": 1})
+        line.replies.clear()
+        begun = []
+        for user in ("first", "second"):
+            begun.append(asyncio.create_task(self.put(service, 2, user=user)))
+            path = NODE.replace("alice", user)
+            await until_thread(partial(lambda path: self.zk.exists(path).version == 1, path))
+        for number, (user, value) in enumerate(values.items()):
+            begun.append(asyncio.create_task(self.put(service, value, user=user)))
+            await until(partial(self._waits, service, number + 1))
+        return begun
+
+    async def _waits(self, service: Service, number: int) -> bool:
+        http = self._clients[service.url]
+        answer = await http.get("/metrics", headers={"Authorization": f"Bearer {service.token}"})
+        return f"confplane_changes_waiting {number}" in answer.text.replace(".0\n", "\n")
 
     async def get(
         self, service: Service, *, user: str = "alice", min_revision: int | None = None, strong: bool = False

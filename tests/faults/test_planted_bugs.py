@@ -168,6 +168,60 @@ async def test_one_of_a_bulk_meets_a_write_that_its_mirror_has_not_seen(scenario
     expect_findings(scenario, bug, trail.NEVER_WAS)
 
 
+@pytest.mark.parametrize("bug", [None, "shared-in-the-order-of-arrival"])
+async def test_changes_of_several_callers_share_a_transaction(scenario: Scenario, bug: str | None) -> None:
+    async with proxy(scenario.server.hosts) as line, scenario.service(bug, through=line) as service:
+        await ready(service)
+        await scenario.recorded()
+        begun = await scenario.put_together(service, line, {"alice": 3, "bob": 4, "carol": 5})
+        line.replies.set()
+        calls = await asyncio.gather(*begun)
+        assert len({call.revision for call in calls[2:]}) == 1
+        await scenario.recorded()
+    expect_findings(scenario, bug, trail.OTHER_ORDER)
+
+
+@pytest.mark.parametrize("bug", [None, "refused-taken-for-applied"])
+async def test_one_of_several_callers_meets_a_write_that_its_mirror_has_not_seen(
+    scenario: Scenario, bug: str | None
+) -> None:
+    async with proxy(scenario.server.hosts) as line, scenario.service(bug, through=line) as service:
+        await ready(service)
+        await scenario.recorded()
+        await scenario.put(service, 1)
+        begun = await scenario.put_together(service, line, {"bob": 3, "alice": 3, "carol": 3})
+        scenario.write_externally(2, notified=False)
+        line.replies.set()
+        _, _, bob, alice, carol = await asyncio.gather(*begun)
+        assert [call.status for call in (bob, alice, carol)] == [200] * 3
+        assert bob.revision == carol.revision
+        # The refused change is sent alone, later.
+        assert (alice.revision == bob.revision) == (bug is not None)
+        await scenario.recorded()
+    expect_findings(scenario, bug, trail.NEVER_WAS)
+
+
+@pytest.mark.parametrize("bug", [None, "shared-sent-again"])
+async def test_the_reply_to_a_transaction_of_several_callers_is_lost(scenario: Scenario, bug: str | None) -> None:
+    async with proxy(scenario.server.hosts) as line, scenario.service(bug, through=line) as service:
+        await ready(service)
+        await scenario.recorded()
+        await scenario.put(service, 1)
+        before = scenario.zk.exists(NODE).version
+        begun = await scenario.put_together(service, line, {"alice": 3, "bob": 3})
+        line.holding_after = b'"producer_byte_rate":"3"'
+        line.replies.set()
+        await until_thread(lambda: scenario.zk.exists(NODE).version > before)
+        line.holding_after = None
+        line.restore()
+        calls = await asyncio.gather(*begun)
+        assert bug is not None or [call.status for call in calls] == [200] * 4
+        await scenario.settled(7)
+        if bug is None:
+            await scenario.recorded()
+    expect_findings(scenario, bug, trail.REJECTED_APPLIED)
+
+
 @pytest.mark.parametrize("bug", [None, "settled-by-reading"])
 async def test_a_transaction_comes_after_its_change_was_settled(scenario: Scenario, bug: str | None) -> None:
     # The one takes a change for abandoned after a second, the other is in no hurry.

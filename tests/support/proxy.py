@@ -22,6 +22,7 @@ class Proxy:
         swallowed: The lost data.
         accepting: False closes new connections immediately.
         refused: The number of connections that were closed immediately.
+        holding_after: Once a client has sent data with these bytes, ``replies`` is cleared.
         delay_s: Delay of each piece of data, in both directions.
         bytes_per_s: The bandwidth of what the server sends; None for no limit.
     """
@@ -34,6 +35,7 @@ class Proxy:
         self.swallowed = b""
         self.accepting = True
         self.refused = 0
+        self.holding_after: bytes | None = None
         self.delay_s = 0.0
         self.bytes_per_s: float | None = None
         self._target = (host, port)
@@ -114,6 +116,8 @@ class Proxy:
                 elif self.swallowing:
                     self.swallowed += data
                     continue
+                elif self.holding_after is not None and self.holding_after in data:
+                    self.replies.clear()
                 writer.write(data)
                 await writer.drain()
 

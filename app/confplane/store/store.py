@@ -425,6 +425,10 @@ class ZooKeeperStore:
             await self._gate.enter(deadline)
         await self._admission.check(writes, deadline, guarded=guarded, changes=changes)
 
+    def packet_share(self, writes: Sequence[Write]) -> float:
+        """Return the part of a shared transaction's greatest size that a change of these writes takes, at most."""
+        return transactions.estimate(writes, self._limits, 1) / min(transactions.SHARED_PACKET, self._limits.max_packet)
+
     async def commit(self, transaction: Transaction, deadline: float) -> CommitResult:
         """Run the transaction.
 

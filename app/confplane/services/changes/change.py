@@ -13,9 +13,9 @@ from confplane.domain.errors import (
     UnavailableError,
     WriteOutcome,
 )
+from confplane.services.changes.commit import Attempt, Validated
 from confplane.services.changes.draft import D, NoChange
 from confplane.services.changes.settle import committed, settle_own
-from confplane.services.changes.submission import Attempt, Validated
 from confplane.services.ports.trail import Outcome
 from confplane.services.ports.transactions import Committed, Conflict, SessionEnded
 
@@ -165,7 +165,7 @@ class RunningChange(Generic[D]):
                 retry_after_s=1,
             )
         self._writer = writer
-        return Attempt(self.id, self._intended + 1, writer, draft)
+        return Attempt(self.id, self._intended + 1, self._submission.caller, writer, draft)
 
     def _done(self, attempt: Attempt[D]) -> ChangeResult[D] | None:
         draft, result = attempt.draft, attempt.result

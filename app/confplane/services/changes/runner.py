@@ -12,8 +12,9 @@ lost reply is never followed by another attempt, because the first may still be 
 All attempts of a change are made under one ZooKeeper session, that of the first. So once its writer node is gone the
 change can't commit any more, and a settler need not know whether another attempt is under way.
 
-Several changes of one caller make their first attempts together (services/changes/submission.py). A change that
-does not end by this attempt continues by itself (services/changes/change.py).
+Several changes of one caller make their first attempts together (services/changes/submission.py), and single changes of
+different callers share the transactions of their first attempts (services/changes/shared.py). A change that does not
+end by this attempt continues by itself (services/changes/change.py).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from confplane.domain.errors import ConfplaneError
 from confplane.services.changes.change import CONTENDED, ChangeResult, RunningChange
 from confplane.services.changes.draft import D
 from confplane.services.changes.queues import Queues
+from confplane.services.changes.shared import SharedTransactions
 from confplane.services.changes.submission import Submission
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.metrics import Sample
@@ -60,13 +62,22 @@ class ChangeJob(NamedTuple, Generic[D]):
 
 
 class ChangeRunner:
-    """Runs changes. One instance serves all clusters of a process."""
+    """Runs changes. One instance serves all clusters of a process.
 
-    def __init__(self, audit: AuditLog) -> None:
+    Args:
+        audit: The trail.
+        now: The clock of refused paths, in seconds.
+        most_refused: As of :class:`~confplane.services.changes.shared.SharedTransactions`.
+    """
+
+    def __init__(
+        self, audit: AuditLog, *, now: Callable[[], float] = time.monotonic, most_refused: int = 10_000
+    ) -> None:
         self._audit = audit
         self._queues = Queues()
         self._running: set[asyncio.Task[Any]] = set()
         self._in_flight = 0
+        self._shared = SharedTransactions(self._begin, now=now, most_refused=most_refused)
 
     async def run(
         self,
@@ -95,7 +106,7 @@ class ChangeRunner:
             ConfplaneError: The errors of ``decide`` and of the store's admission; nothing was applied.
         """
         store.writer()  # without a session no change queues
-        submission = Submission(self._audit, store, caller, validate_only=validate_only)
+        submission = Submission(self._audit, store, caller, validate_only=validate_only, shared=self._shared)
         ended = await asyncio.shield(self._begin(self._alone(RunningChange(submission, decide, paths, contended))))
         if isinstance(ended, Exception):
             raise ended
@@ -189,6 +200,7 @@ class ChangeRunner:
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics."""
         yield Sample("changes_in_flight", self._in_flight)
+        yield Sample("changes_waiting", self._shared.waiting)
 
     async def drain(self, timeout_s: float) -> None:
         """Wait for changes under way, so that a stop leaves no intent without its outcome."""

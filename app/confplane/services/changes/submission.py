@@ -1,21 +1,18 @@
-"""Submissions: attempts at changes on their way through admission, intents, transaction and outcomes.
+"""Submissions: attempts at changes on their way through admission and intents.
 
-A single change is submitted alone. Changes of a bulk are submitted together, with one commit in each store for all of
-them. They stay separate changes: each has its own intent, marker, outcome and result.
+A single change is admitted and intended alone. Changes of a bulk are submitted together, with one commit in each store
+for all of them. They stay separate changes: each has its own intent, marker, outcome and result.
 
-- ZooKeeper applies a transaction whole or not at all, and its refusal blames one change
-  (store/write/transactions.py). The other changes are submitted again under the same attempt and intent: their
-  writes are the same and do not depend on the refused one, since no two of them read each other's entity
-  (services/changes/order.py). After a second refusal each is submitted alone.
-- A refusal by admission that is due to all changes together is followed by an admission of each half.
-- After a lost reply nothing is submitted again: each change is settled by its own marker.
+A refusal by admission that is due to all changes together is followed by an admission of each half.
+
+Attempts with intents are committed (services/changes/commit.py): those of a bulk together, and single ones with
+those of other callers (services/changes/shared.py).
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any
 
 from confplane.domain.entities import EntityType
 from confplane.domain.errors import (
@@ -26,51 +23,17 @@ from confplane.domain.errors import (
     ThrottledError,
     UnknownTopicError,
 )
-from confplane.services.changes.draft import D
-from confplane.services.ports.trail import Intent, Outcome
-from confplane.services.ports.transactions import (
-    ChangeWrites,
-    Committed,
-    Conflict,
-    EntityWrite,
-    SessionEnded,
-    Transaction,
-    TransactionUnknown,
-)
+from confplane.services.changes.commit import Attempt, Committer, Validated, end_all
+from confplane.services.ports.trail import Intent
+from confplane.services.ports.transactions import EntityWrite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from uuid import UUID
 
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.draft import Draft
+    from confplane.services.changes.shared import SharedTransactions
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import AuditLog
-    from confplane.services.ports.transactions import CommitResult
-
-
-@dataclass(frozen=True, slots=True)
-class Validated:
-    """The attempt was admitted, and ends there."""
-
-
-AttemptResult = Committed | Conflict | SessionEnded | TransactionUnknown | Validated | Exception
-"""The result of one attempt. After an exception nothing is applied."""
-
-
-@dataclass(slots=True)
-class Attempt(Generic[D]):
-    """An attempt at one change, and its result."""
-
-    change_id: UUID
-    number: int
-    writer: str
-    """The writer node of the attempt's session."""
-    draft: Draft[D]
-    intended: bool = False
-    """True once the intent is durable."""
-    result: AttemptResult | None = None
-    """None until the attempt was made."""
 
 
 class Submission:
@@ -81,13 +44,24 @@ class Submission:
         store: The cluster.
         caller: The caller, with the deadline.
         validate_only: End at the admission.
+        shared: Commits a single change together with those of other callers; None for the changes of a bulk.
     """
 
-    def __init__(self, audit: AuditLog, store: ClusterStore, caller: Caller, *, validate_only: bool = False) -> None:
+    def __init__(
+        self,
+        audit: AuditLog,
+        store: ClusterStore,
+        caller: Caller,
+        *,
+        validate_only: bool = False,
+        shared: SharedTransactions | None = None,
+    ) -> None:
         self.audit = audit
         self.store = store
+        self._committer = Committer(audit, store)
         self.caller = caller
         self._validate_only = validate_only
+        self._shared = shared
 
     async def make(self, attempts: Sequence[Attempt[Any]]) -> None:
         """Make attempts. Then each has its result, and a committed attempt has its outcome.
@@ -109,7 +83,7 @@ class Submission:
             await self.store.check_admission(writes, self.caller.deadline, guarded=guarded, changes=count)
         except UnknownTopicError as error:
             if count == 1:
-                _end(attempts, error)
+                end_all(attempts, error)
                 return
             unknown = [attempt for attempt in attempts if _names(attempt, error.topics)]
             others = [attempt for attempt in attempts if not _names(attempt, error.topics)]
@@ -117,16 +91,16 @@ class Submission:
             await asyncio.gather(*map(self._admit, [*([each] for each in unknown), *([others] if others else [])]))
         except (BodyTooLargeError, ListFullError, ThrottledError) as error:
             if count == 1:
-                _end(attempts, error)
+                end_all(attempts, error)
                 return
             # Each half may be admitted. The second half is later: the first half's notifications count.
             await self._admit(attempts[: count // 2])
             await self._admit(attempts[count // 2 :])
         except ConfplaneError as error:
-            _end(attempts, error)
+            end_all(attempts, error)
         else:
             if self._validate_only:
-                _end(attempts, Validated())
+                end_all(attempts, Validated())
             else:
                 await self._intend(attempts)
 
@@ -141,7 +115,7 @@ class Submission:
         except Exception as error:  # noqa: BLE001 - the result of the change concerned
             is_refused = isinstance(error, InvalidRequestError) or not isinstance(error, ConfplaneError)
             if len(attempts) == 1 or not is_refused:
-                _end(attempts, error)
+                end_all(attempts, error)
                 return
             # Postgres refuses the content of one intent. The rows of the others are written, and are ignored when
             # written again.
@@ -149,7 +123,11 @@ class Submission:
         else:
             for attempt in attempts:
                 attempt.intended = True
-            await self._commit(attempts)
+            if self._shared is None:
+                await self._committer.commit(attempts, caller.deadline)
+            else:
+                [attempt] = attempts
+                await self._shared.commit(self._committer, attempt)
 
     def _intent(self, attempt: Attempt[Any]) -> Intent:
         caller = self.caller
@@ -169,65 +147,6 @@ class Submission:
             observed=attempt.draft.observed,
             reverts=attempt.draft.reverts,
         )
-
-    async def _commit(self, attempts: list[Attempt[Any]]) -> None:
-        left = attempts
-        for again in (False, True):
-            result = await self._transact(left, again=again)
-            blamed = result.change_id if isinstance(result, (Conflict, SessionEnded)) else None
-            too_large = isinstance(result, BodyTooLargeError) and len(left) > 1
-            if blamed is None and not too_large:
-                await self._conclude(left, result)
-                return
-            if too_large:
-                break
-            _end([attempt for attempt in left if attempt.change_id == blamed], result)
-            left = [attempt for attempt in left if attempt.change_id != blamed]
-        await asyncio.gather(*(self._commit_alone(attempt) for attempt in left))
-
-    async def _commit_alone(self, attempt: Attempt[Any]) -> None:
-        await self._conclude([attempt], await self._transact([attempt], again=True))
-
-    async def _transact(self, attempts: list[Attempt[Any]], *, again: bool) -> CommitResult | ConfplaneError:
-        writer, draft = attempts[0].writer, attempts[0].draft
-        who = self.caller.principal, self.caller.request_id
-        changes = tuple(ChangeWrites(each.change_id, each.number, each.draft.writes, *who) for each in attempts)
-        transaction = Transaction(writer, changes, draft.layout, draft.guarded, again)
-        try:
-            return await self.store.commit(transaction, self.caller.deadline)
-        except ConfplaneError as error:
-            return error
-
-    async def _conclude(self, attempts: list[Attempt[Any]], result: AttemptResult) -> None:
-        """Set the results of attempts of one transaction, and write the outcomes of a commit."""
-        if not isinstance(result, Committed):
-            _end(attempts, result)
-            return
-        outcomes = []
-        for attempt, part in zip(attempts, result.parts([each.draft.writes for each in attempts]), strict=True):
-            attempt.result = part
-            outcomes.append(
-                Outcome(
-                    attempt.change_id,
-                    attempt.number,
-                    self.store.name,
-                    committed=True,
-                    revision=part.revision,
-                    time_ms=part.time_ms,
-                    versions=part.versions,
-                    remade=part.remade,
-                    incarnation=self.store.incarnation,
-                )
-            )
-        if await self.audit.conclude(outcomes):
-            # The markers are dropped some time later.
-            for attempt in attempts:
-                self.store.markers.release(attempt.change_id)
-
-
-def _end(attempts: Sequence[Attempt[Any]], result: AttemptResult) -> None:
-    for attempt in attempts:
-        attempt.result = result
 
 
 def _names(attempt: Attempt[Any], topics: frozenset[str]) -> bool:

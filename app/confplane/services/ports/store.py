@@ -287,6 +287,9 @@ class ClusterStore(Protocol):
             UnknownTopicError: The cluster has topic metadata, and a topic is not among them.
         """
 
+    def packet_share(self, writes: Sequence[Write]) -> float:
+        """Return the part of a shared transaction's greatest size that a change of these writes takes, at most."""
+
     async def commit(self, transaction: Transaction, deadline: float) -> CommitResult:
         """Run the transaction. Applied nodes are in the mirror when it returns.
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from confplane.domain.access.ranges import NameRanges
     from confplane.services.operator_warnings import OperatorWarning
 
-FEW: Final = 16
-"""The greatest number of rows of one call that travel with the rows of single changes. More are a bulk's, and delay no
-single change."""
+FEW: Final = 32
+"""The greatest number of rows of one call that travel with the rows of single changes, and so the greatest number of
+single changes that share a transaction. More rows are a bulk's, and delay no single change."""
 
 
 CLIENTS: Final = "clients"

@@ -1,0 +1,245 @@
+"""A store and a trail whose answers are set by the test, and changes of one entity each."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
+
+from confplane.domain.entities import Entity
+from confplane.domain.errors import (
+    ConfplaneError,
+    ThrottledError,
+    UnavailableError,
+    UnknownTopicError,
+)
+from confplane.domain.facets import Tree
+from confplane.services.changes.callers import Caller
+from confplane.services.changes.change import ChangeResult
+from confplane.services.changes.draft import Draft, NoChange
+from confplane.services.changes.runner import ChangeJob, ChangeRunner
+from confplane.services.ports.store import Marker
+from confplane.services.ports.transactions import (
+    Committed,
+    Conflict,
+    EntityWrite,
+    Guarded,
+    Transaction,
+    TransactionUnknown,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from confplane.services.ports.cluster_states import LayoutCheck
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.ports.trail import AuditLog, Claim, Intent, Outcome
+    from confplane.services.ports.transactions import CommitResult, Write
+
+REVISION = 77
+
+
+def entity(name: str) -> Entity:
+    return Entity.from_id(f"user={name}")
+
+
+def committed(transaction: Transaction) -> Committed:
+    return Committed(REVISION, 1_000, (), {write.path: 0 for write in transaction.writes})
+
+
+def lost(_: Transaction) -> TransactionUnknown:
+    return TransactionUnknown()
+
+
+def refused(name: str) -> Any:
+    """The change of this entity is refused."""
+    return lambda transaction: Conflict(change_of(transaction, name))
+
+
+def change_of(transaction: Transaction, name: str) -> UUID | None:
+    [found] = [change.change_id for change in transaction.changes if change.writes[0].path.endswith(f"/{name}")]
+    return None if len(transaction.changes) == 1 else found
+
+
+class World:
+    """A store and a trail in one, and what happened on them in order."""
+
+    name = "c"
+    accepted, incarnation = True, 1
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        """To transactions, in their order; then all commit."""
+        self.transactions: list[Transaction] = []
+        self.intended: list[list[Intent]] = []
+        self.claims: list[Sequence[Any]] = []
+        self.concluded: list[list[Outcome]] = []
+        self.released: list[UUID] = []
+        self.settled: list[UUID] = []
+        """Changes whose markers were asked for."""
+        self.confirmed: list[list[str]] = []
+        self.admitted: list[int] = []
+        self.open = asyncio.Event()
+        """Set, transactions are answered at once."""
+        self.open.set()
+        self.held: Callable[[Transaction], bool] = lambda _: False
+        """Transactions whose answers are held back until :attr:`go_on` is set."""
+        self.go_on = asyncio.Event()
+        self.deadlines: list[float] = []
+        """Of the transactions."""
+        self.decided: Counter[str] = Counter()
+        self.unchanged: dict[str, ConfplaneError | None] = {}
+        """Entities that are as asked, with the error that this is."""
+        self.unchanged_again: dict[str, ConfplaneError | None] = {}
+        """The same, once they are decided again."""
+        self.stale: set[str] = set()
+        """Of these, those that are otherwise in ZooKeeper."""
+        self.room: int | None = None
+        self.unknown_topics: frozenset[str] = frozenset()
+        self.unstorable: set[str] = set()
+        self.fits = True
+        self.markers = self
+        self.markers_committed: bool | None = None
+        self.layouts: dict[str, LayoutCheck] = {}
+        self.shares: dict[str, float] = {}
+        """Entity -> the share of a transaction's size that its change takes."""
+        self._ids = 0
+
+    # -- the store
+
+    def writer(self) -> str:
+        return "w"
+
+    def new_change_id(self) -> UUID:
+        self._ids += 1
+        return UUID(int=self._ids)
+
+    async def check_admission(
+        self, writes: Sequence[Write], _deadline: float, *, guarded: Guarded, changes: int
+    ) -> None:
+        assert guarded is Guarded.CALLER
+        assert changes == len(writes)
+        self.admitted.append(changes)
+        await asyncio.sleep(0)
+        if self.room is not None and len(writes) > self.room:
+            raise ThrottledError("full")
+        unknown = self.unknown_topics & {write.path.rpartition("/")[2] for write in writes}
+        if unknown:
+            raise UnknownTopicError(f"no {sorted(unknown)}", topics=frozenset(unknown))
+
+    def packet_share(self, writes: Sequence[Write]) -> float:
+        return self.shares.get(writes[0].path.rpartition("/")[2], 0.01)
+
+    async def commit(self, transaction: Transaction, deadline: float) -> CommitResult:
+        self.transactions.append(transaction)
+        self.deadlines.append(deadline)
+        await asyncio.sleep(0)
+        await self.open.wait()
+        found: CommitResult | ConfplaneError = (self.answers.pop(0) if self.answers else committed)(transaction)
+        if self.held(transaction):
+            await self.go_on.wait()
+        if isinstance(found, ConfplaneError):
+            raise found
+        if isinstance(found, Committed) and self.room is not None:
+            self.room -= len(transaction.writes)
+        return found
+
+    async def confirm(
+        self, writer: str, seen: Sequence[tuple[Tree, Entity, int | None]], _deadline: float, *, layout: Any
+    ) -> int | None:
+        assert (writer, layout) == ("w", None)
+        names = [name(each) for _, each, _ in seen]
+        self.confirmed.append(names)
+        await asyncio.sleep(0)
+        return None if self.stale & set(names) else REVISION
+
+    async def get(self, _cluster: str, _change_id: UUID) -> None:
+        """The trail has no outcome."""
+
+    async def settle(self, change_id: UUID, _deadline: float) -> Marker | None:
+        self.settled.append(change_id)
+        if self.markers_committed is None:
+            raise UnavailableError("away")
+        submitted = (each for transaction in self.transactions for each in transaction.changes)
+        change = next(each for each in submitted if each.change_id == change_id)
+        versions = {write.path: 0 for write in change.writes}
+        return Marker(change_id, self.markers_committed, change.attempt, REVISION, 1_000, versions)
+
+    async def wait_for(self, _revision: int, _deadline: float) -> None:
+        """The mirror is there."""
+
+    def release(self, change_id: UUID) -> None:
+        self.released.append(change_id)
+
+    # -- the trail
+
+    async def intend(self, intents: Sequence[Intent], claims: Sequence[Claim] = ()) -> None:
+        self.intended.append(list(intents))
+        self.claims.append(claims)
+        await asyncio.sleep(0)
+        if self.unstorable & set(entities(intents)):
+            raise RuntimeError("not to be stored")
+
+    async def conclude(self, outcomes: Sequence[Outcome]) -> bool:
+        self.concluded.append(list(outcomes))
+        return True
+
+    # -- running
+
+    def job(self, of: str, *, gate: asyncio.Event | None = None) -> ChangeJob[Any]:
+        path = f"/config/users/{of}"
+
+        async def decide(*, again: bool) -> Draft[Any] | NoChange[Any]:
+            self.decided[f"{of} again" if again else of] += 1
+            if gate is not None:
+                await gate.wait()
+            unchanged = self.unchanged_again if again else self.unchanged
+            if of in unchanged:
+                return NoChange(of, unchanged[of], ((Tree.CONFIG, entity(of), 3),))
+            write = EntityWrite(Tree.CONFIG, Entity.from_id(f"topic={of}") if of[0] == "t" else entity(of), None, {})
+            return Draft(of, (write,), cast("Any", (of,)), layout=self.layouts.get(of))
+
+        return ChangeJob(decide, [path])
+
+    async def run(self, *names: str, **more: Any) -> dict[str, ChangeResult[Any] | Exception]:
+        """Run changes of these entities together, and return how each ended."""
+        runner = more.pop("runner", None) or self.runner()
+        olga = Caller.operator("User:olga", "here", "r-1", time.monotonic() + more.pop("seconds", 60))
+        caller = replace(olga, run=more.pop("key", None))
+        ended: dict[str, ChangeResult[Any] | Exception] = {}
+
+        def told(number: int, end: ChangeResult[Any] | Exception) -> None:
+            assert names[number] not in ended
+            ended[names[number]] = end
+
+        await runner.run_together(cast("ClusterStore", self), [self.job(of) for of in names], caller, told, **more)
+        await runner.drain(60)
+        assert not runner._queues._waiting
+        assert next(iter(runner.metrics())).value == 0
+        return ended
+
+    def runner(self, **more: Any) -> ChangeRunner:
+        return ChangeRunner(cast("AuditLog", self), **more)
+
+    def sent(self) -> list[list[tuple[str, int]]]:
+        """Of each transaction, its changes by entity, with their attempts."""
+        return [
+            [(change.writes[0].path.rpartition("/")[2], change.attempt) for change in transaction.changes]
+            for transaction in self.transactions
+        ]
+
+
+def name(of: Entity) -> str:
+    return of.id.partition("=")[2]
+
+
+def entities(intents: Sequence[Intent]) -> list[str]:
+    """The entities in the intents of these tests."""
+    return [cast("str", intent.entities[0]) for intent in intents]
+
+
+def ok(ended: ChangeResult[Any] | Exception) -> bool:
+    return isinstance(ended, ChangeResult) and ended.committed is not None and ended.revision == REVISION

@@ -20,7 +20,7 @@ from confplane.audit import (
     later_changes,
     trail_queries,
 )
-from confplane.domain.access.ranges import NameRanges
+from confplane.domain.access.ranges import EVERYTHING, NameRanges
 from confplane.domain.facets import Tree
 from confplane.services.ports.history import TouchedKeys, Znode
 from confplane.services.ports.trail import AuditQuery
@@ -257,17 +257,34 @@ async def test_a_search_for_later_changes_is_bounded(plans: Plans, monkeypatch: 
     assert found[4] == []
 
 
-@pytest.mark.parametrize("within", [None, FEW])
-async def test_a_list_reads_the_changes_since_its_moment_alone(plans: Plans, within: NameRanges | None) -> None:
+@pytest.mark.parametrize("within", [EVERYTHING, FEW])
+async def test_a_list_reads_as_many_entities_as_it_wants_however_many_changes_there_are(
+    plans: Plans, within: NameRanges
+) -> None:
     history = PostgresTrailHistory(plans.pool)
-    found = await history.changed("payments", Tree.CONFIG, 59_900, after="user=u49", size=20, within=within)
-    [plan] = plans.explained()
-    assert not any(f"Seq Scan on {table}" in plan for table in TABLES)
-    assert "ix_outcomes_cluster_revision" in plan
-    assert "pk_intent_entities" in plan
-    ids = {f"user=u{i % 5_000}" for i in range(59_901, 60_001) if i % 3 == 0 and i % 100 not in {3, 6}}
-    expected = sorted(each for each in ids if each > "user=u49" and (within is None or each in within))
-    assert found == expected[:20]
+    entities = sorted({f"user=u{i % 5_000}" for i in range(1, 60_001) if i % 3 == 0})
+    for revision in (0, 30_000, 59_900, 60_000):
+        found: dict[str, bool] = {}
+        after, complete = "user=u49", False
+        while not complete:
+            page = await history.walked("payments", Tree.CONFIG, revision, after=after, size=400, within=within)
+            *_, anchor, plan = plans.explained()
+            assert not any(f"Seq Scan on {table}" in part for part in (anchor, plan) for table in TABLES)
+            assert "ix_outcomes_cluster_revision" in anchor
+            assert "ix_intent_entities_cluster_entity_id_change_id" in plan
+            assert "ix_outcomes_cluster_revision" not in plan
+            assert list(page) == sorted(page)
+            assert min(page, default="~") > after
+            found |= page
+            after, complete = max(page, default=after), len(page) < 400
+        visible = [each for each in entities if each > "user=u49" and each in within]
+        assert [each for each in found if each in within] == visible
+        # One entity that may not be seen is met between two ranges at most.
+        assert len(found) <= len(visible) + len(within.starts)
+        # Changes close before the revision may be reported too.
+        since = {f"user=u{i % 5_000}" for i in range(revision + 1, 60_001) if i % 3 == 0 and i % 100 not in {3, 6}}
+        assert {each for each, changed in found.items() if changed} >= since.intersection(visible)
+        assert not any(changed for each, changed in found.items() if each not in within)
 
 
 async def test_the_first_revision_after_a_time_is_found_by_indexes(plans: Plans) -> None:

@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import pytest
 
 from confplane.audit import PostgresTrailHistory
+from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType
 from confplane.domain.entities import Entity
 from confplane.domain.errors import CorruptZnodeError, InvalidRequestError, UnavailableError
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.callers import Caller
 from confplane.services.ports.trail import AuditQuery
-from confplane.services.reads.describe import DescribeService, ListQuery
+from confplane.services.reads import history as history_module
+from confplane.services.reads.describe import DescribeService, ListQuery, decode_token
 from confplane.services.reads.history import HistoryService
 from confplane.services.upkeep.layout import LayoutService
 from tests.faults.txnlog import read_events
+from tests.support.grants import Grants, access_of
 from tests.support.stores import ALICE, content, kafka_writes, mirror_paused, notify, rate, soon
 from tests.support.waiting import until
 
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
 
     from confplane.devstack.zookeeper import ZooKeeper
     from confplane.services.cluster_facet import ClusterFacet
-    from confplane.services.reads.history import PastEntity
+    from confplane.services.reads.history import PastEntity, PastPage
     from tests.faults.history import NodeEvent
     from tests.support.replicas import Replica
     from tests.support.world import World
@@ -44,7 +48,7 @@ USERS: Final = [Entity.of(user=name) for name in ("alice", "bob", "carol", "old"
 PAIRS: Final = [Entity.of(user=name, client_id="app") for name in ("alice", "bob")]
 
 
-def history_of(one: Replica, **options: float) -> HistoryService:
+def history_of(one: Replica, **options: Any) -> HistoryService:
     describe = DescribeService(cast("Any", None))  # registrations are no part of the past
     return HistoryService(PostgresTrailHistory(one.parts.database), one.audit, describe, **options)
 
@@ -388,3 +392,91 @@ async def test_external_writes_that_are_not_recorded_yet_are_not_skipped(world: 
             with pytest.raises(UnavailableError, match="recorded up to revision"):
                 await history.entity(quotas, USERS[1], now, soon(60))
         assert (await history.entity(quotas, USERS[1], newest, soon(60))).declared == {RATE: 3}
+
+
+@pytest.mark.parametrize(
+    "query", [ListQuery(key="request_percentage"), ListQuery(kind=("user", "client-id")), ListQuery()]
+)
+async def test_a_page_of_the_past_ends_after_some_entities_whether_or_not_they_are_in_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, query: ListQuery
+) -> None:
+    monkeypatch.setattr(history_module, "SLICE", 4)
+    one = await world.replica()
+    await one.record()
+    users = [Entity.of(user=f"u{number:02}") for number in range(20)]
+    for entity in users:
+        await one.alter(entity, producer_byte_rate=1)
+    revision = await one.store.catch_up(soon(60))
+    for entity in users[::2]:  # changed since; the last three are removed
+        await one.edit(entity, QUOTAS, (Op(RATE, OpType.SET if entity.id < "user=u14" else OpType.DELETE, 2),))
+    history, quotas = history_of(one, max_visited=6), collection_of(one)
+
+    async def pages() -> list[PastPage]:
+        found: list[PastPage] = []
+        while not found or found[-1].next_page_token is not None:
+            token = found[-1].next_page_token if found else None
+            found.append(await history.page(quotas, replace(query, page_token=token), revision, soon(60)))
+        return found
+
+    found = await pages()
+    assert len(found) > 2
+    assert all(page.visited <= 6 + 2 * 4 for page in found)
+    assert sum(page.visited for page in found) >= len(users)
+    listed = {item.entity_id: item.declared for page in found for item in page.items}
+    assert listed == ({} if query.key or query.kind else {entity.id: {RATE: 1} for entity in users})
+    if query == ListQuery(key="request_percentage"):
+        assert found[0].next_page_token is not None
+        concurrent = await asyncio.gather(*(pages() for _ in range(8)))
+        assert concurrent == [found] * 8
+
+
+async def test_a_list_of_the_past_is_refused_while_external_removals_may_be_unknown(world: World) -> None:
+    one = await world.replica()
+    kafka_writes(world.zk, "users/alice", rate(1))
+    await one.record()
+    revision = await one.store.catch_up(soon(60))
+    world.zk.delete("/config/users/alice")
+    notify(world.zk, "users/alice")
+    await one.store.catch_up(soon(60))
+    # The journal of a process that started since does not have the removal, and neither has the trail yet.
+    two = await world.replica(leads=False)
+    with pytest.raises(UnavailableError, match=r"recorded up to revision \d+ only\. Send the request again") as refused:
+        await everything(history_of(two), collection_of(two), revision, 1)
+    assert refused.value.retry_after_s == 1
+    await one.record()
+    assert list(await everything(history_of(two), collection_of(two), revision, 1)) == [ALICE.id]
+
+
+async def test_page_tokens_of_the_past_name_no_entity_that_the_caller_may_not_describe(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_module, "SLICE", 2)
+    one = await world.replica()
+    await one.record()
+    users = [Entity.of(user=f"u{number:02}") for number in range(20)]
+    for entity in users:
+        await one.alter(entity, producer_byte_rate=1)
+    revision = await one.store.catch_up(soon(60))
+    for entity in users:
+        await one.edit(entity, QUOTAS, (Op(RATE, OpType.DELETE),))
+    grants = Grants()
+    for name in ("never", "u00", "u00x", "u01x", "u07", "u07a", "u07b", "u13"):
+        grants.give(
+            "User:team",
+            permission=Permission.ALLOW,
+            operation=Operation.DESCRIBE_CONFIGS,
+            resource=ResourceType.USER,
+            pattern=PatternType.LITERAL,
+            name=name,
+        )
+    history, quotas = history_of(one, max_visited=1), collection_of(one).visible_to(access_of("User:team", grants))
+    for key in (None, "request_percentage"):
+        found, token = [], None
+        while True:
+            page = await history.page(quotas, ListQuery(key=key, page_token=token), revision, soon(60))
+            found += [item.entity_id for item in page.items]
+            token = page.next_page_token
+            if token is None:
+                break
+            assert decode_token(token, lambda text: text.partition("@")[2]) in {"user=u00", "user=u07", "user=u13"}
+        assert found == ([] if key else ["user=u00", "user=u07", "user=u13"])

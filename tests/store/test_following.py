@@ -222,7 +222,7 @@ async def test_separate_layout_reads_both_nodes(open_store: Opener, raw_zk: Kazo
         assert mine.config == {"acks": "1"}
         assert value(store.get(Tree.CONFIG, BILLING.id)) == "1"
         assert [node.id for node in store.with_keys(Tree.CLIENT_CONFIGS, "client-configs")] == [BILLING.id]
-        assert [node.id for node in store.with_client_id(Tree.CONFIG, "client-quotas", "billing")] == [BILLING.id]
+        assert [node.id for node in store.with_client_id(Tree.CONFIG, "billing")] == [BILLING.id]
         assert not list(store.with_keys(Tree.CONFIG, "client-quotas", prefix="user=alice", after=BILLING.id))
         assert set(mirrored(store, Tree.CLIENT_CONFIGS)) == {"user=alice", BILLING.id}
     third = await open_store(facets=facets(Tree.CLIENT_CONFIGS))

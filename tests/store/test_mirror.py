@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from confplane.domain.access.ranges import NameRanges
 from confplane.domain.changes import Node
-from confplane.domain.entities import Entity
+from confplane.domain.entities import Entity, EntityType
 from confplane.domain.facets import Tree
 from confplane.services import cooperative_yielding
 from confplane.store import znodes
@@ -98,12 +98,16 @@ def test_indexes_equal_a_scan(changes: list[tuple[str, object]]) -> None:
             assert list(mirror.with_keys(facet, after="user=a,client-id=x", prefix=prefix)) == [
                 node for node in below if node.id > "user=a,client-id=x"
             ]
-        for client in ("x", "y z", None, "nobody"):
-            assert mirror.with_client_id(facet, client) == [
-                node
-                for node in wanted
-                if ("client-id", client) in [(kind.value, name) for kind, name in Entity.from_id(node.id).components]
-            ]
+    for client in ("x", "y z", None, "nobody"):
+        named = [
+            nodes[each]
+            for each in sorted(nodes)
+            if ("client-id", client) in [(kind.value, name) for kind, name in Entity.from_id(each).components]
+        ]
+        assert list(mirror.with_client_id(client)) == named
+        for entity_id in IDS:
+            after = [node for node in named if node.id > entity_id]
+            assert list(mirror.with_client_id(client, after=entity_id)) == after
 
 
 @example(
@@ -111,13 +115,21 @@ def test_indexes_equal_a_scan(changes: list[tuple[str, object]]) -> None:
     meanwhile=[[], [("user=b", "gone"), ("user=a", "gone")]],
     prefix="",
     bounded=False,
+    client_id=None,
 )
-@given(CHANGES, st.lists(CHANGES, max_size=12), st.sampled_from(["", "user=a", "user=a,"]), st.booleans())
+@given(
+    CHANGES,
+    st.lists(CHANGES, max_size=12),
+    st.sampled_from(["", "user=a", "user=a,"]),
+    st.booleans(),
+    st.sampled_from([None, None, ("x",), (None,)]),
+)
 def test_a_snapshot_of_the_mirror_is_that_of_its_start_despite_concurrent_changes(
     first: list[tuple[str, object]],
     meanwhile: list[list[tuple[str, object]]],
     prefix: str,
     bounded: bool,  # noqa: FBT001 - drawn
+    client_id: tuple[str | None] | None,
 ) -> None:
     mirror = TreeMirror(facets())
     zxids = itertools.count(10)
@@ -131,8 +143,12 @@ def test_a_snapshot_of_the_mirror_is_that_of_its_start_despite_concurrent_change
 
     async def look() -> None:
         within = NameRanges.of([("user=a", "user=a,client-id=x"), ("user=ab", "user=b")]) if bounded else None
-        expected = list(mirror.with_keys("client-quotas", after=None, prefix=prefix, within=within))
-        task = asyncio.create_task(mirror.moment("client-quotas", prefix=prefix, within=within))
+        expected = [
+            node
+            for node in mirror.with_keys("client-quotas", after=None, prefix=prefix, within=within)
+            if client_id is None or Entity.from_id(node.id).components[-1] == (EntityType.CLIENT_ID, client_id[0])
+        ]
+        task = asyncio.create_task(mirror.moment("client-quotas", prefix=prefix, client_id=client_id, within=within))
         for changes in meanwhile:
             await asyncio.sleep(0)
             change(changes)
@@ -195,9 +211,7 @@ def test_below_an_absent_user_there_is_nothing() -> None:
         apply_node(mirror, Tree.CONFIG, path, (b'{"config":{"acks":"1"}}', stat))
     apply_node(mirror, Tree.CONFIG, "users/a", None)
     assert set(mirror.trees[Tree.CONFIG].nodes) == {"user=ab", "user=ab,client-id=x"}
-    assert [node.id for node in mirror.trees[Tree.CONFIG].with_client_id("client-configs", "x")] == [
-        "user=ab,client-id=x"
-    ]
+    assert [node.id for node in mirror.trees[Tree.CONFIG].with_client_id("x")] == ["user=ab,client-id=x"]
 
 
 def test_nodes_under_another_spelling_are_remembered_as_such() -> None:

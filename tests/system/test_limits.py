@@ -26,7 +26,7 @@ def limit(burst: int) -> dict[str, float]:
     return {"per_second": SLOW, "burst": burst}
 
 
-OVERRIDE = {"read": limit(6), "bulk": limit(200), "write": limit(5), "waiting": 2}
+OVERRIDE = {"read": limit(6), "bulk": limit(260), "write": limit(5), "waiting": 2}
 
 
 @pytest.fixture
@@ -75,12 +75,16 @@ def test_each_class_has_its_own_costs(limited: Service) -> None:
     page = ask(limited, "GET", f"{BASE}/client-configs?pageSize=3")
     assert len(page.json()["items"]) == 3
     # Each item of a bulk read costs a unit, and so does each KiB of its response.
-    assert 200 - 50 - 3 - 2 <= left(page) <= 200 - 50 - 3
+    assert 260 - 50 - 3 - 2 <= left(page) <= 260 - 50 - 3
+    # An entity costs a unit whether or not the filters select it.
+    before, filtered = left(page), ask(limited, "GET", f"{BASE}/client-configs?key=linger.ms")
+    assert filtered.json()["items"] == []
+    assert left(filtered) == before - 50 - 8
     everything = ask(limited, "POST", f"{BASE}/client-configs:describe", json={"components": []})
     assert len(everything.json()["entries"]) == 8
     assert everything.json()["throttleTimeMs"] == 0
     assert left(everything) == 4, "a describe is a read besides"
-    assert 0 < left(ask(limited, "GET", f"{BASE}/audit")) <= 200 - (50 + 3) - (50 + 8) - (50 + 8)
+    assert 0 < left(ask(limited, "GET", f"{BASE}/audit")) <= 260 - (50 + 3) - 2 * (50 + 8) - (50 + 8)
     ask(limited, "GET", f"{BASE}/audit?entity=user%3Du1")
     assert ask(limited, "GET", f"{BASE}/audit").status_code == 429
     describe = ask(limited, "POST", f"{BASE}/client-configs:describe", json={"components": []})

@@ -330,7 +330,13 @@ ServicesDep = Annotated[Services, Depends(services_of)]
 CallDep = Annotated[Call, Depends(_call)]
 ServiceCallDep = Annotated[ServiceCall, Depends(_service_call)]
 PageSize = Annotated[
-    int, Query(alias="pageSize", ge=1, le=1000, description="Most items in one page; nextPageToken leads to the next")
+    int,
+    Query(
+        alias="pageSize",
+        ge=1,
+        le=1000,
+        description="Maximum number of items of a page; there may be fewer, even none, and yet a nextPageToken",
+    ),
 ]
 PageToken = Annotated[
     str | None,

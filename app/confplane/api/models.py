@@ -318,7 +318,10 @@ class Page(AnswerModel, Generic[T]):
     """Base of pages."""
 
     items: list[T]
-    next_page_token: str | None
+    next_page_token: str | None = Field(
+        description="`pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than"
+        " `pageSize`, or none, and yet have a successor"
+    )
 
 
 class ResourcePage(Page[T], Generic[T]):

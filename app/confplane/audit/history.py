@@ -120,15 +120,34 @@ CROSS JOIN LATERAL (
 ) AS state
 """).bindparams(bindparam("trees", type_=_TEXTS), bindparam("ids", type_=_TEXTS))
 
-_CHANGED: Final = f"""
-SELECT DISTINCT entity.entity_id FROM outcomes CROSS JOIN LATERAL (
-  SELECT entity_id, path FROM intent_entities
-  WHERE change_id = outcomes.change_id AND attempt = outcomes.attempt OFFSET 0
-) AS entity
-WHERE outcomes.cluster = :cluster AND committed AND revision > :revision AND entity.entity_id > :after
-  AND incarnation = {CURRENT_INCARNATION} AND starts_with(entity.path, :tree) AND {{within}}
-ORDER BY entity.entity_id LIMIT :size
-"""  # noqa: S608 - a constant
+# A walk over the distinct ids of the index by entity. An id in no range leads to the begin of the next range. In the
+# collation C no id is between an id and the same id with "!" appended.
+_WALKED: Final = text(f"""
+WITH RECURSIVE walk AS (
+  SELECT CAST(NULL AS text) COLLATE "C" AS entity_id, CAST(:low AS text) COLLATE "C" AS low, 0 AS number
+  UNION ALL
+  SELECT found.entity_id, found.low, walk.number + 1
+  FROM walk CROSS JOIN LATERAL (
+    SELECT entity_id, CASE
+      WHEN {visible.condition("entity_id")} THEN entity_id || '!'
+      ELSE (CAST(:visible_starts AS text[]))[width_bucket(entity_id, CAST(:visible_starts AS text[])) + 1]
+    END AS low
+    FROM intent_entities WHERE cluster = :cluster AND entity_id >= walk.low ORDER BY entity_id LIMIT 1
+  ) AS found
+  WHERE walk.number < :size
+), far AS MATERIALIZED (
+  SELECT entity_id FROM intent_entities
+  WHERE cluster = :cluster AND starts_with(path, :tree) AND change_id = ANY(ARRAY(
+    SELECT change_id FROM outcomes
+    WHERE cluster = :cluster AND committed AND {FAR_OUTCOME.text} AND time >= CAST(:since AS timestamptz)))
+)
+SELECT walk.entity_id, {visible.condition("walk.entity_id")} IS TRUE AND (EXISTS (
+  SELECT FROM intent_entities AS entity
+  WHERE entity.cluster = :cluster AND entity.entity_id = walk.entity_id AND entity.change_id >= :floor
+    AND starts_with(entity.path, :tree)
+) OR walk.entity_id IN (SELECT entity_id FROM far)) AS changed
+FROM walk WHERE walk.number > 0 ORDER BY walk.number
+""").bindparams(*(bindparam(name, type_=_TEXTS) for name in ("visible_starts", "visible_ends")))  # noqa: S608 - constants
 
 
 class PostgresTrailHistory:
@@ -181,25 +200,26 @@ class PostgresTrailHistory:
             for number in range(1, len(znodes) + 1)
         ]
 
-    async def changed(
-        self, cluster: str, tree: Tree, revision: int, *, after: str | None, size: int, within: NameRanges | None
-    ) -> list[str]:
-        """Return ids of changed entities."""
-        condition = "true" if within is None else visible.condition("entity.entity_id")
-        statement = text(_CHANGED.format(within=condition))
-        parameters = {
-            "cluster": cluster,
-            "revision": revision,
-            "after": after or "",
-            "tree": f"{tree.value}/",
-            "size": size,
-        }
-        if within is not None:
-            parameters |= visible.parameters(within)
-            statement = statement.bindparams(
-                bindparam("visible_starts", type_=_TEXTS), bindparam("visible_ends", type_=_TEXTS)
-            )
-        return await self._database.scalars(statement, **parameters)
+    async def walked(
+        self, cluster: str, tree: Tree, revision: int, *, after: str | None, size: int, within: NameRanges
+    ) -> dict[str, bool]:
+        """Return the next entities of the trail, and whether each may have been changed."""
+
+        async def work(connection: AsyncConnection) -> dict[str, bool]:
+            time = await connection.scalar(ANCHOR, {"cluster": cluster, "revision": revision, "incarnation": None})
+            bounds = _bounds(time)
+            parameters = {
+                "cluster": cluster,
+                "tree": f"{tree.value}/",
+                "low": "" if after is None else f"{after}!",
+                "size": size,
+                "floor": bounds["floor"],
+                "since": bounds["low"],
+                **visible.parameters(within),
+            }
+            return {row.entity_id: row.changed for row in await connection.execute(_WALKED, parameters)}
+
+        return await self._database.read(work)
 
     async def later(self, cluster: str, touched: Sequence[TouchedKeys]) -> list[list[SubsequentChange] | None]:
         """Return the changes after given revisions that touched given keys."""

@@ -173,23 +173,34 @@ class ClusterFacet:
         trees = (place.tree, place.source)
         return _merged(store.with_keys(tree, facet, after=after, prefix=prefix, within=visible) for tree in trees)
 
-    async def moment(self, *, prefix: str = "") -> list[Node]:
-        """Return the nodes of :meth:`with_keys` as of one point in time; other tasks run in the meantime."""
+    async def moment(
+        self, *, prefix: str = "", client_id: tuple[str | None] | None = None, within: NameRanges | None = None
+    ) -> list[Node]:
+        """Return visible nodes as of one point in time, as ``ClusterStore.moment``; other tasks run in the meantime."""
         store, facet, visible = self.store, self.name.value, self.visible
+        if visible is not None:
+            within = visible if within is None else within & visible
         if not self.laid_out or (place := store.place()).source is None:
-            return await store.moment(self.tree, facet, prefix=prefix, within=visible)
+            return await store.moment(self.tree, facet, prefix=prefix, client_id=client_id, within=within)
         # Tasks created together start one right after the other; no other task runs in between.
-        trees = (place.tree, place.source)
-        found = await asyncio.gather(*(store.moment(tree, facet, prefix=prefix, within=visible) for tree in trees))
+        found = await asyncio.gather(
+            *(
+                store.moment(tree, facet, prefix=prefix, client_id=client_id, within=within)
+                for tree in (place.tree, place.source)
+            )
+        )
         return await in_slices(lambda node: node, _merged(found))
 
-    def with_client_id(self, client_id: str | None) -> list[Node]:
-        """Return the visible nodes with keys of this facet whose client-id has this name; see ``ClusterStore``."""
-        store, facet, visible = self.store, self.name.value, self.visible
+    def with_client_id(self, client_id: str | None, *, after: str | None = None) -> Iterator[Node]:
+        """Iterate over the visible nodes whose client-id has this name, with keys of this facet or without."""
+        store, visible = self.store, self.visible
         if not self.laid_out or (place := store.place()).source is None:
-            return store.with_client_id(self.tree, facet, client_id, within=visible)
+            return store.with_client_id(self.tree, client_id, after=after, within=visible)
         trees = (place.tree, place.source)
-        return list(_merged(store.with_client_id(tree, facet, client_id, within=visible) for tree in trees))
+        # A node of the destination without keys must not hide one of the source: with_keys has only nodes with keys.
+        return _merged(
+            filter(self._has_keys, store.with_client_id(tree, client_id, after=after, within=visible)) for tree in trees
+        )
 
     def own(self, entity: Entity, config: Mapping[str, str]) -> dict[str, str]:
         """Return this facet's keys of a stored map, sorted, as stored strings."""

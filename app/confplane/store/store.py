@@ -258,9 +258,18 @@ class ZooKeeperStore:
         """Iterate over the nodes with keys of a facet."""
         return self._follower.loaded().trees[tree].with_keys(facet, after=after, prefix=prefix, within=within)
 
-    async def moment(self, tree: Tree, facet: str, *, prefix: str = "", within: NameRanges | None = None) -> list[Node]:
+    async def moment(
+        self,
+        tree: Tree,
+        facet: str,
+        *,
+        prefix: str = "",
+        client_id: tuple[str | None] | None = None,
+        within: NameRanges | None = None,
+    ) -> list[Node]:
         """Return the nodes with keys of a facet as they were when the call began."""
-        return await self._follower.loaded().trees[tree].moment(facet, prefix=prefix, within=within)
+        copy = self._follower.loaded().trees[tree]
+        return await copy.moment(facet, prefix=prefix, client_id=client_id, within=within)
 
     def place(self) -> Place:
         """Return the place of the client configs."""
@@ -277,10 +286,10 @@ class ZooKeeperStore:
         return None if names is None else name in names
 
     def with_client_id(
-        self, tree: Tree, facet: str, client_id: str | None, *, within: NameRanges | None = None
-    ) -> list[Node]:
-        """Return the nodes whose client-id has this name."""
-        return self._follower.loaded().trees[tree].with_client_id(facet, client_id, within=within)
+        self, tree: Tree, client_id: str | None, *, after: str | None = None, within: NameRanges | None = None
+    ) -> Iterator[Node]:
+        """Iterate over the nodes whose client-id has this name."""
+        return self._follower.loaded().trees[tree].with_client_id(client_id, after=after, within=within)
 
     # -- ZooKeeper itself
 

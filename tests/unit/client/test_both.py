@@ -277,6 +277,20 @@ async def test_a_list_is_read_to_its_end(kind: Kind) -> None:
     assert service.asked[:2] == [{"user": "x y", "pageSize": "2"}, {"user": "x y", "pageSize": "2", "pageToken": "t1"}]
 
 
+async def test_an_empty_page_with_a_token_does_not_end_a_list(kind: Kind) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        number = int(request.url.params.get("pageToken", "0"))
+        found = {
+            "items": [{"id": "late"}] if number == 3 else [],
+            "nextPageToken": None if number == 4 else f"{number + 1}",
+        }
+        return httpx.Response(200, json={**found, "skipped": []})
+
+    async with connected(kind, transport=httpx.MockTransport(answer)) as client:
+        assert await items(client.client_quotas.list(key="rare")) == [{"id": "late"}]
+        assert len(await bodies(client.configs.list(key="rare"))) == 5
+
+
 async def test_a_list_with_an_etag_is_read_only_when_it_has_changed(kind: Kind) -> None:
     service = Listed()
     async with connected(kind, transport=httpx.MockTransport(service)) as client:

@@ -78,9 +78,9 @@ class Store:
         return self._mirror.trees[tree].with_keys(facet, after=after, prefix=prefix, within=within)
 
     def with_client_id(
-        self, tree: Tree, facet: str, client_id: str | None, *, within: NameRanges | None = None
-    ) -> list[Node]:
-        return self._mirror.trees[tree].with_client_id(facet, client_id, within=within)
+        self, tree: Tree, client_id: str | None, *, after: str | None = None, within: NameRanges | None = None
+    ) -> Iterator[Node]:
+        return self._mirror.trees[tree].with_client_id(client_id, after=after, within=within)
 
 
 def collection(store: Store, facet: Facet = FACET) -> ClusterFacet:
@@ -147,7 +147,9 @@ def test_a_bound_collection_is_a_filter_of_the_whole_one(
             expected = [node for node in whole.with_keys(after=after, prefix=prefix) if visible(node.id)]
             assert list(bound.with_keys(after=after, prefix=prefix)) == expected
     for client in ("x", "a", None, "nobody"):
-        assert bound.with_client_id(client) == [node for node in whole.with_client_id(client) if visible(node.id)]
+        for after in (None, "user=a", "user=a,client-id=x"):
+            expected = [node for node in whole.with_client_id(client, after=after) if visible(node.id)]
+            assert list(bound.with_client_id(client, after=after)) == expected
     for entity_id in IDS:
         assert bound.find(entity_id) == (whole.get(entity_id) if visible(entity_id) else None)
         if visible(entity_id):

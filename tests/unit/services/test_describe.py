@@ -22,7 +22,7 @@ from confplane.services.reads.describe import DescribeService
 from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from confplane.domain.access.ranges import NameRanges
     from confplane.services.reads.describe import Selected
@@ -49,19 +49,14 @@ def collection(facet: Any, stored: Iterable[str]) -> ClusterFacet:
     """A collection whose mirror has these nodes at the call of ``with_keys``."""
     nodes = {entity_id: Node(entity_id, ("acks", "1"), 0, 1, 1, 0) for entity_id in stored}
 
-    async def moment(_: Tree, __: str, *, prefix: str = "", within: NameRanges | None = None) -> list[Node]:
+    async def moment(
+        _: Tree, __: str, *, prefix: str = "", client_id: object = None, within: NameRanges | None = None
+    ) -> list[Node]:
+        assert client_id is None
         seen = [each for each in sorted(nodes) if within is None or each in within]
         return [nodes[entity_id] for entity_id in seen if entity_id.startswith(prefix)]
 
-    def with_keys(
-        _: Tree, __: str, *, after: str | None = None, prefix: str = "", within: NameRanges | None = None
-    ) -> Iterator[Node]:
-        assert after is None
-        assert prefix, "a walk of everything in one turn holds the loop"
-        seen = [each for each in sorted(nodes) if within is None or each in within]
-        return iter([nodes[entity_id] for entity_id in seen if entity_id.startswith(prefix)])
-
-    store = SimpleNamespace(name="c", get=lambda _, entity_id: nodes.get(entity_id), with_keys=with_keys, moment=moment)
+    store = SimpleNamespace(name="c", get=lambda _, entity_id: nodes.get(entity_id), moment=moment)
     return ClusterFacet(facet, Tree.CONFIG, cast("Any", store), cast("Any", None))
 
 

@@ -105,7 +105,7 @@ async def listed(call: Call, cluster_facet: ClusterFacet, query: ListQuery, at: 
     page = await call.services.history.page(
         cluster_facet, query, parsed.revision_or_time(at, "at"), call.caller.deadline
     )
-    call.charge(LimitClass.BULK, len(page.items))
+    call.charge(LimitClass.BULK, page.visited)
     body = {
         "items": [_resource(call, cluster_facet, item) for item in page.items],
         "nextPageToken": page.next_page_token,

@@ -107,8 +107,10 @@ def entity_ids(ctx: typer.Context, incomplete: str) -> list[str]:
         wanted = PAIR if "," in begun else kinds[0]
         found: dict[str, None] = {}
         for facet in facets_of_kind(wanted):
-            page = await anext(client.resources(facet).list(kind=wanted, page_size=_MOST).pages())
-            found |= dict.fromkeys(item["id"] for item in page["items"])
+            async for page in client.resources(facet).list(kind=wanted, page_size=_MOST).pages():
+                found |= dict.fromkeys(item["id"] for item in page["items"])
+                if page["items"]:  # an empty page may have a successor
+                    break
         return list(found)
 
     return _completed(_asked(ctx, ids) or ([] if equals else [f"{kinds[0]}="]), incomplete)

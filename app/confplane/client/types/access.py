@@ -45,6 +45,8 @@ class AccessChangePage(TypedDict):
     """A page of the history, newest first."""
 
     items: list[AccessChangeData]
+    # `pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than `pageSize`,
+    # or none, and yet have a successor
     nextPageToken: str | None
 
 

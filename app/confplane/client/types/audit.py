@@ -17,6 +17,8 @@ class AuditPage(TypedDict):
     """A page of the trail, newest first."""
 
     items: list[AuditedChange]
+    # `pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than `pageSize`,
+    # or none, and yet have a successor
     nextPageToken: str | None
 
 

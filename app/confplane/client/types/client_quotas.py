@@ -92,6 +92,8 @@ class ClientQuotasList(TypedDict):
     """A page, ordered by id."""
 
     items: list[ClientQuotasResource]
+    # `pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than `pageSize`,
+    # or none, and yet have a successor
     nextPageToken: str | None
     # Of a list of the past: its moment
     revision: NotRequired[str]

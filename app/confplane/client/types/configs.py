@@ -130,6 +130,8 @@ class ConfigsList(TypedDict):
     """A page, ordered by id."""
 
     items: list[ConfigsResource]
+    # `pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than `pageSize`,
+    # or none, and yet have a successor
     nextPageToken: str | None
     # Of a list of the past: its moment
     revision: NotRequired[str]

@@ -80,6 +80,8 @@ class DriftPage(TypedDict):
     """
 
     items: list[DriftedEntity]
+    # `pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than `pageSize`,
+    # or none, and yet have a successor
     nextPageToken: str | None
 
 

@@ -74,4 +74,6 @@ class GrantPage(TypedDict):
     """A page of grants, oldest first. It may be short, even empty, and have a next page."""
 
     items: list[GrantData]
+    # `pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than `pageSize`,
+    # or none, and yet have a successor
     nextPageToken: str | None

@@ -120,6 +120,8 @@ class HistoryPage(TypedDict):
     """A page of an entity's changes, newest first."""
 
     items: list[HistoryItem]
+    # `pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than `pageSize`,
+    # or none, and yet have a successor
     nextPageToken: str | None
 
 

@@ -156,4 +156,6 @@ class TokenPage(TypedDict):
     """A page of tokens, oldest first. It may be short, even empty, and have a next page."""
 
     items: list[TokenData]
+    # `pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than `pageSize`,
+    # or none, and yet have a successor
     nextPageToken: str | None

@@ -128,20 +128,20 @@ class TrailHistory(Protocol):
         The cost is that of the znodes' changes since the revision, and not that of all their changes.
         """
 
-    async def changed(
-        self, cluster: str, tree: Tree, revision: int, *, after: str | None, size: int, within: NameRanges | None
-    ) -> list[str]:
-        """Return ids of the entities whose znodes in a tree were changed after a revision, in order.
+    async def walked(
+        self, cluster: str, tree: Tree, revision: int, *, after: str | None, size: int, within: NameRanges
+    ) -> dict[str, bool]:
+        """Return the next entities of the trail by id, and for each whether it may have been changed after a revision.
 
-        The cost is that of the cluster's changes since the revision.
+        The cost is that of the entities, however many changes there are: fewer than ``size`` are the last ones.
 
         Args:
             cluster: The cluster.
-            tree: The tree.
+            tree: The tree of the changes.
             revision: The revision.
             after: Only ids after this id; None: all.
-            size: Most ids.
-            within: Only ids in these ranges; None: all.
+            size: Most entities.
+            within: Ids in these ranges. One more may be between each two of them.
         """
 
     async def later(self, cluster: str, touched: Sequence[TouchedKeys]) -> list[list[SubsequentChange] | None]:

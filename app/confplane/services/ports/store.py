@@ -182,8 +182,19 @@ class ClusterStore(Protocol):
         The iteration sees one moment of the mirror as long as the caller does not await within it.
         """
 
-    async def moment(self, tree: Tree, facet: str, *, prefix: str = "", within: NameRanges | None = None) -> list[Node]:
-        """Return the nodes of :meth:`with_keys` as of the start of the call; other tasks run in the meantime."""
+    async def moment(
+        self,
+        tree: Tree,
+        facet: str,
+        *,
+        prefix: str = "",
+        client_id: tuple[str | None] | None = None,
+        within: NameRanges | None = None,
+    ) -> list[Node]:
+        """Return the nodes of :meth:`with_keys` as of the start of the call; other tasks run in the meantime.
+
+        With ``client_id`` they are only those whose client-id has the name in the tuple.
+        """
 
     def place(self) -> Place:
         """Return the place of the client configs; it costs next to nothing."""
@@ -205,11 +216,11 @@ class ClusterStore(Protocol):
         """
 
     def with_client_id(
-        self, tree: Tree, facet: str, client_id: str | None, *, within: NameRanges | None = None
-    ) -> list[Node]:
-        """Return the nodes of entities whose client-id component has this name (None: the default), ordered by id.
+        self, tree: Tree, client_id: str | None, *, after: str | None = None, within: NameRanges | None = None
+    ) -> Iterator[Node]:
+        """Iterate over the nodes of entities whose client-id component has this name (None: the default), by id.
 
-        ``within`` is as in :meth:`with_keys`.
+        The nodes may have no keys of a facet. ``after`` and ``within`` are as in :meth:`with_keys`.
         """
 
     # -- ZooKeeper itself

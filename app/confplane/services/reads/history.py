@@ -7,8 +7,9 @@ after that time (services/reads/past.py). So the cost of a read depends on the n
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from confplane.domain.access.operations import Operation
@@ -27,10 +28,17 @@ from confplane.services.reads.describe import (
     encode_token,
     nothing_declared,
     selected,
+    span,
 )
 from confplane.services.reads.layouts import Layouts, layouts_of
 from confplane.services.reads.past import PastState, current, past_of
-from confplane.services.reads.point_in_time import PATIENCE_S, PointInTime, PointInTimeResolver, unrecorded
+from confplane.services.reads.point_in_time import (
+    PATIENCE_S,
+    PointInTime,
+    PointInTimeResolver,
+    unrecorded,
+    unrecorded_error,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,6 +52,8 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 100
 """Znodes of a list whose changes one statement reads."""
+_MAX_VISITED: Final = 2_000
+"""Entities after which a page of a list ends: up to a few seconds on a busy Postgres, if all were changed since."""
 _ROUNDS: Final = 5
 """Pages of the trail that one page of a history may read; the other facets' changes are left out."""
 _OF_EARLIER_RELEASES: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -75,12 +85,24 @@ class PastEntity:
 
 @dataclass(frozen=True, slots=True)
 class PastPage:
-    """One page of a list at a moment, ordered by id."""
+    """One page of a list at a moment, ordered by id. It may be empty and yet have a token."""
 
     revision: int
     items: list[PastEntity]
     next_page_token: str | None
     skipped: list[str]
+    visited: int
+    """The number of entities that were read for the page, whether or not they are in it."""
+
+
+class _Candidates(NamedTuple):
+    """Ids that may be in a list, in order."""
+
+    ids: list[str]
+    visited: list[str]
+    """These ids, and those that the filters leave out."""
+    end: str | None
+    """The id from which to continue; None: these are the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +145,22 @@ class HistoryService:
         audit: The trail as changes.
         describe: Selects the entities of lists.
         patience_s: Maximum number of seconds that a time waits for external writes to be recorded.
+        max_visited: The number of entities after which a page of a list ends.
     """
 
     def __init__(
-        self, trail: TrailHistory, audit: AuditLog, describe: DescribeService, *, patience_s: float = PATIENCE_S
+        self,
+        trail: TrailHistory,
+        audit: AuditLog,
+        describe: DescribeService,
+        *,
+        patience_s: float = PATIENCE_S,
+        max_visited: int = _MAX_VISITED,
     ) -> None:
         self._trail = trail
         self._audit = audit
         self._describe = describe
+        self._max_visited = max_visited
         self._moments = PointInTimeResolver(trail, patience_s=patience_s)
 
     # ------------------------------------------------------------ one entity
@@ -217,9 +247,11 @@ class HistoryService:
         trees = (await layouts_of(self._audit, cluster_facet)).at(moment.revision)
         items: list[PastEntity] = []
         skipped: list[str] = []
-        size = 0
+        size = visited = 0
+        visible = cluster_facet.visible
+        wanted = min(query.page_size + 1, SLICE)
         while True:
-            ids, more = await self._candidates(cluster_facet, query, trees, moment, after, deadline)
+            ids, walked, end = await self._candidates(cluster_facet, query, trees, moment, after, wanted, deadline)
             for start in range(0, len(ids), _AT_ONCE):
                 some = ids[start : start + _AT_ONCE]
                 for past in await self._pasts(cluster_facet.whole, trees, some, moment):
@@ -227,16 +259,19 @@ class HistoryService:
                         skipped.append(past.path)
                         continue
                     keys = {*past.declared, *past.not_kept}
-                    if not keys or (query.key is not None and query.key not in keys):
+                    if not (keys if query.key is None else query.key in keys):
                         continue
                     size += len(past.entity_id) + sum(len(key) + len(str(past.declared.get(key))) for key in keys)
                     if len(items) == query.page_size or (items and size > PAGE_BYTES):
-                        token = encode_token(f"{moment.revision}@{items[-1].entity_id}")
-                        return PastPage(moment.revision, items, token, skipped)
+                        last = items[-1].entity_id
+                        visited += bisect_right(walked, last)
+                        return PastPage(moment.revision, items, _token(moment, last), skipped, visited)
                     items.append(past)
-            if not more:
-                return PastPage(moment.revision, items, None, skipped)
-            after = more
+            visited += len(walked)
+            if end is None or (visited >= self._max_visited and (visible is None or end in visible)):
+                token = None if end is None else _token(moment, end)
+                return PastPage(moment.revision, items, token, skipped, visited)
+            after, wanted = end, SLICE
 
     async def _candidates(
         self,
@@ -245,49 +280,57 @@ class HistoryService:
         trees: Sequence[Tree],
         moment: PointInTime,
         after: str | None,
+        size: int,
         deadline: float,
-    ) -> tuple[list[str], str | None]:
-        """Return ids that may be in a list, in order, and the id to continue from (None: these are the last).
+    ) -> _Candidates:
+        """Return the next ids that may be in a list, by the next ``size`` of the mirror and of the trail.
 
         These are the entities with keys now, and the entities that were changed since.
+
+        Raises:
+            UnavailableError: A store is unavailable, or external writes are not recorded far enough.
         """
         store, visible = cluster_facet.store, cluster_facet.visible
+        within = span(query) if visible is None else span(query) & visible
         ends: list[str] = []
         found: set[str] = set()
+        walked: set[str] = set()
         for tree in trees:
             ids: list[str] = []
             async for node in self._describe.candidates(_in_tree(cluster_facet, tree), query, after):
                 ids.append(node.id)
-                if len(ids) == SLICE:
+                if len(ids) == size:
                     ends.append(node.id)
                     break
             found.update(ids)
         # A write that the walk met before its row is in the trail, is in the journal from here on.
         await store.catch_up(deadline)
         pending = unrecorded(store, moment.recorded)
-        for tree in trees:
-            changed = await self._trail.changed(
-                store.name, tree, moment.revision, after=after, size=SLICE, within=visible
+        if pending is None:
+            raise unrecorded_error(store, moment.recorded)
+        for tree in trees if within else ():
+            recorded = await self._trail.walked(
+                store.name, tree, moment.revision, after=after, size=size, within=within
             )
-            if len(changed) == SLICE:
-                ends.append(changed[-1])
-            found.update(changed)
+            if len(recorded) == size:
+                # A hidden entity only if there is no other, because the end becomes a page token.
+                ends.append(max((each for each in recorded if each in within), default=max(recorded)))
+            walked.update(recorded)
+            found.update(entity_id for entity_id, changed in recorded.items() if changed)
         found.update(
             znode.entity_id
-            for znode in pending or ()
-            if znode.tree in trees
-            and (after is None or znode.entity_id > after)
-            and (visible is None or znode.entity_id in visible)
+            for znode in pending
+            if znode.tree in trees and (after is None or znode.entity_id > after) and znode.entity_id in within
         )
         end = min(ends, default=None)
         of_facet = cluster_facet.facet.entity_types
         ids = sorted(each for each in found if end is None or each <= end)
         entities = ((each, Entity.from_id(each)) for each in ids)
-        return [
-            each
-            for each, entity in entities
-            if of_facet.issuperset(entity.types) and (query.id is None or query.id == each) and selected(entity, query)
-        ], end
+        return _Candidates(
+            [each for each, entity in entities if of_facet.issuperset(entity.types) and selected(entity, query)],
+            sorted(each for each in walked | found if end is None or each <= end),
+            end,
+        )
 
     # ------------------------------------------------------------ the states of znodes
 
@@ -425,6 +468,11 @@ def _shown(cluster_facet: ClusterFacet, entity: Entity, key: str, value: str | N
         return cluster_facet.facet.decode(entity, key, value)
     except ValueError:
         return value
+
+
+def _token(moment: PointInTime, entity_id: str) -> str:
+    """Return the token of the page after an id."""
+    return encode_token(f"{moment.revision}@{entity_id}")
 
 
 def _decoded(token: str) -> tuple[int, str]:

@@ -111,11 +111,7 @@ class PointInTimeResolver:
             if revision <= coverage.recorded or unrecorded(store, coverage.recorded, revision) == set():
                 return revision, coverage
             if time.monotonic() >= patience:
-                raise UnavailableError(
-                    f"The writes of others to cluster {store.name} are recorded up to revision {coverage.recorded}"
-                    " only; ask again, or ask for a revision",
-                    retry_after_s=1,
-                )
+                raise unrecorded_error(store, coverage.recorded, "or ask for a revision")
             await asyncio.sleep(_PAUSE_S)
             coverage = await self._trail.coverage(store.name) or coverage
 
@@ -140,6 +136,21 @@ def unrecorded(store: ClusterStore, recorded: int, revision: int | None = None) 
     return {
         Znode(entry.tree, entry.entity_id) for entry in page.entries if revision is None or entry.revision <= revision
     }
+
+
+def unrecorded_error(store: ClusterStore, recorded: int, remedy: str = "") -> UnavailableError:
+    """Return the error for a read that needs the external writes after a revision.
+
+    Args:
+        store: The cluster.
+        recorded: The revision up to which external writes are recorded.
+        remedy: What the caller may do apart from sending the request again.
+    """
+    return UnavailableError(
+        f"External writes to cluster {store.name} are recorded up to revision {recorded} only. Send the request again"
+        + (f", {remedy}" if remedy else ""),
+        retry_after_s=1,
+    )
 
 
 def _reached(store: ClusterStore) -> int:

@@ -102,8 +102,18 @@ class TreeMirror:
         for entity_id in self._facet_ids[facet].irange(low, high, inclusive=inclusive):
             yield nodes[entity_id]
 
-    async def moment(self, facet: str, *, prefix: str, within: NameRanges | None = None) -> list[Node]:
-        """Return the nodes with keys of a facet as they were when the call began, by id; gathered in slices."""
+    async def moment(
+        self,
+        facet: str,
+        *,
+        prefix: str = "",
+        client_id: tuple[str | None] | None = None,
+        within: NameRanges | None = None,
+    ) -> list[Node]:
+        """Return nodes with keys of a facet as they were when the call began, by id; gathered in slices.
+
+        With ``client_id`` they are only those whose client-id has the name in the tuple.
+        """
         before: dict[str, Node | None] = {}
         found: list[Node] = []
         after = ""
@@ -118,18 +128,25 @@ class TreeMirror:
 
         def selected(node: Node) -> bool:
             inside = within is None or node.id in within
-            return inside and node.id.startswith(prefix) and facet in self._facets_of(node)
+            named = client_id is None or list_position(node.id)[1:] == (_CLIENT, _spelled(client_id[0]))
+            return inside and named and node.id.startswith(prefix) and facet in self._facets_of(node)
 
         time_slice = TimeSlice()
         self._moments.append(before)
         try:
             while True:
-                behind = self.with_keys(facet, after=after, prefix=prefix, within=within)
-                part = list(itertools.islice(behind, PIECE))
+                if client_id is None:
+                    walk = self.with_keys(facet, after=after, prefix=prefix, within=within)
+                else:
+                    walk = self.with_client_id(client_id[0], after=after, within=within)
+                part = list(itertools.islice(walk, PIECE))
                 if not part:
                     return found + restored([], _AFTER_ALL)
-                found += restored(part, part[-1].id)
-                after = part[-1].id
+                end = part[-1].id
+                if client_id is not None:
+                    part = [node for node in part if selected(node)]
+                found += restored(part, end)
+                after = end
                 if time_slice.due:
                     await time_slice.pause()
         finally:
@@ -142,14 +159,19 @@ class TreeMirror:
             for entity_id in ids.irange(start, end, inclusive=(True, False)):
                 yield nodes[entity_id]
 
-    def with_client_id(self, facet: str, client_id: str | None, *, within: NameRanges | None = None) -> list[Node]:
-        """Return a facet's nodes whose client-id has this name, by id."""
-        found = self._by_client.get("" if client_id is None else sanitize(client_id).replace("%", "~"), ())
-        some: Sequence[str] = (found,) if isinstance(found, str) else found
-        if within is not None:
-            some = _within(some, within)
-        ids = self._facet_ids[facet]
-        return [self.nodes[each] for each in some if each in ids]
+    def with_client_id(
+        self, client_id: str | None, *, after: str | None = None, within: NameRanges | None = None
+    ) -> Iterator[Node]:
+        """Iterate over the nodes whose client-id has this name, by id."""
+        found = self._by_client.get(_spelled(client_id), ())
+        # A plain list is short: for each slice of a walk a sorted one is made of it.
+        ids = found if type(found) is SortedList else SortedList((found,) if isinstance(found, str) else found)
+        low = "" if after is None else after + "\0"
+        whole = within is None or len(ids) <= len(within.starts)  # at the cost of the shorter of both
+        for start, end in ((low, _AFTER_ALL),) if within is None or whole else within.between(low, _AFTER_ALL):
+            for entity_id in ids.irange(start, end, inclusive=(True, False)):
+                if not whole or within is None or entity_id in within:
+                    yield self.nodes[entity_id]
 
     def page(self, after: str, size: int) -> list[Node]:
         """Return nodes in the order of their ids, from behind a given id."""
@@ -367,13 +389,11 @@ def _mark(paths: dict[str, None], path: str, *, present: bool) -> None:
         paths.pop(path, None)
 
 
+def _spelled(client_id: str | None) -> str:
+    """Return the name of a client-id as in ids; "" for the default."""
+    return "" if client_id is None else sanitize(client_id).replace("%", "~")
+
+
 def _kind_of(entity_id: str) -> str:
     """Return a text for the types of an id: names have neither comma nor equals sign there."""
     return _PAIR if "," in entity_id else entity_id.partition("=")[0]
-
-
-def _within(ids: Sequence[str], ranges: NameRanges) -> list[str]:
-    """Return those of ordered ids that are within ranges, at the cost of the shorter of both."""
-    if len(ids) <= len(ranges.starts):
-        return [entity_id for entity_id in ids if entity_id in ranges]
-    return [each for start, end in ranges for each in ids[bisect_left(ids, start) : bisect_left(ids, end)]]

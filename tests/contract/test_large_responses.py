@@ -192,3 +192,24 @@ def test_a_describe_of_everything_is_sent_in_pieces_and_is_whole(
     assert described["skipped"] == ["/config/users/streamed-broken"]
     assert described["errorCode"] == 0
     assert scrape(service)("response_bytes_in_flight") == 0
+
+    lines = http.post(f"{BASE}/client-quotas:describe", json=body, headers={"Accept": "application/x-ndjson"})
+    assert lines.headers["content-type"] == "application/x-ndjson"
+    assert lines.headers["transfer-encoding"] == "chunked"
+    assert lines.content.endswith(b"}\n")
+    *entries, rest = map(json.loads, lines.content.splitlines())
+    assert {**rest, "entries": entries} == described
+
+
+@pytest.mark.parametrize("facet", ["client-quotas", "client-configs"])
+@pytest.mark.parametrize("accept", [None, "*/*", "application/json, application/x-ndjson", "application/x-ndjson;q=0"])
+def test_a_describe_is_json_unless_lines_are_preferred(http: httpx.Client, facet: str, accept: str | None) -> None:
+    body = {"components": [{"entityType": "user", "matchType": "EXACT", "match": "lines"}], "strict": True}
+    answer = http.post(f"{BASE}/{facet}:describe", json=body, headers={} if accept is None else {"Accept": accept})
+    assert answer.headers["content-type"] == "application/json"
+    assert "Accept" in answer.headers["vary"]
+    assert answer.json()["entries"] == []
+    lines = http.post(f"{BASE}/{facet}:describe", json=body, headers={"Accept": "application/x-ndjson"})
+    assert lines.headers["content-type"] == "application/x-ndjson"
+    assert lines.text.count("\n") == 1
+    assert {**json.loads(lines.text), "entries": []} == answer.json()

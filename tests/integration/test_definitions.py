@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from confplane.api.accept import prefers
 from confplane.api.definitions.page import page as definitions_page
-from confplane.api.definitions.routes import prefers_html
 from confplane.domain.definitions import ConfigKind
 from tests.support.catalogs import ZOOKEEPER
 from tests.support.service import Service
@@ -211,7 +211,7 @@ def test_who_gets_what(page: Browser) -> None:
     ],
 )
 def test_negotiation(accept: str | None, html: bool) -> None:  # noqa: FBT001 - a column
-    assert prefers_html(accept) is html
+    assert prefers(accept, "text/html") is html
 
 
 class Page(HTMLParser):

@@ -78,11 +78,6 @@ def json_bytes(cluster: Cluster, body: bytes) -> Response:
     return PreparedResponse(body, [*consistency_headers(cluster.store), JSON])
 
 
-def json_pieces(cluster: Cluster, pieces: AsyncGenerator[bytes, None]) -> Response:
-    """Answer 200 with the pieces of rendered JSON and the consistency headers."""
-    return StreamedResponse(pieces, [*consistency_headers(cluster.store), JSON])
-
-
 class PreparedResponse(Response):
     """A response made of finished parts, because Starlette's constructor costs half as much as a whole polled read.
 

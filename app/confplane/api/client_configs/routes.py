@@ -40,7 +40,7 @@ routes = ResourceHandlers(FacetName.CLIENT_CONFIGS, rpc.resolving(FacetName.CLIE
     ":describe",
     read(
         "Describe client configs by a filter, or resolve them for one client (KIP-649)",
-        models.DescribedConfigs,
+        rpc.described(models.DescribedConfigs),
         limit=LimitClass.READ,
         tagged=False,
         problems=(),
@@ -51,7 +51,7 @@ async def describe_client_configs(call: CallDep, body: models.DescribeClientConf
     """Polled by applications: with `resolveEntity` the answer is the one set of configs effective for them.
 
     A registration (`supportedConfigs`) needs REPORT on the user. A caller without it gets its answer all the same, with
-    the header `Confplane-Registration: ignored`.
+    the header `Confplane-Registration: ignored`. With `resolveEntity` the answer is always JSON.
     """
     cluster_facet = call.cluster_facet(FacetName.CLIENT_CONFIGS)
     if body.resolve_entity:

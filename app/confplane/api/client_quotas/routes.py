@@ -28,7 +28,7 @@ routes = ResourceHandlers(FacetName.CLIENT_QUOTAS, rpc.resolving(FacetName.CLIEN
     ":describe",
     read(
         "Describe client quotas by a filter (KIP-546)",
-        models.DescribedQuotas,
+        rpc.described(models.DescribedQuotas),
         limit=LimitClass.BULK,
         tagged=False,
         problems=(),

@@ -9,9 +9,12 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.api import batches, refresh
+from confplane.api.accept import prefers
 from confplane.api.rendering import entries
-from confplane.api.responses import json_bytes, json_pieces
+from confplane.api.rendering.entries import LINES, WHOLE
+from confplane.api.responses import PreparedResponse, StreamedResponse, consistency_headers, encoded
 from confplane.api.routing.bounded import hold
+from confplane.api.routing.operations import ResponseSpec
 from confplane.api.routing.preconditions import entry_precondition
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, InvalidRequestError
@@ -24,10 +27,12 @@ from confplane.services.limits import BYTES_OF_UNIT, LimitClass
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
 
+    from pydantic import BaseModel
     from starlette.responses import Response
 
     from confplane.api.clients.models import Alter, AlterClients, AlterClientsEntry
     from confplane.api.dependencies import Call
+    from confplane.api.rendering.entries import Form
     from confplane.api.rendering.polled_response import PolledResponse
     from confplane.api.resources.routes import Resolve
     from confplane.domain.filters import EntityFilter
@@ -39,6 +44,18 @@ _STREAM_BYTES: Final = 8 * 1024 * 1024
 """Bytes of a streamed describe: its pieces, and the list of its entities, up to a million."""
 
 
+def described(model: type[BaseModel]) -> dict[int, ResponseSpec]:
+    """Return the responses of a describe of many entities."""
+    return {
+        200: ResponseSpec.text(
+            f"JSON, or with `Accept: {LINES.media_type}` a line for each of `entries`, and a last line with the other"
+            " members. A response without the last line is incomplete",
+            LINES.media_type,
+            model=model,
+        )
+    }
+
+
 async def describe(call: Call, name: FacetName, wanted: EntityFilter) -> Response:
     """Answer a describe with the entities that a filter selects."""
     await refresh.refresh_facet(call, name)
@@ -46,18 +63,21 @@ async def describe(call: Call, name: FacetName, wanted: EntityFilter) -> Respons
     skipped: list[str] = []
     selected = call.services.describe.select(cluster_facet, wanted)
     parts = call.services.entry_renderer.render(cluster_facet, selected, skipped, everything=wanted.everything)
-    pieces = entries.pieces(_charged(call, parts))
+    form = LINES if prefers(call.request.headers.get("accept"), LINES.media_type) else WHOLE
+    pieces = entries.pieces(_charged(call, parts), form)
     first = await anext(pieces, b"")
     second = await anext(pieces, None)
-    head = entries.head(call.throttle_ms(LimitClass.BULK))
+    throttle_ms = call.throttle_ms(LimitClass.BULK)
+    head = form.head(throttle_ms)
+    headers = [*consistency_headers(call.cluster.store), *encoded({"vary": "Accept", "content-type": form.media_type})]
     if second is None:
-        return json_bytes(call.cluster, head + first + entries.tail(skipped))
+        return PreparedResponse(head + first + form.tail(throttle_ms, skipped), headers)
     try:
         hold(call.request, _STREAM_BYTES)
     except ConfplaneError:
         await pieces.aclose()
         raise
-    return json_pieces(call.cluster, _streamed(call, [head, first, second], pieces, skipped))
+    return StreamedResponse(_streamed(call, form, [head, first, second], pieces, skipped), headers)
 
 
 async def _charged(call: Call, parts: AsyncIterable[list[bytes]]) -> AsyncIterator[list[bytes]]:
@@ -67,7 +87,7 @@ async def _charged(call: Call, parts: AsyncIterable[list[bytes]]) -> AsyncIterat
 
 
 async def _streamed(
-    call: Call, made: list[bytes], pieces: AsyncGenerator[bytes, None], skipped: Sequence[str]
+    call: Call, form: Form, made: list[bytes], pieces: AsyncGenerator[bytes, None], skipped: Sequence[str]
 ) -> AsyncGenerator[bytes, None]:
     async with aclosing(pieces):
         while made:
@@ -75,7 +95,7 @@ async def _streamed(
         async for piece in pieces:
             call.charge(LimitClass.BULK, len(piece) // BYTES_OF_UNIT)
             yield piece
-    yield entries.tail(skipped)
+    yield form.tail(call.throttle_ms(LimitClass.BULK), skipped)
 
 
 async def alter(call: Call, name: FacetName, body: Alter[Any]) -> Response:

@@ -11,6 +11,7 @@ from fastapi import Query
 from pydantic import BeforeValidator, StringConstraints
 from starlette.responses import Response
 
+from confplane.api.accept import prefers
 from confplane.api.definitions import models, page
 from confplane.api.definitions.rows import select
 from confplane.api.dependencies import CallDep
@@ -24,7 +25,6 @@ from confplane.services.limits import LimitClass
 
 routes = Routes("/v1/clusters/{cluster}/config-definitions", tag="config-definitions")
 
-_JSON: Final = "application/json"
 _HTML: Final = "text/html"
 _EMPTY_IS_NONE: Final = BeforeValidator(lambda value: None if value == "" else value)
 """Empty fields count as absent: a form sends its fields even without a choice."""
@@ -75,7 +75,7 @@ async def list_config_definitions(
     keys = facet.keys if isinstance(facet, ClientConfigsFacet) else frozenset()
     shown = nearest(call.cluster.store.kafka_release()) if release is None else release
     headers = [(b"vary", b"Accept"), *consistency_headers(call.cluster.store)]
-    if prefers_html(call.request.headers.get("accept")):
+    if prefers(call.request.headers.get("accept"), _HTML):
         text = _page(shown, keys, entity_type, search, dynamic, call.cluster.name)
         return PreparedResponse(text, headers + encoded(page.HEADERS))
     return PreparedResponse(_document(shown, keys, entity_type, search, dynamic), [*headers, JSON])
@@ -110,33 +110,3 @@ def _page(
         search=search,
         dynamic=dynamic,
     )
-
-
-def prefers_html(accept: str | None) -> bool:
-    """Return True if an Accept header ranks HTML above JSON (RFC 9110). JSON wins a tie."""
-    if accept is None:
-        return False
-    return _quality(accept, _HTML) > _quality(accept, _JSON)
-
-
-def _quality(accept: str, wanted: str) -> float:
-    """Return the weight of a media type: that of the most specific range that covers it, or 0 if no range does."""
-    found = (0, 0.0)
-    for item in accept.split(","):
-        media_range, *parameters = (part.strip().lower() for part in item.split(";"))
-        ranges = {"*/*": 1, f"{wanted.partition('/')[0]}/*": 2, wanted: 3}
-        if media_range in ranges:
-            found = max(found, (ranges[media_range], _weight(parameters)))
-    return found[1]
-
-
-def _weight(parameters: list[str]) -> float:
-    for parameter in parameters:
-        name, _, value = parameter.partition("=")
-        if name.strip() == "q":
-            try:
-                weight = float(value)
-            except ValueError:
-                return 0.0
-            return weight if 0 <= weight <= 1 else 0.0
-    return 1.0

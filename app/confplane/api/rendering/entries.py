@@ -6,7 +6,7 @@ entities is a walk over them and some joins. A cached entry costs about 350 byte
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
@@ -16,7 +16,16 @@ from confplane.domain.errors import CorruptZnodeError
 from confplane.domain.facets import FacetName
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterable,
+        AsyncIterator,
+        Callable,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from confplane.domain.changes import Node
     from confplane.domain.facets import JsonValue
@@ -132,33 +141,58 @@ def entry(entity_id: str, declared: Mapping[str, JsonValue]) -> bytes:
     return _head(entity_id, declared) + b"}"
 
 
-async def pieces(parts: AsyncIterable[Sequence[bytes]]) -> AsyncGenerator[bytes, None]:
-    """Yield the entries of a describe, joined by commas, in pieces of at least :data:`PIECE` bytes but the last."""
+class Form(NamedTuple):
+    """A form of a describe with many entries: JSON, or a line of JSON for each entry and one for the rest."""
+
+    media_type: str
+    joined: Callable[[list[bytes], bool], bytes]
+    """Returns a piece with some entries, the first of all or later ones."""
+    head: Callable[[int], bytes]
+    """Returns the text before the entries, with the milliseconds to wait before the next request."""
+    tail: Callable[[int, Sequence[str]], bytes]
+    """Returns the text after the entries, with these milliseconds and the paths of the znodes that can't be read."""
+
+
+async def pieces(parts: AsyncIterable[Sequence[bytes]], form: Form) -> AsyncGenerator[bytes, None]:
+    """Yield the entries of a describe in pieces of at least :data:`PIECE` bytes but the last."""
     waiting: list[bytes] = []
-    size, separator = 0, b""
+    size, first = 0, True
     async for part in parts:
         waiting += part
         size += sum(map(len, part))
         if size >= PIECE:
-            yield separator + b",".join(waiting)
-            waiting, size, separator = [], 0, b","
+            yield form.joined(waiting, first)
+            waiting, size, first = [], 0, False
     if waiting:
-        yield separator + b",".join(waiting)
+        yield form.joined(waiting, first)
 
 
-def head(throttle_ms: int) -> bytes:
-    """Return the beginning of a describe, with the milliseconds to wait before the next request, up to its entries."""
-    return _DESCRIBED % throttle_ms
-
-
-def tail(skipped: Sequence[str]) -> bytes:
-    """Return the end of a describe after its entries, with the paths of the znodes that can't be read."""
+def _tail(skipped: Sequence[str]) -> bytes:
     return b'],"skipped":' + orjson.dumps(skipped) + b"}"
+
+
+def _last_line(throttle_ms: int, skipped: Sequence[str]) -> bytes:
+    rest = {"throttleTimeMs": throttle_ms, "errorCode": 0, "errorMessage": None, "skipped": skipped}
+    return orjson.dumps(rest, option=orjson.OPT_APPEND_NEWLINE)
+
+
+WHOLE: Final = Form(
+    "application/json",
+    lambda entries, first: (b"" if first else b",") + b",".join(entries),
+    lambda throttle_ms: _DESCRIBED % throttle_ms,
+    lambda _, skipped: _tail(skipped),
+)
+LINES: Final = Form(
+    "application/x-ndjson",
+    lambda entries, _: b"\n".join([*entries, b""]),
+    lambda _: b"",
+    _last_line,
+)
 
 
 def described(entries: Iterable[bytes], skipped: Sequence[str]) -> bytes:
     """Return the answer of a describe that the caller need not wait after."""
-    return head(0) + b",".join(entries) + tail(skipped)
+    return _UNDELAYED + b",".join(entries) + _tail(skipped)
 
 
 def delayed(answer: bytes, throttle_ms: int) -> bytes:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     import pytest
-    from sqlalchemy import Select
-    from sqlalchemy.ext.asyncio import AsyncConnection
 
     from confplane.audit import Database, PostgresAuditLog
     from confplane.services.ports.rollups import Place
@@ -41,14 +39,12 @@ async def test_the_condition_is_the_search_in_ranges(pool: Database) -> None:
         within = NameRanges.of(tuple(sorted(chance.sample(names, 2))) for _ in range(chance.randint(1, 6)))  # type: ignore[misc]  # two of them
         table = values(column("name", SqlText(collation="C")), name="given").data([(name,) for name in names])
         for hidden in (False, True):
-            statement = select(table.c.name).where(visible.clause('given.name COLLATE "C"', within, hidden=hidden))
+            statement = select(table.c.name).where(visible.clause('given.name COLLATE "C"', hidden=hidden))
+            given = visible.parameters(within)
 
-            async def fetched(connection: AsyncConnection, statement: Select[Any] = statement) -> list[str]:
-                return list(await connection.scalars(statement))
-
-            assert sorted(await pool.read(fetched)) == [name for name in names if (name in within) is not hidden], (
-                within
-            )
+            assert sorted(await pool.scalars(statement, **given)) == [
+                name for name in names if (name in within) is not hidden
+            ], within
 
 
 async def all_changes(log: PostgresAuditLog, page_size: int, **query: Any) -> list[AuditRecord]:

@@ -33,6 +33,7 @@ class Inside:
     """A running service, whose tokens and grants are in its Postgres.
 
     Attributes:
+        app: The application.
         client: Sends requests to it.
         admin_token: The token of its administrator.
     """
@@ -40,6 +41,7 @@ class Inside:
     admin_token = _ADMIN
 
     def __init__(self, app: ASGIApp, made: Credentials) -> None:
+        self.app = app
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://inside", timeout=60)
         self._book: TokenCache = cast("Any", app)._authenticator._control._copy
         self._made = made

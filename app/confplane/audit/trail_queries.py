@@ -19,11 +19,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from sqlalchemy import Select, Text, Uuid, and_, any_, bindparam, cast, func, literal, select, union
-from sqlalchemy.dialects.postgresql import ARRAY
-
-from confplane.audit import visible
-from confplane.audit.tables import FAR_INTENT, FAR_OUTCOME, FAR_S, change_keys, intent_entities, intents, outcomes
+from confplane.audit import trail_statements, visible
+from confplane.audit.tables import FAR_S
 from confplane.domain.texts import storable
 from confplane.services.ports.pages import PAGE_BYTES
 from confplane.services.ports.trail import AuditRecord, Intent, IntentEntity, ObservedRange, Outcome
@@ -31,7 +28,7 @@ from confplane.services.ports.trail import AuditRecord, Intent, IntentEntity, Ob
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from sqlalchemy import Column, ColumnElement, FromClause, Row, RowMapping, Table, TextClause
+    from sqlalchemy import Row, RowMapping
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from confplane.domain.access.ranges import NameRanges
@@ -43,11 +40,6 @@ MAX_EXAMINED: Final = 20_000
 OPEN_WINDOW: Final = 100_000
 """Maximum number of change ids that a search for open changes may read, each with an index lookup."""
 
-_LARGE: Final = tuple(intent_entities.c["entity_id", "path", "ops", "before", "after"])
-"""Columns of unlimited size."""
-_ENTITY_ID: Final = "intent_entities.entity_id"
-_ROW_BYTES: Final = 500
-"""Bytes of all other columns of a change, or of an entity in a change."""
 _COMPRESSED: Final = 2_000
 """The size of a row, in bytes, from which Postgres compresses it."""
 _COMPRESSION: Final = 20
@@ -126,95 +118,42 @@ async def _candidates(
     connection: AsyncConnection, query: AuditQuery, before: UUID | None, window: int
 ) -> tuple[list[UUID], UUID | None]:
     """Return the next change ids to read, and the id to continue from (None: these are the last)."""
+    given = _filters(query)
+    by = next(name for name in trail_statements.INDEXED if name in given)
+    if before is not None:
+        given["before"] = before
+    span = trail_statements.SPAN.intersection(given)
+    if query.since is not None:
+        given["lowest"] = first_id_at(_shifted(query.since, -FAR_S))
+    if query.until is not None:
+        given["highest"] = first_id_at(_shifted(query.until, FAR_S))
     if query.outcome == "open":
-        return await _open_candidates(connection, query, before, window)
-    statement = _window(query, before, window)
-    ids = list((await connection.scalars(statement)).all())
+        statement = trail_statements.open_window(by, span)
+        rows = await connection.execute(statement, given | {"size": OPEN_WINDOW, "window": window})
+        ids, size, floor = rows.one()
+        if len(ids) == window:
+            return list(ids), ids[-1]
+        return list(ids), floor if size == OPEN_WINDOW else None
+    ids = list((await connection.scalars(trail_statements.window(by, span), given | {"size": window})).all())
     return ids, ids[-1] if len(ids) == window else None
 
 
-async def _open_candidates(
-    connection: AsyncConnection, query: AuditQuery, before: UUID | None, window: int
-) -> tuple[list[UUID], UUID | None]:
-    # Open changes are few and may be anywhere: a large window is searched at once for ids without an outcome.
-    wide = _window(query, before, OPEN_WINDOW).cte("wide")
-    # OFFSET 0 keeps this an index lookup for each id; as a join it may read the whole table of outcomes.
-    settled = select(outcomes.c.change_id).where(outcomes.c.change_id == wide.c.change_id).offset(0).exists()
-    unsettled = select(wide.c.change_id).where(~settled).order_by(wide.c.change_id.desc()).limit(window)
-    lowest = select(wide.c.change_id).order_by(wide.c.change_id).limit(1)
-    statement = select(
-        func.array(unsettled.scalar_subquery()),
-        select(func.count()).select_from(wide).scalar_subquery(),
-        lowest.scalar_subquery(),
-    )
-    ids, size, floor = (await connection.execute(statement)).one()
-    if len(ids) == window:
-        return list(ids), ids[-1]
-    return list(ids), floor if size == OPEN_WINDOW else None
-
-
-def _window(query: AuditQuery, before: UUID | None, size: int) -> Select[UUID]:
-    """Select the next ids from the index that fits the filters best."""
-    source: Table = intents
-    conditions: list[ColumnElement[bool]] = []
-    if query.entity_id is not None:
-        source = intent_entities
-        conditions = [source.c.entity_id == query.entity_id]
-    elif query.key is not None:
-        source = change_keys
-        conditions = [source.c.key == query.key]
-    elif query.request_id is not None:
-        conditions = [source.c.request_id == query.request_id]
-    elif query.outcome == "rejected":
-        source = outcomes
-        conditions = [~source.c.committed]
-    elif query.principal is not None:
-        conditions = [source.c.principal == query.principal]
-    conditions.append(source.c.cluster == query.cluster)
-    if before is not None:
-        conditions.append(source.c.change_id < before)
-    if query.since is None and query.until is None:
-        return _newest(source, conditions, size)
-    if query.since is not None:
-        conditions.append(source.c.change_id >= first_id_at(_shifted(query.since, -FAR_S)))
-    if query.until is not None:
-        conditions.append(source.c.change_id <= first_id_at(_shifted(query.until, FAR_S)))
-    either = union(
-        *(
-            select(part.subquery().c.change_id)
-            for part in (
-                _newest(source, conditions, size),
-                _far_ones(query, before, size, intents, intents.c.recorded_at, FAR_INTENT),
-                _far_ones(query, before, size, outcomes, outcomes.c.time, FAR_OUTCOME),
-            )
-        )
-    ).subquery()
-    return select(either.c.change_id).order_by(either.c.change_id.desc()).limit(size)
-
-
-def _newest(source: FromClause, conditions: Iterable[ColumnElement[bool]], size: int) -> Select[UUID]:
-    return select(source.c.change_id).where(*conditions).distinct().order_by(source.c.change_id.desc()).limit(size)
-
-
-def _far_ones(
-    query: AuditQuery, before: UUID | None, size: int, source: Table, moment: Column[Any], far: TextClause
-) -> Select[UUID]:
-    """Select the next ids of the changes in the span of time whose ids are far from it."""
-    conditions = [source.c.cluster == query.cluster, *_during(query, moment)]
-    if before is not None:
-        conditions.append(source.c.change_id < before)
-    # OFFSET 0 makes Postgres read them by their own index; if the planner sees the order, it may scan all ids.
-    found = select(source.c.change_id).where(far, *conditions).offset(0).subquery()
-    return _newest(found, [], size)
-
-
-def _during(query: AuditQuery, moment: ColumnElement[Any]) -> list[ColumnElement[bool]]:
-    conditions = []
-    if query.since is not None:
-        conditions.append(moment >= query.since)
-    if query.until is not None:
-        conditions.append(moment < query.until)
-    return conditions
+def _filters(query: AuditQuery) -> dict[str, Any]:
+    """Return the parameters of the filters that are given. Their names select the statement."""
+    given: dict[str, Any] = {
+        "cluster": query.cluster,
+        "entity_id": query.entity_id,
+        "key": query.key,
+        "principal": query.principal,
+        "request_id": query.request_id,
+        "since": query.since,
+        "until": query.until,
+    }
+    if query.within is not None:
+        given |= visible.parameters(query.within)
+    if query.outcome is not None:
+        given[query.outcome] = True
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _shifted(moment: datetime, seconds: float) -> datetime:
@@ -224,22 +163,6 @@ def _shifted(moment: datetime, seconds: float) -> datetime:
         return moment
 
 
-def _latest() -> Select[Any]:
-    """Select the last attempts of the changes ``:ids``, each with its outcome."""
-    attempts = intents.alias("attempts")
-    last = select(func.max(attempts.c.attempt)).where(attempts.c.change_id == intents.c.change_id).scalar_subquery()
-    return (
-        select(
-            intents,
-            outcomes.c.attempt.label("final_attempt"),
-            *outcomes.c["committed", "revision", "time", "versions", "error_code", "error", "remade", "incarnation"],
-            outcomes.c.recorded_at.label("concluded_at"),
-        )
-        .outerjoin_from(intents, outcomes, intents.c.change_id == outcomes.c.change_id)
-        .where(intents.c.change_id == any_(bindparam("ids", type_=ARRAY(Uuid))), intents.c.attempt == last)
-    )
-
-
 async def fitting(
     connection: AsyncConnection, query: AuditQuery, ids: list[UUID], *, limit: int
 ) -> list[tuple[UUID, int]]:
@@ -247,36 +170,8 @@ async def fitting(
 
     Reading these sizes costs Postgres nothing. Large values are compressed on disk.
     """
-    latest = _latest().subquery("latest")
-    stored = func.sum(sum((func.pg_column_size(column) for column in _LARGE), start=literal(0)))
-    of_latest = and_(intent_entities.c.change_id == latest.c.change_id, intent_entities.c.attempt == latest.c.attempt)
-    size = select(func.coalesce(stored, 0)).where(of_latest).scalar_subquery()
-    versions = func.coalesce(func.pg_column_size(latest.c.versions), 0)
-    statement = select(latest.c.change_id, (size + versions).label("stored")).where(latest.c.cluster == query.cluster)
-    if query.principal is not None:
-        statement = statement.where(latest.c.principal == query.principal)
-    if query.request_id is not None:
-        statement = statement.where(latest.c.request_id == query.request_id)
-    statement = statement.where(*_during(query, func.coalesce(latest.c.time, latest.c.recorded_at)))
-    if query.outcome == "open":
-        statement = statement.where(latest.c.committed.is_(None))
-    elif query.outcome is not None:
-        statement = statement.where(latest.c.committed == (query.outcome == "committed"))
-    entity_conditions: list[ColumnElement[bool] | TextClause] = []
-    if query.entity_id is not None:
-        entity_conditions.append(intent_entities.c.entity_id == query.entity_id)
-    if query.key is not None:
-        entity_conditions.append(literal(query.key) == any_(intent_entities.c["keys"]))
-    if query.within is not None:
-        # In one condition with the other filters: a filter never reveals anything about a hidden entity of the change.
-        entity_conditions.append(visible.clause(_ENTITY_ID, query.within))
-    if entity_conditions:
-        of_this = and_(
-            intent_entities.c.change_id == latest.c.change_id,
-            intent_entities.c.attempt == latest.c.attempt,
-        )
-        statement = statement.where(select(intent_entities.c.position).where(of_this, *entity_conditions).exists())
-    rows = await connection.execute(statement.order_by(latest.c.change_id.desc()).limit(limit), {"ids": ids})
+    given = _filters(query)
+    rows = await connection.execute(trail_statements.fitting(frozenset(given)), given | {"ids": ids, "limit": limit})
     return [(row.change_id, int(row.stored)) for row in rows]
 
 
@@ -318,31 +213,16 @@ async def _read(
     connection: AsyncConnection, cluster: str, ids: list[UUID], within: NameRanges | None
 ) -> list[tuple[AuditRecord, int]]:
     """Return changes, newest first, with their entities in the ranges; each with its size as text in bytes."""
-    latest = _latest().subquery("latest")
-    of_this = and_(intent_entities.c.change_id == latest.c.change_id, intent_entities.c.attempt == latest.c.attempt)
-    partial: ColumnElement[bool] = literal(False)  # noqa: FBT003 - a value of a column
-    if within is not None:
-        partial = (
-            select(intent_entities.c.position).where(of_this, visible.clause(_ENTITY_ID, within, hidden=True)).exists()
-        )
-    statement = (
-        select(latest, partial.label("partial")).where(latest.c.cluster == cluster).order_by(latest.c.change_id.desc())
-    )
-    rows = (await connection.execute(statement, {"ids": ids})).all()
+    changes, changed_entities = trail_statements.whole(restricted=within is not None)
+    of_caller = {} if within is None else visible.parameters(within)
+    rows = (await connection.execute(changes, {"cluster": cluster, "ids": ids, **of_caller})).all()
     if not rows:
         return []
     attempts = {row.change_id: row.attempt for row in rows}
-    texts = sum((func.octet_length(cast(column, Text)) for column in _LARGE), start=literal(_ROW_BYTES))
-    of_these = (
-        select(intent_entities, texts.label("size"))
-        .where(intent_entities.c.change_id == any_(bindparam("ids", type_=ARRAY(Uuid))))
-        .order_by(*intent_entities.c["change_id", "attempt", "position"])
-    )
-    if within is not None:
-        of_these = of_these.where(visible.clause(_ENTITY_ID, within))
     entities: dict[UUID, list[IntentEntity]] = {change_id: [] for change_id in attempts}
-    sizes: dict[UUID, int] = dict.fromkeys(attempts, _ROW_BYTES)
-    for entity in (await connection.execute(of_these, {"ids": list(attempts)})).mappings():
+    sizes: dict[UUID, int] = dict.fromkeys(attempts, trail_statements.ROW_BYTES)
+    found = await connection.execute(changed_entities, {"ids": list(attempts), **of_caller})
+    for entity in found.mappings():
         if entity["attempt"] == attempts[entity["change_id"]]:
             entities[entity["change_id"]].append(_entity(entity))
             sizes[entity["change_id"]] += entity["size"]

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from confplane.audit import Database, PostgresRegistrationLog
@@ -352,3 +353,71 @@ async def test_a_user_has_a_budget_of_versions_a_day_and_others_have_theirs(migr
         clock.now += DAY_S
         log.record(registration("user=flood", "tomorrow"))
         assert log.compatibility("payments", "user=flood") == [registration("user=flood", "tomorrow")]
+
+
+def seen(dsn: str, entity_id: str, *days: int, version: str = "1.0") -> list[int]:
+    """Store rows of a registration that was seen and recorded some days ago, and return their ids."""
+    row = """
+        INSERT INTO registrations (
+          event, cluster, entity_id, software_name, software_version, supported_configs, seen_at, seen_on, recorded_at)
+        SELECT 'seen', 'payments', %s, 'librdkafka', %s, '{acks}', moment, moment::date, moment
+        FROM (SELECT now() - make_interval(days => %s) AS moment) AS given RETURNING id
+    """
+    return [number for each in days for (number,) in fetch(dsn, row, entity_id, version, each)]
+
+
+AGES = "SELECT event, entity_id, software_version, now()::date - seen_on FROM registrations ORDER BY id"
+
+
+async def test_rows_of_a_month_ago_expire_except_for_the_first_and_the_last_of_a_registration(
+    migrated: servers.Database,
+) -> None:
+    seen(migrated.service_dsn, "user=alice", 90, 80, 70, 60, 29, 28, 0)
+    seen(migrated.service_dsn, "user=alice", 85, 75, 65, version="0.9")
+    seen(migrated.service_dsn, "user=bob", 50, 45)
+    async with running(migrated) as log:
+        await until(lambda: count(migrated.owner_dsn, "registrations") == 8)
+        assert fetch(migrated.owner_dsn, AGES) == [
+            *(("seen", "user=alice", "1.0", days) for days in (90, 29, 28, 0)),
+            *(("seen", "user=alice", "0.9", days) for days in (85, 65)),
+            *(("seen", "user=bob", "1.0", days) for days in (50, 45)),
+        ]
+        spans = {(one.entity_id, one.software_version): (last - first).days for one, first, last in await found(log)}
+        assert spans == {("user=alice", "1.0"): 90, ("user=alice", "0.9"): 20, ("user=bob", "1.0"): 5}
+
+
+async def test_rows_that_a_clearing_hides_expire_and_the_clearing_stays(migrated: servers.Database) -> None:
+    seen(migrated.service_dsn, "user=alice", 90, 80, 20)
+    seen(migrated.service_dsn, "user=bob", 90)
+    run(
+        migrated.service_dsn,
+        "INSERT INTO registrations (event, cluster, entity_id, principal, request_id, recorded_at)"
+        " VALUES ('cleared', 'payments', 'user=alice', 'User:olga', 'r', now() - interval '70 days')",
+    )
+    seen(migrated.service_dsn, "user=alice", 60, 50, 40)
+    async with running(migrated) as log:
+        await until(lambda: count(migrated.owner_dsn, "registrations") == 5)
+        assert fetch(migrated.owner_dsn, AGES) == [
+            ("seen", "user=alice", "1.0", 20),
+            ("seen", "user=bob", "1.0", 90),
+            ("cleared", "user=alice", None, None),
+            ("seen", "user=alice", "1.0", 60),
+            ("seen", "user=alice", "1.0", 40),
+        ]
+        assert [(one.entity_id, (last - first).days) for one, first, last in await found(log)] == [
+            ("user=alice", 20),
+            ("user=bob", 0),
+        ]
+
+
+def test_rows_expire_in_pieces_and_no_other_row_can_be_deleted(migrated: servers.Database) -> None:
+    ids = seen(migrated.service_dsn, "user=alice", 90, 80, 70, 60, 50, 1)
+    after: int | None = 0
+    reached = []
+    while after is not None:
+        [(after,)] = fetch(migrated.service_dsn, "SELECT expire_registrations(%s, 2)", after)
+        reached.append(after)
+    assert reached == [ids[1], ids[3], None]
+    assert fetch(migrated.service_dsn, "SELECT id FROM registrations ORDER BY id") == [(ids[0],), (ids[5],)]
+    with pytest.raises(psycopg.errors.RestrictViolation):
+        fetch(migrated.owner_dsn, "DELETE FROM registrations WHERE id = %s", ids[5])

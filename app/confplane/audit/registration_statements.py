@@ -61,6 +61,10 @@ RETURNING id
 
 NEWEST_ID: Final = text("SELECT coalesce(max(id), 0) FROM registrations")
 
+EXPIRE: Final = text("SELECT expire_registrations(:after, :count)")
+"""Delete rows that are not needed any more, among the next ones by id. Returns the id to continue from, or null if the
+next ones are too recent (``migrations/versions/0023``)."""
+
 EVENTS_AFTER: Final = text("""
 SELECT id, event, cluster, entity_id, software_name, software_version, supported_configs, seen_on
 FROM registrations WHERE id > :after ORDER BY id LIMIT :count

@@ -2,7 +2,7 @@
 
 A registration gets a row when it is first seen, and one more for each day on which it is still seen. So the rows show
 when it was first and last seen. A clearing is a row too: it hides the rows before it, and registrations that are seen
-again count again.
+again count again. Rows of a month ago are deleted, except for the first and the last of each registration.
 
 A :class:`~confplane.audit.write_behind_buffer.WriteBehindBuffer` connects memory and Postgres. It writes new
 registrations about once a second, loads the current ones at the start, and then reads the rows of all replicas, by id.
@@ -50,6 +50,8 @@ _MAX_WINDOWS: Final = 10
 """Maximum number of windows of entities that are read for one page. If nearly all registrations were cleared, a page is
 short but still has a cursor."""
 _LOAD_PATIENCE_S: Final = 5.0
+_ROWS_PER_EXPIRY: Final = 1_000
+"""Rows that one statement examines, once after each read of new rows."""
 _SECONDS_PER_DAY: Final = 86_400
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 
@@ -93,6 +95,9 @@ class PostgresRegistrationLog:
         self._reading = asyncio.Lock()
         self._loaded = asyncio.Event()
         self._read_up_to = 0
+        self._expired_up_to: int | None = 0
+        """The id up to which rows were examined; None if all were, on the day below."""
+        self._expired_on = 0
 
     async def start(self) -> None:
         """Start the background tasks; Postgres may be down."""
@@ -231,6 +236,19 @@ class PostgresRegistrationLog:
                 await self._load()
                 self._loaded.set()
             await self._read_new()
+        await self._expire()
+
+    async def _expire(self) -> None:
+        """Delete some of the rows that are not needed any more; begin again on each day."""
+        today = int(self._clock() // _SECONDS_PER_DAY)
+        if self._expired_up_to is None:
+            if today == self._expired_on:
+                return
+            self._expired_up_to = 0
+        given = {"after": self._expired_up_to, "count": _ROWS_PER_EXPIRY}
+        # May run twice if a reply is lost: the second run finds nothing to delete.
+        [self._expired_up_to] = await self._database.scalars(sql.EXPIRE, **given)
+        self._expired_on = today
 
     async def _load(self) -> None:
         newest: int = (await self._buffer.select(sql.NEWEST_ID, {}))[0][0]

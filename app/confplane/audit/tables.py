@@ -1,7 +1,7 @@
 """The tables of the trail and the registrations, of Idempotency-Keys, recorder and rollups, and of tokens and grants.
 
 All tables are append-only, enforced by triggers that the migrations create, except for :data:`TRANSIENT`,
-:data:`POSITIONS` and :data:`CURRENT`.
+:data:`POSITIONS` and :data:`CURRENT`. Rows of registrations expire: see ``audit/registrations.py``.
 
 Every primary key of the trail contains the change id, so that range partitioning by it remains possible. Change ids are
 UUIDv7: they are ordered by time, and the first 48 bits are a time in milliseconds, by ZooKeeper's clock or the clock of
@@ -362,8 +362,13 @@ rollup_partitions: Final = Table(
     comment="The partitions of rollup_rows for single runs, each with the attempt that has it; null: it is free",
 )
 
-FUNCTIONS: Final = ("add_rollup_partition()", "empty_rollup_partition(integer)")
-"""Functions that the service's role may call, with the rights of the owner (``audit/rollup_partitions.py``)."""
+FUNCTIONS: Final = (
+    "add_rollup_partition()",
+    "empty_rollup_partition(integer)",
+    "expire_registrations(bigint, integer)",
+)
+"""Functions that the service's role may call, with the rights of the owner (``audit/rollup_partitions.py``,
+``audit/registrations.py``)."""
 
 access_version: Final = Table(
     "access_version",

@@ -335,11 +335,45 @@ def test_a_body_of_many_small_chunks_is_refused_and_one_of_larger_chunks_is_read
     assert _exchange(service, raw)[0] in {200, 400}
 
 
-def test_small_chunks_of_a_caller_without_a_valid_token_are_not_read_for_long(service: Service) -> None:
-    before = _closed(service, "small_chunks")
+def test_small_chunks_of_a_caller_without_a_valid_token_are_not_read(service: Service) -> None:
     answer = _exchange(service, _chunked("unknown") + b"1\r\n \r\n" * 2_000)
     assert _refused(answer) in {401, 413}
-    assert _closed(service, "small_chunks") == before + 1
+
+
+@pytest.mark.parametrize(("path", "headers", "status"), UNREAD.values(), ids=UNREAD.keys())
+def test_a_refusal_does_not_wait_for_the_body_and_is_the_last_answer(
+    service: Service, path: str, headers: dict[str, str], status: int
+) -> None:
+    sent = {"Authorization": f"Bearer {service.token}", "Content-Type": "application/json", **headers}
+    length = f"Content-Length: {4 * MAX_BODY}" if status == 413 else "Transfer-Encoding: chunked"
+    method = "PUT" if path.endswith("user=a") else "POST"
+    lines = [f"{method} {BASE}{path} HTTP/1.1", "Host: x", length, *(f"{name}: {sent[name]}" for name in sent)]
+    with socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE_S) as connection:
+        connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+        received = b""
+        while chunk := connection.recv(65536):
+            received += chunk
+        assert received.startswith(f"HTTP/1.1 {status} ".encode())
+        assert received.count(b"\r\nconnection: close\r\n") == 1
+        connection.sendall(b"x" * MAX_BODY)  # no reset that could have destroyed the answer
+        with pytest.raises(ConnectionError):  # and no reading without end
+            _send_on(connection)
+
+
+def _send_on(connection: socket.socket) -> None:
+    for _ in range(100):
+        connection.sendall(b"x" * MAX_BODY)
+
+
+def test_a_refused_body_that_was_received_leaves_the_connection_open(service: Service) -> None:
+    head = f"POST {BASE}/client-quotas:alter HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"
+    refused = f"{head}Connection: {{}}\r\n\r\n{{{{}}}}"
+    with socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE_S) as connection:
+        connection.sendall((refused.format("keep-alive") + refused.format("close")).encode())
+        received = b""
+        while chunk := connection.recv(65536):
+            received += chunk
+    assert received.count(b"HTTP/1.1 401 ") == 2
 
 
 def test_a_time_whose_plus_became_a_space_is_refused_with_the_remedy(service: Service) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import ssl
 import urllib.parse
 from base64 import b64encode
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +142,17 @@ def test_a_client_certificate_is_kafkas_user(world: World) -> None:
     assert world.get(Client_Cert=f":{b64encode(der).decode()}:").status_code == 401
     # An answer before a request is whole ends such a connection too.
     assert world.get(X_Large="x" * 70_000).status_code == 431
+
+
+def test_a_refusal_reaches_a_client_that_sends_all_of_its_body_before_it_reads(world: World) -> None:
+    connection = http.client.HTTPSConnection(
+        "127.0.0.1", world.service.port, timeout=120, context=world.files.context()
+    )
+    with closing(connection):
+        connection.request("POST", "/v1/clusters/default/client-quotas:alter", b"x" * (32 * 1024 * 1024))
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Connection"]) == (401, "close")
+        assert json.loads(answer.read())["status"] == 401
 
 
 def test_files_are_read_again_when_they_change(world: World) -> None:

@@ -100,7 +100,6 @@ def create_api(
         authenticator=authenticator,
         clusters=services.clusters,
         deadline_ms=deadline_ms,
-        max_body_bytes=max_body_bytes,
         open_paths={route.path for family in FAMILIES for route in family if route.operation.is_open},
         readiness=services.readiness,
         traffic=traffic,

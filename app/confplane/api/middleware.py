@@ -5,7 +5,6 @@ It is pure ASGI because every poll passes through it.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from dataclasses import dataclass
@@ -47,11 +46,8 @@ _ACCEPTED_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _CLUSTERS: Final = "/v1/clusters/"
 _PARTS: Final = 5
 """Parts of a path up to the facet in ``/v1/clusters/{cluster}/{facet}``: they identify the operation."""
-_DRAINED_BODIES: Final = 4
-"""The drained part of an unread body, in bodies of the largest size."""
 _ANNOUNCED_S: Final = 14 * 86_400
 """Seconds before the expiry of an API token at which responses begin to announce it."""
-_DRAIN_S: Final = 30.0
 _VARY: Final = (b"vary", f"Authorization, {BEHALF_OF}".encode())
 """The responses of all paths that need a token depend on it, and on the user for whom it acts."""
 _PRIVATE: Final = (b"cache-control", b"private")
@@ -79,7 +75,6 @@ class RequestMiddleware:
         authenticator: Authenticates requests.
         clusters: All clusters: every response for a cluster, including errors, has its consistency headers.
         deadline_ms: Time limit of a request in milliseconds.
-        max_body_bytes: Largest request body.
         open_paths: Paths that need no token.
         readiness: Once the process is stopping, every response asks the client to close its connection, so that no
             request is in progress on a connection when the process closes it.
@@ -87,14 +82,13 @@ class RequestMiddleware:
         options: Limits, origins and other optional parts.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts and settings of the process that every request meets
+    def __init__(
         self,
         app: ASGIApp,
         *,
         authenticator: Authenticator,
         clusters: ClusterRegistry,
         deadline_ms: int,
-        max_body_bytes: int,
         open_paths: Collection[str],
         readiness: Readiness,
         traffic: Traffic,
@@ -111,7 +105,6 @@ class RequestMiddleware:
         self._authenticator = authenticator
         self._open_paths = open_paths
         self._deadline_s = deadline_ms / 1000
-        self._max_drained = _DRAINED_BODIES * max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection."""
@@ -139,14 +132,10 @@ class RequestMiddleware:
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 
-        answer: Send = send_with_id
-        if scope["method"] != "GET":
-            body = _BodyDrain(receive, send_with_id, self._max_drained)
-            receive, answer = body.receive, body.send
         traffic.in_flight += 1
         try:
             response = self._early_response(scope, context)
-            await (self._app if response is None else response)(scope, receive, answer)
+            await (self._app if response is None else response)(scope, receive, send_with_id)
         finally:
             if context.lease is not None:
                 context.lease.release()
@@ -245,41 +234,6 @@ def _source(scope: Scope) -> str:
     """Return the address of the caller."""
     client = scope.get("client")
     return client[0] if client else ""
-
-
-class _BodyDrain:
-    """Drains a request's body, so that the response reaches a client that is still sending.
-
-    Closing a connection while the client sends would reset it, and the response could be lost. So the response is sent,
-    but it is completed only after the body has ended, within bounds.
-    """
-
-    def __init__(self, receive: Receive, send: Send, most: int) -> None:
-        self._receive = receive
-        self._send = send
-        self._most = most
-        self._unread = True
-
-    async def receive(self) -> Message:
-        message = await self._receive()
-        self._unread = message.get("more_body", False)
-        return message
-
-    async def send(self, message: Message) -> None:
-        if self._unread and message["type"] == "http.response.body" and not message.get("more_body", False):
-            await self._send({**message, "more_body": True})
-            await self._drain()
-            message = {"type": "http.response.body", "body": b""}
-        await self._send(message)
-
-    async def _drain(self) -> None:
-        left = self._most
-        try:
-            async with asyncio.timeout(_DRAIN_S):
-                while left > 0 and self._unread:
-                    left -= len((await self.receive()).get("body", b""))
-        except TimeoutError:
-            return
 
 
 @lru_cache(maxsize=4096)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import httptools
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterable
 
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
     from uvicorn.server import ServerState
 
     from confplane.domain.errors import ConfplaneError
@@ -40,6 +41,8 @@ _MAX_PIPELINED: Final = 100
 """Requests that may wait after the current one; a single read of the socket may hold thousands."""
 
 
+_MAX_DROPPED_BYTES: Final = 40 * 1024 * 1024
+"""Bytes that a client may send after its last response: four bodies of the largest size, and their chunks' heads."""
 _CHUNKS: Final = 1_024
 """Chunks of a body, of any size."""
 _BYTES_OF_CHUNK: Final = 64
@@ -89,6 +92,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._discarding = False
         """True if nothing more is read from the client. Further bytes are dropped."""
         self._half_closed = False
+        self._dropped_bytes = 0
         self._lost = False
         self._pending_error: ConfplaneError | None = None
         """The error to return after the earlier requests."""
@@ -112,6 +116,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse the bytes that arrived, in pieces no larger than a head may be."""
+        if self._half_closed:
+            self._dropped_bytes += len(data)
+            if self._dropped_bytes > _MAX_DROPPED_BYTES:
+                self.drop()
+            return
         if len(data) <= self._max_head_bytes - self._unreported_bytes:
             self._feed(data)
         else:
@@ -225,6 +234,29 @@ class BoundedProtocol(HttpToolsProtocol):
 
     # ---------------------------------------------------------------- responses and closing
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Start to serve a request."""
+        super()._start_asgi_task(cycle, partial(self._serve, cycle, app))
+
+    async def _serve(self, cycle: RequestResponseCycle, app: ASGIApp, scope: Any, receive: Any, send: Any) -> None:
+        """Serve a request. A response that does not wait for the body is the last one of the connection."""
+
+        async def send_without_body(message: Message) -> None:
+            if cycle.more_body:
+                if message["type"] == "http.response.start":
+                    cycle.keep_alive = False
+                elif not message.get("more_body", False):
+                    self._discarding = True
+                    cycle.keep_alive = True  # the connection is closed below, in another way than uvicorn does
+                    await send(message)
+                    self._half_close()
+                    self._update_queue()
+                    return
+            await send(message)
+
+        # The body of most requests arrived with the head.
+        await app(scope, receive, send_without_body if cycle.more_body else send)
+
     def on_response_complete(self) -> None:
         """Serve the next request, or wait for it."""
         self.server_state.total_requests += 1
@@ -335,9 +367,6 @@ class BoundedProtocol(HttpToolsProtocol):
             if cycle.response_started:
                 self._half_close()
                 return
-        elif cycle is not None and self._in_body:
-            self._half_close()
-            return
         self._answer(error)
 
     def _answer(self, error: ConfplaneError) -> None:
@@ -358,10 +387,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._half_closed = True
         if self.transport.is_closing():
             return
-        if not self.transport.can_write_eof():  # a TLS connection can't be half closed
-            self.transport.close()
-            return
-        self.transport.write_eof()
+        if self.transport.can_write_eof():  # a TLS connection can't be half closed: its client closes it
+            self.transport.write_eof()
         self.flow.resume_reading()
 
 

@@ -24,6 +24,7 @@ from confplane.audit import (
     PostgresAccessStore,
     PostgresAppliedReports,
     PostgresEntityStates,
+    PostgresRefusedAttempts,
     PostgresRegistrationLog,
     PostgresRequestKeys,
     PostgresRollups,
@@ -98,6 +99,7 @@ def create_app(
     parts = build(settings)
     registrations = PostgresRegistrationLog(parts.database)
     applied = PostgresAppliedReports(parts.database, partition=registrations.partition)
+    refusals = PostgresRefusedAttempts(parts.database, partition=registrations.partition)
     idempotency = IdempotencyService(PostgresRequestKeys(parts.database), parts.audit)
     access_store = PostgresAccessStore(parts.database)
     token_cache = TokenCache(access_store, settings.access.max_age_s)
@@ -124,7 +126,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with parts.running(), AsyncExitStack() as stack:
-            buffers = (registrations, applied)
+            buffers = (registrations, applied, refusals)
             stack.push_async_callback(close_together, buffers)
             for buffer in buffers:
                 await buffer.start()
@@ -190,6 +192,7 @@ def create_app(
         parts.audit,
         registrations,
         applied,
+        refusals,
     ]
     trail = PostgresTrailHistory(parts.database)
     history = HistoryService(trail, parts.audit, describe)
@@ -205,6 +208,7 @@ def create_app(
             entry_renderer=EntryRenderer(describe),
             effective_values=EffectiveValueRenderer(describe),
             audit=parts.audit,
+            refusals=refusals,
             registrations=registrations,
             applied=applied,
             rollups=rollups,

@@ -237,6 +237,10 @@ METRICS: Final[dict[str, Metric]] = {
     ),
     "registrations_bytes": Metric(_G, "Bytes of the registrations in memory, and of their software"),
     "registration_keys_dropped": Metric(_C, "Supported configs left out of registrations: no catalog has them"),
+    # refused attempts
+    "refused_attempts_held": Metric(_G, "Sums of the refused attempts of this minute"),
+    "refused_attempts_pending": Metric(_G, "Refused attempts, and sums of them, that wait to be written"),
+    "refused_attempts_dropped": Metric(_C, "Refused attempts that were not recorded for want of room"),
     # applied status
     "applied_reports_held": Metric(_G, "Running clients whose report on their configs is in memory"),
     "applied_reports_pending": Metric(_G, "Reports on applied configs that wait to be written"),

@@ -12,6 +12,8 @@ from confplane.services.ports.trail import Intent, IntentEntity, Outcome
 
 TABLES = ("access_changes", "change_keys", "intent_entities", "intents", "outcomes", "registrations")
 """Of what is recorded for good."""
+EXPIRING = ("refused_attempts",)
+"""Of what is recorded, and removed by the owner's function once it is old."""
 TRANSIENT = (
     *("applied_reports", "request_changes", "request_keys"),
     *("rollup_partitions", "rollup_parts", "rollup_rows", "rollup_runs"),

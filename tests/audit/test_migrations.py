@@ -13,7 +13,7 @@ from sqlalchemy import NullPool, create_engine, make_url
 from confplane.audit import migrate, revisions
 from confplane.audit.tables import FUNCTIONS, metadata
 from confplane.cli.migrate import upgrade_database
-from tests.audit.rows import CURRENT, POSITIONS, TABLES, TRANSIENT, committed, count, fetch, intent, run
+from tests.audit.rows import CURRENT, EXPIRING, POSITIONS, TABLES, TRANSIENT, committed, count, fetch, intent, run
 
 if TYPE_CHECKING:
     from confplane.audit import PostgresAuditLog
@@ -32,7 +32,7 @@ def test_an_empty_database_is_brought_to_the_head_and_a_second_run_changes_nothi
         row[0]
         for row in fetch(database.owner_dsn, "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
     ]
-    assert tables == sorted([*TABLES, *TRANSIENT, *POSITIONS, *CURRENT, "alembic_version", "rollup_rows_0"])
+    assert tables == sorted([*TABLES, *EXPIRING, *TRANSIENT, *POSITIONS, *CURRENT, "alembic_version", "rollup_rows_0"])
 
 
 def test_the_revisions_by_the_names_of_files_are_those_of_alembic() -> None:
@@ -85,7 +85,7 @@ def test_the_tables_in_code_are_those_of_the_migrations(migrated: servers.Databa
         }
         found = connection.exec_driver_sql(
             "SELECT conname FROM pg_constraint WHERE contype IN ('p', 'c', 'u') AND conrelid::regclass::text = ANY(%s)",
-            ([*TABLES, *TRANSIENT, *POSITIONS, *CURRENT],),
+            ([*TABLES, *EXPIRING, *TRANSIENT, *POSITIONS, *CURRENT],),
         )
         assert {row.conname for row in found} == checks
     engine.dispose()
@@ -140,7 +140,7 @@ def test_the_service_may_add_drop_keys_and_move_positions_and_nothing_else_howev
           AND has_table_privilege('confplane', pg_class.oid, privilege)
         GROUP BY relname
     """
-    expected = {table: ["INSERT", "SELECT"] for table in TABLES} | {"alembic_version": ["SELECT"]}
+    expected = {table: ["INSERT", "SELECT"] for table in (*TABLES, *EXPIRING)} | {"alembic_version": ["SELECT"]}
     expected |= {table: ["DELETE", "INSERT", "SELECT", "UPDATE"] for table in TRANSIENT}
     expected |= {table: ["DELETE", "INSERT", "SELECT", "UPDATE"] for table in POSITIONS}
     expected |= {table: ["INSERT", "SELECT", "UPDATE"] for table in CURRENT}

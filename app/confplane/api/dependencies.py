@@ -31,6 +31,7 @@ from confplane.services.kraft.drift import DriftService
 from confplane.services.kraft.refresh import Refresher
 from confplane.services.limits import Allowance, LimitClass
 from confplane.services.ports.applied import AppliedReports
+from confplane.services.ports.refusals import RefusedAttempts
 from confplane.services.ports.registrations import RegistrationLog
 from confplane.services.ports.rollups import RollupResults
 from confplane.services.ports.store import ClusterStore
@@ -75,6 +76,7 @@ class Services:
     entry_renderer: EntryRenderer
     effective_values: EffectiveValueRenderer
     audit: AuditLog
+    refusals: RefusedAttempts
     registrations: RegistrationLog
     applied: AppliedReports
     rollups: RollupResults
@@ -194,7 +196,8 @@ class Call(ServiceCall):
     @property
     def caller(self) -> Caller:
         """The caller, in the form that changes store."""
-        return Caller(self.access, self.request.scope[REQUEST_CONTEXT].deadline, self.reason, self.ticket, self.run)
+        context: RequestContext = self.request.scope[REQUEST_CONTEXT]
+        return Caller(self.access, context.deadline, self.reason, self.ticket, self.run, context.refused)
 
     def take(self, kind: LimitClass) -> None:
         """Count the request against one more class of limits, in addition to that of its operation.

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from confplane.api.request_context import RequestContext
+
 logger = logging.getLogger(__name__)
 
 SHOWN: Final = 50
@@ -42,6 +44,7 @@ class FindingsError(errors.InvalidRequestError):
 
     Attributes:
         parts: The findings in a problem's form: each with a JSON pointer into the body, or a parameter's name.
+        validate_only: The body asks for a validation only.
     """
 
     def __init__(self, found: Sequence[Any], sent: Any = None) -> None:
@@ -52,6 +55,7 @@ class FindingsError(errors.InvalidRequestError):
         self.parts = [
             {"pointer": pointer, "detail": "; or: ".join(dict.fromkeys(texts))} for pointer, texts in rules.items()
         ]
+        self.validate_only = isinstance(sent, dict) and sent.get("validateOnly") is True
         first = self.parts[0]
         super().__init__(f"{first['pointer'] or 'the body'}: {first['detail']}")
 
@@ -182,7 +186,8 @@ def later_change(change: errors.ConflictingChange) -> dict[str, Any]:
 
 def respond(request: Request, error: ConfplaneError, **members: Any) -> Response:
     """Render an error as the response to a request; ``members`` are added to its body."""
-    request_id = request.scope[REQUEST_CONTEXT].request_id
+    context: RequestContext = request.scope[REQUEST_CONTEXT]
+    context.error, request_id = error, context.request_id
     # The path as sent: a decoded path may not be a valid URI reference.
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     body = problem(error, request_id=request_id, instance=raw.decode("latin-1")) | members

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from confplane.domain.errors import ConfplaneError
     from confplane.services.access import Access
     from confplane.services.limits import Allowance
+    from confplane.services.ports.refusals import RefusedEdit
     from confplane.services.response_budget import ResponseLease
 
 REQUEST_CONTEXT: Final = "confplane.request_context"
@@ -35,3 +37,7 @@ class RequestContext:
     """The limits of the caller. None if there are no limits."""
     lease: ResponseLease | None = None
     """The bytes that the response holds until it was sent. None for small responses."""
+    refused: list[RefusedEdit] | None = None
+    """The edits of the request that ended with an error. None if they are not recorded."""
+    error: ConfplaneError | None = None
+    """The error that the response renders. None if it is a success, or a success in part."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from confplane.audit.database import Database
     from confplane.audit.history import PostgresTrailHistory
     from confplane.audit.open_changes import PostgresOpenChanges
+    from confplane.audit.refusals import PostgresRefusedAttempts
     from confplane.audit.registrations import PostgresRegistrationLog
     from confplane.audit.request_keys import PostgresRequestKeys
     from confplane.audit.rollups import PostgresRollups
@@ -32,6 +33,7 @@ __all__ = [
     "PostgresAuditLog",
     "PostgresEntityStates",
     "PostgresOpenChanges",
+    "PostgresRefusedAttempts",
     "PostgresRegistrationLog",
     "PostgresRequestKeys",
     "PostgresRollups",
@@ -47,6 +49,7 @@ _MODULES: Final = {
     "PostgresAuditLog": "trail",
     "PostgresEntityStates": "states",
     "PostgresOpenChanges": "open_changes",
+    "PostgresRefusedAttempts": "refusals",
     "PostgresRegistrationLog": "registrations",
     "PostgresRequestKeys": "request_keys",
     "PostgresRollups": "rollups",

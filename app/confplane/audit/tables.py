@@ -1,7 +1,8 @@
 """The tables of the trail and the registrations, of Idempotency-Keys, recorder and rollups, and of tokens and grants.
 
 All tables are append-only, enforced by triggers that the migrations create, except for :data:`TRANSIENT`,
-:data:`POSITIONS` and :data:`CURRENT`. Rows of registrations expire: see ``audit/registrations.py``.
+:data:`POSITIONS` and :data:`CURRENT`. Rows of registrations expire (``audit/registrations.py``), and the triggers of
+``refused_attempts`` allow the removal of rows of more than 90 days.
 
 Every primary key of the trail contains the change id, so that range partitioning by it remains possible. Change ids are
 UUIDv7: they are ordered by time, and the first 48 bits are a time in milliseconds, by ZooKeeper's clock or the clock of
@@ -151,6 +152,29 @@ outcomes: Final = Table(
     Index("ix_outcomes_cluster_revision", "cluster", "revision", postgresql_where=text("committed")),
     Index("ix_outcomes_far", "cluster", "time", "change_id", postgresql_where=FAR_OUTCOME),
     comment="How a change ended; the first outcome stands",
+)
+
+refused_attempts: Final = Table(
+    "refused_attempts",
+    metadata,
+    Column("id", UUID, primary_key=True),
+    _name("cluster"),
+    _name("principal"),
+    Column("behalf_of", Text),
+    _name("operation"),
+    Column("entity_id", Text(collation="C")),
+    Column("keys", ARRAY(Text), nullable=False),
+    Column("error_code", Integer, nullable=False),
+    _name("problem"),
+    Column("request_id", Text),
+    Column("count", Integer, nullable=False),
+    _recorded_at(),
+    Index(None, "cluster", "id"),
+    Index(None, "cluster", "entity_id", "id", postgresql_where=text("entity_id IS NOT NULL")),
+    Index(None, "cluster", "principal", "id"),
+    Index(None, "cluster", "request_id", "id", postgresql_where=text("request_id IS NOT NULL")),
+    Index(None, "recorded_at"),
+    comment="Writes that were refused before they were begun, without values; kept for 90 days",
 )
 
 registrations: Final = Table(
@@ -366,9 +390,10 @@ FUNCTIONS: Final = (
     "add_rollup_partition()",
     "empty_rollup_partition(integer)",
     "expire_registrations(bigint, integer)",
+    "expire_refused_attempts()",
 )
 """Functions that the service's role may call, with the rights of the owner (``audit/rollup_partitions.py``,
-``audit/registrations.py``)."""
+``audit/registrations.py``, ``audit/refusals.py``)."""
 
 access_version: Final = Table(
     "access_version",

@@ -1,8 +1,9 @@
-"""A write-behind buffer for rows that are served from memory and shared by all replicas through Postgres.
+"""A write-behind buffer for rows that no response waits for.
 
-Two background tasks connect memory and Postgres. One writes the pending rows, many with one statement. The other reads
-the rows of all replicas. A row waits at most for one pause between writes and for one statement, as long as Postgres
-keeps up. A killed process loses its pending rows; a process that stops normally loses none.
+Two background tasks connect memory and Postgres. One writes the pending rows, many with one statement. The other does
+further work on a timer: for rows that are served from memory, it reads those of all replicas. A row waits at most for
+one pause between writes and for one statement, as long as Postgres keeps up. A killed process loses its pending rows; a
+process that stops normally loses none.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class WriteBehindOptions:
     write_interval_s: float = 1.0
     """Pause between writes."""
     read_interval_s: float = 2.0
-    """Pause between reads of other replicas' rows."""
+    """Pause between runs of the other work, such as reads of other replicas' rows."""
     max_pending: int = 100_000
     """Maximum number of rows that wait to be written."""
 
@@ -68,7 +69,7 @@ async def close_together(buffers: Iterable[Closeable]) -> None:
 
 
 class WriteBehindBuffer(Generic[K]):
-    """Writes rows of one kind in the background, and reads the rows of all replicas.
+    """Writes rows of one kind in the background.
 
     Args:
         database: The database.
@@ -102,12 +103,12 @@ class WriteBehindBuffer(Generic[K]):
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, refresh: Work) -> None:
-        """Start the background tasks; ``refresh`` reads the rows of all replicas. Postgres may be down."""
+        """Start the background tasks; ``refresh`` is the work on a timer. Postgres may be down."""
         self._tasks = [
             asyncio.create_task(self._repeat(work, pause_s), name=f"{verb} {self._kind}")
             for verb, work, pause_s in (
                 ("write", self.flush, self._options.write_interval_s),
-                ("read", refresh, self._options.read_interval_s),
+                ("refresh", refresh, self._options.read_interval_s),
             )
         ]
 
@@ -122,7 +123,7 @@ class WriteBehindBuffer(Generic[K]):
             async with asyncio.timeout(_CLOSE_PATIENCE_S) as limit:
                 await self.flush(lambda: limit.reschedule(min(now() + _CLOSE_PATIENCE_S, latest)))
         except (UnavailableError, TimeoutError):
-            _log.warning("%d %s were not written; clients will send them again", len(self._pending), self._kind)
+            _log.warning("%d %s were not written", len(self._pending), self._kind)
         await self._writer.close()
 
     def metrics(self, held: int) -> Iterator[Sample]:
@@ -145,9 +146,9 @@ class WriteBehindBuffer(Generic[K]):
         """Queue a row to be written soon; it replaces a pending row with the same key."""
         self._pending[key] = row
 
-    def drop(self, held: int) -> None:
-        """Count a row for which there is no room, and log a warning now and then; ``held`` as in :meth:`metrics`."""
-        self._dropped += 1
+    def drop(self, held: int, count: int = 1) -> None:
+        """Count what finds no room, and log a warning now and then; ``held`` as in :meth:`metrics`."""
+        self._dropped += count
         now = time.monotonic()
         if now - self._complained_at >= _COMPLAINT_INTERVAL_S:
             self._complained_at = now

@@ -104,6 +104,10 @@ class ConfplaneError(Exception):
     Attributes:
         code: Kafka's error code.
         retriable: True if the same request may succeed later.
+        is_refusal: True if a rule, a grant or an operator's decision stands against the request. A write with this
+            error is a refused attempt (services/ports/refusals.py). False for faults of stores, conflicts with other
+            changes, and what does not exist.
+        in_trail: True once the trail has a rejected change with this error.
         detail: A sentence for a person; never holds a secret.
         pointer: JSON pointer (RFC 6901) to the offending part of the request body, or None.
         outcome: For writes, their outcome: certainly not applied, or unknown.
@@ -112,6 +116,7 @@ class ConfplaneError(Exception):
 
     code: ClassVar[KafkaCode] = KafkaCode.UNKNOWN_SERVER_ERROR
     retriable: ClassVar[bool] = False
+    is_refusal: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -122,6 +127,7 @@ class ConfplaneError(Exception):
         retry_after_s: int | None = None,
     ) -> None:
         super().__init__(detail)
+        self.in_trail = False
         self.detail = detail
         self.pointer = pointer
         self.outcome = outcome
@@ -132,6 +138,7 @@ class InvalidRequestError(ConfplaneError):
     """The request is malformed, or a value is not valid by its definition."""
 
     code = KafkaCode.INVALID_REQUEST
+    is_refusal = True
 
 
 class InvalidEntityIdError(InvalidRequestError):
@@ -180,18 +187,21 @@ class InvalidConfigError(ConfplaneError):
     """A topic config, or an op on a topic's or broker's configs, is refused. Broker values are 42, as in Kafka."""
 
     code = KafkaCode.INVALID_CONFIG
+    is_refusal = True
 
 
 class PolicyViolationError(ConfplaneError):
     """The cluster's policy refuses the change; the text names the rule."""
 
     code = KafkaCode.POLICY_VIOLATION
+    is_refusal = True
 
 
 class UnknownTopicError(ConfplaneError):
     """The cluster's metadata have no such topic; in a write of several entities ``topics`` has all such names."""
 
     code = KafkaCode.UNKNOWN_TOPIC_OR_PARTITION
+    is_refusal = True
 
     def __init__(
         self,
@@ -209,6 +219,7 @@ class InvalidTopicError(ConfplaneError):
     """A name that no topic can have."""
 
     code = KafkaCode.INVALID_TOPIC_EXCEPTION
+    is_refusal = True
 
 
 class UnsupportedVersionError(ConfplaneError):
@@ -230,6 +241,7 @@ class ForbiddenError(ConfplaneError):
     """
 
     code = KafkaCode.CLUSTER_AUTHORIZATION_FAILED
+    is_refusal = True
 
 
 class TopicForbiddenError(ForbiddenError):
@@ -292,6 +304,8 @@ class FrozenError(ConfplaneError):
     Kafka has no code for this.
     """
 
+    is_refusal = True
+
 
 class RestoredStoreError(ConfplaneError):
     """ZooKeeper was restored to an earlier state, or another one answers. The text has the reason and the way out.
@@ -302,6 +316,8 @@ class RestoredStoreError(ConfplaneError):
 
 class ObservedError(ConfplaneError):
     """The cluster's quotas and configs are observed only: this service follows them and does not write them."""
+
+    is_refusal = True
 
 
 class LayoutMovingError(ConfplaneError):
@@ -377,6 +393,7 @@ class NotRevertibleError(ConfplaneError):
     """A change is of a kind that can't be reverted, or a value before it is not kept; the text has the remedy."""
 
     code = KafkaCode.INVALID_REQUEST
+    is_refusal = True
 
 
 class ConcurrentChangeError(ConfplaneError):
@@ -413,6 +430,7 @@ class ListFullError(ConfplaneError):
     """
 
     code = KafkaCode.POLICY_VIOLATION
+    is_refusal = True
 
 
 class NotAttemptedError(ConfplaneError):

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from confplane.api import patterns
 from confplane.api.models import Absent, AnswerModel, ChangeId, EntityId, Kind, Page, Reverts, Revision, Time
 
 
@@ -101,5 +102,30 @@ class AuditedChange(AnswerModel):
     entities: list[AuditedEntity]
 
 
-class AuditPage(Page[AuditedChange]):
-    """A page of the trail, newest first."""
+class AuditedRefusal(AnswerModel):
+    """A write that was refused before it was begun, or a sum of further ones of the same minute. It has no values."""
+
+    id: Annotated[str, Field(pattern=patterns.CHANGE_ID, description="UUIDv7 of the time")]
+    cluster: str
+    principal: str
+    on_behalf_of: str | None = Field(
+        description="The user for whom the principal acted; null where it acted for itself, and of a sum"
+    )
+    operation: str = Field(description="The operation's id in this specification", examples=["putClientQuotas"])
+    entity: EntityId | None = Field(
+        description="null where the request names no valid entity, and of a sum. An id of more than 256 characters is"
+        " cut, and ends with an ellipsis"
+    )
+    keys: list[str] = Field(description="The first 20 keys that the attempt names; empty of a sum")
+    error_code: int = Field(description="Kafka's error code", examples=[44])
+    problem: str = Field(description="The problem type", examples=["/problems/policy-violation"])
+    request_id: str | None = Field(description="null of a sum")
+    time: Time = Field(description="The time of the attempt, by the process's clock; of a sum, of its first attempt")
+    count: Annotated[int, Field(ge=1)] = Field(
+        description="1; of a sum, the number of attempts. A process lists 60 attempts of a principal in a minute, and"
+        " adds up further ones by operation and error"
+    )
+
+
+class AuditPage(Page[AuditedChange | AuditedRefusal]):
+    """A page of the trail, or of refused attempts, newest first."""

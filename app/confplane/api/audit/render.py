@@ -12,6 +12,7 @@ from confplane.domain.texts import rfc3339
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from confplane.services.ports.refusals import StoredAttempt
     from confplane.services.ports.trail import AuditRecord, ObservedRange
 
 
@@ -55,6 +56,25 @@ def audit_record(record: AuditRecord) -> dict[str, Any]:
             }
             for entity in intent.entities
         ],
+    }
+
+
+def audit_refusal(stored: StoredAttempt) -> dict[str, Any]:
+    """Return a refused attempt."""
+    attempt = stored.attempt
+    return {
+        "id": str(stored.id),
+        "cluster": attempt.cluster,
+        "principal": attempt.principal,
+        "onBehalfOf": attempt.behalf_of,
+        "operation": attempt.operation,
+        "entity": attempt.entity_id,
+        "keys": list(attempt.keys),
+        "errorCode": attempt.error_code,
+        "problem": f"/problems/{attempt.problem}",
+        "requestId": attempt.request_id,
+        "time": timestamp(stored.time_ms),
+        "count": attempt.count,
     }
 
 

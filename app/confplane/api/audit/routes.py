@@ -1,20 +1,22 @@
 """The audit trail: changes with their principals, values before and after, and reasons."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query
 from starlette.responses import Response
 
 from confplane.api import parsed, patterns
 from confplane.api.audit import models
-from confplane.api.audit.render import audit_record
+from confplane.api.audit.render import audit_record, audit_refusal
 from confplane.api.dependencies import CallDep, PageSize, PageToken
 from confplane.api.responses import json_response, page_response
 from confplane.api.routing.operations import read
 from confplane.api.routing.routes import Routes
 from confplane.domain.entities import Entity
+from confplane.domain.errors import InvalidRequestError
 from confplane.services.limits import LimitClass
 from confplane.services.ports.cluster_states import ENTITY
+from confplane.services.ports.refusals import RefusedQuery
 from confplane.services.ports.trail import AuditQuery
 from confplane.services.reads import trail
 
@@ -65,32 +67,45 @@ async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's
     since: _Time = None,
     until: _Time = None,
     outcome: Annotated[
-        Literal["committed", "rejected", "open"] | None, Query(description="open: not known yet")
+        Literal["committed", "rejected", "open"] | None,
+        Query(description="open: not known yet. Not together with result=refused"),
     ] = None,
+    result: Annotated[
+        Literal["changes", "refused"],
+        Query(description="refused: refused attempts instead of changes; they are kept for 90 days"),
+    ] = "changes",
     page_size: PageSize = 100,
     page_token: PageToken = None,
 ) -> Response:
     """Changes, each with its whole config before and after, without the values of secrets.
 
-    A caller without DESCRIBE on `audit` sees changes of the entities that it may describe. Then a page may be short,
-    and even empty, and yet have a `nextPageToken`: the work for one page is bounded.
+    With `result=refused` the writes that validation, a grant, a policy or a freeze refused before they were begun,
+    without values. Failed preconditions, conflicts with other changes and unavailable stores are not among them.
+
+    A caller without DESCRIBE on `audit` sees changes of the entities that it may describe, and attempts to change them.
+    Then a page may be short, and even empty, and yet have a `nextPageToken`: the work for one page is bounded.
     """
-    records, cursor = await trail.search(
-        call.services.audit,
-        call.access,
-        AuditQuery(
-            cluster=call.cluster.name,
-            entity_id=entity if entity is None or entity == ENTITY else Entity.from_id(entity, pointer="entity").id,
-            key=key,
-            principal=principal,
-            request_id=request_id,
-            since=parsed.moment(since, "since"),
-            until=parsed.moment(until, "until"),
-            outcome=outcome,
-            page_size=page_size,
-            before=parsed.page_token(page_token),
-        ),
-    )
+    filters: dict[str, Any] = {
+        "cluster": call.cluster.name,
+        "entity_id": entity if entity is None or entity == ENTITY else Entity.from_id(entity, pointer="entity").id,
+        "key": key,
+        "principal": principal,
+        "request_id": request_id,
+        "since": parsed.moment(since, "since"),
+        "until": parsed.moment(until, "until"),
+        "page_size": page_size,
+        "before": parsed.page_token(page_token),
+    }
+    if result == "refused":
+        if outcome is not None:
+            raise InvalidRequestError(
+                "outcome can't be combined with result=refused: refused attempts have no outcome. Leave one out",
+                pointer="outcome",
+            )
+        refused, cursor = await trail.search_refused(call.services.refusals, call.access, RefusedQuery(**filters))
+        call.charge(LimitClass.BULK, len(refused))
+        return page_response(call.request, [audit_refusal(each) for each in refused], cursor)
+    records, cursor = await trail.search(call.services.audit, call.access, AuditQuery(**filters, outcome=outcome))
     call.charge(LimitClass.BULK, len(records))
     return page_response(call.request, [audit_record(record) for record in records], cursor)
 

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from confplane.api import problems
 from confplane.api.request_context import REQUEST_CONTEXT
+from confplane.api.routing import refusals
 from confplane.api.routing.binding import Binder
 from confplane.api.routing.bounded import bulk_response
 from confplane.api.routing.idempotency import idempotent, keyless
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
     from fastapi.params import Depends
 
+    from confplane.api.request_context import RequestContext
     from confplane.api.routing.operations import RouteOperation
-    from confplane.services.limits import Allowance
 
 Responder = Callable[[Request], Coroutine[Any, Any, Response]]
 Decorator = Callable[[Handler], Handler]
@@ -99,16 +100,23 @@ class StrictRoute(APIRoute):
         bind, handler = Binder(self.dependant), self.endpoint
         unconditional = self.operation.effect is Effect.CHANGE and not self.takes("If-Match")
         limit = self.operation.limit
+        recorded = self.operation.effect in refusals.RECORDED
+        operation_id = str(self.operation_id)
+        tag = str(self.tags[0]) if self.tags else None
 
         async def answer(request: Request) -> Response:
             response: Response
-            allowance: Allowance | None = request.scope[REQUEST_CONTEXT].allowance
+            context: RequestContext = request.scope[REQUEST_CONTEXT]
+            allowance, arguments = context.allowance, None
+            if recorded:
+                context.refused = []
             try:
                 if allowance is not None and limit is not None:
                     allowance.take(limit)  # before any other work
                 if unconditional:
                     refuse_conditions(request)
-                work = handler(**await bind(request))
+                arguments = await bind(request)
+                work = handler(**arguments)
                 response = await (bulk_response(request, work) if limit is LimitClass.BULK else work)
             except ConfplaneError as error:
                 response = problems.respond(request, error)
@@ -116,6 +124,8 @@ class StrictRoute(APIRoute):
                 response = Response(status_code=CLIENT_CLOSED_REQUEST)  # no client reads it
             except Exception as error:  # noqa: BLE001 - the last resort, for mistakes of ours
                 response = problems.internal(request, error)
+            if recorded:
+                refusals.record(request.app.services.refusals, request, operation_id, tag, arguments)
             if allowance is not None and limit is not None:
                 response.raw_headers += allowance.headers(limit)
             return response

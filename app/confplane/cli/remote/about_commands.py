@@ -36,6 +36,7 @@ def clusters(*, as_json: AsLines = False, profile: ProfileName = None) -> None:
     epilog="Examples:\n\n"
     "    confplane audit --entity user=alice --since 1d\n\n"
     "    confplane audit --principal User:olga --outcome rejected --json\n\n"
+    "    confplane audit --refused --since 1d\n\n"
     "    confplane audit 019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10\n\n"
     f"{READ_CODES}"
 )
@@ -62,6 +63,9 @@ def audit(  # noqa: PLR0913 - one argument an option is typer's way
         str | None,
         typer.Option(metavar="OUTCOME", help="Changes that are committed, rejected or open.", show_default=False),
     ] = None,
+    refused: Annotated[
+        bool, typer.Option("--refused", help="Writes that were refused before they were begun, instead of changes.")
+    ] = False,
     limit: Limit = 20,
     as_json: AsLines = False,
     cluster: ClusterName = None,
@@ -73,11 +77,14 @@ def audit(  # noqa: PLR0913 - one argument an option is typer's way
 
     wanted = (entity, key, principal, since, until, outcome)
     if change is not None:
-        if any(each is not None for each in wanted):
+        if refused or any(each is not None for each in wanted):
             raise typer.BadParameter("A change is shown whole: leave the options of a search out")
         raise run(profile, cluster, lambda client: command.show(client, change, as_json=as_json))
+    if refused and outcome is not None:
+        raise typer.BadParameter("Refused attempts have no outcome: leave --outcome or --refused out")
     search = command.AuditSearch(*wanted)
-    raise run(profile, cluster, lambda client: command.search(client, search, limit=limit, as_json=as_json))
+    run_search = command.search_refused if refused else command.search
+    raise run(profile, cluster, lambda client: run_search(client, search, limit=limit, as_json=as_json))
 
 
 @commands.command(

@@ -1,9 +1,9 @@
-"""``confplane audit``: search the trail, or show one of its changes."""
+"""``confplane audit``: search the trail or the refused attempts, or show one change."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import typer
 
@@ -14,11 +14,12 @@ from confplane.cli.remote.progress import show_count
 from confplane.cli.remote.session import DONE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
 
     from confplane.client import AsyncConfplane
-    from confplane.client.types import AuditedChange
+    from confplane.client.types import AuditedRefusal
 
+T = TypeVar("T")
 _LARGEST_PAGE: Final = 1000
 _CLUSTER: Final = "cluster"
 """The entity of freezes, thaws and layouts."""
@@ -47,13 +48,29 @@ class AuditSearch:
             "principal": self.principal,
             "since": None if self.since is None else time_of(self.since, "--since"),
             "until": None if self.until is None else time_of(self.until, "--until"),
-            "outcome": self.outcome,
+            **({} if self.outcome is None else {"outcome": self.outcome}),
         }
+
+
+async def search_refused(client: AsyncConfplane, wanted: AuditSearch, *, limit: int, as_json: bool) -> int:
+    """Print the newest refused attempts, up to the limit, and return the exit code."""
+    pages = client.audit.refused(**wanted.filters(), page_size=min(limit, _LARGEST_PAGE))
+    found = [item async for item in show_count(_first(pages, limit), "attempts")]
+    if as_json:
+        for item in found:
+            print_json(item)
+    elif found:
+        header = ("TIME", "BY", "OPERATION", "ENTITY", "KEYS", "PROBLEM", "COUNT", "REQUEST")
+        print_table(header, [_refused_row(item) for item in found])
+    else:
+        typer.echo(f"No such attempt was refused in the cluster {client.cluster}", err=True)
+    return DONE
 
 
 async def search(client: AsyncConfplane, wanted: AuditSearch, *, limit: int, as_json: bool) -> int:
     """Print the newest changes, up to the limit, and return the exit code."""
-    found = [item async for item in show_count(_newest(client, wanted, limit), "changes")]
+    pages = client.audit.search(**wanted.filters(), page_size=min(limit, _LARGEST_PAGE))
+    found = [item async for item in show_count(_first(pages, limit), "changes")]
     if as_json:
         for item in found:
             print_json(item)
@@ -92,13 +109,26 @@ async def show(client: AsyncConfplane, change_id: str, *, as_json: bool) -> int:
     return DONE
 
 
-async def _newest(client: AsyncConfplane, wanted: AuditSearch, limit: int) -> AsyncIterator[AuditedChange]:
+async def _first(items: AsyncIterable[T], limit: int) -> AsyncIterator[T]:
     taken = 0
-    async for item in client.audit.search(**wanted.filters(), page_size=min(limit, _LARGEST_PAGE)):
+    async for item in items:
         yield item
         taken += 1
         if taken == limit:
             return
+
+
+def _refused_row(item: AuditedRefusal) -> tuple[str, ...]:
+    return (
+        item["time"],
+        item["principal"],
+        item["operation"],
+        item["entity"] or "",
+        ", ".join(item["keys"]),
+        item["problem"].removeprefix("/problems/"),
+        str(item["count"]),
+        item["requestId"] or "",
+    )
 
 
 def _rows(item: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

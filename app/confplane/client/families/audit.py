@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from confplane.client.core.calls import ApiCall, WriteOptions
-    from confplane.client.types import AuditedChange, AuditPage, RevertedChanges
+    from confplane.client.types import AuditedChange, AuditedRefusal, AuditPage, RevertedChanges
     from confplane.domain.entities import Entity
 
 
@@ -58,6 +58,42 @@ class Audit(Family[S]):
             "since": since,
             "until": until,
             "outcome": outcome,
+        }
+        return Paged(call("GET", f"{self._base}/audit", params=filters | page_params(page_size, page_token)))
+
+    @listing
+    def refused(
+        self,
+        *,
+        entity: Entity | str | None = None,
+        key: str | None = None,
+        principal: str | None = None,
+        request_id: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        page_size: int | None = None,
+        page_token: str | None = None,
+    ) -> Paged[AuditPage, AuditedRefusal]:
+        """List writes that were refused before they were begun, newest first.
+
+        Args:
+            entity: Attempts to change this entity; ``cluster`` for freezes and thaws.
+            key: Attempts that name this key.
+            principal: Attempts by this principal.
+            request_id: Attempts of this request.
+            since: Attempts at this time or later, RFC 3339.
+            until: Attempts before this time, RFC 3339.
+            page_size: Attempts of a page, 1000 at most.
+            page_token: The page at which a list continues.
+        """
+        filters = {
+            "entity": None if entity is None else id_of(entity),
+            "key": key,
+            "principal": principal,
+            "requestId": request_id,
+            "since": since,
+            "until": until,
+            "result": "refused",
         }
         return Paged(call("GET", f"{self._base}/audit", params=filters | page_params(page_size, page_token)))
 

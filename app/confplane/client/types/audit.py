@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class AuditPage(TypedDict):
-    """A page of the trail, newest first."""
+    """A page of the trail, or of refused attempts, newest first."""
 
-    items: list[AuditedChange]
+    items: list[AuditedChange | AuditedRefusal]
     # `pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than `pageSize`,
     # or none, and yet have a successor
     nextPageToken: str | None
@@ -102,6 +102,38 @@ class AuditedOp(TypedDict):
     secret: NotRequired[Literal[True]]
     remove: NotRequired[Literal[True]]
     removeAll: NotRequired[Literal[True]]
+
+
+class AuditedRefusal(TypedDict):
+    """A write that was refused before it was begun, or a sum of further ones of the same minute.
+
+    It has no values.
+    """
+
+    # UUIDv7 of the time
+    id: str
+    cluster: str
+    principal: str
+    # The user for whom the principal acted; null where it acted for itself, and of a sum
+    onBehalfOf: str | None
+    # The operation's id in this specification
+    operation: str
+    # null where the request names no valid entity, and of a sum. An id of more than 256 characters is cut, and ends
+    # with an ellipsis
+    entity: str | None
+    # The first 20 keys that the attempt names; empty of a sum
+    keys: list[str]
+    # Kafka's error code
+    errorCode: int
+    # The problem type
+    problem: str
+    # null of a sum
+    requestId: str | None
+    # The time of the attempt, by the process's clock; of a sum, of its first attempt
+    time: str
+    # 1; of a sum, the number of attempts. A process lists 60 attempts of a principal in a minute, and adds up
+    # further ones by operation and error
+    count: int
 
 
 class AuditedSighting(TypedDict):

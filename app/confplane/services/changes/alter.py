@@ -33,6 +33,7 @@ from confplane.services.cooperative_yielding import in_slices
 from confplane.services.metrics import Sample
 from confplane.services.policies import Policies
 from confplane.services.ports.kafka import kraft_type_of
+from confplane.services.ports.refusals import RefusedEdit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -164,7 +165,7 @@ class AlterService:
         if run is not None:
             ended = [(part, result) for part, result in ended if result is not part.edit]
             run.record([result for _, result in ended])
-        self._count(((part.cluster_facet, result) for part, result in ended), validate_only=validate_only)
+        self._count(((part.cluster_facet, result) for part, result in ended), caller, validate_only=validate_only)
         left = iter(results)
         return [EntryResult(tuple(islice(left, len(entry)))) for entry in entries]
 
@@ -222,13 +223,18 @@ class AlterService:
             self._dry_run_of(cluster_facet),
         )
         [result], drafts = await self._alone([item], caller, validate_only=validate_only)
-        self._count([(cluster_facet, result)], validate_only=validate_only)
+        self._count([(cluster_facet, result)], caller, validate_only=validate_only)
         return result, drafts[0] if drafts else None
 
-    def _count(self, results: Iterable[tuple[ClusterFacet, EditResult]], *, validate_only: bool) -> None:
-        """Count the results of edits, by Kafka's names of errors."""
+    def _count(
+        self, results: Iterable[tuple[ClusterFacet, EditResult]], caller: Caller, *, validate_only: bool
+    ) -> None:
+        """Count the results of edits, by Kafka's names of errors, and collect the refused ones."""
+        refused = None if validate_only else caller.refused
         for cluster_facet, result in results:
             if (error := result.error) is not None:
+                if refused is not None:
+                    refused.append(RefusedEdit(result.edit.entity.id, [op.key for op in result.edit.ops], error))
                 ended = (error.outcome or WriteOutcome.NOT_APPLIED).value, error.code.name
             elif validate_only:
                 ended = "validated", _NONE

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from confplane.domain.access.operations import Operation
     from confplane.services.access import Access
     from confplane.services.changes.idempotency import RequestRun
+    from confplane.services.ports.refusals import RefusedEdit
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Caller:
     ticket: str | None = None
     run: RequestRun | None = None
     """The run of a request with an Idempotency-Key."""
+    refused: list[RefusedEdit] | None = None
+    """Collects the refused edits of the request. None if they are not recorded, as those of a command."""
 
     @classmethod
     def operator(

@@ -220,3 +220,5 @@ class RunningChange(Generic[D]):
         await self._audit.conclude(
             [Outcome(self.id, self._intended, self._store.name, committed=False, error_code=code, error=text)]
         )
+        if error is not None:
+            error.in_trail = True

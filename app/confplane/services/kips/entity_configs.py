@@ -35,6 +35,7 @@ from confplane.domain.texts import clipped, shown
 from confplane.services.changes.alter import EntryPart
 from confplane.services.changes.edits import Edit
 from confplane.services.cooperative_yielding import TimeSlice, in_slices
+from confplane.services.ports.refusals import RefusedEdit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -164,6 +165,9 @@ async def alter(
     An entity named twice fails in every place it is named.
     """
     made = await _entries(cluster, changes, caller.access)
+    if caller.refused is not None and not validate_only:
+        pairs = zip(changes, made, strict=True)
+        caller.refused.extend(_refused(change, each) for change, each in pairs if isinstance(each, ConfplaneError))
     entries = [each for each in made if not isinstance(each, ConfplaneError)]
     answers = iter(await service.alter_entries(entries, caller, validate_only=validate_only))
     altered = [each if isinstance(each, ConfplaneError) else (each, next(answers)) for each in made]
@@ -224,6 +228,14 @@ async def _entries(cluster: Cluster, changes: Sequence[EntityChange], access: Ac
         else item[1]
         for item, change in zip(made, changes, strict=True)
     ]
+
+
+def _refused(change: EntityChange, error: ConfplaneError) -> RefusedEdit:
+    try:
+        entity_id = entity_of(change.entity_type, change.entity_name, pointer=change.pointer).id
+    except InvalidEntityError:
+        entity_id = ""
+    return RefusedEdit(entity_id, [*(key for key, _ in change.added), *change.deleted], error)
 
 
 def _entry(cluster: Cluster, entity: Entity, change: EntityChange) -> Entry:
@@ -342,7 +354,9 @@ def _as_kip_21(error: ConfplaneError) -> ConfplaneError:
     """Return the error as KIP-21 has it: InvalidConfig for any fault of a key or a value, whichever part found it."""
     if type(error) is not InvalidRequestError:
         return error
-    return InvalidConfigError(error.detail, pointer=error.pointer, outcome=error.outcome)
+    converted = InvalidConfigError(error.detail, pointer=error.pointer, outcome=error.outcome)
+    converted.in_trail = error.in_trail
+    return converted
 
 
 def _fallbacks(

@@ -41,6 +41,7 @@ class Made:
     changes: Sequence[Mapping[str, Any]] = ()
     znodes: Sequence[tuple[Any, ...]] = ()
     reports: Sequence[tuple[Any, ...]] = ()
+    refused: Sequence[tuple[Any, ...]] = ()
     lows: dict[str, Any] = field(default_factory=dict)
     """The lower bound that was asked for last, by frame."""
 
@@ -51,6 +52,9 @@ class Made:
             return self.spark.createDataFrame(rows, schemas.REGISTRATION_EVENTS).select(*columns)
         if name == "reports":
             return self.spark.createDataFrame(list(self.reports), schemas.REPORTS).select(*columns)
+        if name == "refused_attempts":
+            attempts = [row for row in self.refused if low is None or row[1] >= low]
+            return self.spark.createDataFrame(attempts, schemas.REFUSED_ATTEMPTS).select(*columns)
         if name == "znodes":
             return self.spark.createDataFrame(list(self.znodes), schemas.ZNODES).select(*columns)
         assert name == "changes"
@@ -98,6 +102,10 @@ def change(number: int) -> dict[str, Any]:
         "before": {"producer_byte_rate": str(number % 3)},
         "after": {"producer_byte_rate": str((number + 1) % 3)},
     }
+
+
+def refused(number: int, at: datetime, *keys: str) -> tuple[Any, ...]:
+    return (f"{number:036}", at, "User:x", "user=a", list(keys), 44, 1)
 
 
 def seen(number: int) -> tuple[Any, ...]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 REFERENCES: Final = Path(__file__).parent / "references"
 STORED: Final = {
     "changes": schemas.CHANGES,
+    "refused_attempts": schemas.REFUSED_ATTEMPTS,
     "registration_events": schemas.REGISTRATION_EVENTS,
     "reports": schemas.REPORTS,
     "znodes": schemas.ZNODES,
@@ -100,6 +101,7 @@ def inputs_of(
             }
         )  # fmt: skip
         found["registration_events"] = given["registration_events"].where(F.col("recorded_at") <= F.lit(now))
+        found["refused_attempts"] = given["refused_attempts"].where(F.col("created_at") <= F.lit(now))
     if then is not None:
         found["registration_events"] = found["registration_events"].where(F.col("recorded_at") > F.lit(then))
         new = (F.col("recorded_at") > F.lit(then)) | (F.col("concluded_at") > F.lit(then))
@@ -108,6 +110,7 @@ def inputs_of(
         since = first.replace(hour=0, minute=0, second=0, microsecond=0)
         created = F.col("created_at") >= F.lit(since - timedelta(days=job.lookback_days))
         found["changes"] = found["changes"].where(created)
+        found["refused_attempts"] = found["refused_attempts"].where(F.col("created_at") >= F.lit(since))
     return {frame: found[frame].select(*columns) for frame, columns in job.inputs.items()}, since
 
 

@@ -70,6 +70,10 @@ def report(entity: str, name: str, version: str, revision: int, refused: list[st
     return entity, f"i{revision}", name, version, revision, refused
 
 
+def refused(number: int, entity: str | None, keys: list[str], *, count: int = 1, day: float = 0.0) -> tuple[Any, ...]:
+    return f"{number:032}", START + int(day * DAY), "User:a", entity, keys, 44, count
+
+
 def znode(entity: str | None, config: Config, **other: Any) -> tuple[Any, ...]:
     tree = other.get("tree", "/config")
     path = f"{tree}/users/a+b" if entity is None else f"{tree}/{Entity.from_id(entity).path}"
@@ -141,6 +145,15 @@ EVENTS: Final = [
     *(seen(100 + number, f"user=many,client-id=c{number}", "lib", "3", ["acks"]) for number in range(25)),
 ]
 
+REFUSED: Final = [
+    refused(1, "user=a", ["producer_byte_rate"]),
+    refused(2, "user=a", ["producer_byte_rate", "no such key"]),
+    refused(3, ODD_PAIR, ["producer_byte_rate"]),
+    refused(4, "user=long…", []),
+    refused(5, None, []),
+    refused(6, None, [], count=9_940),
+    refused(7, None, ["acks"], day=400),
+]
 REPORTS: Final = [
     report("user=a", "lib", "1", 7, []),
     report("user=a", "lib", "1", 5, ["session.timeout.ms", "heartbeat.interval.ms"]),
@@ -197,7 +210,14 @@ def test_of_an_empty_cluster_there_is_nothing_to_report(spark: SparkSession, tmp
 
 @pytest.mark.parametrize("name", REFERENCED)
 def test_odd_rows_are_counted_by_the_definition(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    directory = samples.save(tmp_path, changes=CHANGES, registration_events=EVENTS, reports=REPORTS, znodes=ZNODES)
+    directory = samples.save(
+        tmp_path,
+        changes=CHANGES,
+        refused_attempts=REFUSED,
+        registration_events=EVENTS,
+        reports=REPORTS,
+        znodes=ZNODES,
+    )
     rows = samples.run(name, samples.frames(spark, directory), capacity=CAPACITY)
     assert samples.compare(name, rows, directory, tmp_path / "scratch", CAPACITY) > 5
 

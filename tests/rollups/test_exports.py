@@ -28,7 +28,7 @@ from confplane.rollups.sinks.files import Files
 from confplane.rollups.sources import trail as trail_source
 from confplane.rollups.sources.tables import TABLES
 from confplane.settings import ClusterSettings
-from tests.audit.rows import change_id, committed, entity, fetch, intent, rejected, run
+from tests.audit.rows import age, change_id, committed, entity, fetch, intent, rejected, run
 from tests.rollups import driver
 from tests.rollups.driver import rows_of
 from tests.rollups.lake import exported, query
@@ -447,7 +447,10 @@ def test_jobs_find_the_same_in_the_lake_as_in_the_stores(
         frame for job in COMPARED.values() for frame in job.inputs
     }
     fill(migrated.service_dsn)
-    run(migrated.service_dsn, "DELETE FROM applied_reports")  # a lake has none
+    # A lake has neither.
+    run(migrated.service_dsn, "DELETE FROM applied_reports")
+    age(migrated.owner_dsn, "refused_attempts", 91 * 86_400)
+    run(migrated.service_dsn, "SELECT expire_refused_attempts()")
     for number in range(4):
         raw_zk.create(f"/config/users/u{number}", rate(number), makepath=True)
     raw_zk.create("/config/topics/t", b'{"version":1,"config":{"retention.ms":"7"}}', makepath=True)

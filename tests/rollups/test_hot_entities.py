@@ -64,8 +64,10 @@ def test_activity_shares_the_changes_of_a_key_that_has_two_values_in_turn(spark:
     ]  # fmt: skip
     schema = spark.createDataFrame([], schemas.CHANGES).select(*names).schema
     changes = spark.createDataFrame([tuple(row[name] for name in names) for row in rows], schema)
+    refused = spark.createDataFrame([], schemas.REFUSED_ATTEMPTS).select(*activity.JOB.inputs["refused_attempts"])
+    given = {"changes": changes, "refused_attempts": refused}
     found: list[Any] = []
-    stages = rows_of_tasks(spark, "hot activity", lambda: found.extend(activity.JOB(changes=changes).collect()))
+    stages = rows_of_tasks(spark, "hot activity", lambda: found.extend(activity.JOB(**given).collect()))
     # Each sets the key back, but for the first one.
     assert sum(row.reverted_keys for row in found) == HOURS - 1
     largest = max(stages, key=sum)

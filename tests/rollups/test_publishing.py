@@ -23,7 +23,7 @@ from confplane.rollups.runner import FinishedRun, RunOptions
 from confplane.rollups.sinks import postgres as sink
 from confplane.services.ports.rollups import RowQuery, RunState
 from tests.audit.rows import count, fetch
-from tests.rollups.made import ALL_TYPES, CLUSTER, ODD, START, Made, change, counted, reading, seen
+from tests.rollups.made import ALL_TYPES, CLUSTER, ODD, START, Made, change, counted, reading, refused, seen
 from tests.rollups.published import returned, run
 
 if TYPE_CHECKING:
@@ -75,29 +75,37 @@ def test_columns_listed_without_spark_are_those_of_the_jobs() -> None:
         assert {*told.key, *filter(None, [told.entity])} <= set(job.output.names)
 
 
+def activity_of(made: Made) -> list[dict[str, Any]]:
+    """The rows of ``activity`` on all of its frames."""
+    given = {name: made.frame(name, columns) for name, columns in activity.JOB.inputs.items()}
+    return returned(activity.JOB(**given), activity.JOB)
+
+
 @pytest.mark.long
 async def test_a_run_goes_on_from_the_one_before_and_comes_to_the_same(
     spark: SparkSession, rollups: PostgresRollups, dsn: SecretStr
 ) -> None:
     changes = [change(number) for number in range(120)]
-    made = Made(spark, changes=changes[:80])
+    attempts = [refused(number, changes[number]["created_at"], "acks") for number in range(0, 120, 4)]
+    made = Made(spark, changes=changes[:80], refused=attempts[:20])
     first = run(spark, reading(made, changes[79]["created_at"]), dsn, activity.JOB)
     assert first.run.previous is None
     assert first.is_current
-    assert made.lows == {"changes": None}
-    expected = returned(activity.JOB(changes=made.frame("changes", activity.JOB.inputs["changes"])), activity.JOB)
+    assert made.lows == {"changes": None, "refused_attempts": None}
+    expected = activity_of(made)
     assert await rows_of(rollups, first.run.id) == expected
     assert first.run.rows == len(expected) > 20
     # What was open is settled meanwhile, and more was done.
     changes[76] |= {"outcome": "committed"}
-    made = Made(spark, changes=changes)
+    made = Made(spark, changes=changes, refused=attempts)
     now = reading(made, LATER)
     second = run(spark, now, dsn, activity.JOB)
     assert second.run.previous == first.run.id
     assert made.lows["changes"] == datetime(2026, 1, 6, tzinfo=UTC)  # a week before the first day that is counted anew
-    expected = returned(activity.JOB(changes=made.frame("changes", activity.JOB.inputs["changes"])), activity.JOB)
+    expected = activity_of(made)
     assert await rows_of(rollups, second.run.id) == expected
     assert any(row["reverted_keys"] for row in expected)
+    assert sum(row["rejected_keys"] for row in expected) == len(attempts)
 
 
 def test_where_a_run_begins(spark: SparkSession, dsn: SecretStr, migrated: servers.Database) -> None:

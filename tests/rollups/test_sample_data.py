@@ -32,7 +32,7 @@ def test_it_writes_a_snapshot_of_what_was_asked_for(tmp_path: Path, capsys: pyte
     assert 0 < counts["znodes"] <= counts["states"] <= 300
     highest = duckdb.read_parquet(f"{directory}/changes/*.parquet").max("revision").fetchall()[0][0]
     assert highest <= about["options"]["floor"] == about["options"]["horizon"] == about["options"]["watermark"]
-    written = "2,000 changes, 1,000 registration events, {reports} reports, {znodes} znodes"
+    written = "2,000 changes, 200 refused attempts, 1,000 registration events, {reports} reports, {znodes} znodes"
     assert written.format(**counts) in capsys.readouterr().out
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from confplane.rollups.reading import Reading
     from tests.support import servers
 
-FRAMES = ("changes", "registration_events", "registrations", "reports", "states", "znodes")
+FRAMES = ("changes", "refused_attempts", "registration_events", "registrations", "reports", "states", "znodes")
 COLUMNS = {"registrations": ("entity_id", "software_name", "software_version", "supported_configs", "last_seen")}
 PASSWORD = "a-password-in-clear"
 

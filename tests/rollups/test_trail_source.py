@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from confplane.devstack.postgres import Postgres
 
-FRAMES = ("changes", "registration_events", "reports", "states")
+FRAMES = ("changes", "refused_attempts", "registration_events", "reports", "states")
 CLEARED = f"INSERT INTO registrations (event, cluster, principal, request_id) VALUES ('cleared', '{CLUSTER}', 'p', 'r')"  # noqa: S608
 TRAIL_JOBS = (activity.JOB, compatibility.JOB)
 """Jobs that need no znodes."""

@@ -87,6 +87,14 @@ def fill(dsn: str) -> None:
         VALUES ('cleared', '{CLUSTER}', 'user=a', 'p', 'r'), ('cleared', '{CLUSTER}', NULL, 'p', 'r');
         INSERT INTO registrations (event, cluster, entity_id, software_name, software_version, supported_configs, seen_at, seen_on)
         SELECT 'seen', '{CLUSTER}', 'user=u' || n, 'lib', '2', ARRAY['acks'], now(), current_date FROM generate_series(1, 5) AS n;
+        INSERT INTO refused_attempts (id, cluster, principal, operation, entity_id, keys, error_code, problem, request_id, count)
+        SELECT given.id, '{CLUSTER}', 'User:x', 'putClientQuotas', given.entity_id, given.keys, 44, 'policy-violation', 'r', given.count
+        FROM (VALUES
+          (uuid '{change_id(START_MS + 9_000, 1)}', 'user=~7E', ARRAY['NULL', 'é'',x'], 1),
+          (uuid '{change_id(START_MS + 9_000, 2)}', NULL, '{{}}'::text[], 9940)
+        ) AS given(id, entity_id, keys, count);
+        INSERT INTO refused_attempts (id, cluster, principal, operation, keys, error_code, problem, count)
+        VALUES ('{change_id(START_MS, 3)}', 'elsewhere', 'User:x', 'o', '{{}}', 44, 'p', 1);
         INSERT INTO applied_reports (cluster, entity_id, instance_id, software_name, software_version, applied_revision,
           refused, reported_at)
         SELECT cluster, 'user=u' || n, 'i' || n, 'lib', '2', {2**61} + n, CASE n % 2 WHEN 0 THEN '[]'::jsonb
@@ -105,7 +113,15 @@ def tables(dsn: str, cluster: str, as_of: datetime | None = None) -> dict[str, l
     with psycopg.connect(dsn, row_factory=dict_row) as connection:
         found = {
             table: connection.execute(f"SELECT * FROM {table} WHERE cluster = %s", (cluster,)).fetchall()  # noqa: S608 - literals
-            for table in ("intents", "intent_entities", "outcomes", "registrations", "entity_states", "applied_reports")
+            for table in (
+                "intents",
+                "intent_entities",
+                "outcomes",
+                "registrations",
+                "entity_states",
+                "applied_reports",
+                "refused_attempts",
+            )
         }
     return {
         table: [row for row in rows if as_of is None or row.get("recorded_at", as_of) <= as_of]
@@ -119,6 +135,15 @@ def expected(dsn: str, name: str, cluster: str = CLUSTER, as_of: datetime | None
     if name == "states":
         return [
             _without(row, "cluster", "accounted_at", "first_version", "first_czxid") for row in found["entity_states"]
+        ]
+    if name == "refused_attempts":
+        return [
+            {
+                **_without(row, "cluster", "behalf_of", "operation", "problem", "request_id", "recorded_at"),
+                "id": str(row["id"]),
+                "created_at": EPOCH + timedelta(milliseconds=row["id"].int >> 80),
+            }
+            for row in found["refused_attempts"]
         ]
     if name == "reports":
         return [

@@ -198,7 +198,10 @@ _ACTIVITY: Final = Rollup(
         _text("principal", "The principal of the changes; `External:unknown` for writes past this service"),
         _text("kind", "`change`, or `external`"),
         _text("entity_type", "`user`, `user,client-id`, `client-id`, `ip`, `topic`, `broker`; `cluster` of freezes"),
-        _text("config_key", "The config or quota; empty for changes that gave none another value"),
+        _text(
+            "config_key",
+            "The config or quota; empty for changes that gave none another value, and attempts without keys",
+        ),
         Column(
             "error_code",
             ColumnType.INT,
@@ -212,7 +215,11 @@ _ACTIVITY: Final = Rollup(
             " has twenty",
             former="committed",
         ),
-        _count("rejected_keys", "Keys whose change was refused", former="rejected"),
+        _count(
+            "rejected_keys",
+            "Keys whose change was refused, also before it was begun. A refused attempt without keys counts one",
+            former="rejected",
+        ),
         _count("open_keys", "Keys whose change has no outcome yet", former="open"),
         _count(
             "reverted_keys",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-_LOW: Final = {"changes": "created_at", "registration_events": "id"}
+_LOW: Final = {"changes": "created_at", "refused_attempts": "created_at", "registration_events": "id"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,13 @@ class PostgresHistory:
     _scope: TableScope
 
     def oldest(self, recorded_since: datetime) -> datetime | None:
-        """Return the start time of the oldest change that was recorded, or received its outcome, since then."""
+        """Return the time of the oldest change or refused attempt with a row that was recorded since then."""
         recorded = f"recorded_at >= {literal(recorded_since)}"
-        return _begin(self._first_id("intents", recorded), self._first_id("outcomes", recorded))
+        return _begin(
+            self._first_id("intents", recorded),
+            self._first_id("outcomes", recorded),
+            self._first_id("refused_attempts", recorded, key="id"),
+        )
 
     def lowest_revision(self, recorded_since: datetime) -> int | None:
         """Return the lowest revision of the changes that received their outcome since then."""
@@ -44,8 +48,8 @@ class PostgresHistory:
         found = self._postgres.rows(f"{query} ORDER BY revision DESC LIMIT 1")
         return int(found[0][0]) if found else None
 
-    def _first_id(self, table: str, condition: str) -> str | None:
-        [(first,)] = self._postgres.rows(f"SELECT min(change_id::text) {self._rows(table)} AND {condition}")
+    def _first_id(self, table: str, condition: str, *, key: str = "change_id") -> str | None:
+        [(first,)] = self._postgres.rows(f"SELECT min({key}::text) {self._rows(table)} AND {condition}")
         return None if first is None else str(first)
 
     def _rows(self, table: str) -> str:

@@ -109,8 +109,8 @@ class Job:
     Attributes:
         name: The name in the command and in the URL.
         inputs: Frame -> the columns of it that the transform reads; it is given these and no others. Frames are
-            ``changes``, ``other_znodes``, ``registration_events``, ``registrations``, ``reports``, ``states``,
-            ``usage`` and ``znodes`` (rollups/schemas.py).
+            ``changes``, ``other_znodes``, ``refused_attempts``, ``registration_events``, ``registrations``,
+            ``reports``, ``states``, ``usage`` and ``znodes`` (rollups/schemas.py).
         output: The schema of the rows. Names are snake_case; the API shows them in camelCase, and revisions (LONG
             columns whose names end in ``revision``) as decimal strings.
         key: Columns that together identify a row, in the order of the rows. They are never null.
@@ -118,9 +118,9 @@ class Job:
             name; returns rows of the schema ``output`` in any order.
         incremental: The transform also takes ``previous`` and ``since``. On a run from the beginning both are None.
             Otherwise ``previous`` has the rows of the run to build on (schema ``output``), ``registration_events`` only
-            the events after that run, and ``changes`` exactly those whose ``created_at`` is not before ``since``: a UTC
-            midnight, early enough to include every change that is new or received its outcome. The result has all rows,
-            including those kept from ``previous``.
+            the events after that run, and ``changes`` and ``refused_attempts`` exactly those whose ``created_at`` is
+            not before ``since``: a UTC midnight, early enough to include every row that is new or received its outcome.
+            The result has all rows, including those kept from ``previous``.
         lookback_days: For an incremental job: ``changes`` begins that many days before ``since``.
         options: Names of :data:`OPTIONS`.
         fold: The fold that each run passes to the next. The transform then takes two more arguments: ``carried``, the

@@ -33,7 +33,7 @@ class History(Protocol):
     """Queries about the changes of a reading, without their contents."""
 
     def oldest(self, recorded_since: datetime) -> datetime | None:
-        """Return the lowest ``created_at`` of the changes with an intent or an outcome recorded then or later."""
+        """Return the lowest ``created_at`` of what was recorded then or later: intents, outcomes, refused attempts."""
 
     def lowest_revision(self, recorded_since: datetime) -> int | None:
         """Return the lowest revision of the changes with an outcome recorded then or later."""
@@ -53,7 +53,7 @@ class Frames(Protocol):
         """The changes' history."""
 
     def frame(self, name: str, columns: Sequence[str], low: int | datetime | None = None) -> DataFrame:
-        """Return columns of a frame; ``low`` is the least ``id`` of events, or the least ``created_at`` of changes.
+        """Return columns of a frame; ``low`` is the least ``id`` of events, or the least ``created_at`` otherwise.
 
         Raises:
             NotInReadingError: There is no such frame here.
@@ -108,6 +108,7 @@ class Reading:
         if since is not None and previous is not None:
             lows = {
                 "changes": since - timedelta(days=job.lookback_days),
+                "refused_attempts": since,
                 "registration_events": int(previous["registration_id"]) + 1,
             }
         return {name: self.frame(name, columns, lows.get(name)) for name, columns in job.inputs.items()}, since
@@ -118,7 +119,7 @@ class Reading:
         Args:
             name: The frame; see rollups/schemas.py.
             columns: Columns of the frame, in this order.
-            low: The least ``id`` of registration events, or the least ``created_at`` of changes.
+            low: The least ``id`` of registration events, or the least ``created_at`` of other rows.
 
         Raises:
             NotInReadingError: The frame is not in this reading.

@@ -119,6 +119,20 @@ REGISTRATION_EVENTS: Final = StructType(
 """One row per event, in the order of ``id``: ``seen`` (at most one a day and registration), or ``cleared``, which hides
 all ``seen`` with lower ids of that entity, or of the whole cluster if ``entity_id`` is null."""
 
+REFUSED_ATTEMPTS: Final = StructType(
+    [
+        _required("id", StringType()),
+        _required("created_at", TimestampType()),
+        _required("principal", StringType()),
+        _optional("entity_id", StringType()),
+        _required("keys", TEXTS),
+        _required("error_code", IntegerType()),
+        _required("count", IntegerType()),
+    ]
+)
+"""One row per write that was refused before it was begun, or per sum of further ones of a minute. ``created_at`` is the
+time in the ``id``. Rows expire after 90 days, and there are none in a lake."""
+
 REPORTS: Final = StructType(
     [
         _required("entity_id", StringType()),

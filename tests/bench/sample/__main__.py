@@ -50,7 +50,8 @@ def run(directory: Path, *, entities: int, events: int, seed: int) -> int:
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True)) as progress:
         totals = {
-            "changes": events, "registration_events": events // 2, "reports": None, "znodes": None, "states": None
+            "changes": events, "refused_attempts": events // 10, "registration_events": events // 2, "reports": None,
+            "znodes": None, "states": None,
         }  # fmt: skip
         tasks = {name: progress.add_task(name, total=total, start=False) for name, total in totals.items()}
         rows = dict.fromkeys(totals, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from tests.bench.sample.population import client_entities
 from tests.bench.sample.trail import DAYS
@@ -41,6 +42,22 @@ def reports(plan: Plan, members: list[Member]) -> Iterator[Row]:
         for number in range(max(0, chosen.randrange(-3, 4))):
             refused = chosen.choice(([], [], ["acks"], _CONSUMER))
             yield entity, f"i{number}", name, version, chosen.randrange(1, plan.events + 2), refused
+
+
+def refused_attempts(plan: Plan, members: list[Member]) -> Iterator[Row]:
+    """Yield the rows of ``REFUSED_ATTEMPTS``, by time: a tenth as many as changes, and a sum now and then."""
+    chosen = random.Random(f"refused {plan.seed}")  # noqa: S311 - made-up data
+    entities = [*client_entities(members, chosen), "topic=absent", None]
+    begin, count = int(plan.begin.timestamp()) * 1_000_000, plan.events // 10 if members else 0
+    for number in range(count):
+        at = begin + number * DAYS * _US_OF_DAY // count
+        change_id = str(UUID(int=at // 1_000 << 80 | 0x7 << 76 | 0x2 << 62 | number))
+        principal, code = chosen.choice(("User:admin", "User:bob", "User:x")), chosen.choice((31, 42, 44, -1))
+        if chosen.random() < 0.05:
+            yield change_id, at // 1_000 * 1_000, principal, None, [], code, chosen.randrange(1, 1_000)
+        else:
+            keys = chosen.choice(([], ["acks"], ["acks", "producer_byte_rate"]))
+            yield change_id, at // 1_000 * 1_000, principal, chosen.choice(entities), keys, code, 1
 
 
 def events(plan: Plan, members: list[Member]) -> Iterator[Row]:

@@ -53,6 +53,7 @@ def write(plan: Plan, directory: Path, progress: Callable[[str, int], None] = la
     trail = Trail(plan)
     frames: dict[str, tuple[types.StructType, Callable[[], Iterable[Row]]]] = {
         "changes": (schemas.CHANGES, trail.rows),
+        "refused_attempts": (schemas.REFUSED_ATTEMPTS, lambda: clients.refused_attempts(plan, trail.members)),
         "registration_events": (schemas.REGISTRATION_EVENTS, lambda: clients.events(plan, trail.members)),
         "reports": (schemas.REPORTS, lambda: clients.reports(plan, trail.members)),
         "znodes": (schemas.ZNODES, trail.znodes),
@@ -76,7 +77,7 @@ def _about(trail: Trail) -> dict[str, Any]:
         "recorded_since": trail.since if plan.recorded else None, "newest_version": max(versions, default=None),
     }  # fmt: skip
     last = plan.events // 2 if trail.members else 0
-    frames = ["changes", "registration_events", "reports", "states", "znodes"]
+    frames = ["changes", "refused_attempts", "registration_events", "reports", "states", "znodes"]
     return {"format": 2, "cluster": CLUSTER, "options": options, "frames": frames, "registration_id": str(last)}
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _FORMAT: Final = 2
 _FRAMES: Final[dict[str, StructType]] = {
     "changes": schemas.CHANGES,
+    "refused_attempts": schemas.REFUSED_ATTEMPTS,
     "registration_events": schemas.REGISTRATION_EVENTS,
     "reports": schemas.REPORTS,
     "states": schemas.STATES,

@@ -1,4 +1,4 @@
--- A change of two keys counts in two rows, one of no key under the empty key.
+-- A change of two keys counts in two rows, one of no key under the empty key. So does a refused attempt.
 WITH altered AS (
   SELECT
     make_timestamp(epoch_us(created_at))::DATE AS day,
@@ -38,15 +38,29 @@ reverting AS (
 -- A name wins over a pattern, and the first pattern over those below; teams are numbered so, the default last.
 belonging AS (
   SELECT principal, arg_min(team, rank) AS team
-  FROM (SELECT DISTINCT principal FROM numbered) JOIN teams
+  FROM (SELECT principal FROM numbered UNION SELECT principal FROM refused_attempts) JOIN teams
     ON regexp_full_match(principal, array_to_string([regexp_escape(part) FOR part IN string_split(name, '*')], '.*'), 's')
   GROUP BY principal
+),
+counted AS (
+  SELECT
+    day, principal, kind, entity_type, config_key, error_code,
+    count(*) FILTER (outcome = 'committed') AS committed_keys,
+    count(*) FILTER (outcome = 'rejected') AS rejected_keys,
+    count(*) FILTER (outcome = 'open') AS open_keys,
+    count(reverting.number) AS reverted_keys
+  FROM numbered LEFT JOIN reverting USING (number)
+  GROUP BY ALL
+  UNION ALL
+  SELECT
+    make_timestamp(epoch_us(created_at))::DATE, principal, 'change',
+    array_to_string([split_part(part, '=', 1) FOR part IN string_split(coalesce(entity_id, ''), ',')], ','),
+    unnest(CASE WHEN len(keys) = 0 THEN [''] ELSE keys END), error_code, 0, "count", 0, 0
+  FROM refused_attempts
 )
 SELECT
   day, principal, kind, entity_type, config_key, error_code, team,
-  count(*) FILTER (outcome = 'committed') AS committed_keys,
-  count(*) FILTER (outcome = 'rejected') AS rejected_keys,
-  count(*) FILTER (outcome = 'open') AS open_keys,
-  count(reverting.number) AS reverted_keys
-FROM numbered LEFT JOIN reverting USING (number) LEFT JOIN belonging USING (principal)
+  sum(committed_keys)::BIGINT AS committed_keys, sum(rejected_keys)::BIGINT AS rejected_keys,
+  sum(open_keys)::BIGINT AS open_keys, sum(reverted_keys)::BIGINT AS reverted_keys
+FROM counted LEFT JOIN belonging USING (principal)
 GROUP BY ALL

@@ -30,7 +30,7 @@ class ActivityRow(TypedDict):
     kind: str
     # `user`, `user,client-id`, `client-id`, `ip`, `topic`, `broker`; `cluster` of freezes
     entityType: str
-    # The config or quota; empty for changes that gave none another value
+    # The config or quota; empty for changes that gave none another value, and attempts without keys
     configKey: str
     # Kafka's code of the refusal, -1 where the trail has none; 0 of changes that were not refused, or that found
     # the config as they wanted it
@@ -40,7 +40,7 @@ class ActivityRow(TypedDict):
     # Keys that were changed. Each key of each entity counts: an atomic batch of ten entities with two keys each has
     # twenty
     committedKeys: int
-    # Keys whose change was refused
+    # Keys whose change was refused, also before it was begun. A refused attempt without keys counts one
     rejectedKeys: int
     # Keys whose change has no outcome yet
     openKeys: int

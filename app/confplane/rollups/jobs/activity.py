@@ -8,13 +8,15 @@ One row per UTC day, principal, kind of change, entity type, config key and erro
 ``kind``            ``change``, ``import``, ``observed``, ``put-back``, ``external`` or ``recovered``
 ``entity_type``     ``user``, ``user,client-id``, ``client-id``, ``ip``, ``topic``, ``broker``; ``cluster`` of freezes
 ``config_key``      a key that the change altered; empty for a change that gave none another value (compaction, moves
-                    between layouts)
+                    between layouts), and for a refused attempt without keys
 ``error_code``      Kafka's code of the refusal, -1 if the trail names none; 0 for changes that were not refused, or
                     that found the config already as requested
 ``team``            the team of the principal (:mod:`confplane.domain.teams`); null in a run without teams
 ``committed_keys``  keys that were changed: of each entity and each change separately. An atomic batch that sets a key
                     of ten entities counts ten
-``rejected_keys``   keys that were not changed, since their change was refused
+``rejected_keys``   keys that were not changed, since their change was refused, also before it was begun. A refused
+                    attempt without keys counts one, and the sum of several counts each of them once, under the empty
+                    key
 ``open_keys``       keys of changes that have no outcome yet
 ``reverted_keys``   of the committed keys, those that were set back: to the state before a change of the same entity's
                     key that was committed before and began at most :data:`WINDOW_DAYS` days earlier. Absence is a state
@@ -44,7 +46,7 @@ from confplane.domain.teams import ANY
 from confplane.rollups.columns import entity_type
 from confplane.rollups.job import Job
 from confplane.rollups.schemas import COMMITTED, OPEN, REJECTED
-from confplane.services.ports.trail import WHOLE_OPS
+from confplane.services.ports.trail import CHANGE, WHOLE_OPS
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -82,6 +84,7 @@ OUTPUT: Final = StructType(
 def transform(
     *,
     changes: DataFrame,
+    refused_attempts: DataFrame,
     teams: Teams | None = None,
     previous: DataFrame | None = None,
     since: datetime | None = None,
@@ -137,9 +140,28 @@ def transform(
         F.count_if(F.col("outcome") == OPEN).alias("open_keys"),
         F.count_if(reverts).alias("reverted_keys"),
     )
+    of_both = counted.unionByName(_refused(refused_attempts)).groupBy(*_KEY)
+    counted = of_both.agg(*(F.sum(name).alias(name) for name in _COUNTS))
     if previous is not None and since is not None:
         counted = counted.unionByName(previous.drop("team").where(F.col("day") < F.lit(since.date())))
     return counted.withColumn("team", _team(teams))
+
+
+def _refused(attempts: DataFrame) -> DataFrame:
+    """Return the counts of refused attempts, in rows that are not unique."""
+    of_none = F.lit(0).cast(LongType())
+    return attempts.select(
+        F.to_date("created_at").alias("day"),
+        "principal",
+        F.lit(CHANGE).alias("kind"),
+        F.coalesce(entity_type(F.col("entity_id")), F.lit("")).alias("entity_type"),
+        F.explode_outer("keys").alias("config_key"),
+        "error_code",
+        of_none.alias("committed_keys"),
+        F.col("count").cast(LongType()).alias("rejected_keys"),
+        of_none.alias("open_keys"),
+        of_none.alias("reverted_keys"),
+    ).fillna({"config_key": ""})
 
 
 def _is_move() -> Column:
@@ -193,7 +215,8 @@ JOB: Final = Job(
         "changes": (
             "principal", "kind", "entity_id", "path", "created_at", "revision", "outcome", "error_code", "keys",
             "ops", "before", "after",
-        )
+        ),
+        "refused_attempts": ("created_at", "principal", "entity_id", "keys", "error_code", "count"),
     },
     output=OUTPUT,
     key=_KEY,

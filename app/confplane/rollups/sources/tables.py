@@ -151,6 +151,11 @@ def _states(scope: TableScope, keys: KeyRange) -> str:
     return f"FROM entity_states WHERE cluster = {literal(scope.cluster)}" + keys.of("entity_id", literal)
 
 
+def _refused_attempts(scope: TableScope, keys: KeyRange) -> str:
+    cluster = f"cluster = {literal(scope.cluster)}"
+    return f"FROM refused_attempts WHERE {cluster}{_until('recorded_at', scope)}" + keys.of("id", _uuid)
+
+
 def _reports(scope: TableScope, keys: KeyRange) -> str:
     since = f" AND reported_at >= {literal(scope.reported_since)}"
     return f"FROM applied_reports WHERE cluster = {literal(scope.cluster)}{since}" + keys.of("entity_id", literal)
@@ -181,6 +186,15 @@ TABLES: Final[Mapping[str, Table]] = {
         },
         rows=_changes,
         sampled=("intent_entities", "change_id::text"),
+        key=_uuid,
+        order=str,
+    ),
+    "refused_attempts": Table(
+        schema=schemas.REFUSED_ATTEMPTS,
+        columns={name: name for name in schemas.REFUSED_ATTEMPTS.names}
+        | {"id": "id::text", "created_at": "uuid_send(id)"},
+        rows=_refused_attempts,
+        sampled=("refused_attempts", "id::text"),
         key=_uuid,
         order=str,
     ),

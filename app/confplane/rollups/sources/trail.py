@@ -1,4 +1,4 @@
-"""The Spark data source of Postgres: changes, registration events, reports and states, in parts of even size."""
+"""The Spark data source of Postgres: the frames of its tables (rollups/sources/tables.py), in parts of even size."""
 
 from __future__ import annotations
 

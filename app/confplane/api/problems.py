@@ -187,7 +187,9 @@ def later_change(change: errors.ConflictingChange) -> dict[str, Any]:
 def respond(request: Request, error: ConfplaneError, **members: Any) -> Response:
     """Render an error as the response to a request; ``members`` are added to its body."""
     context: RequestContext = request.scope[REQUEST_CONTEXT]
-    context.error, request_id = error, context.request_id
+    if context.refused is not None:
+        context.error = error
+    request_id = context.request_id
     # The path as sent: a decoded path may not be a valid URI reference.
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     body = problem(error, request_id=request_id, instance=raw.decode("latin-1")) | members

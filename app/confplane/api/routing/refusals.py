@@ -39,11 +39,12 @@ def record(
         arguments: The handler's arguments. None if they are not valid.
     """
     context: RequestContext = request.scope[REQUEST_CONTEXT]
+    refused, error = context.refused or [], context.error
+    # The frames in an error's traceback have the context: a cycle of references.
+    context.refused, context.error = None, None
     cluster: Cluster | None = request.scope.get(CLUSTER)
     if context.access is None or cluster is None or cluster.name != request.path_params["cluster"]:
         return
-    refused = context.refused or []
-    error = context.error
     if not refused and error is not None and not _validates_only(error, arguments):
         refused = [RefusedEdit(_entity_id(request, tag), (), error)]
     identity = context.access.identity

@@ -100,7 +100,7 @@ class _Candidates(NamedTuple):
 
     ids: list[str]
     visited: list[str]
-    """These ids, and those that the filters leave out."""
+    """The candidates, and the ids that the filters leave out."""
     end: str | None
     """The id from which to continue; None: these are the last."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from confplane.cli.remote.export.command import export, form_of
+from confplane.cli.remote.export_forms import export, form_of
 from confplane.cli.remote.selection import EntitySelection
 from confplane.domain.facets import FacetName
 from tests.automation import tofu

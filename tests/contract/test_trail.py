@@ -12,7 +12,7 @@ import pytest
 import schemathesis
 from uuid_utils.compat import uuid7
 
-from confplane.cli import compact, freeze, import_kip5, layout, secrets, upgrade_keys
+from confplane.cli import store, upkeep
 from confplane.crypto.password_encoder import EncoderParameters, PasswordEncoder
 from confplane.domain.definitions import ConfigKind
 from confplane.domain.entities import Entity
@@ -102,16 +102,16 @@ class Rows:
     async def commands(self) -> None:
         """Changes by the commands of operators."""
         self._legacy()
-        await self._run(lambda it: import_kip5.run(it, "default", "/brokers/config", apply=True, overwrite=True))
-        await self._run(lambda it: freeze.freeze(it, "default", "upgrade"))
-        await self._run(lambda it: freeze.thaw(it, "default", "upgraded"))
-        await self._run(lambda it: upgrade_keys.run(it, "default", apply=True, table=RENAMED))
-        await self._run(lambda it: secrets.rotate(it, "default", None, None))
+        await self._run(lambda it: store.import_kip5(it, "default", "/brokers/config", apply=True, overwrite=True))
+        await self._run(lambda it: store.freeze(it, "default", "upgrade"))
+        await self._run(lambda it: store.thaw(it, "default", "upgraded"))
+        await self._run(lambda it: store.upgrade_keys(it, "default", apply=True, table=RENAMED))
+        await self._run(lambda it: upkeep.rotate_secrets(it, "default", None, None))
         for target in (Tree.CLIENT_CONFIGS, Tree.CONFIG, Tree.CLIENT_CONFIGS):
             await self._run(partial(_moved, to=target))
         kafka_writes(self.zk, "users/ghost", b'{"version":1,"config":{"acks":"0","producer_byte_rate":"5"}}')
-        await self._run(lambda it: layout.move(it, "default", Tree.CLIENT_CONFIGS, apply=True, discard=True))
-        await self._run(lambda it: compact.run(it, "default", older_than_s=0, apply=True))
+        await self._run(lambda it: upkeep.move_layout(it, "default", Tree.CLIENT_CONFIGS, apply=True, discard=True))
+        await self._run(lambda it: store.compact(it, "default", older_than_s=0, apply=True))
 
     async def others(self) -> None:
         """Writes past this service, sound and not, and deletions."""
@@ -162,7 +162,7 @@ class Rows:
 
 
 def _moved(settings: Settings, *, to: Tree) -> int:
-    return layout.move(settings, "default", to, apply=True, discard=False)
+    return upkeep.move_layout(settings, "default", to, apply=True, discard=False)
 
 
 @pytest.fixture

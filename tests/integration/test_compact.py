@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from confplane.cli.durations import seconds
+from confplane.cli.times import seconds
 from confplane.domain.entities import Entity
 from tests.support import commands
 from tests.support.stores import kafka_writes

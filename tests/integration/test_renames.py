@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from confplane.cli import upgrade_keys
+from confplane.cli import store
 from confplane.crypto.password_encoder import EncoderParameters, PasswordEncoder
 from confplane.domain.definitions import ConfigKind
 from confplane.settings import ClusterSettings, PostgresSettings, Settings
@@ -68,14 +68,14 @@ def test_new_names_get_the_old_values_and_the_old_names_stay(
     put(raw_zk, "brokers/3", {SECRET: encoded, "log.cleaner.threads": "1"})
     before = raw_zk.get("/config/topics/old")[1].version
 
-    assert upgrade_keys.run(settings, "default", apply=False, table=TABLE) == 0
+    assert store.upgrade_keys(settings, "default", apply=False, table=TABLE) == 0
     said = capsys.readouterr()
     assert "topic=old: segment.bytes would be written with the value of segment.size" in said.out
     assert "3 of 3 topics and brokers would be written" in said.out
     assert raw_zk.get("/config/topics/old")[1].version == before
     assert trail(migrated) == []
 
-    assert upgrade_keys.run(settings, "default", apply=True, table=TABLE) == 0
+    assert store.upgrade_keys(settings, "default", apply=True, table=TABLE) == 0
     said = capsys.readouterr()
     assert f"broker=3: {NEW_SECRET} written with the value of {SECRET}" in said.out
     assert stored(raw_zk, "topics/old") == {
@@ -92,7 +92,7 @@ def test_new_names_get_the_old_values_and_the_old_names_stay(
     assert [intent["reason"] for intent in intents] == ["renamed by Kafka"] * 3
     assert encoded not in json.dumps(intents) + said.out + said.err
 
-    assert upgrade_keys.run(settings, "default", apply=True, table=TABLE) == 0
+    assert store.upgrade_keys(settings, "default", apply=True, table=TABLE) == 0
     assert "0 of 0" in capsys.readouterr().out
     assert len(trail(migrated)) == 3
 
@@ -104,13 +104,13 @@ def test_a_run_that_was_cut_short_is_run_again(
     register_broker(raw_zk, controller=ZOOKEEPER_CONTROLLER)
     for number in range(15):
         put(raw_zk, f"topics/t{number:02}", {"segment.size": "20000000"})
-    assert upgrade_keys.run(settings, "default", apply=True, table=TABLE) == 1
+    assert store.upgrade_keys(settings, "default", apply=True, table=TABLE) == 1
     assert "Not all was done; run it again: " in capsys.readouterr().err
     done = [number for number in range(15) if "segment.bytes" in stored(raw_zk, f"topics/t{number:02}")]
     assert done == list(range(10))
     for name in raw_zk.get_children("/config/changes"):
         raw_zk.delete(f"/config/changes/{name}")
-    assert upgrade_keys.run(settings, "default", apply=True, table=TABLE) == 0
+    assert store.upgrade_keys(settings, "default", apply=True, table=TABLE) == 0
     assert "5 of 5 topics and brokers done" in capsys.readouterr().out
     assert all("segment.bytes" in stored(raw_zk, f"topics/t{number:02}") for number in range(15))
 
@@ -121,7 +121,7 @@ def test_what_can_not_be_renamed_does_not_stop_the_rest(
     put(raw_zk, "topics/bad", {"segment.size": "many"})
     put(raw_zk, "topics/good", {"segment.size": "20000000"})
     raw_zk.create("/config/topics/broken", b"{")
-    assert upgrade_keys.run(settings, "default", apply=True, table=TABLE) == 1
+    assert store.upgrade_keys(settings, "default", apply=True, table=TABLE) == 1
     said = capsys.readouterr()
     assert "topic=bad: segment.bytes must be a whole number" in said.err
     assert "topic=broken: The znode /config/topics/broken does not hold JSON" in said.err

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from confplane.cli.remote.export.command import export, form_of
+from confplane.cli.remote.export_forms import export, form_of
 from confplane.cli.remote.selection import EntitySelection
 from confplane.domain.entities import Entity
 from confplane.domain.facets import Tree, full_path

@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from confplane.audit.rollup_runs import RollupRuns
-from confplane.cli import rollup_commands, rollup_progress, spark_session
+from confplane.cli import rollup_commands, spark_session
 from confplane.cli.commands import cli
 from confplane.cli.rollup_options import READ_BY
 from confplane.domain.errors import UnavailableError
@@ -225,7 +225,7 @@ def test_a_driver_of_spark_submit_is_known_by_the_port_of_its_java(monkeypatch: 
 def test_without_a_terminal_each_job_and_each_long_stage_has_a_line(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(rollup_progress, "LONG_S", 0.01)
+    monkeypatch.setattr(spark_session, "LONG_S", 0.01)
     polls, told = itertools.count(), list[str]()
 
     def stages() -> dict[int, StageProgress]:
@@ -241,7 +241,7 @@ def test_without_a_terminal_each_job_and_each_long_stage_has_a_line(
         told.extend(capfd.readouterr().err.splitlines())
         return told
 
-    with rollup_progress.show_progress(stages, "drift (2 of 6)"):
+    with spark_session.show_progress(stages, "drift (2 of 6)"):
         wait_for(lambda: len(lines()) == 2 and next(polls) > 10)
     assert lines()[0] == "drift (2 of 6)"
     assert re.fullmatch(r"drift \(2 of 6\): stage 2, \d+ of 40 tasks", told[1])

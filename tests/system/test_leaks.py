@@ -140,7 +140,7 @@ def drift(ask: Asker) -> None:
 def names_of(group: Any) -> Iterator[str]:
     """List the commands of a group as a person would type them."""
     for name in group.list_commands(None):
-        command = group.get_command(None, name)
+        command = group.resolve_command(None, [name])[1]
         inner = names_of(command) if hasattr(command, "list_commands") else [""]
         yield from (f"{name} {each}".strip() for each in inner)
 

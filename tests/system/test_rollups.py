@@ -367,7 +367,7 @@ def test_a_page_of_a_replaced_run_is_there_for_a_while_and_then_gone(
 
 def test_the_api_needs_no_spark() -> None:
     script = (
-        "import sys, confplane.serving, confplane.api.app, confplane.cli.commands, confplane.cli.show_rollup, confplane.rollups\n"
+        "import sys, confplane.serving, confplane.api.app, confplane.cli.commands, confplane.cli.rollup_results, confplane.rollups\n"
         "confplane.api.app.specification()\n"
         "print([name for name in ('pyspark', 'py4j', 'pyarrow', 'adbc_driver_postgresql') if name in sys.modules])"
     )

@@ -67,7 +67,7 @@ _Json = Annotated[bool, typer.Option("--json", help="Print a JSON object a line,
     "    confplane tokens create --principal User:payments-ci --expires-in 12h --read-only --cluster payments\n\n"
     + _CODES.format("cluster"),
 )
-def create_token(  # noqa: PLR0913 - one argument an option is typer's way
+def create_token(
     principal: Annotated[str, typer.Option(metavar="User:NAME", help="The user that requests with the token are of.")],
     *,
     group: Annotated[
@@ -109,10 +109,10 @@ def create_token(  # noqa: PLR0913 - one argument an option is typer's way
     """
     lifetime_s = _seconds(expires_in, "--expires-in")
     _check(output)
-    from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli import tokens as command  # noqa: PLC0415 - as above
-    from confplane.domain.access.identities import CredentialNarrowing  # noqa: PLC0415 - as above
-    from confplane.services.access_admin.tokens import NewToken  # noqa: PLC0415 - as above
+    from confplane.cli import access as command
+    from confplane.cli import callers
+    from confplane.domain.access.identities import CredentialNarrowing
+    from confplane.services.access_admin.tokens import NewToken
 
     narrowing = None
     if read_only or cluster or operation:
@@ -123,7 +123,7 @@ def create_token(  # noqa: PLR0913 - one argument an option is typer's way
         )
     wanted = NewToken(principal, tuple(group or ()), owner, note, narrowing=narrowing)
     settings, caller = load_settings(settings_file), callers.caller(reason, ticket)
-    raise typer.Exit(command.create(settings, wanted, lifetime_s, output, caller))
+    raise typer.Exit(command.create_token(settings, wanted, lifetime_s, output, caller))
 
 
 @tokens.command(
@@ -141,8 +141,8 @@ def list_tokens(
     settings_file: SettingsFile = None,
 ) -> None:
     """List API tokens without their secrets, expired and revoked ones too, oldest first."""
-    from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli import tokens as command  # noqa: PLC0415 - as above
+    from confplane.cli import access as command
+    from confplane.cli import callers
 
     settings = load_settings(settings_file)
     listed = command.list_tokens(settings, principal, as_json=as_json, caller=callers.caller(None))
@@ -172,11 +172,11 @@ def revoke_token(
 
     The command works on Postgres directly, with the service's settings; the service need not run.
     """
-    from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli import tokens as command  # noqa: PLC0415 - as above
+    from confplane.cli import access as command
+    from confplane.cli import callers
 
     settings = load_settings(settings_file)
-    revoked = command.revoke(settings, token_id, callers.caller(reason, ticket), with_created=with_created)
+    revoked = command.revoke_token(settings, token_id, callers.caller(reason, ticket), with_created=with_created)
     raise typer.Exit(callers.run(revoked, "Not revoked"))
 
 
@@ -199,10 +199,10 @@ def confirm_tokens(
 
     The command works on Postgres directly, with the service's settings; the service need not run.
     """
-    from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli import tokens as command  # noqa: PLC0415 - as above
+    from confplane.cli import access as command
+    from confplane.cli import callers
 
-    confirmed = command.confirm(load_settings(settings_file), callers.caller(reason, ticket))
+    confirmed = command.confirm_tokens(load_settings(settings_file), callers.caller(reason, ticket))
     raise typer.Exit(callers.run(confirmed, "Not confirmed"))
 
 
@@ -235,10 +235,10 @@ def invalidate_tokens(
         raise typer.BadParameter(
             "not a time with an offset, for example 2026-11-27T09:00:00Z", param_hint="--issued-before"
         )
-    from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli import tokens as command  # noqa: PLC0415 - as above
+    from confplane.cli import access as command
+    from confplane.cli import callers
 
-    revoked = command.invalidate(load_settings(settings_file), before, callers.caller(reason, ticket))
+    revoked = command.invalidate_tokens(load_settings(settings_file), before, callers.caller(reason, ticket))
     raise typer.Exit(callers.run(revoked, "Not revoked"))
 
 
@@ -272,11 +272,11 @@ def rotate_token(
     """
     overlap_s, lifetime_s = _seconds(overlap, "--overlap"), _seconds(expires_in, "--expires-in")
     _check(output)
-    from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli import tokens as command  # noqa: PLC0415 - as above
+    from confplane.cli import access as command
+    from confplane.cli import callers
 
     settings, caller = load_settings(settings_file), callers.caller(reason, ticket)
-    raise typer.Exit(command.rotate(settings, token_id, overlap_s or 0, lifetime_s, output, caller))
+    raise typer.Exit(command.rotate_token(settings, token_id, overlap_s or 0, lifetime_s, output, caller))
 
 
 @grants.command(
@@ -288,7 +288,7 @@ def rotate_token(
     "    confplane grants create --principal 'User:*' --deny --operation ALTER_CONFIGS --resource topic:ledger\n\n"
     + _CODES.format("cluster"),
 )
-def create_grant(  # noqa: PLR0913 - one argument an option is typer's way
+def create_grant(
     principal: Annotated[
         str, typer.Option(metavar="PRINCIPAL", help="User:NAME, Group:NAME, or User:* for every caller.")
     ],
@@ -325,10 +325,10 @@ def create_grant(  # noqa: PLR0913 - one argument an option is typer's way
 
     The command works on Postgres directly, with the service's settings; the service need not run.
     """
-    from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli import grants as command  # noqa: PLC0415 - as above
-    from confplane.domain.errors import InvalidRequestError  # noqa: PLC0415 - as above
-    from confplane.services.access_admin.grants import NewGrant  # noqa: PLC0415 - as above
+    from confplane.cli import access as command
+    from confplane.cli import callers
+    from confplane.domain.errors import InvalidRequestError
+    from confplane.services.access_admin.grants import NewGrant
 
     try:
         kind, pattern, name = command.resource_of(resource, prefixed=prefixed)
@@ -337,7 +337,7 @@ def create_grant(  # noqa: PLR0913 - one argument an option is typer's way
     permission = Permission.DENY if deny else Permission.ALLOW
     wanted = NewGrant(principal, permission, cluster, operation, role, kind, pattern, name, note)
     settings = load_settings(settings_file)
-    raise typer.Exit(callers.run(command.create(settings, wanted, callers.caller(reason, ticket)), "Not created"))
+    raise typer.Exit(callers.run(command.create_grant(settings, wanted, callers.caller(reason, ticket)), "Not created"))
 
 
 @grants.command(
@@ -361,8 +361,8 @@ def list_grants(
     settings_file: SettingsFile = None,
 ) -> None:
     """List grants, oldest first."""
-    from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli import grants as command  # noqa: PLC0415 - as above
+    from confplane.cli import access as command
+    from confplane.cli import callers
 
     settings = load_settings(settings_file)
     listed = command.list_grants(settings, principal, cluster, as_json=as_json, caller=callers.caller(None))
@@ -386,11 +386,11 @@ def remove_grant(
 
     The command works on Postgres directly, with the service's settings; the service need not run.
     """
-    from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli import grants as command  # noqa: PLC0415 - as above
+    from confplane.cli import access as command
+    from confplane.cli import callers
 
     settings = load_settings(settings_file)
-    removed = command.remove(settings, grant_id, callers.caller(reason, ticket))
+    removed = command.remove_grant(settings, grant_id, callers.caller(reason, ticket))
     raise typer.Exit(callers.run(removed, "Not removed"))
 
 
@@ -411,18 +411,18 @@ def show_grants(
     settings_file: SettingsFile = None,
 ) -> None:
     """Show the rights of a user or group in a cluster, and the grants that give or deny them; denies come first."""
-    from confplane.cli import callers  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli import grants as command  # noqa: PLC0415 - as above
+    from confplane.cli import access as command
+    from confplane.cli import callers
 
     settings = load_settings(settings_file)
-    shown = command.show(settings, principal, group, cluster, callers.caller(None))
+    shown = command.show_grants(settings, principal, group, cluster, callers.caller(None))
     raise typer.Exit(callers.run(shown, "Not shown"))
 
 
 def _seconds(age: str | None, option: str) -> int | None:
     if age is None:
         return None
-    from confplane.cli.durations import seconds  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli.times import seconds
 
     found = seconds(age)
     if found is None:

@@ -1,8 +1,8 @@
 """The command ``confplane`` and its subcommands. The module of a subcommand is imported when the subcommand is named.
 
-The base package depends only on httpx, rich and typer. Commands over the API run with it; the other commands need the
-extra ``server``. A module of commands imports neither the client nor the service before a command runs, so that help is
-fast and complete without any extra.
+The modules in ``remote`` have the commands that use the API of a service, which need the base package alone. The other
+commands need the extra ``server``: their modules import the service only when a command runs, so that its help is
+complete without the extra.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import confplane
 from confplane.cli import termination
-from confplane.cli.remote.start import lighten
 from confplane.gc_tuning import tune_gc
 
 if TYPE_CHECKING:
@@ -34,86 +33,164 @@ ZooKeeper and Postgres. Commands over the API need the URL of a service alone.
 
 _FAILED: Final = 1
 _OUTPUT_FAULTS: Final = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO}
-_REMOTE: Final = "confplane.cli.remote."
 
 
-class _Panel(NamedTuple):
-    """Subcommands under one heading of the help."""
+class _Module(NamedTuple):
+    """A module of commands, and the heading of its commands in the help."""
 
-    title: str
-    modules: dict[str, tuple[str, ...]]
-    """Names of subcommands by the module that defines them in ``commands``."""
+    panel: str
+    name: str
+    commands: dict[str, str]
+    """The first sentence of each command's help by its name, so that the help of all commands imports none of them."""
 
 
-_PANELS: Final = (
-    _Panel(
-        "Configs, over the API of a service",
+_API: Final = "Configs, over the API of a service"
+_SERVICE: Final = "The service"
+_STORES: Final = "Operators, on ZooKeeper and Postgres directly"
+_MODULES: Final = (
+    _Module(
+        _API,
+        "remote.read_commands",
         {
-            "confplane.cli.remote.read_commands": ("get", "effective", "history", "diff"),
-            "confplane.cli.remote.change_commands": ("set", "delete"),
-            "confplane.cli.remote.about_commands": ("audit", "whoami", "clusters", "login", "logout"),
-            "confplane.cli.remote.revert_commands": ("revert",),
-            "confplane.cli.remote.drift_commands": ("drift",),
-            "confplane.cli.remote.configs_commands": ("configs", "shell"),
-            "confplane.cli.export_commands": ("export",),
-            "confplane.cli.remote.load_commands": ("load",),
-            "confplane.cli.remote.profile_commands": ("profiles",),
+            "get": "Show the quotas and configs that are set on an entity, or list entities.",
+            "effective": "Show the values that are in effect for an entity, each with the level that it is from.",
+            "history": "Show the changes of an entity, newest first: who changed which key, from which value to which,"
+            " and why.",
+            "diff": "Show the keys of an entity that differ between two moments.",
         },
     ),
-    _Panel(
-        "The service",
-        {"confplane.cli.service_commands": ("dev", "serve", "migrate", "openapi")},
-    ),
-    _Panel(
-        "Operators, on ZooKeeper and Postgres directly",
+    _Module(
+        _API,
+        "remote.change_commands",
         {
-            "confplane.cli.store_commands": (
-                "freeze",
-                "thaw",
-                "adopt-store",
-                "secrets",
-                "import",
-                "upgrade-keys",
-                "compact",
-                "layout",
-            ),
-            "confplane.cli.target_commands": ("target",),
-            "confplane.cli.rollup_commands": ("rollups",),
-            "confplane.cli.access_commands": ("tokens", "grants"),
+            "set": "Set keys of an entity, in one change; other keys stay as they are.",
+            "delete": "Remove keys of an entity, in one change. A key that is not set is refused.",
+        },
+    ),
+    _Module(
+        _API,
+        "remote.audit_commands",
+        {"audit": "Search the trail of all changes, newest first, or show one change with its values."},
+    ),
+    _Module(
+        _API,
+        "remote.about_commands",
+        {
+            "whoami": "Show the principal of the token, the place of the token, and the grants that count.",
+            "clusters": "List the clusters of the service, each with its state and its warnings.",
+            "login": "Log in at the issuer of the service, in any browser, and keep the tokens.",
+            "logout": "End the tokens of a login at the issuer, and remove them.",
+        },
+    ),
+    _Module(
+        _API,
+        "remote.revert_commands",
+        {"revert": "Undo changes: give each key its value before them. Shows first what will change, then asks."},
+    ),
+    _Module(
+        _API,
+        "remote.drift_commands",
+        {"drift": "Differences between a Kafka cluster without ZooKeeper (Kafka 4) and what callers wrote here."},
+    ),
+    _Module(
+        _API, "remote.configs.command", {"configs": "Describe and change configs with the options of kafka-configs.sh."}
+    ),
+    _Module(
+        _API,
+        "remote.configs.shell",
+        {"shell": "Run command lines of `confplane configs` one after another, on one connection."},
+    ),
+    _Module(
+        _API,
+        "export_commands",
+        {
+            "export": "Write all quotas and configs of a cluster, or those of some entities, to a file or to standard"
+            " output."
+        },
+    ),
+    _Module(
+        _API, "remote.load_commands", {"load": "Set the quotas and configs of a file that `confplane export` wrote."}
+    ),
+    _Module(
+        _API,
+        "remote.profile_commands",
+        {"profiles": "Profiles: services by name, each with a cluster and the place of a token."},
+    ),
+    _Module(
+        _SERVICE,
+        "service_commands",
+        {
+            "dev": "Run the service on embedded ZooKeeper and Postgres, until Ctrl-C.",
+            "serve": "Run the service on ZooKeeper and Postgres given by settings.",
+            "migrate": "Create or upgrade the tables, and grant the service's role its rights.",
+            "openapi": "Print the OpenAPI description of the API as YAML.",
+        },
+    ),
+    _Module(
+        _STORES,
+        "store_commands",
+        {
+            "freeze": "Stop all writes to a cluster's configs, until `confplane thaw`.",
+            "thaw": "Allow writes to a frozen cluster's configs again.",
+            "adopt-store": "Accept the state of a ZooKeeper that was restored to an earlier moment.",
+            "secrets": "Passwords of brokers: the secrets that they are encoded under.",
+            "import": "Import configs from an older store into the znodes that brokers read.",
+            "upgrade-keys": "Write configs that Kafka renamed under their new names, with the values of the old ones.",
+            "compact": "Remove the znodes of users, clients and ips that hold no config any more.",
+            "layout": "Show or change the layout of a cluster's client configs: the tree of znodes that stores them.",
+        },
+    ),
+    _Module(
+        _STORES,
+        "target_commands",
+        {"target": "Follow a Kafka cluster without ZooKeeper (Kafka 4): its quotas, its configs, and each change."},
+    ),
+    _Module(
+        _STORES,
+        "rollup_commands",
+        {"rollups": "Questions about a whole cluster and all of its history, answered by Spark."},
+    ),
+    _Module(
+        _STORES,
+        "access_commands",
+        {
+            "tokens": "API tokens: credentials of users, portals, pipelines and applications (docs/access.md).",
+            "grants": "Grants: who may do what (docs/access.md).",
         },
     ),
 )
-_PLACES: Final = {
-    name: (panel.title, module) for panel in _PANELS for module, names in panel.modules.items() for name in names
-}
+_NAMES: Final = {command: module.name for module in _MODULES for command in module.commands}
 
 
 @cache
 def _commands_of(module: str) -> Any:
-    """Import a module and make all of its commands once: the help of the root shows each of them."""
-    return typer.main.get_command(import_module(module).commands)
+    """Import a module, and make all of its commands once."""
+    if module.startswith("remote."):
+        skip_httpx_cli()
+    return typer.main.get_command(import_module(f"confplane.cli.{module}").commands)
+
+
+def skip_httpx_cli() -> None:
+    """Make httpx's own command line appear absent. It takes two thirds of the import time of httpx."""
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None: the import fails
 
 
 class _Commands(TyperGroup):
-    """Finds a subcommand by its name, and reports unusable settings and missing extras of any subcommand."""
+    """Imports a subcommand when it is named, and reports unusable settings and missing extras of any subcommand."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all subcommands; ``ctx`` is click's context, from typer's own copy of click."""
-        del ctx
-        return list(_PLACES)
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for module in _MODULES:
+            for name, text in module.commands.items():
+                self.add_command(TyperCommand(name, help=text, rich_help_panel=module.panel))
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import a subcommand. Returns None if no subcommand has this name."""
-        del ctx
-        if cmd_name not in _PLACES:
-            return None
-        panel, module = _PLACES[cmd_name]
-        if module.startswith(_REMOTE):
-            lighten()
-        group = _commands_of(module)
-        command: Any = group.commands[cmd_name] if isinstance(group, TyperGroup) else group
-        command.rich_help_panel = panel
-        return command
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Import the named subcommand; ``ctx`` is click's context, from typer's own copy of click."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None:
+            group = _commands_of(_NAMES[name])
+            command = group.commands[name] if isinstance(group, TyperGroup) else group
+        return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run a subcommand."""
@@ -125,7 +202,7 @@ class _Commands(TyperGroup):
             problems = _unusable(error)
             if problems is None:
                 raise
-            from confplane.cli import settings_errors  # noqa: PLC0415 - the base package alone has no pydantic
+            from confplane.cli import settings_errors
 
             raise settings_errors.refuse(problems) from None
 
@@ -165,7 +242,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     tune_gc()
     if "_CONFPLANE_COMPLETE" in os.environ:
-        from confplane.cli.remote import completion  # noqa: PLC0415 - no other command needs it
+        skip_httpx_cli()
+        from confplane.cli.remote import completion
 
         completion.prepare()
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from confplane.cli import dev_kraft, migrate
+from confplane.cli import migrate
 from confplane.devstack.errors import DevStackError
 from confplane.devstack.java import find_java
 from confplane.devstack.postgres import OWNER, SERVICE
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
     from types import FrameType
+
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -92,7 +93,7 @@ def _serve(stack: Stack, kafka: Sequence[str]) -> None:
     if stack.cancelled:
         return
     if kafka:
-        code = dev_kraft.observe(stack)
+        code = _observe(stack)
         if code or stack.cancelled:
             raise _StepError(code)
     typer.echo("Starting the service")
@@ -100,7 +101,7 @@ def _serve(stack: Stack, kafka: Sequence[str]) -> None:
     typer.echo(f"\nConfplane is ready at {url} (Ctrl-C stops it)")
     typer.echo(f"The admin token is in {stack.token_file}, the log in {stack.service.log}\n")
     if kafka:
-        typer.echo(dev_kraft.guide(stack, curl(stack.token_file, url)))
+        typer.echo(_guide(stack, curl(stack.token_file, url)))
     else:
         typer.echo(f"Try in another shell:\n\n  {curl(stack.token_file, url)}\n")
 
@@ -108,3 +109,44 @@ def _serve(stack: Stack, kafka: Sequence[str]) -> None:
 def curl(token_file: Path, url: str) -> str:
     """Return a command line for a POSIX shell, with correct quoting of any path."""
     return f'curl -sS -H "Authorization: Bearer $(cat {shlex.quote(str(token_file))})" {url}/v1/clusters'
+
+
+_CLUSTER = "default"
+
+
+def _observe(stack: Stack) -> int:
+    """Check the Kafka cluster and import its configs, or the changes since the last run; return the exit code."""
+    typer.echo("Looking at the Kafka cluster. Nothing is sent to it but describes")
+    for command in (["check"], ["import", "--apply"]):
+        code = 0 if stack.cancelled else stack.command("target", *command, "--cluster", _CLUSTER)
+        if code:
+            return code
+    return 0
+
+
+def _guide(stack: Stack, clusters: str) -> str:
+    """Return commands to try first, for a POSIX shell.
+
+    Args:
+        stack: The running stack.
+        clusters: A curl line, up to ``/v1/clusters``.
+    """
+    cluster = f"{clusters}/{_CLUSTER}"
+    settings = f"--cluster {_CLUSTER} --settings-file {shlex.quote(str(stack.settings_file))}"
+    steps = {
+        "all client quotas": f"{cluster}/client-quotas",
+        "one user's quotas, each with its level": f"{cluster}/client-quotas/user=NAME/effective",
+        "a topic's configs, each with its level": f"{cluster}/configs/topic=NAME/effective",
+        "the default of all brokers": f"{cluster}/configs/broker",
+        "brokers and topics that deviate from most": (
+            f"confplane rollups run drift {settings} && confplane rollups show drift {settings}"
+        ),
+        "changes by others, from now on": f"{cluster}/audit",
+        "the freshness of all this": cluster,
+    }
+    lines = [f"  # {purpose}\n  {command}" for purpose, command in steps.items()]
+    return (
+        "Confplane follows the Kafka cluster, and has written nothing to it. Look in another shell:\n\n"
+        + "\n\n".join(lines)
+        + "\n\nClient configs (KIP-649) can be written here; everything else is altered with Kafka's own tools."
+    )

@@ -55,7 +55,7 @@ def _name(option: str, help_text: str, metavar: str = "NAME") -> typer.models.Op
     "Exit codes: 0 exported; 1 something could not be exported, the service or a store is away, or the file can't be"
     " written; 2 the arguments, the profile or the settings are not valid.",
 )
-def export(  # noqa: PLR0913 - one argument an option is typer's way
+def export(
     *,
     export_format: Annotated[
         ExportFormat,
@@ -129,10 +129,10 @@ def export(  # noqa: PLR0913 - one argument an option is typer's way
         _properties(cluster, given["broker"], output, settings_file)
     if settings_file is not None:
         raise typer.BadParameter("it goes with --format properties alone", param_hint="--settings-file")
-    from confplane.cli.remote.export.command import export as written  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.remote.export.command import form_of  # noqa: PLC0415 - as above
-    from confplane.cli.remote.selection import EntitySelection  # noqa: PLC0415 - as above
-    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
+    from confplane.cli.remote.export_forms import export as written
+    from confplane.cli.remote.export_forms import form_of
+    from confplane.cli.remote.selection import EntitySelection
+    from confplane.cli.remote.session import run
 
     filters = (given, None if kind is None else kind.value, key, prefix, at)
     form = form_of(export_format.value, command)
@@ -144,7 +144,7 @@ def _properties(cluster: str | None, broker: str, output: Path | None, settings_
         raise typer.BadParameter("properties need the cluster, by its name in the settings", param_hint="--cluster")
     if not (broker.isascii() and broker.isdecimal() and int(broker) < 2**31):
         raise typer.BadParameter(f"{broker!r} is not the id of a broker", param_hint="--broker")
-    from confplane.cli import export as command  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.options import load_settings  # noqa: PLC0415 - as above
+    from confplane.cli import store as command
+    from confplane.cli.options import load_settings
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, int(broker), output))
+    raise typer.Exit(command.export_properties(load_settings(settings_file), cluster, int(broker), output))

@@ -61,7 +61,7 @@ _JOBS = "\n\n".join(f"- `{each.name}`: {each.question}" for each in ROLLUPS.valu
     "Exit codes: 0 all were published; 1 not all were; 2 the settings or the options are not valid; 4 all were"
     " published, and `--fail-on-mismatch` found some.",
 )
-def run(  # noqa: PLR0913 - one argument an option is typer's way
+def run(
     name: Annotated[str, typer.Argument(metavar="NAME|all", help="The rollup.", show_default=False)],
     cluster: ClusterName,
     *,
@@ -183,7 +183,7 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
     limits, members = read_yaml(capacity, "--capacity", capacities), read_yaml(teams, "--teams", team_names)
     settings = load_settings(settings_file)
     try:
-        from confplane.cli import rollups as command  # noqa: PLC0415 - Spark comes with the extra only
+        from confplane.cli import rollups as command
     except ModuleNotFoundError as error:
         _missing("run", error)
     options = command.RollupRunOptions(
@@ -219,7 +219,7 @@ def run(  # noqa: PLR0913 - one argument an option is typer's way
     "    confplane rollups export trail --cluster payments --output /lake --without reason,ticket --pseudonyms key\n\n"
     "Exit codes: 0 exported; 1 it could not be, or a store is away; 2 the settings or the options are not valid.",
 )
-def export(  # noqa: PLR0913 - one argument an option is typer's way
+def export(
     name: Annotated[str, typer.Argument(metavar="NAME|all", help="The part of the history.", show_default=False)],
     cluster: ClusterName,
     output: Annotated[
@@ -257,11 +257,12 @@ def export(  # noqa: PLR0913 - one argument an option is typer's way
     check_master(master)
     settings = load_settings(settings_file)
     try:
-        from confplane.cli import rollup_export as command  # noqa: PLC0415 - Spark comes with the extra only
+        from confplane.cli import rollups as command
+        from confplane.rollups.exports.exporter import NAMES
     except ModuleNotFoundError as error:
         _missing("export", error)
-    _known(name, *command.NAMES, "all")
-    names = list(command.NAMES) if name == "all" else [name]
+    _known(name, *NAMES, "all")
+    names = list(NAMES) if name == "all" else [name]
     for option, value in (("--without", without), ("--pseudonyms", pseudonyms)):
         if value and "trail" not in names:
             raise typer.BadParameter(f"{name} has no column of the trail: {option} is for trail", param_hint=option)
@@ -275,7 +276,7 @@ def export(  # noqa: PLR0913 - one argument an option is typer's way
         max_connections=max_connections,
         archives_classes=class_archive,
     )
-    raise typer.Exit(command.run(settings, cluster, options))
+    raise typer.Exit(command.export(settings, cluster, options))
 
 
 @rollups.command(
@@ -319,13 +320,13 @@ def show(
     if as_json and as_csv:
         raise typer.BadParameter("Give either --json or --csv", param_hint="--csv")
     filters, conditions = conditions_of(where or [])
-    from confplane.cli import show_rollup as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import rollup_results as command
 
     settings = load_settings(settings_file)
     options = command.RollupShowOptions(
         filters, conditions, order_by, limit or None, "json" if as_json else "csv" if as_csv else "table"
     )
-    raise typer.Exit(command.run(settings, cluster, ROLLUPS[name], options))
+    raise typer.Exit(command.show(settings, cluster, ROLLUPS[name], options))
 
 
 @rollups.command(
@@ -368,10 +369,10 @@ def report(
     address = address_of(base_url)
     settings = load_settings(settings_file)
     try:
-        from confplane.cli import rollup_report as command  # noqa: PLC0415 - charts come with the extra only
+        from confplane.cli import rollup_results as command
     except ModuleNotFoundError as error:
         _missing("report", error)
-    raise typer.Exit(command.run(settings, cluster, command.RollupReportOptions(output, pictures, address)))
+    raise typer.Exit(command.report(settings, cluster, command.RollupReportOptions(output, pictures, address)))
 
 
 def _known(name: str, *names: str) -> None:

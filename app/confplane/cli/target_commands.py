@@ -13,7 +13,7 @@ from confplane.services.ports.kafka import KraftEntityType
 commands = CommandGroup(add_completion=False)
 target = CommandGroup(
     name="target",
-    help="Follow a Kafka cluster without ZooKeeper (Kafka 4): its quotas and configs, and each change of them.",
+    help="Follow a Kafka cluster without ZooKeeper (Kafka 4): its quotas, its configs, and each change.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -39,9 +39,9 @@ def status(cluster: ClusterName, settings_file: SettingsFile = None) -> None:
 
     The command reads what the leading process published; it asks Kafka nothing. No leader, no news: start the service.
     """
-    from confplane.cli import target_status as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import target as command
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster))
+    raise typer.Exit(command.status(load_settings(settings_file), cluster))
 
 
 @target.command(
@@ -58,9 +58,9 @@ def check(cluster: ClusterName, settings_file: SettingsFile = None) -> None:
     Without the right to describe the quorum (DESCRIBE on CLUSTER) there is no barrier; a strong read then waits until
     its broker has heard of changes twice, a second at least.
     """
-    from confplane.cli import target_check as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import target as command
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster))
+    raise typer.Exit(command.check(load_settings(settings_file), cluster))
 
 
 @target.command(
@@ -83,9 +83,9 @@ def import_(cluster: ClusterName, *, apply: Apply = False, settings_file: Settin
 
     The command works on ZooKeeper, Postgres and Kafka directly, with the service's settings; the service need not run.
     """
-    from confplane.cli import target_import as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import target as command
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, apply=apply))
+    raise typer.Exit(command.import_(load_settings(settings_file), cluster, apply=apply))
 
 
 @target.command(
@@ -101,10 +101,10 @@ def adopt(cluster: ClusterName, reason: Reason, types: Types = None, settings_fi
     Needs a complete import, and the right ALTER_CONFIGS on CLUSTER, on TOPIC and on GROUP. `confplane target observe`
     ends it.
     """
-    from confplane.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import target as command
 
     raise typer.Exit(
-        command.run(load_settings(settings_file), cluster, reason, command.TargetAction.ADOPT, types or ())
+        command.change(load_settings(settings_file), cluster, reason, command.TargetAction.ADOPT, types or ())
     )
 
 
@@ -121,10 +121,10 @@ def enforce(cluster: ClusterName, reason: Reason, types: Types = None, settings_
 
     Needs what `adopt` needs. `confplane target adopt` or `observe` ends it.
     """
-    from confplane.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import target as command
 
     raise typer.Exit(
-        command.run(load_settings(settings_file), cluster, reason, command.TargetAction.ENFORCE, types or ())
+        command.change(load_settings(settings_file), cluster, reason, command.TargetAction.ENFORCE, types or ())
     )
 
 
@@ -134,10 +134,10 @@ def observe(cluster: ClusterName, reason: Reason, types: Types = None, settings_
 
     Changes of callers that the cluster has not taken by then are undone in the copy, with rows in the trail.
     """
-    from confplane.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import target as command
 
     raise typer.Exit(
-        command.run(load_settings(settings_file), cluster, reason, command.TargetAction.OBSERVE, types or ())
+        command.change(load_settings(settings_file), cluster, reason, command.TargetAction.OBSERVE, types or ())
     )
 
 
@@ -148,14 +148,14 @@ def pause(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = No
     All processes stop before the command ends. Changes in the cluster are found and recorded after `resume`, and what
     callers write meanwhile (mode adopt) is applied then.
     """
-    from confplane.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import target as command
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.TargetAction.PAUSE))
+    raise typer.Exit(command.change(load_settings(settings_file), cluster, reason, command.TargetAction.PAUSE))
 
 
 @target.command(epilog=f'Example:\n\n    confplane target resume --cluster payments --reason "drill over"\n\n{_CODES}.')
 def resume(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = None) -> None:
     """Follow the Kafka cluster again after `pause`. Changes made meanwhile are recorded."""
-    from confplane.cli import target_change as command  # noqa: PLC0415 - see the module's docstring
+    from confplane.cli import target as command
 
-    raise typer.Exit(command.run(load_settings(settings_file), cluster, reason, command.TargetAction.RESUME))
+    raise typer.Exit(command.change(load_settings(settings_file), cluster, reason, command.TargetAction.RESUME))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 KEY = "ssl.keystore.password"
 _ASKS = f"""
 import sys
-from confplane.cli.remote.assignments import values_of
+from confplane.cli.remote.change_commands import values_of
 sys.exit(values_of(["{KEY}"]) != {{"{KEY}": "geheim"}})
 """
 

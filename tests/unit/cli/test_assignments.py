@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from confplane.cli.remote.assignments import values_of
+from confplane.cli.remote.change_commands import values_of
 from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:

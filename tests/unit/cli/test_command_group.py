@@ -67,9 +67,22 @@ def test_every_command_has_the_check() -> None:
     } == set()
 
 
+def test_the_help_of_all_commands_has_the_first_sentence_of_each() -> None:
+    root: Any = get_command(cli)
+    for name, listed in root.commands.items():
+        command = root.resolve_command(None, [name])[1]
+        assert listed.help == " ".join(command.help.split("\n\n")[0].split()), name
+
+
+def test_a_misspelt_command_is_refused_with_a_proposal() -> None:
+    said = CliRunner().invoke(cli, ["histroy", "user=a"])
+    assert said.exit_code == 2
+    assert "Did you mean 'history'?" in said.stderr
+
+
 def _commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     if not hasattr(command, "commands"):
         yield name, command
         return
     for each in command.list_commands(None):
-        yield from _commands(f"{name} {each}", command.get_command(None, each))
+        yield from _commands(f"{name} {each}", command.resolve_command(None, [each])[1])

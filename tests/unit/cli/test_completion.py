@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from confplane.cli.remote.configs.completion import Completion
+from confplane.cli.remote.configs.shell import Completion
 
 KEYS = {"topic": ["cleanup.policy", "retention.bytes", "retention.ms"], "user": ["acks", "producer_byte_rate"]}
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from confplane.cli.remote.configs import arguments, options
-from confplane.cli.remote.export import kafka_configs, terraform
+from confplane.cli.remote.export_forms import form_of, quoted
 from confplane.cli.remote.selection import EntityReader, EntitySelection
 from confplane.client import AsyncConfplane
 from confplane.domain.entities import Entity
@@ -67,7 +67,7 @@ async def test_commands_name_the_entities_and_values_that_there_are(tmp_path: Pa
         Entity.of(client_metrics="m"): {"interval.ms": "100", "metrics": "*"},
     }
     found = source(quotas, configs=configs)
-    script = "".join([text async for text in kafka_configs.render(found, "keep")])
+    script = "".join([text async for text in form_of("kafka-configs", "keep")(found)])
     (tmp_path / "script").write_text(script, "utf-8")
     words = calls(tmp_path / "script", "keep", tmp_path)
     read = [arguments.read(options.split(each)) for each in words]
@@ -85,7 +85,7 @@ async def test_what_kafkas_tool_cannot_set_is_left_out_with_a_comment() -> None:
         {alice: {"acks": "all"}},
         {broker: {"ssl.keystore.password": None, "a\nb": "c", "d": "e"}},
     )
-    script = "".join([text async for text in kafka_configs.render(found, "keep")])
+    script = "".join([text async for text in form_of("kafka-configs", "keep")(found)])
     assert script.splitlines()[6:] == [
         "# A secret, to be set by hand: broker=3, ssl.keystore.password",
         "# Left out: broker=3, \"a\\nb\": Kafka's tool takes letters, digits, '.', '_' and '-' in a key",
@@ -107,7 +107,7 @@ async def test_what_kafkas_tool_cannot_set_is_left_out_with_a_comment() -> None:
     ],
 )
 def test_no_template_begins_in_a_string_of_hcl(text: str, expected: str) -> None:
-    assert terraform.quoted(text) == expected
+    assert quoted(text) == expected
 
 
 async def test_what_terraform_cannot_manage_is_left_out_with_a_comment() -> None:
@@ -119,7 +119,7 @@ async def test_what_terraform_cannot_manage_is_left_out_with_a_comment() -> None
             Entity.of(broker="2"): {"a": "\u00e9", "b": None},
         },
     )
-    text = "".join([text async for text in terraform.render(found)])
+    text = "".join([text async for text in form_of("terraform", None)(found)])
     assert [line for line in text.splitlines() if line.startswith(("#", '    "'))][2:] == [
         '    "user=a" = { "producer_byte_rate" = 0.5 }',
         "# Left out: broker=1: Terraform would change a text that is not in Unicode's form NFC",
@@ -132,6 +132,6 @@ async def test_what_terraform_cannot_manage_is_left_out_with_a_comment() -> None
 @pytest.mark.parametrize("count", [5, 25])
 async def test_reasons_are_bounded(count: int) -> None:
     found = source(client_configs={Entity.of(user=f"u{number}"): {"acks": "all"} for number in range(count)})
-    script = "".join([text async for text in kafka_configs.render(found, "keep")])
+    script = "".join([text async for text in form_of("kafka-configs", "keep")(found)])
     assert script.count("# Left out") == found.left_out == count
     assert len(found.reasons) == min(count, 20)

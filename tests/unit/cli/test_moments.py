@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from confplane.cli.commands import cli
-from confplane.cli.remote.moments import moment_of, time_of
+from confplane.cli.times import moment_of, time_of
 from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:

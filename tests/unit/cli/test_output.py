@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from confplane.cli.remote import output, progress
+from confplane.cli import output
 from tests.support.waiting import run_ready_tasks
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ async def test_progress_is_shown_from_the_patience_on(monkeypatch: pytest.Monkey
         await run_ready_tasks()
         yield 2
 
-    assert [item async for item in progress.show_count(items(), "entities", patience_s=0)] == [1, 2]
+    assert [item async for item in output.show_count(items(), "entities", patience_s=0)] == [1, 2]
     assert "entities" in terminal.getvalue()
 
 
@@ -91,5 +91,5 @@ async def test_quick_lists_and_pipes_show_no_progress(capsys: pytest.CaptureFixt
     async def items() -> AsyncIterator[int]:
         yield 1
 
-    assert [item async for item in progress.show_count(items(), "entities")] == [1]
+    assert [item async for item in output.show_count(items(), "entities")] == [1]
     assert capsys.readouterr().err == ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from confplane.cli.remote.configs import pairs
+from confplane.cli.remote.configs import arguments
 from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     ],
 )
 def test_texts_that_are_read(text: str, found: dict[str, str]) -> None:
-    assert pairs.of_text(text) == found
+    assert arguments.pairs_of_text(text) == found
 
 
 @pytest.mark.parametrize("text", ["", "a", "a=b=c", "a==", "a,=b", "a=[b,c,d=e", "a=b]", ",a=b", "a=hidden,hidden"])
 def test_texts_without_the_form_are_refused_by_the_number_of_the_config(text: str) -> None:
     with pytest.raises(InvalidRequestError, match=r"config [12] is not of the form key=value") as raised:
-        pairs.of_text(text)
+        arguments.pairs_of_text(text)
     assert "hidden" not in str(raised.value)
     assert "--add-config-file" in str(raised.value)
 
@@ -62,20 +62,20 @@ def test_texts_without_the_form_are_refused_by_the_number_of_the_config(text: st
 )
 def test_ambiguous_brackets_are_refused_with_the_option_that_takes_every_value(text: str) -> None:
     with pytest.raises(InvalidRequestError, match="--add-config-file FILE takes every value") as raised:
-        pairs.of_text(text)
+        arguments.pairs_of_text(text)
     assert "hid" not in str(raised.value)
 
 
 @pytest.mark.parametrize("text", ["a=1,a=2", "a=1,b=2, a =1", "a=[1,2],a="])
 def test_a_key_that_is_given_twice_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match=r"--add-config: config [23] has the key of an earlier one"):
-        pairs.of_text(text)
+        arguments.pairs_of_text(text)
     (tmp_path / "file").write_text("a=1\n# b\na:2\n")
     with pytest.raises(InvalidRequestError, match=r"--add-config-file: .*: config 2 has the key of an earlier one"):
-        pairs.of_file(str(tmp_path / "file"))
+        arguments.pairs_of_file(str(tmp_path / "file"))
 
 
 @pytest.mark.parametrize("text", ["a;c=b", "ä=b", "a b=c", "a[b]=c"])
 def test_keys_with_other_characters_are_refused(text: str) -> None:
     with pytest.raises(InvalidRequestError, match="a key has the character"):
-        pairs.of_text(text)
+        arguments.pairs_of_text(text)

@@ -1,25 +1,38 @@
-"""The subcommands about the service, the caller and the trail, and their help. Their imports are made when they run."""
+"""The commands about the service and the caller: ``whoami``, ``clusters``, ``login`` and ``logout``."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.remote.options import READ_CODES, AsJson, AsLines, ClusterName, Limit, ProfileName, Since, Until
+from confplane.cli.output import print_json, print_table
+from confplane.cli.remote import logins, profiles, session
+from confplane.cli.remote.credentials import device_login
+from confplane.cli.remote.logins import StoredLogin
+from confplane.cli.remote.options import READ_CODES, AsJson, AsLines, ClusterName, ProfileName
+from confplane.cli.remote.profiles import ProfileError
+from confplane.cli.remote.session import DONE, FAILED
+from confplane.client.device import LoginError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from confplane.cli.remote.profiles import Profile
+    from confplane.client import AsyncConfplane
+
 
 commands = CommandGroup(add_completion=False)
 
 
 @commands.command(epilog=f"Example:\n\n    confplane whoami --profile production\n\n{READ_CODES}")
 def whoami(*, as_json: AsJson = False, cluster: ClusterName = None, profile: ProfileName = None) -> None:
-    """Show the principal of the token that is used, the place of the token, and the grants that count."""
-    from confplane.cli.remote import about, profiles, session  # noqa: PLC0415 - see the module's docstring
+    """Show the principal of the token, the place of the token, and the grants that count."""
 
     def work() -> int:
         chosen = profiles.choose_profile(profile, cluster)
-        return session.run_with_client(profile, cluster, lambda client: about.whoami(client, chosen, as_json=as_json))
+        return session.run_with_client(profile, cluster, lambda client: _whoami(client, chosen, as_json=as_json))
 
     raise typer.Exit(session.code_of(work))
 
@@ -27,64 +40,7 @@ def whoami(*, as_json: AsJson = False, cluster: ClusterName = None, profile: Pro
 @commands.command(epilog=f"Example:\n\n    confplane clusters --json\n\n{READ_CODES}")
 def clusters(*, as_json: AsLines = False, profile: ProfileName = None) -> None:
     """List the clusters of the service, each with its state and its warnings."""
-    from confplane.cli.remote import about, session  # noqa: PLC0415 - see the module's docstring
-
-    raise session.run(profile, None, lambda client: about.clusters(client, as_json=as_json))
-
-
-@commands.command(
-    epilog="Examples:\n\n"
-    "    confplane audit --entity user=alice --since 1d\n\n"
-    "    confplane audit --principal User:olga --outcome rejected --json\n\n"
-    "    confplane audit --refused --since 1d\n\n"
-    "    confplane audit 019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10\n\n"
-    f"{READ_CODES}"
-)
-def audit(  # noqa: PLR0913 - one argument an option is typer's way
-    change: Annotated[
-        str | None, typer.Argument(metavar="CHANGE", help="The id of one change.", show_default="a search")
-    ] = None,
-    *,
-    entity: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ENTITY", help="Changes of this entity; `cluster` for freezes, thaws and moves.", show_default=False
-        ),
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Changes that altered this key.", show_default=False)
-    ] = None,
-    principal: Annotated[
-        str | None, typer.Option(metavar="PRINCIPAL", help="Changes by this principal.", show_default=False)
-    ] = None,
-    since: Since = None,
-    until: Until = None,
-    outcome: Annotated[
-        str | None,
-        typer.Option(metavar="OUTCOME", help="Changes that are committed, rejected or open.", show_default=False),
-    ] = None,
-    refused: Annotated[
-        bool, typer.Option("--refused", help="Writes that were refused before they were begun, instead of changes.")
-    ] = False,
-    limit: Limit = 20,
-    as_json: AsLines = False,
-    cluster: ClusterName = None,
-    profile: ProfileName = None,
-) -> None:
-    """Search the trail of all changes, newest first, or show one change with its values before and after."""
-    from confplane.cli.remote import audit as command  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
-
-    wanted = (entity, key, principal, since, until, outcome)
-    if change is not None:
-        if refused or any(each is not None for each in wanted):
-            raise typer.BadParameter("A change is shown whole: leave the options of a search out")
-        raise run(profile, cluster, lambda client: command.show(client, change, as_json=as_json))
-    if refused and outcome is not None:
-        raise typer.BadParameter("Refused attempts have no outcome: leave --outcome or --refused out")
-    search = command.AuditSearch(*wanted)
-    run_search = command.search_refused if refused else command.search
-    raise run(profile, cluster, lambda client: run_search(client, search, limit=limit, as_json=as_json))
+    raise session.run(profile, None, lambda client: _clusters(client, as_json=as_json))
 
 
 @commands.command(
@@ -99,10 +55,7 @@ def login(*, profile: ProfileName = None) -> None:
     The profile names the client of the issuer. The tokens are kept in a file that only you can read, and are renewed
     as long as the issuer does so.
     """
-    from confplane.cli.remote import login as command  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.remote import profiles, session  # noqa: PLC0415 - as above
-
-    raise typer.Exit(session.code_of(lambda: command.login(profiles.choose_profile(profile, None))))
+    raise typer.Exit(session.code_of(lambda: _login(profiles.choose_profile(profile, None))))
 
 
 @commands.command(
@@ -111,7 +64,150 @@ def login(*, profile: ProfileName = None) -> None:
 )
 def logout(*, profile: ProfileName = None) -> None:
     """End the tokens of a login at the issuer, and remove them."""
-    from confplane.cli.remote import login as command  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.remote import profiles, session  # noqa: PLC0415 - as above
+    raise typer.Exit(session.code_of(lambda: _logout(profiles.choose_profile(profile, None))))
 
-    raise typer.Exit(session.code_of(lambda: command.logout(profiles.choose_profile(profile, None))))
+
+async def _whoami(client: AsyncConfplane, profile: Profile, *, as_json: bool) -> int:
+    """Print the principal of a profile's token and its grants, and return the exit code."""
+    caller = (await client.service.whoami()).body
+    if as_json:
+        print_json(caller)
+        return DONE
+    facts = {
+        "principal": caller["principal"],
+        "groups": ", ".join(caller["groups"]) or None,
+        "on behalf of": caller["onBehalfOf"],
+        "owner": caller["owner"],
+        "authenticated by": caller["authenticatedBy"],
+        "token from": profile.token_source,
+        "token id": caller["tokenId"],
+        "expires": caller["expiresAt"],
+        "limits": _limits(caller["narrowing"]),
+        "service": profile.url,
+        "cluster": profile.cluster,
+    }
+    print_table(("CALLER", ""), [(name, str(value)) for name, value in facts.items() if value is not None])
+    if grants := caller["grants"]:
+        print_table(("PRINCIPAL", "PERMISSION", "GRANT", "RESOURCE", "CLUSTER"), [_grant(each) for each in grants])
+    return DONE
+
+
+def _limits(narrowing: Mapping[str, Any] | None) -> str | None:
+    """Return the limits of a credential in words, or None if it has no limits."""
+    if narrowing is None:
+        return None
+    parts = ["reads alone"] if narrowing["readOnly"] else []
+    parts += [f"{name}: {', '.join(narrowing[name])}" for name in ("clusters", "operations") if narrowing[name]]
+    return "; ".join(parts)
+
+
+def _grant(grant: Mapping[str, Any]) -> tuple[str, ...]:
+    name = grant["name"] or ""
+    pattern = f"{name}*" if grant["patternType"] == "prefixed" else name
+    resource = " ".join(filter(None, (grant["resourceType"], pattern)))
+    granted = grant["operation"] or f"the role {grant['role']}"
+    return grant["principal"], grant["permission"], granted, resource or "all of the role", grant["cluster"] or "all"
+
+
+async def _clusters(client: AsyncConfplane, *, as_json: bool) -> int:
+    """Print the clusters of the service, and return the exit code."""
+    found = (await client.clusters.list()).body["items"]
+    if as_json:
+        for item in found:
+            print_json(item)
+        return DONE
+    rows = [_cluster(each) for each in found]
+    print_table(("CLUSTER", "STATE", "REVISION", "WARNINGS"), rows)
+    return DONE
+
+
+def _cluster(cluster: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a row of the table; of a cluster in which the caller may describe nothing only the name is known."""
+    if "mirror" not in cluster:
+        return cluster["name"], "not shown to you", "-", ""
+    return cluster["name"], _state(cluster), cluster["revision"], "; ".join(cluster["warnings"])
+
+
+def _state(cluster: Mapping[str, Any]) -> str:
+    """Return the state of a cluster in words: its session, its copy of the configs, its freeze."""
+    parts = [cluster["session"] if cluster["session"] != "connected" else cluster["mirror"]]
+    if cluster["frozen"] is not None:
+        parts.append(f"frozen: {cluster['frozen']}")
+    return ", ".join(parts)
+
+
+SCOPE: Final = "openid offline_access"
+"""The scopes of OpenID Connect that give a refresh token."""
+
+
+def _login(profile: Profile) -> int:
+    """Show a page and a code, wait until the person has confirmed, store the tokens, and return the exit code.
+
+    Raises:
+        ProfileError: The profile has no client of an issuer.
+        LoginError: The login failed.
+    """
+    client_id = _client_of(profile)
+    with device_login(profile) as speaker:
+        issuer = speaker.issuer(_chosen(profile, speaker.issuers_of(profile.url)))
+        device = speaker.begin(issuer, client_id, scope=profile.scope or SCOPE, resource=profile.resource)
+        typer.echo(f"Open {device.page_with_code or device.page}\nand confirm the code {device.user_code}", err=True)
+        tokens = speaker.wait(issuer, client_id, device, resource=profile.resource)
+    logins.write(
+        profile,
+        StoredLogin(
+            url=profile.url,
+            client_id=client_id,
+            issuer=issuer.url,
+            token_endpoint=issuer.token_endpoint,
+            revocation_endpoint=issuer.revocation_endpoint,
+            resource=profile.resource,
+            access=tokens.access,
+            expires_at=tokens.expires_at,
+            refresh=tokens.refresh,
+        ),
+    )
+    typer.echo(f"Logged in to {profile.url}; `confplane whoami` shows your principal and your grants", err=True)
+    return DONE
+
+
+def _logout(profile: Profile) -> int:
+    """Revoke the tokens at the issuer, remove them here, and return the exit code: 1 if the issuer did not revoke them.
+
+    Raises:
+        ProfileError: The profile has no client of an issuer.
+    """
+    client_id = _client_of(profile)
+    kept = logins.read(profile)
+    logins.remove(profile)
+    if kept is None:
+        typer.echo(f"You were not logged in to {profile.url}", err=True)
+        return DONE
+    try:
+        if kept.revocation_endpoint is not None:
+            with device_login(profile) as speaker:
+                speaker.revoke(kept.revocation_endpoint, client_id, kept.refresh or kept.access)
+    except LoginError as error:
+        typer.echo(f"The tokens are removed here, and may still count at the issuer: {error}", err=True)
+        return FAILED
+    typer.echo(f"Logged out of {profile.url}", err=True)
+    return DONE
+
+
+def _client_of(profile: Profile) -> str:
+    if profile.client_id is None:
+        raise ProfileError(
+            "The profile has no client of an issuer: write one with `confplane profiles set NAME --url URL --client-id"
+            " ID`"
+        )
+    return profile.client_id
+
+
+def _chosen(profile: Profile, issuers: tuple[str, ...]) -> str:
+    if profile.issuer is not None:
+        if profile.issuer not in issuers:
+            raise ProfileError(f"{profile.url} accepts no tokens of {profile.issuer}, but of: {', '.join(issuers)}")
+        return profile.issuer
+    if len(issuers) > 1:
+        raise ProfileError(f"{profile.url} has several issuers; name one in the profile: {', '.join(issuers)}")
+    return issuers[0]

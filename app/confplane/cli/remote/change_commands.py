@@ -1,13 +1,20 @@
-"""The subcommands that change configs over the API, and their help. Their imports are made when they run."""
+"""The commands that change one entity over the API: ``set`` and ``delete``."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from confplane.cli.command_group import CommandGroup
+from confplane.cli.output import print_changes, print_json
 from confplane.cli.remote import completion
+from confplane.cli.remote.changes import ChangeOptions, EntityUpdate, differences, refuse_unset, report_one
+from confplane.cli.remote.entities import entity_of, keys_of, read_entity_values
 from confplane.cli.remote.options import (
     WRITE_CODES,
     AsJson,
@@ -19,6 +26,15 @@ from confplane.cli.remote.options import (
     ValidateOnly,
     WaitApplied,
 )
+from confplane.cli.remote.session import run
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.facets import FacetName
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from confplane.client import AsyncConfplane
+
 
 commands = CommandGroup(add_completion=False)
 
@@ -44,7 +60,7 @@ _ConfigsEtag = Annotated[
     "    confplane set broker=0 ssl.keystore.password\n\n"
     f"{WRITE_CODES}",
 )
-def put(  # noqa: PLR0913 - one argument an option is typer's way
+def put(
     entity: EntityName,
     values: Annotated[
         list[str],
@@ -71,12 +87,8 @@ def put(  # noqa: PLR0913 - one argument an option is typer's way
 
     Keys that are quotas become quotas, and all others configs. Shown are the values before and after.
     """
-    from confplane.cli.remote import alter as command  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.remote.changes import ChangeOptions  # noqa: PLC0415 - as above
-    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
-
     options = ChangeOptions(validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied)
-    raise run(profile, cluster, lambda client: command.put(client, entity, values, options, as_json=as_json))
+    raise run(profile, cluster, lambda client: _put(client, entity, values, options, as_json=as_json))
 
 
 @commands.command(
@@ -85,7 +97,7 @@ def put(  # noqa: PLR0913 - one argument an option is typer's way
     "    confplane delete topic=orders --all\n\n"
     f"{WRITE_CODES}"
 )
-def delete(  # noqa: PLR0913 - one argument an option is typer's way
+def delete(
     entity: EntityName,
     keys: Annotated[
         list[str] | None,
@@ -112,13 +124,122 @@ def delete(  # noqa: PLR0913 - one argument an option is typer's way
 
     `--all` removes the keys that the command has read, and nothing where somebody changes them meanwhile.
     """
-    from confplane.cli.remote import alter as command  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.remote.changes import ChangeOptions  # noqa: PLC0415 - as above
-    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
-
     options = ChangeOptions(validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied)
     raise run(
         profile,
         cluster,
-        lambda client: command.delete(client, entity, keys or (), options, everything=everything, as_json=as_json),
+        lambda client: _delete(client, entity, keys or (), options, everything=everything, as_json=as_json),
     )
+
+
+async def _put(
+    client: AsyncConfplane, name: str, words: Sequence[str], options: ChangeOptions, *, as_json: bool
+) -> int:
+    """Set keys, print what changed, and return the exit code."""
+    change = EntityUpdate.of(entity_of(name), values_of(words))
+    on_line = {key for key, equals, text in (word.partition("=") for word in words) if equals and text[:1] != "@"}
+    result = await change.send(client, options)
+    if bared := sorted(each["key"] for each in differences(result) if each.get("secret") and each["key"] in on_line):
+        typer.echo(
+            f"Warning: {', '.join(bared)} stood on the command line, where everybody on the machine can read it; give"
+            f" a secret as KEY=@FILE, or as KEY alone to be asked for it",
+            err=True,
+        )
+    _show(change, result, options, as_json=as_json)
+    return report_one(result)
+
+
+async def _delete(
+    client: AsyncConfplane, name: str, keys: Sequence[str], options: ChangeOptions, *, everything: bool, as_json: bool
+) -> int:
+    """Remove keys, or all keys; print what changed, and return the exit code.
+
+    "All keys" are those of one read. The change fails if another key is set after that read.
+    """
+    entity = entity_of(name)
+    if bool(keys) == everything:
+        raise InvalidRequestError("Give the keys to delete, or --all for all keys of the entity")
+    found = await read_entity_values(client, entity)
+    present = [key for facet, answer in found.items() for key in keys_of(facet, answer)]
+    refuse_unset(keys, present)
+    if everything:
+        if not present:
+            raise InvalidRequestError(f"Nothing is changed: nothing is set on {entity.id}")
+        etags = {facet: answer.etag for facet, answer in found.items()}
+        configs = etags.get(FacetName.CLIENT_CONFIGS, etags.get(FacetName.CONFIGS))
+        options = replace(
+            options,
+            quotas_etag=options.quotas_etag or etags.get(FacetName.CLIENT_QUOTAS),
+            configs_etag=options.configs_etag or configs,
+        )
+    change = EntityUpdate.of(entity, dict.fromkeys(present if everything else keys))
+    result = await change.send(client, options)
+    _show(change, result, options, as_json=as_json)
+    return report_one(result)
+
+
+def _show(change: EntityUpdate, result: Mapping[str, Any], options: ChangeOptions, *, as_json: bool) -> None:
+    """Print the result, and on standard error a description of it."""
+    changes = differences(result)
+    if as_json:
+        print_json(result)
+    elif changes:
+        print_changes(changes)
+    if not changes:
+        said = f"Nothing to change: {change.entity.id} has these values already"
+    elif options.validate_only:
+        said = "Valid; nothing was written"
+    else:
+        said = f"Changed {change.entity.id}: revision {result['revision']}, change {result['changeId']}"
+    typer.echo(said, err=True)
+
+
+_KEY: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_STANDARD_INPUT: Final = "-"
+
+
+def values_of(words: Sequence[str]) -> dict[str, str]:
+    """Return the values of keys.
+
+    ``KEY=@FILE`` is the file's text without the end of its last line, and ``KEY=@-`` that of standard input.
+    ``KEY=@@TEXT`` is the text ``@TEXT``. For ``KEY`` alone, the command prompts for the value without showing it.
+    Without a terminal, the value is a line of standard input.
+
+    Raises:
+        InvalidRequestError: A word has no key, a key is given twice, or a file can't be read. The text shows no value.
+    """
+    found: dict[str, str] = {}
+    for number, word in enumerate(words, 1):
+        key, equals, text = word.partition("=")
+        if not _KEY.fullmatch(key):
+            raise InvalidRequestError(f"Argument {number} behind the entity is not of the form KEY=VALUE")
+        if key in found:
+            raise InvalidRequestError(f"{key} is given twice")
+        found[key] = _value(key, text) if equals else _asked(key, number)
+    return found
+
+
+def _value(key: str, text: str) -> str:
+    if not text.startswith("@"):
+        return text
+    source = text[1:]
+    if source.startswith("@"):
+        return source
+    try:
+        content = sys.stdin.read() if source == _STANDARD_INPUT else Path(source).read_text("utf-8")
+    except OSError as error:
+        raise InvalidRequestError(f"{key}: the file {source} can't be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidRequestError(f"{key}: the file {source} is not text") from None
+    return content.removesuffix("\n").removesuffix("\r")
+
+
+def _asked(key: str, number: int) -> str:
+    """Prompt for a value. A word that is not a key may be a misplaced value, so it is shown only on the terminal."""
+    if sys.stdin.isatty():
+        text: str = typer.prompt(key, hide_input=True, default="", show_default=False, err=True)
+    else:
+        text = sys.stdin.readline().removesuffix("\n").removesuffix("\r")
+    if not text:
+        raise InvalidRequestError(f"Argument {number} behind the entity got no value; an empty one is written KEY=")
+    return text

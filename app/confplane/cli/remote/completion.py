@@ -6,11 +6,20 @@ interrupt the command line.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import typer  # noqa: TC002 - typer reads the annotations of completions
+
+from confplane.cli.remote import profiles, session
+from confplane.cli.remote.entities import PAIR, entity_of, facets_of_kind, keys_of, keys_of_type, read_entity_values
+from confplane.cli.remote.profiles import ProfileError, Profiles
+from confplane.client import ClientError
+from confplane.domain.entities import EntityType
+from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -74,8 +83,6 @@ def _completed(found: list[str], incomplete: str) -> list[str]:
 
 def profile_names(incomplete: str) -> list[str]:
     """Return the names of profiles."""
-    from confplane.cli.remote.profiles import ProfileError, Profiles  # noqa: PLC0415 - help needs none of it
-
     try:
         return _completed(list(Profiles.read().named), incomplete)
     except ProfileError:
@@ -93,8 +100,6 @@ def cluster_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def entity_ids(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return ids of entities that have configs, or the types while several are possible."""
-    from confplane.domain.entities import EntityType  # noqa: PLC0415 - help needs none of it
-
     begun = os.environ.get(_BEGUN, "") + incomplete
     kind, equals, _ = begun.partition("=")
     kinds = [kind] if equals else [each.value for each in EntityType if each.startswith(kind)]
@@ -102,8 +107,6 @@ def entity_ids(ctx: typer.Context, incomplete: str) -> list[str]:
         return _completed([f"{each}=" for each in kinds], incomplete)
 
     async def ids(client: AsyncConfplane) -> list[str]:
-        from confplane.cli.remote.entities import PAIR, facets_of_kind  # noqa: PLC0415 - as above
-
         wanted = PAIR if "," in begun else kinds[0]
         found: dict[str, None] = {}
         for facet in facets_of_kind(wanted):
@@ -122,9 +125,6 @@ def keys_to_set(ctx: typer.Context, incomplete: str) -> list[str]:
         return []
 
     async def possible(client: AsyncConfplane) -> list[str]:
-        from confplane.cli.remote.definitions import keys_of_type  # noqa: PLC0415 - help needs none of it
-        from confplane.cli.remote.entities import entity_of  # noqa: PLC0415 - as above
-
         return await keys_of_type(client, entity_of(ctx.params["entity"]).types[0])
 
     return _completed([f"{key}=" for key in _asked(ctx, possible)], incomplete)
@@ -134,9 +134,6 @@ def keys_that_are_set(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return keys that the entity before them has."""
 
     async def present(client: AsyncConfplane) -> list[str]:
-        from confplane.cli.remote.entities import entity_of  # noqa: PLC0415 - as above
-        from confplane.cli.remote.entity_values import keys_of, read_entity_values  # noqa: PLC0415 - help needs none of it
-
         answers = await read_entity_values(client, entity_of(ctx.params["entity"]))
         return [key for facet, answer in answers.items() for key in keys_of(facet, answer)]
 
@@ -145,13 +142,6 @@ def keys_that_are_set(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _asked(ctx: typer.Context, work: Callable[[AsyncConfplane], Coroutine[Any, Any, list[str]]]) -> list[str]:
     """Return the answer of the command line's service, or nothing if it does not answer in time."""
-    import asyncio  # noqa: PLC0415 - help needs none of it
-    import threading  # noqa: PLC0415 - as above
-
-    from confplane.cli.remote import profiles, session  # noqa: PLC0415 - as above
-    from confplane.client import ClientError  # noqa: PLC0415 - as above
-    from confplane.domain.errors import InvalidRequestError  # noqa: PLC0415 - as above
-
     found: list[str] = []
 
     async def connected() -> None:
@@ -161,7 +151,7 @@ def _asked(ctx: typer.Context, work: Callable[[AsyncConfplane], Coroutine[Any, A
             found.extend(await work(client))
 
     def ask() -> None:
-        with contextlib.suppress(profiles.ProfileError, ClientError, InvalidRequestError):
+        with contextlib.suppress(ProfileError, ClientError, InvalidRequestError):
             asyncio.run(connected())
 
     # A separate thread, because a token command can't be interrupted. It ends with the process.

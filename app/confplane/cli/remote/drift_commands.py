@@ -1,13 +1,16 @@
-"""The subcommands of ``confplane drift`` and their help. Their imports are made when they run."""
+"""``confplane drift``: what differs in a Kafka cluster without ZooKeeper."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from confplane.cli.command_group import CommandGroup
+from confplane.cli.output import ABSENT, HIDDEN, print_json, print_table, sides_of, value_text
 from confplane.cli.remote import completion
+from confplane.cli.remote.entities import entity_of
 from confplane.cli.remote.options import (
     READ_CODES,
     WRITE_CODES,
@@ -19,6 +22,13 @@ from confplane.cli.remote.options import (
     Ticket,
     ValidateOnly,
 )
+from confplane.cli.remote.session import DONE, FAILED, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from confplane.client import AsyncConfplane
+
 
 commands = CommandGroup(add_completion=False)
 drift = CommandGroup(
@@ -45,10 +55,7 @@ def list_drift(*, as_json: AsLines = False, cluster: ClusterName = None, profile
 
     `pending` is on its way, `refused` was refused by the cluster, `extra` was set there by others and never here.
     """
-    from confplane.cli.remote import drift as command  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
-
-    raise run(profile, cluster, lambda client: command.list_drift(client, as_json=as_json))
+    raise run(profile, cluster, lambda client: _list_drift(client, as_json=as_json))
 
 
 @drift.command(
@@ -69,11 +76,8 @@ def adopt(
     profile: ProfileName = None,
 ) -> None:
     """Give keys that differ the value that the Kafka cluster has, each entity in a change of its own."""
-    from confplane.cli.remote import drift as command  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
-
-    given = command.DriftOptions(tuple(entities), tuple(key or ()), validate_only, reason, ticket)
-    raise run(profile, cluster, lambda client: command.adopt(client, given, as_json=as_json))
+    given = DriftOptions(tuple(entities), tuple(key or ()), validate_only, reason, ticket)
+    raise run(profile, cluster, lambda client: _adopt(client, given, as_json=as_json))
 
 
 @drift.command(
@@ -90,8 +94,105 @@ def reapply(
     profile: ProfileName = None,
 ) -> None:
     """Have what the Kafka cluster refused, and what is contested, sent to it again."""
-    from confplane.cli.remote import drift as command  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
+    given = DriftOptions(tuple(entities), tuple(key or ()), validate_only)
+    raise run(profile, cluster, lambda client: _reapply(client, given, as_json=as_json))
 
-    given = command.DriftOptions(tuple(entities), tuple(key or ()), validate_only)
-    raise run(profile, cluster, lambda client: command.reapply(client, given, as_json=as_json))
+
+_UNSEEN: Final = "(not seen)"
+"""Printed instead of a value of a cluster that did not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriftOptions:
+    """The entities to adopt or to reapply, and the options of the request."""
+
+    entities: tuple[str, ...]
+    keys: tuple[str, ...]
+    """The keys; empty for all that differ."""
+    validate_only: bool
+    reason: str | None = None
+    ticket: str | None = None
+
+    def request_arguments(self) -> dict[str, Any]:
+        """Return the entities and the options as arguments of the client library.
+
+        Raises:
+            InvalidRequestError: No entity can have a name.
+        """
+        return {
+            "entities": [entity_of(each) for each in self.entities],
+            "keys": self.keys or None,
+            "validate_only": self.validate_only,
+            "reason": self.reason,
+            "ticket": self.ticket,
+        }
+
+
+async def _adopt(client: AsyncConfplane, options: DriftOptions, *, as_json: bool) -> int:
+    """Adopt the cluster's values, print the differences, and return the exit code."""
+    answer = await client.drift.adopt(**options.request_arguments())
+    results = answer.body["results"]
+    if as_json:
+        print_json(answer.body)
+    else:
+        rows = [(each["id"], *sides_of(change)) for each in results for change in each["diff"]]
+        if rows:
+            print_table(("ENTITY", "KEY", "BEFORE", "AFTER"), rows)
+        elif not answer.body["failed"]:
+            typer.echo("Nothing differs", err=True)
+        for each in results:
+            if each["errorCode"]:
+                typer.echo(f"{each['id']}: {each['errorMessage']} ({each['errorName']})", err=True)
+    return FAILED if answer.body["failed"] else DONE
+
+
+async def _reapply(client: AsyncConfplane, options: DriftOptions, *, as_json: bool) -> int:
+    """Send values again, print their keys, and return the exit code."""
+    answer = await client.drift.reapply(**options.request_arguments())
+    if as_json:
+        print_json(answer.body)
+        return DONE
+    rows = [(each["id"], key) for each in answer.body["results"] for key in each["keys"]]
+    if rows:
+        print_table(("ENTITY", "KEY"), rows)
+    else:
+        typer.echo("Nothing of these entities was refused or is contested", err=True)
+    return DONE
+
+
+async def _list_drift(client: AsyncConfplane, *, as_json: bool) -> int:
+    """Print the entities that differ, by id, and return the exit code."""
+    found = [item async for item in client.drift.list(page_size=1000)]
+    if as_json:
+        for item in found:
+            print_json(item)
+    elif found:
+        print_table(
+            ("ENTITY", "KEY", "STATE", "OURS", "THEIRS", "SINCE", "BY", "REASON"),
+            [row for item in found for row in _rows(item)],
+        )
+    else:
+        typer.echo(f"Nothing differs in the Kafka cluster of {client.cluster}", err=True)
+    return DONE
+
+
+def _rows(item: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    for key in item["keys"]:
+        theirs = _UNSEEN if item["observedAt"] is None else _value(key, "theirs")
+        refused = item["refusedMessage"] or "" if key["state"] == "refused" else ""
+        yield (
+            item["id"],
+            key["key"],
+            key["state"],
+            _value(key, "ours"),
+            theirs,
+            key["since"] or "",
+            key["principal"] or "",
+            refused,
+        )
+
+
+def _value(key: Mapping[str, Any], side: str) -> str:
+    if key["secret"]:
+        return HIDDEN
+    return ABSENT if key[side] is None else value_text(key[side])

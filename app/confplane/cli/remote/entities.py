@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
+from confplane.client import ClientError, NothingSetError
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import InvalidEntityIdError, InvalidRequestError
 from confplane.domain.facets import FacetName
+
+if TYPE_CHECKING:
+    from confplane.client import Answer, AsyncConfplane
+
 
 MEMBERS: Final = {
     FacetName.CLIENT_QUOTAS: "quotas",
@@ -71,3 +77,34 @@ def facets_of_kind(kind: str) -> tuple[FacetName, ...]:
     if kind not in KINDS:
         raise InvalidRequestError(f"There is no type {kind!r} of entities; there are: {'; '.join(KINDS)}")
     return _FACETS.get(tuple(EntityType(each) for each in kind.split(",")), (FacetName.CONFIGS,))
+
+
+async def read_entity_values(
+    client: AsyncConfplane, entity: Entity, moment: str | None = None
+) -> dict[FacetName, Answer[Any]]:
+    """Return the answer for each facet in which keys of an entity are set, now or at a time in the past."""
+    facets = facets_of(entity)
+    answers = await asyncio.gather(*(_of(client, each, entity, moment) for each in facets))
+    return {facet: answer for facet, answer in zip(facets, answers, strict=True) if answer is not None}
+
+
+async def _of(client: AsyncConfplane, facet: FacetName, entity: Entity, moment: str | None) -> Answer[Any] | None:
+    try:
+        return await client.resources(facet).get(entity, at=moment)
+    except NothingSetError:
+        return None
+
+
+def keys_of(facet: FacetName, answer: Answer[Any]) -> dict[str, Any]:
+    """Return the keys and values of an answer."""
+    values: dict[str, Any] = answer.body[MEMBERS[facet]]
+    return values
+
+
+async def keys_of_type(client: AsyncConfplane, kind: str) -> list[str]:
+    """Return the keys that entities of a type can have, or none if the service does not list them."""
+    try:
+        definitions = await client.config_definitions.list(entity_type=kind)
+    except ClientError:
+        return []
+    return sorted({item["name"] for item in definitions.body["items"]})

@@ -1,14 +1,23 @@
-"""The subcommands of ``confplane profiles`` and their help. Their imports are made when they run."""
+"""``confplane profiles``: shows and changes the file of profiles."""
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.remote import completion
+from confplane.cli.output import print_table
+from confplane.cli.remote import completion, session
+from confplane.cli.remote.profiles import Profile, ProfileError, Profiles, check_url, file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
 
 commands = CommandGroup(add_completion=False)
 profiles = CommandGroup(
@@ -29,9 +38,7 @@ _Name = Annotated[
 @profiles.command("list", epilog=f"Example:\n\n    confplane profiles list\n\n{_CODES}")
 def list_profiles() -> None:
     """Show all profiles, the current profile with a star."""
-    from confplane.cli.remote import edit_profiles as command  # noqa: PLC0415 - see the module's docstring
-
-    raise command.run(command.show)
+    raise _run(_show)
 
 
 @profiles.command(
@@ -42,7 +49,7 @@ def list_profiles() -> None:
     "    confplane profiles set ci --url https://confplane.example.com --token-command 'vault kv get -field=token ci'"
     f"\n\n{_CODES}",
 )
-def set_profile(  # noqa: PLR0913 - one argument an option is typer's way
+def set_profile(
     name: _Name,
     url: Annotated[str, typer.Option(metavar="URL", help="The service, without /v1.", show_default=False)],
     *,
@@ -90,9 +97,6 @@ def set_profile(  # noqa: PLR0913 - one argument an option is typer's way
 
     The file has the place of the token and never the token.
     """
-    from confplane.cli.remote import edit_profiles as command  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.remote.profiles import Profile  # noqa: PLC0415 - as above
-
     made = Profile(
         url,
         cluster=cluster,
@@ -105,20 +109,103 @@ def set_profile(  # noqa: PLR0913 - one argument an option is typer's way
         certificate_file=certificate_file,
         key_file=key_file,
     )
-    raise command.run(lambda: command.put(name, made, token_command))
+    raise _run(lambda: _put(name, made, token_command))
 
 
 @profiles.command(epilog=f"Example:\n\n    confplane profiles use production\n\n{_CODES}")
 def use(name: _Name) -> None:
     """Make a profile the current profile, which commands use without `--profile`."""
-    from confplane.cli.remote import edit_profiles as command  # noqa: PLC0415 - see the module's docstring
-
-    raise command.run(lambda: command.use(name))
+    raise _run(lambda: _use(name))
 
 
 @profiles.command(epilog=f"Example:\n\n    confplane profiles remove production\n\n{_CODES}")
 def remove(name: _Name) -> None:
     """Remove a profile. Its token's file stays."""
-    from confplane.cli.remote import edit_profiles as command  # noqa: PLC0415 - see the module's docstring
+    raise _run(lambda: _remove(name))
 
-    raise command.run(lambda: command.remove(name))
+
+def _run(work: Callable[[], None]) -> typer.Exit:
+    """Run a command on the file, print the reason for a failure, and return the exit with its code."""
+
+    def done() -> int:
+        work()
+        return session.DONE
+
+    return typer.Exit(session.code_of(done))
+
+
+def _show() -> None:
+    """Print all profiles."""
+    stored = Profiles.read()
+    if not stored.named:
+        typer.echo(f"There is no profile in {file()}; write one with `confplane profiles set NAME --url URL`", err=True)
+        return
+    print_table(
+        ("", "NAME", "URL", "CLUSTER", "TOKEN"),
+        [
+            ("*" if name == stored.current else "", name, each.url, each.cluster, each.token_source)
+            for name, each in stored.named.items()
+        ],
+    )
+
+
+def _put(name: str, made: Profile, token_command: str | None) -> None:
+    """Write a profile, or replace it; paths are made absolute, because commands run in any directory.
+
+    Args:
+        name: The name of the profile.
+        made: The profile, without a command.
+        token_command: A program and its arguments, quoted as in a shell.
+
+    Raises:
+        ProfileError: The URL is not valid, several sources of a token are given, or the file can't be used.
+    """
+    check_url(made.url, "--url")
+    if sum(each is not None for each in (made.token_file, token_command, made.client_id)) > 1:
+        raise ProfileError("Give one of --token-file, --token-command and --client-id")
+    try:
+        command = None if token_command is None else tuple(shlex.split(token_command))
+    except ValueError as error:
+        raise ProfileError(f"--token-command can't be read: {error}") from None
+    if command == ():
+        raise ProfileError("--token-command is empty")
+    stored = Profiles.read()
+    whole = replace(
+        made,
+        token_command=command,
+        token_file=_absolute(made.token_file),
+        ca_file=_absolute(made.ca_file),
+        certificate_file=_absolute(made.certificate_file),
+        key_file=_absolute(made.key_file),
+    )
+    Profiles(stored.current or name, stored.named | {name: whole}).write()
+    typer.echo(f"Wrote the profile {name} to {file()}")
+
+
+def _use(name: str) -> None:
+    """Make a profile the current profile.
+
+    Raises:
+        ProfileError: There is no such profile, or the file can't be used.
+    """
+    stored = Profiles.read()
+    stored.named_or_raise(name)
+    Profiles(name, stored.named).write()
+    typer.echo(f"The current profile is {name}")
+
+
+def _remove(name: str) -> None:
+    """Remove a profile. If it is the current profile, the file has no current profile afterwards.
+
+    Raises:
+        ProfileError: There is no such profile, or the file can't be used.
+    """
+    stored = Profiles.read()
+    stored.named_or_raise(name)
+    left = {each: profile for each, profile in stored.named.items() if each != name}
+    Profiles(None if stored.current == name else stored.current, left).write()
+    typer.echo(f"Removed the profile {name}")
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return None if path is None else path.absolute()

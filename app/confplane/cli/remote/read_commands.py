@@ -1,12 +1,26 @@
-"""The subcommands that read configs over the API, and their help. Their imports are made when they run."""
+"""The commands that read configs over the API: ``get``, ``effective``, ``history`` and ``diff``."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from confplane.cli.command_group import CommandGroup
+from confplane.cli.output import (
+    NOT_KEPT,
+    author_text,
+    note_inexact,
+    print_changes,
+    print_json,
+    print_table,
+    reason_text,
+    show_count,
+    sides_of,
+    value_text,
+)
+from confplane.cli.remote.entities import MEMBERS, entity_of, facets_of, keys_of, read_entity_values
 from confplane.cli.remote.options import (
     READ_CODES,
     AsJson,
@@ -19,6 +33,18 @@ from confplane.cli.remote.options import (
     OptionalEntity,
     ProfileName,
 )
+from confplane.cli.remote.selection import EntityReader, EntitySelection
+from confplane.cli.remote.session import DONE, FAILED, run
+from confplane.cli.times import moment_of
+from confplane.domain.facets import FacetName
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from confplane.client import Answer, AsyncConfplane
+    from confplane.client.types import HistoryItem, PastDiff
+    from confplane.domain.entities import Entity
+
 
 commands = CommandGroup(add_completion=False)
 
@@ -32,7 +58,7 @@ commands = CommandGroup(add_completion=False)
     "Exit codes: 0 shown; 1 nothing is set on the entity, an entity of the list can't be read, or the service refused"
     " or did not answer; 2 the arguments or the profile are not valid."
 )
-def get(  # noqa: PLR0913 - one argument an option is typer's way
+def get(
     entity: OptionalEntity = None,
     *,
     kind: Annotated[
@@ -70,23 +96,18 @@ def get(  # noqa: PLR0913 - one argument an option is typer's way
     Without ENTITY all entities with quotas or configs are listed, as the options select them. Secrets are shown as
     `(hidden)`, in JSON as null. The JSON of an entity has the ETags that `confplane set` takes.
     """
-    from confplane.cli.remote import get as command  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.remote.list_entities import list_entities  # noqa: PLC0415 - as above
-    from confplane.cli.remote.selection import EntitySelection  # noqa: PLC0415 - as above
-    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
-
     if entity is None:
         names = {"user": user, "client-id": client_id}
         raise run(
             profile,
             cluster,
-            lambda client: list_entities(
+            lambda client: _list(
                 client, EntitySelection(names, kind, key, at=at, not_applied=not_applied), as_json=as_json
             ),
         )
     if not_applied or not all(each is None for each in (kind, user, client_id, key)):
         raise typer.BadParameter("--type, --user, --client-id, --key and --not-applied are for lists: leave ENTITY out")
-    raise run(profile, cluster, lambda client: command.get(client, entity, at=at, as_json=as_json))
+    raise run(profile, cluster, lambda client: _get(client, entity, at=at, as_json=as_json))
 
 
 @commands.command(
@@ -108,13 +129,10 @@ def effective(
 
     Levels are entities for quotas and client configs, and Kafka's sources for configs of topics and brokers.
     """
-    from confplane.cli.remote import effective as command  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
-
     raise run(
         profile,
         cluster,
-        lambda client: command.effective(client, entity, key=key, everything=everything, as_json=as_json),
+        lambda client: _effective(client, entity, key=key, everything=everything, as_json=as_json),
     )
 
 
@@ -136,10 +154,7 @@ def history(
 
     Changes that others made past the service are marked `(external)`.
     """
-    from confplane.cli.remote import past as command  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
-
-    raise run(profile, cluster, lambda client: command.history(client, entity, limit=limit, as_json=as_json))
+    raise run(profile, cluster, lambda client: _history(client, entity, limit=limit, as_json=as_json))
 
 
 @commands.command(
@@ -169,9 +184,166 @@ def diff(
     profile: ProfileName = None,
 ) -> None:
     """Show the keys of an entity that differ between two moments."""
-    from confplane.cli.remote import past as command  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
+    raise run(profile, cluster, lambda client: _diff(client, entity, before=before, after=after, as_json=as_json))
 
-    raise run(
-        profile, cluster, lambda client: command.diff(client, entity, before=before, after=after, as_json=as_json)
+
+async def _get(client: AsyncConfplane, name: str, *, at: str | None, as_json: bool) -> int:
+    """Print the content of all facets of an entity, and return the exit code."""
+    entity = entity_of(name)
+    moment = None if at is None else moment_of(at, "--at")
+    found = await read_entity_values(client, entity, moment)
+    if as_json:
+        print_json(
+            {"id": entity.id}
+            | {facet.value: keys_of(facet, found[facet]) if facet in found else None for facet in facets_of(entity)}
+            | {"etags": {facet.value: answer.etag for facet, answer in found.items()}}
+            | ({} if moment is None else {"at": {facet.value: answer.body["at"] for facet, answer in found.items()}})
+        )
+    if not found:
+        when = "" if at is None else f" at {at}"
+        typer.echo(f"Nothing is set on {entity.id} in the cluster {client.cluster}{when}", err=True)
+        return FAILED
+    note_inexact(answer.body["at"] for answer in found.values() if "at" in answer.body)
+    if not as_json:
+        print_table(("KEY", "VALUE"), [row for facet, answer in found.items() for row in _rows(facet, answer)])
+    return DONE
+
+
+def _rows(facet: FacetName, answer: Answer[Any]) -> list[tuple[str, str]]:
+    """Return keys and values. For a past moment, this includes keys whose values the trail does not have."""
+    values = keys_of(facet, answer)
+    not_kept = [key for key in answer.body.get("at", {}).get("notKept", ()) if key not in values]
+    return [(key, value_text(value)) for key, value in values.items()] + [(key, NOT_KEPT) for key in not_kept]
+
+
+async def _list(client: AsyncConfplane, selection: EntitySelection, *, as_json: bool) -> int:
+    """Print the entities with their keys, by id, and return the exit code: 1 if one can't be read.
+
+    If a key is selected, the table shows only this key of each entity.
+    """
+    reader = EntityReader(client, selection)
+    rows: list[tuple[str, str, str]] = []
+    async for each in reader.read(*FacetName):
+        if as_json:
+            print_json({"id": each.id} | {facet.value: values for facet, values in each.facets.items()})
+            continue
+        keys = ((key, value) for values in each.facets.values() for key, value in values.items())
+        rows += [(each.id, key, value_text(value)) for key, value in keys if selection.key in {None, key}]
+    if not as_json:
+        print_table(("ENTITY", "KEY", "VALUE"), rows)
+    for path in sorted(reader.unreadable):
+        typer.echo(f"Can't be read: {path}", err=True)
+    return FAILED if reader.unreadable else DONE
+
+
+_DEFAULT: Final = "DEFAULT_CONFIG"
+
+
+async def _effective(client: AsyncConfplane, name: str, *, key: str | None, everything: bool, as_json: bool) -> int:
+    """Print the values and their sources, and return the exit code.
+
+    Args:
+        client: The client.
+        name: The entity, in the form of arguments.
+        key: The only key to show; None for all of them.
+        everything: Show defaults of Kafka too.
+        as_json: Print the API's answers.
+    """
+    entity = entity_of(name)
+    facets = facets_of(entity)
+    answers = await asyncio.gather(*(client.resources(each).effective(entity) for each in facets))
+    found = {facet: answer.body for facet, answer in zip(facets, answers, strict=True)}
+    if as_json:
+        print_json({"id": entity.id} | {facet.value: body for facet, body in found.items()})
+        return DONE
+    values = [value for facet, body in found.items() for value in body[MEMBERS[facet]]]
+    shown = [each for each in values if _is_shown(each, key, everything=everything)]
+    print_table(("KEY", "VALUE", "SOURCE"), [(each["key"], _text(each), each["source"]) for each in shown])
+    for body in found.values():
+        for warning in body["warnings"]:
+            typer.echo(f"Warning: {warning}", err=True)
+    return DONE
+
+
+def _is_shown(value: Mapping[str, Any], key: str | None, *, everything: bool) -> bool:
+    if key is not None:
+        return bool(value["key"] == key)
+    return everything or value["source"] != _DEFAULT
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    """Return a value as text. Kafka has configs without a value that are not secrets."""
+    if value["value"] is None and not value.get("isSensitive"):
+        return "(none)"
+    return value_text(value["value"])
+
+
+async def _history(client: AsyncConfplane, name: str, *, limit: int, as_json: bool) -> int:
+    """Print the changes of an entity, newest first, and return the exit code."""
+    entity = entity_of(name)
+    changes = await _changes(client, entity, limit)
+    if as_json:
+        for change in changes:
+            print_json(change)
+        return DONE
+    if not changes:
+        typer.echo(f"The trail has no change of {entity.id} in the cluster {client.cluster}", err=True)
+        return DONE
+    print_table(
+        ("TIME", "REVISION", "BY", "KEY", "BEFORE", "AFTER", "REASON", "CHANGE"),
+        [row for change in changes for row in _change_rows(change)],
     )
+    return DONE
+
+
+async def _changes(client: AsyncConfplane, entity: Entity, limit: int) -> list[HistoryItem]:
+    """Return the newest changes; a joint change of quotas and client configs counts once."""
+    by_id: dict[str, HistoryItem] = {}
+    for facet in facets_of(entity):
+        taken = 0
+        async for item in show_count(aiter(client.resources(facet).history(entity)), "changes"):
+            known = by_id.setdefault(item["changeId"], item)
+            if known is not item:
+                known["changes"] += item["changes"]
+            taken += 1
+            if taken == limit:
+                break
+    newest = sorted(by_id.values(), key=lambda each: (int(each["revision"]), each["changeId"]), reverse=True)
+    return newest[:limit]
+
+
+def _change_rows(change: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return a row for each key; the first row also has the facts of the change as a whole."""
+    shown = [sides_of(each) for each in change["changes"]]
+    if not shown:
+        shown = [("(moved to another layout)" if change.get("moved") else "(no value changed)", "", "")]
+    first = (change["time"], change["revision"], author_text(change), *shown[0])
+    beside = (reason_text(change), change["changeId"])
+    return [(*first, *beside), *(("", "", "", *each, "", "") for each in shown[1:])]
+
+
+async def _diff(client: AsyncConfplane, name: str, *, before: str, after: str | None, as_json: bool) -> int:
+    """Print the keys that differ between two moments, and return the exit code."""
+    entity = entity_of(name)
+    facets = facets_of(entity)
+    found = await _differences(
+        client, entity, facets, moment_of(before, "--from"), None if after is None else moment_of(after, "--to")
+    )
+    note_inexact(moment for each in found for moment in (each["before"], each["after"]))
+    if as_json:
+        print_json({"id": entity.id} | {facet.value: each for facet, each in zip(facets, found, strict=True)})
+        return DONE
+    changes = [change for each in found for change in each["changes"]]
+    if not changes:
+        typer.echo(f"{entity.id} has no difference between {before} and {after or 'now'}", err=True)
+        return DONE
+    print_changes(changes)
+    return DONE
+
+
+async def _differences(
+    client: AsyncConfplane, entity: Entity, facets: Sequence[FacetName], before: str, after: str | None
+) -> list[PastDiff]:
+    diffs = (client.resources(facet).diff(entity, before=before, after=after) for facet in facets)
+    answers = await asyncio.gather(*diffs)
+    return [answer.body for answer in answers]

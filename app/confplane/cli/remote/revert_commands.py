@@ -1,12 +1,18 @@
-"""The subcommand that reverts changes over the API, and its help. Its imports are made when it runs."""
+"""``confplane revert``: shows what a revert would change, asks for confirmation, and reverts."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
 from confplane.cli.command_group import CommandGroup
+from confplane.cli.output import print_json, print_table, sides_of
+from confplane.cli.remote.changes import report_many
+from confplane.cli.remote.entities import entity_of, facets_of, read_entity_values
 from confplane.cli.remote.options import (
     AsJson,
     ClusterName,
@@ -18,6 +24,18 @@ from confplane.cli.remote.options import (
     ValidateOnly,
     WaitApplied,
 )
+from confplane.cli.remote.session import FAILED, UNKNOWN, run
+from confplane.cli.times import moment_of, time_of
+from confplane.client import ClientError, ProblemError
+from confplane.domain.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from confplane.client import AsyncConfplane
+    from confplane.domain.entities import Entity
+    from confplane.domain.facets import FacetName
+
 
 commands = CommandGroup(add_completion=False)
 
@@ -30,7 +48,7 @@ commands = CommandGroup(add_completion=False)
     "Exit codes: 0 done; 1 refused, in whole or in part, or not confirmed, or the service did not answer; 2 the"
     " arguments or the profile are not valid; 3 the answer to a write was lost, and it may be done or not."
 )
-def revert(  # noqa: PLR0913 - one argument an option is typer's way
+def revert(
     entity: Annotated[
         str | None,
         typer.Argument(metavar="ENTITY", help="An entity that goes back to the moment --to.", show_default=False),
@@ -76,10 +94,231 @@ def revert(  # noqa: PLR0913 - one argument an option is typer's way
 
     Later changes of the same keys refuse a revert, and are named. Without a terminal `--yes` is needed.
     """
-    from confplane.cli.remote import revert as command  # noqa: PLC0415 - see the module's docstring
-    from confplane.cli.remote.session import run  # noqa: PLC0415 - as above
+    target = RevertTarget(entity, to, change, request_id, principal, since, until, tuple(key or ()))
+    options = RevertOptions(force, reason, ticket, wait_applied)
+    mode = RevertMode(yes, validate_only, as_json)
+    raise run(profile, cluster, lambda client: _revert(client, target, options, mode))
 
-    target = command.RevertTarget(entity, to, change, request_id, principal, since, until, tuple(key or ()))
-    options = command.RevertOptions(force, reason, ticket, wait_applied)
-    mode = command.RevertMode(yes, validate_only, as_json)
-    raise run(profile, cluster, lambda client: command.revert(client, target, options, mode))
+
+_Body = dict[str, Any]
+"""The response of ``audit:revert``: results by entity and facet, and the skipped changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RevertTarget:
+    """The arguments that select what to revert."""
+
+    entity: str | None
+    to: str | None
+    change: str | None
+    request_id: str | None
+    principal: str | None
+    since: str | None
+    until: str | None
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RevertOptions:
+    """Options of a revert: conditions, and the reason and ticket for the trail."""
+
+    force: bool
+    reason: str | None
+    ticket: str | None
+    wait_applied_ms: int | None = None
+    """Maximum wait until the changes are applied to a Kafka 4 cluster; None for no wait."""
+
+    def client_kwargs(self, *, validate_only: bool) -> dict[str, Any]:
+        """Return the options as arguments of the client library."""
+        return {
+            "force": self.force,
+            "reason": self.reason,
+            "ticket": self.ticket,
+            "validate_only": validate_only,
+            "wait_applied_ms": self.wait_applied_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RevertMode:
+    """Modes of the command: without confirmation, without a write, without tables."""
+
+    yes: bool
+    validate_only: bool
+    as_json: bool
+
+
+class _RevertRequest(Protocol):
+    """A revert that can be validated and sent."""
+
+    async def send(self, client: AsyncConfplane, *, validate_only: bool) -> _Body:
+        """Validate the revert, or make it."""
+
+
+async def _revert(client: AsyncConfplane, target: RevertTarget, options: RevertOptions, mode: RevertMode) -> int:
+    """Show what a revert would change, ask for confirmation, make it, and return the exit code."""
+    request = await _resolve(client, target, options, mode)
+    plan = await request.send(client, validate_only=True)
+    shown = _shown(plan)
+    if not mode.as_json:
+        _print(plan)
+    if mode.validate_only or not shown:
+        return _end(plan, mode, "Valid; nothing was written" if shown else _nothing(plan))
+    if not (mode.yes or typer.confirm(f"Revert {_count(plan)}?", err=True)):
+        typer.echo("Nothing was written", err=True)
+        return FAILED
+    done = await request.send(client, validate_only=False)
+    if not mode.as_json and _shown(done) != shown:
+        typer.echo("Warning: others made changes meanwhile; what was reverted is:", err=True)
+        _print(done)
+    return _end(done, mode, f"Reverted {_count(done)}")
+
+
+# ---------------------------------------------------------------- what is reverted
+
+
+@dataclass(frozen=True, slots=True)
+class _ChangesRevert:
+    selection: dict[str, str]
+    keys: tuple[str, ...]
+    options: RevertOptions
+
+    async def send(self, client: AsyncConfplane, *, validate_only: bool) -> _Body:
+        """Validate the revert, or make it; a refusal of all entities is a valid response too."""
+        try:
+            answer = await client.audit.revert(
+                self.selection, keys=self.keys or None, **self.options.client_kwargs(validate_only=validate_only)
+            )
+        except ProblemError as error:
+            if "results" not in error.body:
+                raise
+            return error.body
+        return {**answer.body}
+
+
+@dataclass(frozen=True, slots=True)
+class _EntityRevert:
+    entity: Entity
+    to: str
+    etags: Mapping[FacetName, str | None]
+    """ETags of the content that was read before the plan."""
+    options: RevertOptions
+
+    async def send(self, client: AsyncConfplane, *, validate_only: bool) -> _Body:
+        """Validate the revert of each facet, or make it.
+
+        It is refused if other changes were made since the command began.
+        """
+        options = self.options.client_kwargs(validate_only=validate_only)
+        results: list[_Body] = []
+        for facet in facets_of(self.entity):
+            try:
+                conditions = {**options, "if_match": self.etags.get(facet)}
+                answer = await client.resources(facet).revert(self.entity, self.to, **conditions)
+            except ClientError:
+                done = _body(results)
+                if not validate_only and _shown(done):
+                    typer.echo(f"Reverted {_count(done)}; then:", err=True)
+                raise
+            results.append({**answer.body})
+        return _body(results)
+
+
+async def _resolve(
+    client: AsyncConfplane, target: RevertTarget, options: RevertOptions, mode: RevertMode
+) -> _RevertRequest:
+    """Return the revert that the command line names.
+
+    Raises:
+        InvalidRequestError: The command line names no revert or more than one, or a part of it is not valid.
+    """
+    named = [each for each in (target.entity, target.change, target.request_id, target.principal) if each is not None]
+    if len(named) != 1:
+        raise InvalidRequestError("Give one of ENTITY with --to, --change, --request-id, and --principal with --since")
+    if (target.entity is None) != (target.to is None):
+        raise InvalidRequestError("An entity goes back --to a moment; changes need none")
+    if (target.principal is None) != (target.since is None) or (target.until is not None and target.principal is None):
+        raise InvalidRequestError("--since is needed with --principal; it and --until are for --principal alone")
+    asks = not (mode.yes or mode.validate_only)
+    if asks and (mode.as_json or not sys.stdin.isatty()):
+        raise InvalidRequestError("Nobody can be asked: give --yes, or --validate-only to look")
+    if target.entity is None or target.to is None:
+        return _ChangesRevert(_selection(target), target.keys, options)
+    if target.keys:
+        raise InvalidRequestError("--key is for changes; an entity goes back with all its keys")
+    entity, to = entity_of(target.entity), moment_of(target.to, "--to")
+    etags = {facet: answer.etag for facet, answer in (await read_entity_values(client, entity)).items()}
+    return _EntityRevert(entity, to, etags, options)
+
+
+def _selection(target: RevertTarget) -> dict[str, str]:
+    if target.change is not None:
+        try:
+            return {"changeId": str(uuid.UUID(target.change))}
+        except ValueError:
+            raise InvalidRequestError(f"--change {target.change} is no id of a change") from None
+    if target.request_id is not None:
+        return {"requestId": target.request_id}
+    # Read once, so that the plan and the revert have the same time span.
+    span = {"since": target.since, "until": target.until}
+    times = {name: time_of(text, f"--{name}") for name, text in span.items() if text is not None}
+    return {"principal": target.principal or "", **times}
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+def _body(results: list[_Body]) -> _Body:
+    return {"failed": 0, "skipped": [], "results": results}
+
+
+def _shown(body: _Body) -> list[tuple[str, str, str, str]]:
+    """Return the rows of the keys that change."""
+    return [
+        (result["id"], *sides_of(change))
+        for result in body["results"]
+        if not result["errorCode"]
+        for change in result["diff"]
+    ]
+
+
+def _count(body: _Body) -> str:
+    rows = _shown(body)
+    keys, entities = len(rows), len({row[0] for row in rows})
+    return f"{keys} {'key' if keys == 1 else 'keys'} of {entities} {'entity' if entities == 1 else 'entities'}"
+
+
+def _nothing(body: _Body) -> str:
+    if body["failed"]:
+        return "Nothing was written"
+    return "Nothing to change: these keys have the values of before already"
+
+
+def _print(body: _Body) -> None:
+    """Print the keys that change, and on standard error the skipped changes with the reasons."""
+    if rows := _shown(body):
+        print_table(("ENTITY", "KEY", "BEFORE", "AFTER"), rows)
+    for result in body["results"]:
+        if result["errorCode"]:
+            typer.echo(f"Not reverted: {result['id']}: {result['errorMessage']} ({result['errorName']})", err=True)
+    for each in body["skipped"]:
+        typer.echo(f"Left out: change {each['changeId']}: {each['reason']}", err=True)
+
+
+def _end(body: _Body, mode: RevertMode, said: str) -> int:
+    """Print the result, as JSON too if requested, and return the exit code."""
+    if mode.as_json:
+        print_json({name: body[name] for name in ("failed", "skipped", "results")})
+    for warning in _warnings(body):
+        typer.echo(f"Warning: {warning}", err=True)
+    typer.echo(said, err=True)
+    if any(result.get("outcome") == "unknown" for result in body["results"]):
+        return UNKNOWN
+    taken = report_many((result["id"], result) for result in body["results"])
+    return FAILED if body["failed"] else taken
+
+
+def _warnings(body: _Body) -> list[str]:
+    """Return the warnings of the entities that change, each once."""
+    found = (warning for result in body["results"] if result["diff"] for warning in result["warnings"])
+    return list(dict.fromkeys(found))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from confplane.cli.output import show_count
 from confplane.cli.remote.entities import KINDS, MEMBERS, facets_of_kind
-from confplane.cli.remote.moments import moment_of
-from confplane.cli.remote.progress import show_count
+from confplane.cli.times import moment_of
 from confplane.domain.entities import Entity, split_id
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName

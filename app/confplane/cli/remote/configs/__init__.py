@@ -1,8 +1,7 @@
 """``confplane configs``: the command line of ``kafka-configs.sh`` over the API of a service.
 
-A command line is read in three steps: ``options`` splits words into options, ``arguments`` checks their combination,
-``pairs`` reads keys and values; ``changes`` sorts those of clients. ``describe`` and ``alter`` send the requests,
-``lines`` formats the output.
+``options`` splits the words of a command line into options, ``arguments`` checks their combination and reads keys and
+values, and ``command`` sends the requests and formats the output. ``shell`` runs several lines on one connection.
 
 Source: core/src/main/scala/kafka/admin/ConfigCommand.scala of Kafka 3.9, KIP-21, KIP-649.
 """

@@ -6,30 +6,56 @@ runs the shell with plain input. The history is not stored in a file, because it
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 import sys
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import typer
 
 from confplane.cli import termination
+from confplane.cli.command_group import CommandGroup
 from confplane.cli.remote import profiles, session
-from confplane.cli.remote.configs import command, usage
-from confplane.cli.remote.configs.asyncio_runner import AsyncioRunner
-from confplane.cli.remote.configs.completion import DELIMITERS, Completion
-from confplane.cli.remote.definitions import keys_of_type
+from confplane.cli.remote.configs import arguments, command, options
+from confplane.cli.remote.entities import keys_of_type
+from confplane.cli.remote.options import ClusterName, ProfileName
 from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Coroutine, Iterator
+    from types import TracebackType
+
+    from typing_extensions import Self
 
     from confplane.cli.remote.configs.arguments import Command
     from confplane.client import AsyncConfplane
+
 
 _PROMPT: Final = "confplane> "
 _ENDS: Final = ("exit", "quit")
 _PREFIXES: Final = ("configs", "kafka-configs.sh", "kafka-configs")
 """Words that a line may begin with, so that lines of scripts can be pasted."""
+
+
+commands = CommandGroup(add_completion=False)
+
+
+@commands.command(
+    epilog="Example:\n\n"
+    "    confplane shell --cluster payments\n\n"
+    "    confplane> --describe --user alice\n\n"
+    "Exit codes: 0 at the end; 1 the service could not be reached at the start; 2 the profile is not valid. Without a"
+    " terminal: those of `confplane configs`, of the first line that failed."
+)
+def shell(*, cluster: ClusterName = None, profile: ProfileName = None) -> None:
+    """Run command lines of `confplane configs` one after another, on one connection.
+
+    On a terminal lines can be edited and completed, and a failed line does not end the shell. Without a terminal the
+    lines come from standard input, and the first that fails ends the shell with its exit code. `help` shows the
+    options, `exit` and Ctrl-D end the shell.
+    """
+    raise typer.Exit(run(profile, cluster))
 
 
 def run(profile: str | None, cluster: str | None) -> int:
@@ -86,7 +112,7 @@ def _code_of(line: str, runner: AsyncioRunner, client: AsyncConfplane) -> int:
     elif not words:
         return session.DONE
     if words == ["help"]:
-        typer.echo(usage.text(), nl=False)
+        typer.echo(options.usage(), nl=False)
         return session.DONE
     return command.code_of(words, lambda read: _carried_out(read, runner, client))
 
@@ -113,3 +139,79 @@ def _complete(completion: Completion) -> None:
     readline.set_completer_delims(DELIMITERS)
     readline.set_completer(candidate)
     readline.parse_and_bind("tab: complete")
+
+
+DELIMITERS: Final = " ,="
+"""Characters between the words that are completed: a key follows a blank or a comma."""
+_KEY_OPTIONS: Final = {f"--{name}" for name in ("add-config", "added-config", "delete-config", "deleted-config")}
+_TYPE: Final = "--entity-type"
+
+
+class Completion:
+    """Completions of one shell; each kind of keys is requested once.
+
+    Args:
+        keys: Returns the valid keys of an entity type, given by its name in the API. Empty if they are not known.
+        commands: Words that are complete lines.
+    """
+
+    def __init__(self, keys: Callable[[str], list[str]], commands: tuple[str, ...]) -> None:
+        self._keys = cache(keys)
+        self._commands = commands
+
+    def candidates(self, line: str, begin: int, end: int) -> list[str]:
+        """Return the completions of a part of a line, each with the character that follows it."""
+        before, text = line[:begin], line[begin:end]
+        words = before.split()
+        option = next((word for word in reversed(words) if word.startswith("-")), "")
+        if before.endswith("="):
+            found = []
+        elif option in _KEY_OPTIONS and before.endswith((",", f"{option} ")):
+            mark = "=" if "add" in option else ""
+            found = [f"{key}{mark}" for key in self._keys(_kind(line.split()))]
+        elif before.endswith(f"{_TYPE} "):
+            found = [f"{name} " for name in arguments.TYPES]
+        elif text.startswith("-"):
+            found = [f"--{name} " for name in options.NAMES if name not in options.REPLACED]
+        else:
+            found = [f"{name} " for name in self._commands if not words]
+        return [each for each in found if each.startswith(text)]
+
+
+def _kind(words: list[str]) -> str:
+    """Return the type of a line's entity; a user has keys of client configs in addition to quotas."""
+    kinds = arguments.types_of(words)
+    return "user" if "user" in kinds else next(iter(kinds), "topic")
+
+
+T = TypeVar("T")
+
+if sys.version_info >= (3, 11):
+    from asyncio import Runner as AsyncioRunner
+else:
+
+    class AsyncioRunner:
+        """One event loop for several coroutines, run one after the other."""
+
+        def __enter__(self) -> Self:
+            self._loop = asyncio.new_event_loop()
+            return self
+
+        def __exit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        ) -> None:
+            try:
+                self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+                self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            finally:
+                self._loop.close()
+
+        def run(self, work: Coroutine[Any, Any, T]) -> T:
+            """Run a coroutine to its end; an interrupt cancels it."""
+            task = self._loop.create_task(work)
+            try:
+                return self._loop.run_until_complete(task)
+            except KeyboardInterrupt:
+                task.cancel()
+                self._loop.run_until_complete(asyncio.wait({task}))
+                raise

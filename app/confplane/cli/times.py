@@ -1,4 +1,4 @@
-"""Moments in arguments: times of RFC 3339, revisions, and times ago such as ``30m``."""
+"""Times in options and arguments: RFC 3339 with an offset, revisions, times ago such as ``30m``, and durations."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ import re
 from datetime import datetime, timedelta, timezone
 from typing import Final
 
-from confplane.cli.durations import seconds
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.texts import rfc3339
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_FORM: Final = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
+
+
+def seconds(text: str) -> int | None:
+    """Read a duration such as ``90m``. Returns None for any other text."""
+    match = _FORM.fullmatch(text)
+    return None if match is None else int(match[1]) * _UNITS[match[2]]
+
 
 _REVISION: Final = re.compile(r"[0-9]{1,19}")
 _TIME: Final = re.compile(

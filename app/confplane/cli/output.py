@@ -1,17 +1,20 @@
-"""Output of commands over the API: tables for people, JSON for programs."""
+"""Output of all commands: tables and progress for people, JSON for programs."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import typer
-
-from confplane.cli.columns import columns
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+
 
 HIDDEN: Final = "(hidden)"
 """Text shown for a secret in a table."""
@@ -38,7 +41,7 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, title: 
         typer.echo("\n".join([*([] if title is None else [title]), columns(header, [_on_lines(row) for row in rows])]))
         return
     from rich import box  # noqa: PLC0415 - pipes need no rich
-    from rich.console import Console  # noqa: PLC0415 - as above
+    from rich.console import Console  # noqa: PLC0415 - pipes need no rich
     from rich.table import Table  # noqa: PLC0415 - as above
     from rich.text import Text  # noqa: PLC0415 - as above
 
@@ -103,3 +106,68 @@ def note_inexact(moments: Iterable[Mapping[str, Any]]) -> None:
 def _on_lines(row: Sequence[str]) -> list[str]:
     """Return cells without line breaks and terminal control characters."""
     return ["".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in cell) for cell in row]
+
+
+def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return lines with aligned columns, the header first."""
+    table = [header, *rows]
+    widths = [max(len(row[place]) for row in table) for place in range(len(header))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
+    )
+
+
+_ITEM = TypeVar("_ITEM")
+
+
+async def show_count(items: AsyncIterator[_ITEM], noun: str, *, patience_s: float = 1.0) -> AsyncIterator[_ITEM]:
+    """Pass items on. On a terminal, show their number after a while.
+
+    Args:
+        items: The items of a list.
+        noun: Their plural, such as ``entities``.
+        patience_s: Seconds after which the number is shown.
+    """
+    if not sys.stderr.isatty():
+        async for item in items:
+            yield item
+        return
+    with _shown(noun, patience_s) as advance:
+        async for item in items:
+            advance()
+            yield item
+
+
+@contextmanager
+def _shown(noun: str, patience_s: float) -> Iterator[Callable[[], None]]:
+    from rich.console import Console  # noqa: PLC0415 - pipes need no rich
+    from rich.progress import Progress, SpinnerColumn, TextColumn  # noqa: PLC0415 - as above
+
+    progress = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.completed} {task.description}"),
+        console=Console(stderr=True),
+        redirect_stdout=sys.stdout.isatty(),
+        transient=True,
+    )
+    task = progress.add_task(noun, total=None)
+    timer = asyncio.get_running_loop().call_later(patience_s, progress.start)
+    try:
+        yield lambda: progress.advance(task)
+    finally:
+        timer.cancel()
+        progress.stop()
+
+
+@contextmanager
+def bar(noun: str, total: int) -> Iterator[Callable[[], None]]:
+    """Show a bar on standard error if that is a terminal, and yield the function that advances it by one.
+
+    Lines that are printed to a file during this time still reach the file.
+    """
+    columns = (TextColumn(noun), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    progress = Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty(), disable=not console.is_terminal)
+    with progress:
+        task = progress.add_task("", total=total)
+        yield lambda: progress.advance(task)

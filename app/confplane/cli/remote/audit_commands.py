@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
+from confplane.cli.command_group import CommandGroup
+from confplane.cli.output import ABSENT, HIDDEN, author_text, print_json, print_table, reason_text, show_count
 from confplane.cli.remote.entities import entity_of
-from confplane.cli.remote.moments import time_of
-from confplane.cli.remote.output import ABSENT, HIDDEN, author_text, print_json, print_table, reason_text
-from confplane.cli.remote.progress import show_count
-from confplane.cli.remote.session import DONE
+from confplane.cli.remote.options import READ_CODES, AsLines, ClusterName, Limit, ProfileName, Since, Until
+from confplane.cli.remote.session import DONE, run
+from confplane.cli.times import time_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
@@ -19,14 +20,71 @@ if TYPE_CHECKING:
     from confplane.client import AsyncConfplane
     from confplane.client.types import AuditedRefusal
 
-T = TypeVar("T")
 _LARGEST_PAGE: Final = 1000
 _CLUSTER: Final = "cluster"
 """The entity of freezes, thaws and layouts."""
 
 
+commands = CommandGroup(add_completion=False)
+
+
+@commands.command(
+    epilog="Examples:\n\n"
+    "    confplane audit --entity user=alice --since 1d\n\n"
+    "    confplane audit --principal User:olga --outcome rejected --json\n\n"
+    "    confplane audit --refused --since 1d\n\n"
+    "    confplane audit 019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10\n\n"
+    f"{READ_CODES}"
+)
+def audit(
+    change: Annotated[
+        str | None, typer.Argument(metavar="CHANGE", help="The id of one change.", show_default="a search")
+    ] = None,
+    *,
+    entity: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENTITY", help="Changes of this entity; `cluster` for freezes, thaws and moves.", show_default=False
+        ),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Changes that altered this key.", show_default=False)
+    ] = None,
+    principal: Annotated[
+        str | None, typer.Option(metavar="PRINCIPAL", help="Changes by this principal.", show_default=False)
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    outcome: Annotated[
+        str | None,
+        typer.Option(metavar="OUTCOME", help="Changes that are committed, rejected or open.", show_default=False),
+    ] = None,
+    refused: Annotated[
+        bool, typer.Option("--refused", help="Writes that were refused before they were begun, instead of changes.")
+    ] = False,
+    limit: Limit = 20,
+    as_json: AsLines = False,
+    cluster: ClusterName = None,
+    profile: ProfileName = None,
+) -> None:
+    """Search the trail of all changes, newest first, or show one change with its values."""
+    wanted = (entity, key, principal, since, until, outcome)
+    if change is not None:
+        if refused or any(each is not None for each in wanted):
+            raise typer.BadParameter("A change is shown whole: leave the options of a search out")
+        raise run(profile, cluster, lambda client: _show(client, change, as_json=as_json))
+    if refused and outcome is not None:
+        raise typer.BadParameter("Refused attempts have no outcome: leave --outcome or --refused out")
+    search = _AuditSearch(*wanted)
+    run_search = _search_refused if refused else _search
+    raise run(profile, cluster, lambda client: run_search(client, search, limit=limit, as_json=as_json))
+
+
+T = TypeVar("T")
+
+
 @dataclass(frozen=True, slots=True)
-class AuditSearch:
+class _AuditSearch:
     """The changes to search for; a member that is None does not filter."""
 
     entity: str | None
@@ -52,7 +110,7 @@ class AuditSearch:
         }
 
 
-async def search_refused(client: AsyncConfplane, wanted: AuditSearch, *, limit: int, as_json: bool) -> int:
+async def _search_refused(client: AsyncConfplane, wanted: _AuditSearch, *, limit: int, as_json: bool) -> int:
     """Print the newest refused attempts, up to the limit, and return the exit code."""
     pages = client.audit.refused(**wanted.filters(), page_size=min(limit, _LARGEST_PAGE))
     found = [item async for item in show_count(_first(pages, limit), "attempts")]
@@ -67,7 +125,7 @@ async def search_refused(client: AsyncConfplane, wanted: AuditSearch, *, limit: 
     return DONE
 
 
-async def search(client: AsyncConfplane, wanted: AuditSearch, *, limit: int, as_json: bool) -> int:
+async def _search(client: AsyncConfplane, wanted: _AuditSearch, *, limit: int, as_json: bool) -> int:
     """Print the newest changes, up to the limit, and return the exit code."""
     pages = client.audit.search(**wanted.filters(), page_size=min(limit, _LARGEST_PAGE))
     found = [item async for item in show_count(_first(pages, limit), "changes")]
@@ -82,7 +140,7 @@ async def search(client: AsyncConfplane, wanted: AuditSearch, *, limit: int, as_
     return DONE
 
 
-async def show(client: AsyncConfplane, change_id: str, *, as_json: bool) -> int:
+async def _show(client: AsyncConfplane, change_id: str, *, as_json: bool) -> int:
     """Print one change, and return the exit code."""
     item = (await client.audit.get(change_id)).body
     if as_json:

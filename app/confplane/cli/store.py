@@ -1,0 +1,297 @@
+"""The work of the commands on one cluster's stores: freezes, adoption, imports, renamed keys, compaction, exports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from confplane import __version__, properties
+from confplane.audit import PostgresEntityStates, PostgresStorePositions
+from confplane.cli import callers
+from confplane.cli.output import bar
+from confplane.domain.global_config import ImportDecision
+from confplane.services.changes.freeze import FreezeService
+from confplane.services.kips.global_config import plan_import, run_import
+from confplane.services.kraft.apply_status import ApplyWaiter
+from confplane.services.kraft.quiesce import Quiescer
+from confplane.services.reads.broker_export import export_broker
+from confplane.services.recorder.adoption import AdoptionService
+from confplane.services.upkeep.compact import CompactService
+from confplane.services.upkeep.renames import RenameService
+from confplane.wiring import open_cluster, redaction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from confplane.domain.definitions import ConfigKind
+    from confplane.services.kips.global_config import ImportPlan
+    from confplane.services.kraft.quiesce import QuiesceResult
+    from confplane.services.reads.broker_export import ExportedConfig
+    from confplane.services.upkeep.compact import CompactResult
+    from confplane.services.upkeep.renames import RenameResult
+    from confplane.settings import Settings
+
+
+def freeze(settings: Settings, cluster: str, reason: str) -> int:
+    """Freeze a cluster, print the result, and return the exit code."""
+    return callers.run(_change(settings, cluster, reason, frozen=True), "The freeze failed")
+
+
+def thaw(settings: Settings, cluster: str, reason: str) -> int:
+    """Thaw a cluster, print the result, and return the exit code."""
+    return callers.run(_change(settings, cluster, reason, frozen=False), "The thaw failed")
+
+
+async def _change(settings: Settings, cluster: str, reason: str, *, frozen: bool) -> int:
+    async with open_cluster(settings, cluster) as parts:
+        service, store, caller = FreezeService(parts.runner), parts.stores[cluster], callers.caller(reason)
+        if frozen:
+            result, rest = await Quiescer(store, ApplyWaiter(store, parts.target_states)).freeze(
+                service, reason, caller
+            )
+        else:
+            result, rest = await service.thaw(store, reason, caller), None
+    if result.change_id is not None:
+        done = "frozen" if frozen else "thawed"
+        typer.echo(f"Cluster {cluster} is {done} as of revision {result.revision} (change {result.change_id})")
+    elif result.after is not None:
+        typer.echo(f"Cluster {cluster} was frozen for that reason already, {result.after}")
+    else:
+        typer.echo(f"Cluster {cluster} was not frozen; nothing to do")
+    if rest is not None:
+        typer.echo(_shown(rest))
+    return callers.DONE
+
+
+def _shown(rest: QuiesceResult) -> str:
+    if not rest.rested or rest.pending is None:
+        return "No process said in time that it sends nothing to the Kafka cluster; a request may be under way"
+    if not rest.pending:
+        return "Nothing is sent to the Kafka cluster before the thaw; every change is applied"
+    waits = callers.pluralize(rest.pending, "entity waits", "entities wait")
+    return (
+        f"Nothing is sent to the Kafka cluster before the thaw; {waits} for it, and `confplane drift list` names them"
+    )
+
+
+def adopt_store(settings: Settings, cluster: str, reason: str) -> int:
+    """Adopt the store of a cluster, print the result, and return the exit code."""
+    return callers.run(_adopt(settings, cluster, reason), "Not adopted", resumable=True)
+
+
+async def _adopt(settings: Settings, cluster: str, reason: str) -> int:
+    async with open_cluster(settings, cluster) as parts:
+        store = parts.stores[cluster]
+        service = AdoptionService(
+            parts.runner,
+            store,
+            PostgresStorePositions(parts.database),
+            PostgresEntityStates(parts.database),
+            redaction(settings.clusters[cluster], store),
+        )
+        adoption = await service.adopt(callers.caller(reason))
+    if adoption is None:
+        typer.echo(f"The ZooKeeper of cluster {cluster} is the one that the trail knows; nothing to do")
+        return callers.DONE
+    differing = callers.pluralize(adoption.differing, "entity differs", "entities differ")
+    typer.echo(
+        f"The ZooKeeper of cluster {cluster} is adopted as incarnation {adoption.incarnation}, as of revision"
+        f" {adoption.revision} (change {adoption.change_id}). {differing} from the last content in the trail, which has"
+        " an external change of each"
+    )
+    return callers.DONE
+
+
+_WORDS = {
+    ImportDecision.IMPORT: "goes to the cluster default",
+    ImportDecision.SAME: "is the cluster default already",
+    ImportDecision.KEPT: "not imported",
+    ImportDecision.STAYS: "must stay in server.properties",
+    ImportDecision.UNKNOWN: "unknown, not imported",
+    ImportDecision.REFUSED: "refused",
+}
+_HIDDEN = "(hidden)"
+
+
+def import_kip5(settings: Settings, cluster: str, path: str, *, apply: bool, overwrite: bool) -> int:
+    """Show the effect of an import, import if ``apply``, and return the exit code."""
+    return callers.run(_import(settings, cluster, path, apply=apply, overwrite=overwrite), "Not imported")
+
+
+async def _import(settings: Settings, cluster: str, path: str, *, apply: bool, overwrite: bool) -> int:
+    async with open_cluster(settings, cluster) as parts:
+        served = parts.clusters.get(cluster)
+        caller = callers.caller(f"import of {path}")
+        plan = await plan_import(parts.alter, served, path, caller, overwrite=overwrite)
+        _show(plan)
+        wanted = sum(entry.decision is ImportDecision.IMPORT for entry in plan.entries)
+        refused = sum(entry.decision is ImportDecision.REFUSED for entry in plan.entries)
+        if plan.obstacle is not None:
+            raise plan.obstacle
+        if plan.edit is None:
+            typer.echo("There is nothing to import")
+        elif not apply:
+            typer.echo(f"Nothing was written; --apply writes what goes to the cluster default ({wanted}) as one change")
+        else:
+            result = await run_import(parts.alter, served, plan, caller)
+            if result is not None:
+                typer.echo(
+                    f"{wanted} written to the cluster default at revision {result.revision} (change {result.change_id})"
+                    f"; {path} is left as it is"
+                )
+    if refused:
+        typer.echo(f"{refused} refused, see above", err=True)
+    return callers.FAILED if refused else callers.DONE
+
+
+def _show(plan: ImportPlan) -> None:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("Key", "Value", "What becomes of it"):
+        table.add_column(heading, overflow="fold")
+    for entry in plan.entries:
+        fate = _WORDS[entry.decision] + (f": {entry.reason}" if entry.reason else "")
+        # Rendered as text: values are not rich's markup.
+        table.add_row(Text(entry.key), Text(_HIDDEN if entry.value is None else entry.value), Text(fate))
+    if plan.entries:
+        Console().print(table)
+    for warning in plan.warnings:
+        typer.echo(f"Warning: {warning}", err=True)
+
+
+def upgrade_keys(
+    settings: Settings, cluster: str, *, apply: bool, table: Mapping[ConfigKind, Mapping[str, str]] | None = None
+) -> int:
+    """Show the entities that lack new names, write the names if ``apply``, and return the exit code.
+
+    Args:
+        settings: The settings, with the cluster.
+        cluster: The cluster's name.
+        apply: Write.
+        table: Renames; None is the catalog's.
+    """
+    return callers.run(_upgrade(settings, cluster, apply=apply, table=table), "Not upgraded", resumable=True)
+
+
+async def _upgrade(
+    settings: Settings, cluster: str, *, apply: bool, table: Mapping[ConfigKind, Mapping[str, str]] | None
+) -> int:
+    async with open_cluster(settings, cluster) as parts:
+        service = RenameService(parts.alter, parts.clusters.get(cluster), table)
+        if not service.known:
+            typer.echo("Kafka has renamed no config that can be dynamic; there is nothing to do")
+            return callers.DONE
+        lacking = service.lacking()
+        failed = 0
+        with bar("Topics and brokers", len(lacking)) as advance:
+            async for result in service.run(lacking, callers.caller("renamed by Kafka"), apply=apply):
+                failed += result.error is not None
+                for line in _lines(result, apply=apply):
+                    typer.echo(line, err=result.error is not None)
+                advance()
+    typer.echo(
+        f"{len(lacking) - failed} of {len(lacking)} topics and brokers {'done' if apply else 'would be written'}"
+    )
+    if lacking and not apply:
+        typer.echo("Nothing was written; --apply writes, one change each. The old names stay until you delete them")
+    return callers.FAILED if failed else callers.DONE
+
+
+def _lines(result: RenameResult, *, apply: bool) -> list[str]:
+    if result.error is not None:
+        return [f"{result.entity_id}: {result.error}"]
+    verb = "written" if apply else "would be written"
+    return [f"{result.entity_id}: {item.new} {verb} with the value of {item.old}" for item in result.renamed]
+
+
+def compact(settings: Settings, cluster: str, *, older_than_s: float, apply: bool) -> int:
+    """Show the znodes to remove, remove them if ``apply``, and return the exit code."""
+    return callers.run(
+        _compact(settings, cluster, older_than_s=older_than_s, apply=apply), "Not compacted", resumable=True
+    )
+
+
+async def _compact(settings: Settings, cluster: str, *, older_than_s: float, apply: bool) -> int:
+    gone = failed = 0
+    async with open_cluster(settings, cluster) as parts:
+        service = CompactService(parts.runner, parts.stores[cluster])
+        candidates = service.candidates()
+        with bar("Empty znodes", len(candidates)) as advance:
+            caller = callers.caller("confplane compact: empty, and not touched for a while")
+            async for result in service.run(candidates, caller, older_than_s=older_than_s, apply=apply):
+                if result is not None:
+                    gone += len(result.entity_ids) * (result.error is None)
+                    failed += result.error is not None
+                    typer.echo(_line(result, apply=apply), err=result.error is not None)
+                advance()
+    znodes = callers.pluralize(gone, "empty znode", "empty znodes")
+    typer.echo(f"{znodes} {'removed' if apply else 'can be removed'}; {len(candidates)} looked at")
+    if gone and not apply:
+        typer.echo("Nothing was removed; --apply removes, one change each")
+    return callers.FAILED if failed else callers.DONE
+
+
+def _line(result: CompactResult, *, apply: bool) -> str:
+    names = " and ".join(result.entity_ids)
+    if result.error is not None:
+        return f"{names}: {result.error}"
+    return f"{names}: removed (change {result.change_id})" if apply else f"{names}: can be removed"
+
+
+_PLACEHOLDER = "<set it by hand>"
+
+
+def export_properties(settings: Settings, cluster: str, broker_id: int, output: Path | None) -> int:
+    """Write a broker's configs to a file or to standard output, and return the exit code."""
+    return callers.run(_export(settings, cluster, broker_id, output), "Not exported")
+
+
+def render(cluster: str, broker_id: int, exported: Iterable[ExportedConfig]) -> str:
+    """Return the file: a line for each value, with a comment on its source; the rest as comments."""
+    lines = [
+        f"# Dynamic configs effective on broker {broker_id} of cluster {cluster}, by confplane {__version__}.",
+        "# At the end of server.properties they count before the lines above them. Comments tell what is left to do.",
+    ]
+    for item in exported:
+        lines.append("")
+        note = f"; {item.note}" if item.note else ""
+        lines += [f"# {line}" for line in f"{item.source}{note}".splitlines()]
+        if item.value is not None:
+            lines.append(properties.write({item.key: item.value}).rstrip("\n"))
+        else:
+            lines.append(f"# {properties.write({item.key: _PLACEHOLDER if item.secret else ''})}".rstrip("\n"))
+    return "\n".join(lines) + "\n"
+
+
+async def _export(settings: Settings, cluster: str, broker_id: int, output: Path | None) -> int:
+    async with open_cluster(settings, cluster) as parts:
+        exported = await export_broker(parts.clusters.get(cluster).configs, broker_id)
+    text = render(cluster, broker_id, exported)
+    if not _written(text, output):
+        return callers.FAILED
+    values = sum(item.value is not None for item in exported)
+    secrets = sum(item.secret for item in exported)
+    where = "" if output is None else f" in {output}"
+    typer.echo(
+        f"{callers.pluralize(values, 'config', 'configs')}{where};"
+        f" {callers.pluralize(secrets, 'secret', 'secrets')} to be set by hand,"
+        f" {len(exported) - values - secrets} left out (see the comments)",
+        err=True,
+    )
+    return callers.DONE
+
+
+def _written(text: str, output: Path | None) -> bool:
+    if output is None:
+        typer.echo(text, nl=False)
+        return True
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        typer.echo(f"Not exported: {output} can't be written: {error.strerror}", err=True)
+        return False
+    return True

@@ -1,0 +1,361 @@
+"""The work of ``confplane target``: the target of a cluster, its status, imports and checks."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import asynccontextmanager
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from confplane.cli import callers
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.releases import newest
+from confplane.gc_tuning import tune_gc_for_batch
+from confplane.kraft.cluster import KraftCluster
+from confplane.kraft_wiring import rules_of
+from confplane.services.kraft import warnings
+from confplane.services.kraft.report import parse
+from confplane.services.kraft.target_service import TargetService
+from confplane.services.ports.cluster_states import Target
+from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
+from confplane.wiring import open_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+    from confplane.kraft_wiring import KraftWiring
+    from confplane.services.changes.callers import Caller
+    from confplane.services.kraft.importer import EntityTypeSurvey, Importer, ImportSurvey
+    from confplane.services.kraft.report import ApplyReport, EntityTypeReport, ListedNames, ObservationReport
+    from confplane.settings import Settings
+    from confplane.store import ZooKeeperStore
+
+
+@asynccontextmanager
+async def open_kraft_wiring(settings: Settings, cluster: str) -> AsyncIterator[tuple[KraftWiring, ZooKeeperStore]]:
+    """Open a cluster and everything that observes its Kafka cluster.
+
+    Raises:
+        InvalidRequestError: The settings name no brokers of a Kafka cluster.
+        ConfplaneError: As :func:`confplane.wiring.open_cluster`.
+    """
+    async with open_cluster(settings, cluster) as parts:
+        found = parts.kraft_wirings.get(cluster)
+        if found is None:
+            raise _no_brokers(cluster)
+        yield found, parts.stores[cluster]
+
+
+@asynccontextmanager
+async def open_kafka(settings: Settings, cluster: str) -> AsyncIterator[KraftCluster]:
+    """Open only the Kafka cluster of the settings, without ZooKeeper, Postgres or a target.
+
+    Raises:
+        InvalidRequestError: The settings name no brokers of a Kafka cluster.
+        NotFoundError: The settings have no such cluster.
+        UnusableSettingsError: A file of the settings can't be used.
+    """
+    given = settings.cluster(cluster).kafka
+    if given is None:
+        raise _no_brokers(cluster)
+    found = KraftCluster(f"clusters.{cluster}.kafka", given, rules_of(newest), lambda: None)
+    try:
+        yield found
+    finally:
+        await found.close()
+
+
+def _no_brokers(cluster: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"The settings name no brokers of a Kafka cluster: set clusters.{cluster}.kafka.bootstrap (docs/kafka4.md)"
+    )
+
+
+class TargetAction(Enum):
+    """A change of the target, with its result in words."""
+
+    ADOPT = (
+        "Cluster {name} takes {what} from callers, and applies them to the Kafka cluster {id}. `confplane"
+        " target observe` ends this"
+    )
+    ENFORCE = (
+        "Cluster {name} takes {what} from callers, applies them to the Kafka cluster {id}, and puts back"
+        " what others change. `confplane target adopt` or `observe` ends this"
+    )
+    OBSERVE = "Cluster {name} takes no {what} from callers: it follows the Kafka cluster {id}"
+    PAUSE = (
+        "Cluster {name} does not follow the Kafka cluster {id} any more: its copy stays as it is. `confplane target"
+        " resume` ends this"
+    )
+    RESUME = "Cluster {name} follows the Kafka cluster {id}"
+
+
+def change(
+    settings: Settings, cluster: str, reason: str, action: TargetAction, types: Sequence[KraftEntityType] = ()
+) -> int:
+    """Change the target of a cluster, print the result, and return the exit code.
+
+    Args:
+        settings: The settings of the service.
+        cluster: The cluster's name.
+        reason: The reason, for the trail.
+        action: The change.
+        types: The entity types of a change of the mode; empty for all.
+    """
+    return callers.run(_change(settings, cluster, reason, action, types), "Not done")
+
+
+async def _change(
+    settings: Settings, cluster: str, reason: str, action: TargetAction, types: Sequence[KraftEntityType]
+) -> int:
+    async with open_cluster(settings, cluster) as parts:
+        service = TargetService(parts.runner, parts.stores[cluster])
+        changes: dict[TargetAction, Callable[[Caller], Awaitable[Target]]] = {
+            TargetAction.ADOPT: partial(service.adopt, parts.target_states, entity_types=types),
+            TargetAction.ENFORCE: partial(service.enforce, parts.target_states, entity_types=types),
+            TargetAction.OBSERVE: partial(service.observe, entity_types=types),
+            TargetAction.PAUSE: service.pause,
+            TargetAction.RESUME: service.resume,
+        }
+        target = await changes[action](callers.caller(reason))
+    typer.echo(action.value.format(name=cluster, id=target.cluster_id, what=", ".join(types) or "quotas and configs"))
+    return callers.DONE
+
+
+def status(settings: Settings, cluster: str) -> int:
+    """Print the target and the leader's report, and return the exit code."""
+    return callers.run(_show_status(settings, cluster), "Not shown")
+
+
+async def _show_status(settings: Settings, cluster: str) -> int:
+    async with open_cluster(settings, cluster) as parts:
+        store = parts.stores[cluster]
+        target = (await store.read_state(Target, callers.caller(None).deadline)).value
+        report = parse(store.observation())
+    if target is None:
+        typer.echo(f"Cluster {cluster} has no target: its brokers read ZooKeeper")
+        return callers.DONE
+    typer.echo(f"Cluster {cluster}: {target}")
+    if report is not None:
+        _show_report(report)
+    for warning in warnings.list_warnings(cluster, target, report):
+        typer.echo(str(warning), err=True)
+    return callers.DONE
+
+
+def _show_report(report: ObservationReport) -> None:
+    brokers = ", ".join(map(str, report.brokers)) or "none"
+    typer.echo(
+        f"Release {report.release or 'unknown'} (metadata.version {report.metadata_version or 'unknown'}), brokers"
+        f" {brokers}; told {_ago(report.at)}"
+    )
+    if report.followed_offset is not None:
+        read = "" if report.log_at is None else f", read {_ago(report.log_at)}"
+        typer.echo(f"The metadata log is followed up to offset {report.followed_offset}{read}")
+    for entity_type, each in report.areas.items():
+        typer.echo(_status_line(entity_type, each))
+    if report.applying is not None:
+        _show_applying(report.applying)
+    for what, lists in (
+        ("without a place in ZooKeeper", {entity_type: each.unmanaged for entity_type, each in report.areas.items()}),
+        ("not followed", {entity_type: each.hidden for entity_type, each in report.areas.items()}),
+    ):
+        for entity_type, names in lists.items():
+            _show_names(entity_type, what, names)
+
+
+def _status_line(entity_type: KraftEntityType, report: EntityTypeReport) -> str:
+    if report.permission is EntityTypePermission.NONE:
+        return f"  {entity_type:<16}not permitted: {report.reason}"
+    if report.observed_at is None:
+        return f"  {entity_type:<16}not looked at yet"
+    entities = callers.pluralize(report.entities, "entity", "entities")
+    line = f"  {entity_type:<16}looked at {_ago(report.observed_at)}, {entities}"
+    return f"{line}; {report.problem}" if report.problem else line
+
+
+def _show_applying(applying: ApplyReport) -> None:
+    if not applying.pending:
+        typer.echo("Changes of callers: nothing waits to be applied")
+    else:
+        waits = callers.pluralize(applying.pending, "entity", "entities")
+        typer.echo(f"Changes of callers: {waits} to be applied, for {applying.waiting_ms / 1000:.1f} s")
+    if applying.problem:
+        typer.echo(f"Not applied now: {applying.problem}")
+    _show_names("changes", "refused by the Kafka cluster", applying.refused)
+    _show_names("changes", "sent without an answer, and sent again", applying.unknown)
+    _show_names("changes", "waiting alone", applying.held)
+    _show_names("keys", "contested: others change them again and again", applying.contested)
+    _show_names("keys", "extra: others set them, and they were never set here", applying.extra)
+
+
+def _show_names(entity_type: str, what: str, names: ListedNames) -> None:
+    if not names.count:
+        return
+    typer.echo(f"{entity_type}, {what}: {names.count}")
+    for name, reason in names.first:
+        typer.echo(f"  {name}: {reason}")
+    if names.count > len(names.first):
+        typer.echo(f"  and {names.count - len(names.first)} more")
+
+
+def _ago(at_ms: int) -> str:
+    return f"{max(0.0, time.time() - at_ms / 1000):.0f} s ago"
+
+
+_SURVEY_S: Final = 600.0
+_SHOWN: Final = 20
+"""Maximum number of names of each kind that are printed."""
+
+
+def import_(settings: Settings, cluster: str, *, apply: bool) -> int:
+    """Show the work of an import, import if ``apply``, and return the exit code."""
+    tune_gc_for_batch()
+    return callers.run(_import(settings, cluster, apply=apply), "Not imported", resumable=apply)
+
+
+async def _import(settings: Settings, cluster: str, *, apply: bool) -> int:
+    async with open_kraft_wiring(settings, cluster) as (found, _):
+        survey = await found.importer.survey(time.monotonic() + _SURVEY_S)
+        _show_survey(cluster, survey)
+        if survey.blockers:
+            for blocker in survey.blockers:
+                typer.echo(f"Not imported: {blocker}", err=True)
+            return callers.FAILED
+        if survey.target is not None and survey.target.imported and not _differing(survey):
+            typer.echo("Nothing to do: everything was imported, and the leader follows the cluster")
+            return callers.DONE
+        if not apply:
+            typer.echo(
+                f"{_entities(_differing(survey))} would be written to ZooKeeper. Nothing was written; --apply"
+                " writes. Nothing is ever written to the Kafka cluster"
+            )
+            return callers.DONE
+        return await _apply(cluster, found.importer, survey)
+
+
+async def _apply(cluster: str, importer: Importer, survey: ImportSurvey) -> int:
+    reason = "confplane target import"
+    await importer.begin(survey.identity, callers.caller(reason))
+    written = 0
+    with _bar() as bar:
+        tasks = {entity_type: bar.add_task(entity_type, total=None, visible=False) for entity_type in KraftEntityType}
+        async for progress in importer.run():
+            bar.update(tasks[progress.entity_type], completed=progress.done, total=progress.total, visible=True)
+            written = progress.written
+    await importer.end(survey.identity, callers.caller(reason))
+    _show_reasons("ZooKeeper can't hold", importer.refused)
+    typer.echo(
+        f"{_entities(written)} written. Cluster {cluster} follows the Kafka cluster {survey.identity.cluster_id} from"
+        " now on, in the service. Nothing was written to the Kafka cluster"
+    )
+    return callers.DONE
+
+
+def _show_survey(cluster: str, survey: ImportSurvey) -> None:
+    identity = survey.identity
+    typer.echo(
+        f"Kafka cluster {identity.cluster_id}, release {identity.release}, brokers"
+        f" {', '.join(map(str, identity.brokers))}"
+    )
+    if survey.target is not None:
+        typer.echo(f"Target of {cluster}: {survey.target}")
+    for entity_type, each in survey.entity_types.items():
+        typer.echo(_survey_line(entity_type, each))
+    for what, names in (
+        (
+            "without a place in ZooKeeper",
+            {name: why for each in survey.entity_types.values() for name, why in each.unmanaged.items()},
+        ),
+        ("not followed", {name: why for each in survey.entity_types.values() for name, why in each.hidden.items()}),
+    ):
+        _show_reasons(what, names)
+
+
+def _survey_line(entity_type: KraftEntityType, survey: EntityTypeSurvey) -> str:
+    if survey.permission is EntityTypePermission.NONE:
+        return f"  {entity_type:<16}not permitted, left out: {survey.reason}"
+    return f"  {entity_type:<16}{_entities(survey.entities)} with configs, {survey.differing} to be written"
+
+
+def _show_reasons(what: str, names: Mapping[str, str]) -> None:
+    if names:
+        typer.echo(f"{len(names)} {what}:")
+        for name, reason in sorted(names.items())[:_SHOWN]:
+            typer.echo(f"  {name}: {reason}")
+        if len(names) > _SHOWN:
+            typer.echo(f"  and {len(names) - _SHOWN} more")
+
+
+def _bar() -> Progress:
+    """Return bars on standard error if that is a terminal; lines printed to a file still reach the file."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty(), disable=not console.is_terminal)
+
+
+def _differing(survey: ImportSurvey) -> int:
+    return sum(each.differing for each in survey.entity_types.values())
+
+
+def _entities(number: int) -> str:
+    return callers.pluralize(number, "entity", "entities")
+
+
+_DEADLINE_S: Final = 120.0
+
+
+def check(settings: Settings, cluster: str) -> int:
+    """Try each describe and each alter, print the results, and return the exit code."""
+    return callers.run(_check(settings, cluster), "Not checked")
+
+
+async def _check(settings: Settings, cluster: str) -> int:
+    async with open_kafka(settings, cluster) as found:
+        deadline = time.monotonic() + _DEADLINE_S
+        identity = await found.identity(deadline)
+        permissions = await found.permissions(deadline, alters=True)
+        unproven = await found.unproven(deadline)
+        kafka_settings = settings.clusters[cluster].kafka
+        logged = kafka_settings is not None and bool(kafka_settings.controllers)
+        unfollowed = await found.unfollowed(deadline) if logged else None
+    brokers = ", ".join(map(str, identity.brokers))
+    typer.echo(
+        f"Kafka cluster {identity.cluster_id}, release {identity.release} (metadata.version"
+        f" {identity.metadata_version}), brokers {brokers}"
+    )
+    for entity_type, (permission, reason) in permissions.items():
+        typer.echo(f"  {entity_type:<16}{permission.value.replace('-', ' ')}{f': {reason}' if reason else ''}")
+    if unproven is None:
+        typer.echo("  barrier         yes: a read with consistency=strong is behind every acknowledged change")
+    else:
+        typer.echo(
+            f"  barrier         no: {unproven}; needed: DESCRIBE on CLUSTER. Without it a strong read waits a second,"
+            " until the broker has heard of changes twice"
+        )
+    if logged:
+        typer.echo(
+            "  metadata log    "
+            + ("yes: every write is in the trail" if unfollowed is None else f"no: {unfollowed}. Looks do without it")
+        )
+    unaltered = [
+        entity_type
+        for entity_type, (permission, _) in permissions.items()
+        if permission is not EntityTypePermission.FULL
+    ]
+    if unaltered:
+        typer.echo(f"In the modes adopt and enforce callers' changes would wait: {', '.join(unaltered)}")
+    missing = [
+        entity_type for entity_type, (permission, _) in permissions.items() if permission is EntityTypePermission.NONE
+    ]
+    if not missing:
+        typer.echo("Everything can be followed. Nothing was written")
+        return callers.DONE
+    typer.echo(f"Can't be followed: {', '.join(missing)}. Everything else can. Nothing was written", err=True)
+    return callers.FAILED

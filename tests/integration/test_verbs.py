@@ -264,8 +264,8 @@ def test_refused_changes_change_nothing(line: str, code: int, said: str) -> None
     ("line", "code", "said"),
     [
         ("get user=nobody", 1, "Nothing is set on user=nobody"),
-        ("get user=alice --type topic", 2, "leave ENTITY out"),
-        ("get user=alice --not-applied", 2, "leave ENTITY out"),
+        ("get user=alice --type topic", 2, "Omit ENTITY"),
+        ("get user=alice --not-applied", 2, "Omit ENTITY"),
         ("get --not-applied --type topic", 2, "No entity is of the types topic at once and has client configs"),
         ("get --not-applied --at 1h", 2, "known of now alone"),
         ("get --type topics", 2, "There is no type 'topics' of entities; there are: user;"),

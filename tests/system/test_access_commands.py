@@ -174,7 +174,7 @@ def test_a_grant_from_its_making_to_its_end(service: Service) -> None:
     ("arguments", "code", "text"),
     [
         (("tokens", "create", "--principal", "User:admin"), 2, "admin token alone"),
-        (("tokens", "create", "--principal", "User:a", "--expires-in", "soon"), 2, "such as 90d"),
+        (("tokens", "create", "--principal", "User:a", "--expires-in", "soon"), 2, "such as 90m"),
         (("tokens", "create", "--principal", "User:a", "--output", "/nowhere/token"), 1, "can't be written"),
         (("tokens", "revoke", "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"), 2, "There is no token"),
         (("tokens", "create", "--principal", "User:a", "--output", "/dev/null"), 2, "not a regular file"),

@@ -9,10 +9,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-import typer
-
 from confplane.cli import callers
-from confplane.cli.output import columns
+from confplane.cli.output import echo, print_table
 from confplane.domain.access.operations import PatternType, ResourceType
 from confplane.domain.errors import InvalidRequestError
 from confplane.files import atomic_write
@@ -72,11 +70,11 @@ async def list_tokens(settings: Settings, principal: str | None, *, as_json: boo
     items = [token_view(token, now) for token in found]
     if as_json:
         for item in items:
-            typer.echo(json.dumps(item, ensure_ascii=False))
+            echo(json.dumps(item, ensure_ascii=False))
     else:
         members = ("id", "principal", "status", "expiresAt", "lastUsedAt", "owner", "note")
         rows = [[item[member] or "-" for member in members] for item in items]
-        typer.echo(columns(("ID", "PRINCIPAL", "STATUS", "EXPIRES", "LAST USED", "OWNER", "NOTE"), rows))
+        print_table(("ID", "PRINCIPAL", "STATUS", "EXPIRES", "LAST USED", "OWNER", "NOTE"), rows)
     return callers.DONE
 
 
@@ -85,11 +83,11 @@ async def revoke_token(settings: Settings, token_id: UUID, caller: Caller, *, wi
     async with open_access(settings) as services:
         found = await services.tokens.revoke(token_id, caller, with_created=with_created)
     token = found.token
-    typer.echo(f"The token {token.id} of {token.principal} is revoked; every process refuses it within two seconds")
+    echo(f"The token {token.id} of {token.principal} is revoked; every process refuses it within two seconds")
     if found.revoked:
-        typer.echo(f"Tokens that were created with it, and are revoked too: {found.revoked}")
+        echo(f"Tokens that were created with it, and are revoked too: {found.revoked}")
     if found.active:
-        typer.echo(
+        echo(
             f"Active tokens that were created with it: {found.active}. `confplane tokens revoke {token.id}"
             " --with-created` revokes them too",
             err=True,
@@ -101,7 +99,7 @@ async def confirm_tokens(settings: Settings, caller: Caller) -> int:
     """Admit the tokens of a restored Postgres, and return the exit code."""
     async with open_access(settings) as services:
         confirmed = await services.tokens.confirm(caller)
-    typer.echo(
+    echo(
         "The tokens are confirmed; every process admits them within two seconds"
         if confirmed
         else "No tokens are waiting for a confirmation; nothing to do"
@@ -114,7 +112,7 @@ async def invalidate_tokens(settings: Settings, before: datetime, caller: Caller
     async with open_access(settings) as services:
         count = await services.tokens.invalidate(before, caller)
     revoked = callers.pluralize(count, "token is", "tokens are")
-    typer.echo(f"{revoked} revoked; every process refuses them within two seconds")
+    echo(f"{revoked} revoked; every process refuses them within two seconds")
     return callers.DONE
 
 
@@ -127,7 +125,7 @@ async def _rotate(
             made = await services.tokens.rotate(token_id, overlap_s, caller, expires_at=expires_at)
             old = await services.tokens.find(token_id, caller.access)
         _write(made, file)
-    typer.echo(f"The old token {old.id} is valid until {token_view(old, made.token.created_at)['expiresAt']}", err=True)
+    echo(f"The old token {old.id} is valid until {token_view(old, made.token.created_at)['expiresAt']}", err=True)
     return callers.DONE
 
 
@@ -135,7 +133,7 @@ def _run(work: Coroutine[None, None, int], failure: str, output: Path | None) ->
     try:
         return callers.run(work, failure)
     except OSError as error:
-        typer.echo(
+        echo(
             f"{output} can't be written: {error.strerror}. Where `confplane tokens list` shows a new token, revoke it",
             err=True,
         )
@@ -153,13 +151,11 @@ def _open_output(output: Path | None) -> AbstractContextManager[TextIO | None]:
 def _write(made: CreatedToken, file: TextIO | None) -> None:
     token = made.token
     if file is None:
-        typer.echo(made.text)
+        echo(made.text or "")
     else:
         file.write(f"{made.text}\n")
     until = token_view(token, token.created_at)["expiresAt"]
-    typer.echo(
-        f"The token {token.id} of {token.principal} is valid until {until}; its text is shown this once", err=True
-    )
+    echo(f"The token {token.id} of {token.principal} is valid until {until}; its text is shown this once", err=True)
 
 
 async def create_grant(settings: Settings, wanted: NewGrant, caller: Caller) -> int:
@@ -167,7 +163,7 @@ async def create_grant(settings: Settings, wanted: NewGrant, caller: Caller) -> 
     async with open_access(settings) as services:
         stored, is_new = await services.grants.create(wanted, caller)
     done = "Created" if is_new else "There is already"
-    typer.echo(f"{done} the grant {stored.grant.id}: {_text(stored.grant)}")
+    echo(f"{done} the grant {stored.grant.id}: {_text(stored.grant)}")
     return callers.DONE
 
 
@@ -179,7 +175,7 @@ async def list_grants(
         found = await read_all(partial(services.grants.page, principal, cluster, caller.access))
     if as_json:
         for stored in found:
-            typer.echo(json.dumps(grant_view(stored), ensure_ascii=False))
+            echo(json.dumps(grant_view(stored), ensure_ascii=False))
     else:
         rows = [
             (
@@ -195,9 +191,9 @@ async def list_grants(
             for each in found
         ]
         heads = ("ID", "PRINCIPAL", "PERMISSION", "CLUSTER", "RIGHT", "RESOURCE", "ALSO DENIES", "NOTE")
-        typer.echo(columns(heads, rows))
+        print_table(heads, rows)
         if any(each.grant.also_denies() for each in found):
-            typer.echo(
+            echo(
                 "ALSO DENIES: earlier releases left these operations in place. They are denied now, unless a separate"
                 " grant allows them (docs/access.md#denies).",
                 err=True,
@@ -209,7 +205,7 @@ async def remove_grant(settings: Settings, grant_id: UUID, caller: Caller) -> in
     """Remove a grant, and return the exit code."""
     async with open_access(settings) as services:
         stored = await services.grants.remove(grant_id, Precondition(), caller)
-    typer.echo(f"Removed the grant {grant_id}: {_text(stored.grant)}")
+    echo(f"Removed the grant {grant_id}: {_text(stored.grant)}")
     return callers.DONE
 
 
@@ -233,7 +229,7 @@ async def show_grants(
     ]
     if principal is not None:
         rows += [("allow", right.operation.value, _named(right), principal, "-") for right in own_rights(principal)]
-    typer.echo(columns(("PERMISSION", "OPERATION", "RESOURCE", "BY THE GRANT TO", "GRANT"), rows))
+    print_table(("PERMISSION", "OPERATION", "RESOURCE", "BY THE GRANT TO", "GRANT"), rows)
     return callers.DONE
 
 

@@ -5,7 +5,6 @@ Their imports are made when they run: see :mod:`confplane.cli.commands`.
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID
@@ -14,6 +13,7 @@ import typer
 
 from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import ClusterName, SettingsFile, load_settings
+from confplane.cli.times import datetime_of, duration_of
 from confplane.domain.access.operations import Operation, Permission, Role
 
 _CODES = (
@@ -107,7 +107,7 @@ def create_token(
 
     The command works on Postgres directly, with the service's settings; the service need not run.
     """
-    lifetime_s = _seconds(expires_in, "--expires-in")
+    lifetime_s = None if expires_in is None else duration_of(expires_in, "--expires-in")
     _check(output)
     from confplane.cli import access as command
     from confplane.cli import callers
@@ -214,7 +214,12 @@ def confirm_tokens(
 )
 def invalidate_tokens(
     issued_before: Annotated[
-        str, typer.Option("--issued-before", metavar="TIME", help="RFC 3339 with an offset; not in the future.")
+        str,
+        typer.Option(
+            "--issued-before",
+            metavar="TIME",
+            help="A time that is not in the future: 2026-01-31T12:00:00Z, or a time ago such as 30m.",
+        ),
     ],
     *,
     reason: _Reason = None,
@@ -227,14 +232,7 @@ def invalidate_tokens(
 
     The command works on Postgres directly, with the service's settings; the service need not run.
     """
-    try:
-        before = datetime.fromisoformat(issued_before)
-    except ValueError:
-        before = None
-    if before is None or before.tzinfo is None:
-        raise typer.BadParameter(
-            "not a time with an offset, for example 2026-11-27T09:00:00Z", param_hint="--issued-before"
-        )
+    before = datetime_of(issued_before, "--issued-before")
     from confplane.cli import access as command
     from confplane.cli import callers
 
@@ -270,13 +268,14 @@ def rotate_token(
 
     The command works on Postgres directly, with the service's settings; the service need not run.
     """
-    overlap_s, lifetime_s = _seconds(overlap, "--overlap"), _seconds(expires_in, "--expires-in")
+    overlap_s = duration_of(overlap, "--overlap")
+    lifetime_s = None if expires_in is None else duration_of(expires_in, "--expires-in")
     _check(output)
     from confplane.cli import access as command
     from confplane.cli import callers
 
     settings, caller = load_settings(settings_file), callers.caller(reason, ticket)
-    raise typer.Exit(command.rotate_token(settings, token_id, overlap_s or 0, lifetime_s, output, caller))
+    raise typer.Exit(command.rotate_token(settings, token_id, overlap_s, lifetime_s, output, caller))
 
 
 @grants.command(
@@ -417,17 +416,6 @@ def show_grants(
     settings = load_settings(settings_file)
     shown = command.show_grants(settings, principal, group, cluster, callers.caller(None))
     raise typer.Exit(callers.run(shown, "Not shown"))
-
-
-def _seconds(age: str | None, option: str) -> int | None:
-    if age is None:
-        return None
-    from confplane.cli.times import seconds
-
-    found = seconds(age)
-    if found is None:
-        raise typer.BadParameter("not a number followed by s, m, h or d, such as 90d", param_hint=option)
-    return found
 
 
 def _check(output: Path | None) -> None:

@@ -8,9 +8,8 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
-import typer
-
 from confplane.cli import termination
+from confplane.cli.output import echo
 from confplane.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, OutcomeUnknownError
 from confplane.services.changes.callers import Caller
 
@@ -47,13 +46,13 @@ def run(work: Coroutine[None, None, int], failure: str, *, resumable: bool = Fal
     try:
         return termination.run(work)
     except OutcomeUnknownError as error:
-        typer.echo(f"It is not known whether it was done. {error}", err=True)
+        echo(f"It is not known whether it was done. {error}", err=True)
         return UNKNOWN
     except (InvalidRequestError, NotFoundError) as error:
-        typer.echo(f"{failure}: {error}", err=True)
+        echo(f"{failure}: {error}", err=True)
         return INVALID
     except ConfplaneError as error:
-        typer.echo(f"{'Not all was done; run it again' if resumable else failure}: {error}", err=True)
+        echo(f"{'Not all was done; run it again' if resumable else failure}: {error}", err=True)
         return FAILED
 
 

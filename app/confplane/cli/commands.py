@@ -19,6 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import confplane
 from confplane.cli import termination
+from confplane.cli.output import echo
 from confplane.gc_tuning import tune_gc
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ cli = typer.Typer(
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the option's value
     if wanted:
-        typer.echo(f"confplane {confplane.__version__}")
+        echo(f"confplane {confplane.__version__}")
         raise typer.Exit
 
 
@@ -262,7 +263,7 @@ def _end_output(error: OSError) -> NoReturn:
     """Exit if standard output can't be written; silently if its reader has left, as other programs do."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it again when it ends
     if error.errno != errno.EPIPE:
-        typer.echo(f"The output can't be written: {error.strerror}. Changes that the command made stay.", err=True)
+        echo(f"The output can't be written: {error.strerror}. Changes that the command made stay.", err=True)
     raise SystemExit(_FAILED) from None
 
 
@@ -276,9 +277,9 @@ def _absent(error: ModuleNotFoundError) -> typer.Exit:
         raise error
     if sys.version_info < (3, 11):
         running = ".".join(map(str, sys.version_info[:3]))
-        typer.echo(f"This command needs the service, and thus Python 3.11 or later; this is Python {running}", err=True)
+        echo(f"This command needs the service, and thus Python 3.11 or later; this is Python {running}", err=True)
     else:
-        typer.echo(f"This command needs {error.name}: pip install 'confplane[server]'", err=True)
+        echo(f"This command needs {error.name}: pip install 'confplane[server]'", err=True)
     return typer.Exit(_FAILED)
 
 

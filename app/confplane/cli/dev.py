@@ -6,9 +6,8 @@ import shlex
 import signal
 from typing import TYPE_CHECKING
 
-import typer
-
 from confplane.cli import migrate
+from confplane.cli.output import echo
 from confplane.devstack.errors import DevStackError
 from confplane.devstack.java import find_java
 from confplane.devstack.postgres import OWNER, SERVICE
@@ -55,9 +54,9 @@ def _run(stack: Stack, kafka: Sequence[str]) -> int:
     try:
         find_java()
         for sentence in stack.acquire():
-            typer.echo(sentence)
+            echo(sentence)
         stack.service.check_port()
-        typer.echo(f"Starting ZooKeeper and Postgres, data in {stack.data_dir}")
+        echo(f"Starting ZooKeeper and Postgres, data in {stack.data_dir}")
         stack.start()
         if not stack.cancelled:
             _serve(stack, kafka)
@@ -65,17 +64,17 @@ def _run(stack: Stack, kafka: Sequence[str]) -> int:
     except DevStackError as error:
         if stack.cancelled:
             return 0
-        typer.echo(f"confplane dev: {error}", err=True)
+        echo(f"confplane dev: {error}", err=True)
         return 1
     except OSError as error:  # the disk is full, or the directory is not ours
-        typer.echo(f"confplane dev: {error}", err=True)
+        echo(f"confplane dev: {error}", err=True)
         return 1
     except _StepError as error:
         return 0 if stack.cancelled else error.code
     else:
         return 0
     finally:
-        stack.stop(report=lambda name: typer.echo(f"Stopping {name}"))
+        stack.stop(report=lambda name: echo(f"Stopping {name}"))
 
 
 class _StepError(Exception):
@@ -87,7 +86,7 @@ class _StepError(Exception):
 
 
 def _serve(stack: Stack, kafka: Sequence[str]) -> None:
-    typer.echo(f"ZooKeeper is at {stack.zookeeper.hosts}, Postgres at 127.0.0.1:{stack.postgres.port}")
+    echo(f"ZooKeeper is at {stack.zookeeper.hosts}, Postgres at 127.0.0.1:{stack.postgres.port}")
     if migrate.upgrade_database(stack.postgres.dsn(OWNER), SERVICE) != 0:
         raise _StepError(1)
     if stack.cancelled:
@@ -96,14 +95,14 @@ def _serve(stack: Stack, kafka: Sequence[str]) -> None:
         code = _observe(stack)
         if code or stack.cancelled:
             raise _StepError(code)
-    typer.echo("Starting the service")
+    echo("Starting the service")
     url = stack.serve()
-    typer.echo(f"\nConfplane is ready at {url} (Ctrl-C stops it)")
-    typer.echo(f"The admin token is in {stack.token_file}, the log in {stack.service.log}\n")
+    echo(f"\nConfplane is ready at {url} (Ctrl-C stops it)")
+    echo(f"The admin token is in {stack.token_file}, the log in {stack.service.log}\n")
     if kafka:
-        typer.echo(_guide(stack, curl(stack.token_file, url)))
+        echo(_guide(stack, curl(stack.token_file, url)))
     else:
-        typer.echo(f"Try in another shell:\n\n  {curl(stack.token_file, url)}\n")
+        echo(f"Try in another shell:\n\n  {curl(stack.token_file, url)}\n")
 
 
 def curl(token_file: Path, url: str) -> str:
@@ -116,7 +115,7 @@ _CLUSTER = "default"
 
 def _observe(stack: Stack) -> int:
     """Check the Kafka cluster and import its configs, or the changes since the last run; return the exit code."""
-    typer.echo("Looking at the Kafka cluster. Nothing is sent to it but describes")
+    echo("Looking at the Kafka cluster. Nothing is sent to it but describes")
     for command in (["check"], ["import", "--apply"]):
         code = 0 if stack.cancelled else stack.command("target", *command, "--cluster", _CLUSTER)
         if code:

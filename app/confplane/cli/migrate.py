@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-import typer
-
 from confplane.audit.migrate import upgrade
+from confplane.cli.output import echo
 from confplane.domain.errors import ConfplaneError
 
 if TYPE_CHECKING:
@@ -35,14 +34,14 @@ def upgrade_database(dsn: str, service_role: str, *, traceback: bool = False) ->
         traceback: True to raise errors of the database.
     """
     try:
-        upgrade(dsn, service_role, progress=typer.echo)
+        upgrade(dsn, service_role, progress=echo)
     except ConfplaneError as error:
-        typer.echo(f"Not migrated: {error}", err=True)
+        echo(f"Not migrated: {error}", err=True)
         return _FAILED
     except Exception as error:
         if traceback:
             raise
         # The database driver's message: the server is unavailable, the password is wrong, or a right is missing.
-        typer.echo(f"Not migrated: {' '.join(str(error).split())} (CONFPLANE_LOG_LEVEL=debug shows more)", err=True)
+        echo(f"Not migrated: {' '.join(str(error).split())} (CONFPLANE_LOG_LEVEL=debug shows more)", err=True)
         return _FAILED
     return 0

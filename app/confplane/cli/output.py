@@ -1,59 +1,196 @@
-"""Output of all commands: tables and progress for people, JSON for programs."""
+"""Output of all commands: text without control characters, tables and progress for people, JSON for programs."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 
+    from rich.progress import Progress
 
 HIDDEN: Final = "(hidden)"
 """Text shown for a secret in a table."""
 ABSENT: Final = "(not set)"
 NOT_KEPT: Final = "(not kept)"
 """Text shown for a value that the trail does not have: that of a secret, or of a write that was not observed."""
-_STYLES: Final = {"KEY": "cyan", "BEFORE": "red", "AFTER": "green", "ENTITY": "bold"}
+_COLOURS: Final = {"KEY": "cyan", "BEFORE": "red", "AFTER": "green"}
+_FOLDED: Final = {
+    *("", "AFTER", "BEFORE", "ENTITY", "GRANT", "KEYS", "NOTE", "OURS", "OWNER", "REASON", "RESOURCE", "RESULT"),
+    *("SOURCE", "THEIRS", "VALUE", "WARNINGS"),
+}
+"""Columns whose cells may be folded on a narrow terminal. Times, ids and keys can be copied as they are."""
+_LEAST: Final = 20
+"""The least width of a column with folded cells."""
+_PIECE: Final = 500
+"""Rows that are printed together while more are read; they have the same widths."""
+_GAP: Final = "  "
+
+
+def escape(text: str) -> str:
+    """Return text whose control characters and direction marks are escaped as in JSON. Line breaks stay."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
+
+
+def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print text that can't control a terminal, on standard output or on standard error."""
+    typer.echo(escape(text), err=err, nl=nl)
 
 
 def print_json(value: object) -> None:
     """Print a value as JSON; indented for a terminal, on one line otherwise."""
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+    echo(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
 
 
-def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
-    """Print rows of text in columns: with colours on a terminal, otherwise plain and never truncated.
+def print_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None, right: Iterable[str] = ()
+) -> None:
+    """Print rows of text in columns, as :class:`TablePrinter` does.
 
     Args:
         header: The names of the columns.
         rows: The cells of each row, as many as columns.
         title: A line above the table.
+        right: The columns that are aligned to the right.
     """
-    if not sys.stdout.isatty():
-        typer.echo("\n".join([*([] if title is None else [title]), columns(header, [_on_lines(row) for row in rows])]))
-        return
-    from rich import box  # noqa: PLC0415 - pipes need no rich
-    from rich.console import Console  # noqa: PLC0415 - pipes need no rich
-    from rich.table import Table  # noqa: PLC0415 - as above
-    from rich.text import Text  # noqa: PLC0415 - as above
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for name in header:
-        table.add_column(name, overflow="fold", style=_STYLES.get(name, ""))
-    for row in rows:
-        table.add_row(*map(Text, _on_lines(row)))
-    console = Console(highlight=False)
     if title is not None:
-        console.print(Text(title, style="bold"))
-    console.print(table)
+        echo(title)
+    table = TablePrinter(header, right)
+    for row in rows:
+        table.add(row)
+    table.finish()
+
+
+class TablePrinter:
+    """Prints rows as they come.
+
+    Output that does not go to a terminal has plain columns that are never cut off. On a terminal that is too narrow
+    for the columns, long texts are folded; if that does not suffice, each cell has a line of its own. A row whose first
+    cell is empty continues the row before it.
+
+    Args:
+        header: The names of the columns.
+        right: The columns that are aligned to the right.
+    """
+
+    def __init__(self, header: Sequence[str], right: Iterable[str] = ()) -> None:
+        self._header = header
+        self._right = {*right}
+        self._rows: list[list[str]] = []
+        self._widths = [len(name) for name in header]
+        self._printed = False
+        self._has_records = False
+        self._is_terminal = sys.stdout.isatty()
+        self._is_coloured = self._is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    def add(self, row: Sequence[str]) -> None:
+        """Add a row; several are printed together."""
+        self._rows.append([cell if cell.isprintable() else escape(cell).replace("\n", "\\n") for cell in row])
+        if len(self._rows) >= _PIECE:
+            self._print()
+
+    def finish(self) -> None:
+        """Print the rows that are left, and the header if there are none."""
+        if self._rows or not self._printed:
+            self._print()
+
+    def _print(self) -> None:
+        rows = self._rows
+        self._rows = []
+        needed = [max(map(_width, column)) for column in zip(self._header, *rows, strict=True)]
+        self._widths = [max(pair) for pair in zip(self._widths, needed, strict=True)]
+        widths = self._fitted()
+        if widths is None or self._has_records:
+            self._has_records = True
+            lines = [*self._records(rows)]
+        else:
+            lines = [] if self._printed else [*self._lines(self._header, widths, is_head=True)]
+            lines += [line for row in rows for line in self._lines(row, widths, is_head=False)]
+        self._printed = True
+        typer.echo("\n".join(lines), color=self._is_coloured or None)
+
+    def _fitted(self) -> list[int] | None:
+        """Return the widths of the columns; None if the terminal is too narrow for any."""
+        if not self._is_terminal:
+            return self._widths
+        available = shutil.get_terminal_size().columns - len(_GAP) * (len(self._header) - 1)
+        widths, excess = [*self._widths], sum(self._widths) - available
+        for place in sorted(range(len(widths)), key=lambda each: -widths[each]):
+            if excess > 0 and self._header[place] in _FOLDED:
+                taken = min(excess, max(0, widths[place] - max(_LEAST, len(self._header[place]))))
+                widths[place] -= taken
+                excess -= taken
+        return widths if excess <= 0 else None
+
+    def _lines(self, row: Sequence[str], widths: Sequence[int], *, is_head: bool) -> Iterator[str]:
+        folded = [_folded(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for number in range(max(map(len, folded))):
+            cells = [cell[number] if number < len(cell) else "" for cell in folded]
+            padded = [
+                " " * (width - _width(cell)) + cell if name in self._right else cell + " " * (width - _width(cell))
+                for name, cell, width in zip(self._header, cells, widths, strict=True)
+            ]
+            padded[-1] = padded[-1].rstrip()
+            yield self._joined(padded, is_head=is_head) if self._is_coloured else _GAP.join(padded).rstrip()
+
+    def _joined(self, cells: Sequence[str], *, is_head: bool) -> str:
+        styled = [
+            typer.style(cell, bold=True)
+            if is_head
+            else typer.style(cell, fg=_COLOURS[name])
+            if name in _COLOURS
+            else cell
+            for name, cell in zip(self._header, cells, strict=True)
+        ]
+        return _GAP.join(styled)
+
+    def _records(self, rows: Sequence[Sequence[str]]) -> Iterator[str]:
+        width = max(map(len, self._header))
+        for row in rows:
+            if self._printed and row[0]:
+                yield ""
+            self._printed = True
+            for name, cell in zip(self._header, row, strict=True):
+                if cell:
+                    head = f"{name:{width}}"
+                    yield f"{typer.style(head, bold=True) if self._is_coloured else head}{_GAP}{cell}"
+
+
+def _width(text: str) -> int:
+    """Return the columns that text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # noqa: PLC0415 - most texts are ASCII
+
+    return cell_len(text)
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """Return the lines of a cell."""
+    if _width(text) <= width:
+        return [text]
+    from rich.cells import chop_cells  # noqa: PLC0415 - few tables are too wide
+
+    lines, line = [], ""
+    for word in text.split(" "):
+        joined = f"{line} {word}" if line else word
+        if _width(joined) <= width:
+            line = joined
+            continue
+        lines += [line] if line else []
+        *whole, line = chop_cells(word, width) or [""]
+        lines += whole
+    return [*lines, line]
 
 
 def value_text(value: Any) -> str:
@@ -96,78 +233,68 @@ def reason_text(change: Mapping[str, Any]) -> str:
 def note_inexact(moments: Iterable[Mapping[str, Any]]) -> None:
     """Print a note on standard error if a past moment is within external writes that were observed as one."""
     for revision in dict.fromkeys(each["revision"] for each in moments if not each["exact"]):
-        typer.echo(
+        echo(
             "The moment is within writes of others that were seen as one; shown is the content before them, of the"
             f" revision {revision}",
             err=True,
         )
 
 
-def _on_lines(row: Sequence[str]) -> list[str]:
-    """Return cells without line breaks and terminal control characters."""
-    return ["".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in cell) for cell in row]
-
-
-def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return lines with aligned columns, the header first."""
-    table = [header, *rows]
-    widths = [max(len(row[place]) for row in table) for place in range(len(header))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
-    )
-
-
 _ITEM = TypeVar("_ITEM")
 
 
 async def show_count(items: AsyncIterator[_ITEM], noun: str, *, patience_s: float = 1.0) -> AsyncIterator[_ITEM]:
-    """Pass items on. On a terminal, show their number after a while.
+    """Pass items on. On a terminal that does not show the items themselves, show their number after a while.
 
     Args:
         items: The items of a list.
         noun: Their plural, such as ``entities``.
         patience_s: Seconds after which the number is shown.
     """
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or sys.stdout.isatty():
         async for item in items:
             yield item
         return
-    with _shown(noun, patience_s) as advance:
-        async for item in items:
-            advance()
-            yield item
-
-
-@contextmanager
-def _shown(noun: str, patience_s: float) -> Iterator[Callable[[], None]]:
-    from rich.console import Console  # noqa: PLC0415 - pipes need no rich
-    from rich.progress import Progress, SpinnerColumn, TextColumn  # noqa: PLC0415 - as above
-
-    progress = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.completed} {task.description}"),
-        console=Console(stderr=True),
-        redirect_stdout=sys.stdout.isatty(),
-        transient=True,
-    )
+    progress = bars(transient=True)
     task = progress.add_task(noun, total=None)
     timer = asyncio.get_running_loop().call_later(patience_s, progress.start)
     try:
-        yield lambda: progress.advance(task)
+        async for item in items:
+            progress.advance(task)
+            yield item
     finally:
         timer.cancel()
         progress.stop()
 
 
 @contextmanager
-def bar(noun: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show a bar on standard error if that is a terminal, and yield the function that advances it by one.
-
-    Lines that are printed to a file during this time still reach the file.
-    """
-    columns = (TextColumn(noun), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    progress = Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty(), disable=not console.is_terminal)
-    with progress:
-        task = progress.add_task("", total=total)
+def bar(noun: str, total: int | None) -> Iterator[Callable[[], None]]:
+    """Show a bar on standard error if that is a terminal, and yield the function that advances it by one."""
+    with bars() as progress:
+        task = progress.add_task(noun, total=total)
         yield lambda: progress.advance(task)
+
+
+def bars(*, transient: bool = False) -> Progress:
+    """Return bars for standard error, shown if that is a terminal; those that are transient vanish at the end.
+
+    Lines that are printed to a file still reach the file.
+    """
+    from rich.console import Console  # noqa: PLC0415 - few commands show progress
+    from rich.progress import (  # noqa: PLC0415 - as above
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(
+        *columns,
+        console=console,
+        redirect_stdout=sys.stdout.isatty(),
+        disable=not console.is_terminal,
+        transient=transient,
+    )

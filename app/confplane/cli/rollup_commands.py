@@ -9,6 +9,7 @@ import typer
 
 from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import ClusterName, SettingsFile, load_settings
+from confplane.cli.output import echo
 from confplane.cli.rollup_options import (
     ClassArchive,
     Master,
@@ -382,5 +383,5 @@ def _known(name: str, *names: str) -> None:
 
 def _missing(command: str, error: ModuleNotFoundError) -> NoReturn:
     missing = (error.name or "").partition(".")[0]
-    typer.echo(f"`confplane rollups {command}` needs {missing}: pip install 'confplane[spark]'", err=True)
+    echo(f"`confplane rollups {command}` needs {missing}: pip install 'confplane[spark]'", err=True)
     raise typer.Exit(_FAILED)

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 import typer
 
+from confplane.cli.times import datetime_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
@@ -136,15 +138,7 @@ def day_of(given: str | None) -> datetime | None:
 
 def moment_of(given: str | None) -> datetime | None:
     """Read the time of ``--as-of``."""
-    if given is None:
-        return None
-    try:
-        found = datetime.fromisoformat(given)
-        if found.tzinfo is not None:
-            return check_past(found.astimezone(timezone.utc), "--as-of")
-    except (ValueError, OverflowError):
-        pass
-    raise typer.BadParameter("not a time with its offset, such as 2026-01-31T12:00:00Z", param_hint="--as-of")
+    return None if given is None else check_past(datetime_of(given, "--as-of"), "--as-of")
 
 
 def read_yaml(path: Path | None, option: str, form: Callable[[object], _Read]) -> _Read | None:

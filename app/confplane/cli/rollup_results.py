@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from confplane.audit import Database, PostgresRollups
 from confplane.cli import callers
+from confplane.cli.output import echo, escape, print_table
 from confplane.domain.errors import ConcurrentChangeError, NotFoundError
 from confplane.domain.numbers import plain_number
 from confplane.domain.rollups import ROLLUPS
@@ -40,8 +37,6 @@ if TYPE_CHECKING:
 _PAGE: Final = 1_000
 _SORTED_PAGE: Final = 100_000
 """Rows of a page in another order than that of the run: each page sorts all rows."""
-_WIDTH: Final = 200
-"""Line length of output that does not go to a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +69,7 @@ async def _show(settings: Settings, cluster: str, rollup: Rollup, options: Rollu
         results = PostgresRollups(database)
         found = await results.run(cluster, rollup.name)
         if found is None:
-            typer.echo(never_run(cluster, rollup.name), err=True)
+            echo(never_run(cluster, rollup.name), err=True)
             return callers.FAILED
         items = [item async for item in _rows(results, found, wanted, None if limit is None else limit + 1)]
     finally:
@@ -82,21 +77,22 @@ async def _show(settings: Settings, cluster: str, rollup: Rollup, options: Rollu
     shown = items if limit is None else items[:limit]
     is_data = options.form != "table"
     if options.form == "csv":
-        typer.echo(csv_of(rollup, shown), nl=False)
+        text = csv_of(rollup, shown)
+        typer.echo(escape(text.replace("\r", "")) if sys.stdout.isatty() else text, nl=False)  # a file has the values
     elif options.form == "json":
         for item in shown:
             # Not orjson, because JSONB returns doubles beyond 64 bits as whole numbers.
-            typer.echo(json.dumps(item_of(rollup, item), ensure_ascii=False, separators=(",", ":")))
+            echo(json.dumps(item_of(rollup, item), ensure_ascii=False, separators=(",", ":")))
     else:
         _print(rollup, shown)
     if rollup.scope:
-        typer.echo(f"{rollup.scope}.", err=is_data)
+        echo(f"{rollup.scope}.", err=is_data)
     kinds = {item.get("kind") for item in shown}
     for kind, text in rollup.kinds.items():
         if kind in kinds:
-            typer.echo(f"{kind}: {text}.", err=is_data)
+            echo(f"{kind}: {text}.", err=is_data)
     more = "; there are more, see --limit" if len(items) > len(shown) else ""
-    typer.echo(
+    echo(
         f"{len(shown)} of {found.rows} rows{more}. As of {found.as_of:%Y-%m-%d %H:%M:%S} UTC, run {found.id} by"
         f" {found.principal}{_began(found)}",
         err=is_data,
@@ -131,24 +127,21 @@ async def _rows(
 
 
 def _print(rollup: Rollup, items: list[dict[str, Any]]) -> None:
-    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in rollup.columns:
-        table.add_column(column.name, overflow="fold", justify="right" if column.is_number else "left")
-    for item in items:
-        table.add_row(*map(_cell, row_of(rollup, item).values()))
-    console.print(table)
+    print_table(
+        [column.name for column in rollup.columns],
+        ([_cell(value) for value in row_of(rollup, item).values()] for item in items),
+        right=[column.name for column in rollup.columns if column.is_number],
+    )
 
 
-def _cell(value: Any) -> Text:
-    # Rendered as text: names may look like markup.
+def _cell(value: Any) -> str:
     if value is None:
-        return Text("-", style="dim")
+        return "-"
     if isinstance(value, list):
-        return Text(" ".join(value))
+        return " ".join(value)
     if isinstance(value, float):
-        return Text(plain_number(value))
-    return Text(str(value).lower() if isinstance(value, bool) else str(value))
+        return plain_number(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 _INTEGRITY: Final = "integrity"
@@ -191,12 +184,12 @@ async def _report(settings: Settings, cluster: str, options: RollupReportOptions
         options.output.write_text(page(cluster, sections, made=made), encoding="utf-8")
         drawn = 0 if options.pictures is None else _draw(options.pictures, sections)
     except OSError as error:
-        typer.echo(f"Not written: {error.filename}: {error.strerror}", err=True)
+        echo(f"Not written: {error.filename}: {error.strerror}", err=True)
         return callers.FAILED
     shown = [each.name for each in found if each.as_of is not None]
-    typer.echo(f"{options.output}: {', '.join(shown) or 'nothing was run yet'}")
+    echo(f"{options.output}: {', '.join(shown) or 'nothing was run yet'}")
     if options.pictures is not None:
-        typer.echo(f"{options.pictures}: {callers.pluralize(drawn, 'picture', 'pictures')}")
+        echo(f"{options.pictures}: {callers.pluralize(drawn, 'picture', 'pictures')}")
     return callers.DONE
 
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
-from rich.console import Console
-from rich.table import Table
 from uuid_utils.compat import uuid7
 
 from confplane.audit.rollup_runs import RollupRuns
 from confplane.cli import callers
+from confplane.cli.output import echo, print_table
 from confplane.cli.rollup_options import check_past
 from confplane.cli.spark_session import show_progress, spark_session
+from confplane.cli.times import datetime_of
 from confplane.devstack.errors import DevStackError
 from confplane.domain.errors import ConfplaneError, NotFoundError, UnavailableError
 from confplane.rollups.errors import SparkFailedError, spark_errors
@@ -40,6 +37,7 @@ from confplane.rollups.stores import open_reading, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import datetime
     from pathlib import Path
     from uuid import UUID
 
@@ -54,8 +52,6 @@ if TYPE_CHECKING:
 
 
 _MISMATCHED: Final = 4
-_WIDTH: Final = 140
-"""Line length of output that does not go to a terminal."""
 _OF_POSTGRES: Final = frozenset({*TABLES, "registrations", "other_znodes"})
 """Frames that are, or may be, read from Postgres."""
 
@@ -133,7 +129,7 @@ def run(settings: Settings, cluster: str, options: RollupRunOptions) -> int:
     except (ConfplaneError, DevStackError) as error:
         if not ended:
             return _not_run(error, callers.FAILED)
-        typer.echo(f"The mismatches were not counted: {error}", err=True)
+        echo(f"The mismatches were not counted: {error}", err=True)
         return callers.FAILED
     except (SparkFailedError, RuntimeError) as error:
         if settings.log_level == "debug":
@@ -164,7 +160,7 @@ def _mismatches(settings: Settings, cluster: str, ended: Sequence[_JobResult]) -
     found = (each.finished for each in ended if each.name == integrity.JOB.name)
     mismatches = sum(runs.count(each.run.id, {"pending": False}) for each in found if each is not None)
     if mismatches:
-        typer.echo(
+        echo(
             f"integrity: {callers.pluralize(mismatches, 'mismatch', 'mismatches')} that will not go away alone;"
             f" `confplane rollups show integrity --cluster {cluster} --where pending=false` lists all",
             err=True,
@@ -181,15 +177,10 @@ def _side(settings: Settings, given: str, cluster: str) -> Side:
     if given in settings.clusters and given != cluster:
         return Origin.of(settings, given)
     try:
-        found = datetime.fromisoformat(given)
-    except (ValueError, OverflowError):
-        found = None
-    if found is None or found.tzinfo is None:
-        others = sorted(settings.clusters.keys() - {cluster})
-        raise ValueError(
-            f"--with: {given!r} is neither another cluster of the settings ({', '.join(others) or 'there is none'})"
-            " nor a time with its offset, such as 2026-01-31T12:00:00Z"
-        )
+        found = datetime_of(given, "--with")
+    except typer.BadParameter as error:
+        others = ", ".join(sorted(settings.clusters.keys() - {cluster})) or "there is none"
+        raise ValueError(f"--with: {error.message} Or name another cluster of the settings ({others}).") from None
     return check_past(found, "--with")
 
 
@@ -283,23 +274,19 @@ def _run_all(
 
 def _show(ended: Sequence[_JobResult]) -> None:
     """Print a row for each job, and on standard error the reasons of jobs without a run."""
-    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, justify in (("rollup", "left"), ("rows", "right"), ("seconds", "right"), ("run", "left"), ("", "left")):
-        table.add_column(name, justify=justify, no_wrap=bool(name))  # type: ignore[arg-type]  # the words of rich
-    for each in ended:
-        found = each.finished
-        if found is None:
-            table.add_row(each.name, "-", "-", "-", "not run" if each.is_refused else "failed")
-        else:
-            table.add_row(each.name, f"{found.run.rows:,}", f"{found.seconds:.1f}", str(found.run.id), _note(found))
-    console.print(table)
+    rows = [
+        (each.name, "-", "-", "-", "not run" if each.is_refused else "failed")
+        if (found := each.finished) is None
+        else (each.name, f"{found.run.rows:,}", f"{found.seconds:.1f}", str(found.run.id), _note(found))
+        for each in ended
+    ]
+    print_table(("ROLLUP", "ROWS", "SECONDS", "RUN", ""), rows, right=("ROWS", "SECONDS"))
     for each in ended:
         if each.finished is not None and each.finished.path is not None:
-            typer.echo(f"{each.name}: {each.finished.path}")
+            echo(f"{each.name}: {each.finished.path}")
     for each in ended:
         if each.finished is None:
-            typer.echo(f"{each.name}: {each.why_not}", err=True)
+            echo(f"{each.name}: {each.why_not}", err=True)
 
 
 def _note(found: FinishedRun) -> str:
@@ -321,7 +308,7 @@ def reason(error: BaseException) -> str:
 
 
 def _not_run(why: object, code: int) -> int:
-    typer.echo(f"Not run: {why}", err=True)
+    echo(f"Not run: {why}", err=True)
     return code
 
 
@@ -403,9 +390,9 @@ def _show_exports(done: Manifest, names: Sequence[str]) -> None:
         found = done.datasets[name]
         written = [each for each in found.days if each.export_id == found.export_id]
         rows, new = sum(each.rows for each in found.days), sum(each.rows for each in written)
-        typer.echo(f"{name}: {rows:,} rows, {new:,} of them written now, in {len(written)} of {len(found.days)} days")
+        echo(f"{name}: {rows:,} rows, {new:,} of them written now, in {len(written)} of {len(found.days)} days")
 
 
 def _not_exported(why: str, code: int) -> int:
-    typer.echo(f"Not exported: {why}", err=True)
+    echo(f"Not exported: {why}", err=True)
     return code

@@ -10,6 +10,7 @@ import typer
 from confplane.cli import termination
 from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import SettingsFile, load_settings
+from confplane.cli.output import echo
 
 commands = CommandGroup(add_completion=False)
 
@@ -114,9 +115,9 @@ def openapi() -> None:
     """Print the OpenAPI description of the API as YAML."""
     from confplane import serving
 
-    typer.echo(serving.openapi_yaml(), nl=False)
+    echo(serving.openapi_yaml(), nl=False)
 
 
 def _fail(message: str) -> NoReturn:
-    typer.echo(message, err=True)
+    echo(message, err=True)
     raise typer.Exit(1)

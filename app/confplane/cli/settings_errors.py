@@ -12,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
+from confplane.cli.output import echo
 from confplane.security.admin_token import AdminToken
 from confplane.settings import Settings
 
@@ -74,9 +75,9 @@ def check_token(settings: Settings) -> None:
 
 def refuse(problems: Iterable[str]) -> typer.Exit:
     """Print the problems of the settings, a line each, and return the exit with their code."""
-    typer.echo("The settings are not valid:", err=True)
+    echo("The settings are not valid:", err=True)
     for problem in problems:
-        typer.echo(f"  {problem}", err=True)
+        echo(f"  {problem}", err=True)
     return typer.Exit(_INVALID)
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
+from confplane.cli.output import bars, echo
 from confplane.devstack.java import find_java
 from confplane.rollups import heap
 from confplane.rollups.class_archive import ClassArchive
@@ -55,7 +53,7 @@ def spark_session(settings: Settings, master: str | None, *, small: bool, archiv
         return
     with archive.kept(spark):
         yield spark
-        typer.echo("Done; keeping Java's classes, once, for later runs (not with --no-class-archive)", err=True)
+        echo("Done; keeping Java's classes, once, for later runs (not with --no-class-archive)", err=True)
 
 
 def _archive(master: str | None) -> ClassArchive | None:
@@ -108,12 +106,11 @@ def show_progress(stages: Callable[[], Mapping[int, StageProgress]], title: str)
         stages: Returns the stages known so far, by their numbers.
         title: The job, and its place among all.
     """
-    console = Console(stderr=True)
     done = threading.Event()
-    if console.is_terminal:
-        follow = _bar(console, stages, title, done)
+    if sys.stderr.isatty():
+        follow = _bar(stages, title, done)
     else:
-        typer.echo(title, err=True)
+        echo(title, err=True)
         follow = _lines(stages, title, done)
     follower = threading.Thread(target=follow, name="progress", daemon=True)
     follower.start()
@@ -124,20 +121,9 @@ def show_progress(stages: Callable[[], Mapping[int, StageProgress]], title: str)
         follower.join()
 
 
-def _bar(
-    console: Console, stages: Callable[[], Mapping[int, StageProgress]], title: str, done: threading.Event
-) -> Callable[[], None]:
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("tasks"),
-        TimeElapsedColumn(),
-    )
-
+def _bar(stages: Callable[[], Mapping[int, StageProgress]], title: str, done: threading.Event) -> Callable[[], None]:
     def follow() -> None:
-        with Progress(*columns, console=console, transient=True) as progress:
+        with bars(transient=True) as progress:
             bar = progress.add_task(title, total=None)
             while not done.wait(REFRESH_S):
                 if found := stages().values():
@@ -156,7 +142,7 @@ def _lines(stages: Callable[[], Mapping[int, StageProgress]], title: str, done: 
             running = {number for number, stage in found.items() if stage.is_running}
             for number in sorted(running & known - shown):
                 place, stage = sorted(found).index(number) + 1, found[number]
-                typer.echo(f"{title}: stage {place}, {stage.done} of {stage.tasks} tasks", err=True)
+                echo(f"{title}: stage {place}, {stage.done} of {stage.tasks} tasks", err=True)
                 shown.add(number)
             known |= running
 

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from confplane import __version__, properties
 from confplane.audit import PostgresEntityStates, PostgresStorePositions
 from confplane.cli import callers
-from confplane.cli.output import bar
+from confplane.cli.output import HIDDEN, bar, echo, print_table
 from confplane.domain.global_config import ImportDecision
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.kips.global_config import plan_import, run_import
@@ -58,13 +53,13 @@ async def _change(settings: Settings, cluster: str, reason: str, *, frozen: bool
             result, rest = await service.thaw(store, reason, caller), None
     if result.change_id is not None:
         done = "frozen" if frozen else "thawed"
-        typer.echo(f"Cluster {cluster} is {done} as of revision {result.revision} (change {result.change_id})")
+        echo(f"Cluster {cluster} is {done} as of revision {result.revision} (change {result.change_id})")
     elif result.after is not None:
-        typer.echo(f"Cluster {cluster} was frozen for that reason already, {result.after}")
+        echo(f"Cluster {cluster} was frozen for that reason already, {result.after}")
     else:
-        typer.echo(f"Cluster {cluster} was not frozen; nothing to do")
+        echo(f"Cluster {cluster} was not frozen; nothing to do")
     if rest is not None:
-        typer.echo(_shown(rest))
+        echo(_shown(rest))
     return callers.DONE
 
 
@@ -96,10 +91,10 @@ async def _adopt(settings: Settings, cluster: str, reason: str) -> int:
         )
         adoption = await service.adopt(callers.caller(reason))
     if adoption is None:
-        typer.echo(f"The ZooKeeper of cluster {cluster} is the one that the trail knows; nothing to do")
+        echo(f"The ZooKeeper of cluster {cluster} is the one that the trail knows; nothing to do")
         return callers.DONE
     differing = callers.pluralize(adoption.differing, "entity differs", "entities differ")
-    typer.echo(
+    echo(
         f"The ZooKeeper of cluster {cluster} is adopted as incarnation {adoption.incarnation}, as of revision"
         f" {adoption.revision} (change {adoption.change_id}). {differing} from the last content in the trail, which has"
         " an external change of each"
@@ -115,7 +110,6 @@ _WORDS = {
     ImportDecision.UNKNOWN: "unknown, not imported",
     ImportDecision.REFUSED: "refused",
 }
-_HIDDEN = "(hidden)"
 
 
 def import_kip5(settings: Settings, cluster: str, path: str, *, apply: bool, overwrite: bool) -> int:
@@ -134,33 +128,34 @@ async def _import(settings: Settings, cluster: str, path: str, *, apply: bool, o
         if plan.obstacle is not None:
             raise plan.obstacle
         if plan.edit is None:
-            typer.echo("There is nothing to import")
+            echo("There is nothing to import")
         elif not apply:
-            typer.echo(f"Nothing was written; --apply writes what goes to the cluster default ({wanted}) as one change")
+            echo(f"Nothing was written; --apply writes what goes to the cluster default ({wanted}) as one change")
         else:
             result = await run_import(parts.alter, served, plan, caller)
             if result is not None:
-                typer.echo(
+                echo(
                     f"{wanted} written to the cluster default at revision {result.revision} (change {result.change_id})"
                     f"; {path} is left as it is"
                 )
     if refused:
-        typer.echo(f"{refused} refused, see above", err=True)
+        echo(f"{refused} refused, see above", err=True)
     return callers.FAILED if refused else callers.DONE
 
 
 def _show(plan: ImportPlan) -> None:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("Key", "Value", "What becomes of it"):
-        table.add_column(heading, overflow="fold")
-    for entry in plan.entries:
-        fate = _WORDS[entry.decision] + (f": {entry.reason}" if entry.reason else "")
-        # Rendered as text: values are not rich's markup.
-        table.add_row(Text(entry.key), Text(_HIDDEN if entry.value is None else entry.value), Text(fate))
-    if plan.entries:
-        Console().print(table)
+    rows = [
+        (
+            entry.key,
+            HIDDEN if entry.value is None else entry.value,
+            _WORDS[entry.decision] + (f": {entry.reason}" if entry.reason else ""),
+        )
+        for entry in plan.entries
+    ]
+    if rows:
+        print_table(("KEY", "VALUE", "RESULT"), rows)
     for warning in plan.warnings:
-        typer.echo(f"Warning: {warning}", err=True)
+        echo(f"Warning: {warning}", err=True)
 
 
 def upgrade_keys(
@@ -183,7 +178,7 @@ async def _upgrade(
     async with open_cluster(settings, cluster) as parts:
         service = RenameService(parts.alter, parts.clusters.get(cluster), table)
         if not service.known:
-            typer.echo("Kafka has renamed no config that can be dynamic; there is nothing to do")
+            echo("Kafka has renamed no config that can be dynamic; there is nothing to do")
             return callers.DONE
         lacking = service.lacking()
         failed = 0
@@ -191,13 +186,11 @@ async def _upgrade(
             async for result in service.run(lacking, callers.caller("renamed by Kafka"), apply=apply):
                 failed += result.error is not None
                 for line in _lines(result, apply=apply):
-                    typer.echo(line, err=result.error is not None)
+                    echo(line, err=result.error is not None)
                 advance()
-    typer.echo(
-        f"{len(lacking) - failed} of {len(lacking)} topics and brokers {'done' if apply else 'would be written'}"
-    )
+    echo(f"{len(lacking) - failed} of {len(lacking)} topics and brokers {'done' if apply else 'would be written'}")
     if lacking and not apply:
-        typer.echo("Nothing was written; --apply writes, one change each. The old names stay until you delete them")
+        echo("Nothing was written; --apply writes, one change each. The old names stay until you delete them")
     return callers.FAILED if failed else callers.DONE
 
 
@@ -226,12 +219,12 @@ async def _compact(settings: Settings, cluster: str, *, older_than_s: float, app
                 if result is not None:
                     gone += len(result.entity_ids) * (result.error is None)
                     failed += result.error is not None
-                    typer.echo(_line(result, apply=apply), err=result.error is not None)
+                    echo(_line(result, apply=apply), err=result.error is not None)
                 advance()
     znodes = callers.pluralize(gone, "empty znode", "empty znodes")
-    typer.echo(f"{znodes} {'removed' if apply else 'can be removed'}; {len(candidates)} looked at")
+    echo(f"{znodes} {'removed' if apply else 'can be removed'}; {len(candidates)} looked at")
     if gone and not apply:
-        typer.echo("Nothing was removed; --apply removes, one change each")
+        echo("Nothing was removed; --apply removes, one change each")
     return callers.FAILED if failed else callers.DONE
 
 
@@ -276,7 +269,7 @@ async def _export(settings: Settings, cluster: str, broker_id: int, output: Path
     values = sum(item.value is not None for item in exported)
     secrets = sum(item.secret for item in exported)
     where = "" if output is None else f" in {output}"
-    typer.echo(
+    echo(
         f"{callers.pluralize(values, 'config', 'configs')}{where};"
         f" {callers.pluralize(secrets, 'secret', 'secrets')} to be set by hand,"
         f" {len(exported) - values - secrets} left out (see the comments)",
@@ -287,11 +280,11 @@ async def _export(settings: Settings, cluster: str, broker_id: int, output: Path
 
 def _written(text: str, output: Path | None) -> bool:
     if output is None:
-        typer.echo(text, nl=False)
+        echo(text, nl=False)
         return True
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
-        typer.echo(f"Not exported: {output} can't be written: {error.strerror}", err=True)
+        echo(f"Not exported: {output} can't be written: {error.strerror}", err=True)
         return False
     return True

@@ -10,6 +10,7 @@ import typer
 
 from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import Apply, ClusterName, SettingsFile, load_settings
+from confplane.cli.times import duration_of
 from confplane.domain.facets import ClientConfigsLayout, Tree
 
 commands = CommandGroup(add_completion=False)
@@ -246,11 +247,8 @@ def compact(
     znodes stay.
     """
     from confplane.cli import store as command
-    from confplane.cli.times import seconds
 
-    older_than_s = seconds(older_than)
-    if older_than_s is None:
-        raise typer.BadParameter("not a number followed by s, m, h or d, such as 90m", param_hint="--older-than")
+    older_than_s = duration_of(older_than, "--older-than")
     raise typer.Exit(command.compact(load_settings(settings_file), cluster, older_than_s=older_than_s, apply=apply))
 
 

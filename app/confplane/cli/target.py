@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import asynccontextmanager
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from confplane.cli import callers
+from confplane.cli.output import bars, echo
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.releases import newest
 from confplane.gc_tuning import tune_gc_for_batch
@@ -124,7 +120,7 @@ async def _change(
             TargetAction.RESUME: service.resume,
         }
         target = await changes[action](callers.caller(reason))
-    typer.echo(action.value.format(name=cluster, id=target.cluster_id, what=", ".join(types) or "quotas and configs"))
+    echo(action.value.format(name=cluster, id=target.cluster_id, what=", ".join(types) or "quotas and configs"))
     return callers.DONE
 
 
@@ -139,27 +135,27 @@ async def _show_status(settings: Settings, cluster: str) -> int:
         target = (await store.read_state(Target, callers.caller(None).deadline)).value
         report = parse(store.observation())
     if target is None:
-        typer.echo(f"Cluster {cluster} has no target: its brokers read ZooKeeper")
+        echo(f"Cluster {cluster} has no target: its brokers read ZooKeeper")
         return callers.DONE
-    typer.echo(f"Cluster {cluster}: {target}")
+    echo(f"Cluster {cluster}: {target}")
     if report is not None:
         _show_report(report)
     for warning in warnings.list_warnings(cluster, target, report):
-        typer.echo(str(warning), err=True)
+        echo(str(warning), err=True)
     return callers.DONE
 
 
 def _show_report(report: ObservationReport) -> None:
     brokers = ", ".join(map(str, report.brokers)) or "none"
-    typer.echo(
+    echo(
         f"Release {report.release or 'unknown'} (metadata.version {report.metadata_version or 'unknown'}), brokers"
         f" {brokers}; told {_ago(report.at)}"
     )
     if report.followed_offset is not None:
         read = "" if report.log_at is None else f", read {_ago(report.log_at)}"
-        typer.echo(f"The metadata log is followed up to offset {report.followed_offset}{read}")
+        echo(f"The metadata log is followed up to offset {report.followed_offset}{read}")
     for entity_type, each in report.areas.items():
-        typer.echo(_status_line(entity_type, each))
+        echo(_status_line(entity_type, each))
     if report.applying is not None:
         _show_applying(report.applying)
     for what, lists in (
@@ -182,12 +178,12 @@ def _status_line(entity_type: KraftEntityType, report: EntityTypeReport) -> str:
 
 def _show_applying(applying: ApplyReport) -> None:
     if not applying.pending:
-        typer.echo("Changes of callers: nothing waits to be applied")
+        echo("Changes of callers: nothing waits to be applied")
     else:
         waits = callers.pluralize(applying.pending, "entity", "entities")
-        typer.echo(f"Changes of callers: {waits} to be applied, for {applying.waiting_ms / 1000:.1f} s")
+        echo(f"Changes of callers: {waits} to be applied, for {applying.waiting_ms / 1000:.1f} s")
     if applying.problem:
-        typer.echo(f"Not applied now: {applying.problem}")
+        echo(f"Not applied now: {applying.problem}")
     _show_names("changes", "refused by the Kafka cluster", applying.refused)
     _show_names("changes", "sent without an answer, and sent again", applying.unknown)
     _show_names("changes", "waiting alone", applying.held)
@@ -198,11 +194,11 @@ def _show_applying(applying: ApplyReport) -> None:
 def _show_names(entity_type: str, what: str, names: ListedNames) -> None:
     if not names.count:
         return
-    typer.echo(f"{entity_type}, {what}: {names.count}")
+    echo(f"{entity_type}, {what}: {names.count}")
     for name, reason in names.first:
-        typer.echo(f"  {name}: {reason}")
+        echo(f"  {name}: {reason}")
     if names.count > len(names.first):
-        typer.echo(f"  and {names.count - len(names.first)} more")
+        echo(f"  and {names.count - len(names.first)} more")
 
 
 def _ago(at_ms: int) -> str:
@@ -226,13 +222,13 @@ async def _import(settings: Settings, cluster: str, *, apply: bool) -> int:
         _show_survey(cluster, survey)
         if survey.blockers:
             for blocker in survey.blockers:
-                typer.echo(f"Not imported: {blocker}", err=True)
+                echo(f"Not imported: {blocker}", err=True)
             return callers.FAILED
         if survey.target is not None and survey.target.imported and not _differing(survey):
-            typer.echo("Nothing to do: everything was imported, and the leader follows the cluster")
+            echo("Nothing to do: everything was imported, and the leader follows the cluster")
             return callers.DONE
         if not apply:
-            typer.echo(
+            echo(
                 f"{_entities(_differing(survey))} would be written to ZooKeeper. Nothing was written; --apply"
                 " writes. Nothing is ever written to the Kafka cluster"
             )
@@ -244,14 +240,14 @@ async def _apply(cluster: str, importer: Importer, survey: ImportSurvey) -> int:
     reason = "confplane target import"
     await importer.begin(survey.identity, callers.caller(reason))
     written = 0
-    with _bar() as bar:
+    with bars() as bar:
         tasks = {entity_type: bar.add_task(entity_type, total=None, visible=False) for entity_type in KraftEntityType}
         async for progress in importer.run():
             bar.update(tasks[progress.entity_type], completed=progress.done, total=progress.total, visible=True)
             written = progress.written
     await importer.end(survey.identity, callers.caller(reason))
     _show_reasons("ZooKeeper can't hold", importer.refused)
-    typer.echo(
+    echo(
         f"{_entities(written)} written. Cluster {cluster} follows the Kafka cluster {survey.identity.cluster_id} from"
         " now on, in the service. Nothing was written to the Kafka cluster"
     )
@@ -260,14 +256,14 @@ async def _apply(cluster: str, importer: Importer, survey: ImportSurvey) -> int:
 
 def _show_survey(cluster: str, survey: ImportSurvey) -> None:
     identity = survey.identity
-    typer.echo(
+    echo(
         f"Kafka cluster {identity.cluster_id}, release {identity.release}, brokers"
         f" {', '.join(map(str, identity.brokers))}"
     )
     if survey.target is not None:
-        typer.echo(f"Target of {cluster}: {survey.target}")
+        echo(f"Target of {cluster}: {survey.target}")
     for entity_type, each in survey.entity_types.items():
-        typer.echo(_survey_line(entity_type, each))
+        echo(_survey_line(entity_type, each))
     for what, names in (
         (
             "without a place in ZooKeeper",
@@ -286,18 +282,11 @@ def _survey_line(entity_type: KraftEntityType, survey: EntityTypeSurvey) -> str:
 
 def _show_reasons(what: str, names: Mapping[str, str]) -> None:
     if names:
-        typer.echo(f"{len(names)} {what}:")
+        echo(f"{len(names)} {what}:")
         for name, reason in sorted(names.items())[:_SHOWN]:
-            typer.echo(f"  {name}: {reason}")
+            echo(f"  {name}: {reason}")
         if len(names) > _SHOWN:
-            typer.echo(f"  and {len(names) - _SHOWN} more")
-
-
-def _bar() -> Progress:
-    """Return bars on standard error if that is a terminal; lines printed to a file still reach the file."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    return Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty(), disable=not console.is_terminal)
+            echo(f"  and {len(names) - _SHOWN} more")
 
 
 def _differing(survey: ImportSurvey) -> int:
@@ -326,21 +315,21 @@ async def _check(settings: Settings, cluster: str) -> int:
         logged = kafka_settings is not None and bool(kafka_settings.controllers)
         unfollowed = await found.unfollowed(deadline) if logged else None
     brokers = ", ".join(map(str, identity.brokers))
-    typer.echo(
+    echo(
         f"Kafka cluster {identity.cluster_id}, release {identity.release} (metadata.version"
         f" {identity.metadata_version}), brokers {brokers}"
     )
     for entity_type, (permission, reason) in permissions.items():
-        typer.echo(f"  {entity_type:<16}{permission.value.replace('-', ' ')}{f': {reason}' if reason else ''}")
+        echo(f"  {entity_type:<16}{permission.value.replace('-', ' ')}{f': {reason}' if reason else ''}")
     if unproven is None:
-        typer.echo("  barrier         yes: a read with consistency=strong is behind every acknowledged change")
+        echo("  barrier         yes: a read with consistency=strong is behind every acknowledged change")
     else:
-        typer.echo(
+        echo(
             f"  barrier         no: {unproven}; needed: DESCRIBE on CLUSTER. Without it a strong read waits a second,"
             " until the broker has heard of changes twice"
         )
     if logged:
-        typer.echo(
+        echo(
             "  metadata log    "
             + ("yes: every write is in the trail" if unfollowed is None else f"no: {unfollowed}. Looks do without it")
         )
@@ -350,12 +339,12 @@ async def _check(settings: Settings, cluster: str) -> int:
         if permission is not EntityTypePermission.FULL
     ]
     if unaltered:
-        typer.echo(f"In the modes adopt and enforce callers' changes would wait: {', '.join(unaltered)}")
+        echo(f"In the modes adopt and enforce callers' changes would wait: {', '.join(unaltered)}")
     missing = [
         entity_type for entity_type, (permission, _) in permissions.items() if permission is EntityTypePermission.NONE
     ]
     if not missing:
-        typer.echo("Everything can be followed. Nothing was written")
+        echo("Everything can be followed. Nothing was written")
         return callers.DONE
-    typer.echo(f"Can't be followed: {', '.join(missing)}. Everything else can. Nothing was written", err=True)
+    echo(f"Can't be followed: {', '.join(missing)}. Everything else can. Nothing was written", err=True)
     return callers.FAILED

@@ -6,17 +6,13 @@ import re
 from datetime import datetime, timedelta, timezone
 from typing import Final
 
+import typer
+
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.texts import rfc3339
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_FORM: Final = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
-
-
-def seconds(text: str) -> int | None:
-    """Read a duration such as ``90m``. Returns None for any other text."""
-    match = _FORM.fullmatch(text)
-    return None if match is None else int(match[1]) * _UNITS[match[2]]
+_DURATION: Final = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
 
 
 _REVISION: Final = re.compile(r"[0-9]{1,19}")
@@ -24,6 +20,26 @@ _TIME: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
 _FORMS: Final = "RFC 3339 with an offset, such as 2026-01-31T12:00:00Z, or a time ago, such as 30m, 2h or 1d"
+
+
+def seconds(text: str) -> int | None:
+    """Read a duration such as ``90m``. Returns None for any other text."""
+    match = _DURATION.fullmatch(text)
+    return None if match is None else int(match[1]) * _UNITS[match[2]]
+
+
+def duration_of(text: str, option: str) -> int:
+    """Return the seconds of a duration.
+
+    Raises:
+        typer.BadParameter: The text is not a duration.
+    """
+    found = seconds(text)
+    if found is None:
+        raise typer.BadParameter(
+            f"{text!r} is not a valid duration. Use a number and s, m, h or d, such as 90m.", param_hint=option
+        )
+    return found
 
 
 def moment_of(text: str, option: str, now: datetime | None = None) -> str:
@@ -60,6 +76,18 @@ def time_of(text: str, option: str, now: datetime | None = None) -> str:
     if found is None:
         raise InvalidRequestError(f"{option} {text} is not a valid time. Use {_FORMS}.")
     return found
+
+
+def datetime_of(text: str, option: str) -> datetime:
+    """Return a time as commands on the stores need it.
+
+    Raises:
+        typer.BadParameter: The text is neither a time with an offset nor a time ago.
+    """
+    try:
+        return datetime.fromisoformat(time_of(text, option).upper().replace("Z", "+00:00")).astimezone(timezone.utc)
+    except (InvalidRequestError, ValueError, OverflowError):
+        raise typer.BadParameter(f"{text!r} is not a valid time. Use {_FORMS}.", param_hint=option) from None
 
 
 def _time(text: str, now: datetime | None) -> str | None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from confplane.cli import callers, termination
 from confplane.cli.callers import DONE, FAILED, INVALID, caller
-from confplane.cli.output import bar
+from confplane.cli.output import bar, echo
 from confplane.domain.errors import (
     BodyTooLargeError,
     ConcurrentChangeError,
@@ -28,7 +24,7 @@ from confplane.services.upkeep.layout import LayoutService
 from confplane.wiring import open_cluster, rotation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
     from confplane.domain.facets import Tree
@@ -68,7 +64,7 @@ class _LayoutMoveCommand:
             cluster_facet = parts.clusters.get(self._cluster).facets[FacetName.CLIENT_CONFIGS]
             self._service = LayoutService(parts.runner, cluster_facet)
             survey = await self._survey()
-            typer.echo(f"Client configs of {self._cluster} are stored in the layout {survey.current}")
+            echo(f"Client configs of {self._cluster} are stored in the layout {survey.current}")
             if self._discard:
                 return await self._discard_unread(survey)
             self._service.check(survey)
@@ -82,12 +78,12 @@ class _LayoutMoveCommand:
 
     def _show(self, survey: LayoutSurvey) -> int:
         for entity_id in survey.entity_ids:
-            typer.echo(f"{entity_id}: would be moved")
+            echo(f"{entity_id}: would be moved")
         self._report_unread(survey)
         if survey.done:
-            typer.echo("Nothing to do")
+            echo("Nothing to do")
         else:
-            typer.echo(
+            echo(
                 f"{_entities(len(survey.entity_ids))} would be moved. Nothing was written; --apply writes, one change"
                 " each. Until the move ends client configs can be read and not written"
             )
@@ -95,7 +91,7 @@ class _LayoutMoveCommand:
 
     async def _move(self, survey: LayoutSurvey) -> int:
         if survey.done:
-            typer.echo("Nothing to do")
+            echo("Nothing to do")
             self._report_unread(survey)
             return callers.DONE
         while survey.entity_ids:
@@ -103,34 +99,34 @@ class _LayoutMoveCommand:
             await self._all(survey, version, discard=False)
             survey = await self._survey()
             if self._failed:
-                typer.echo(
+                echo(
                     f"{_entities(self._done)} moved, {self._failed} not. Client configs can't be written until all are"
                     " moved: mend the errors above, and run the command again",
                     err=True,
                 )
                 return callers.FAILED
         await self._service.end(survey, self._caller())
-        typer.echo(f"{_entities(self._done)} moved. The layout is {self._target.layout} from now on, in all processes")
+        echo(f"{_entities(self._done)} moved. The layout is {self._target.layout} from now on, in all processes")
         return callers.DONE
 
     async def _discard_unread(self, survey: LayoutSurvey) -> int:
         if survey.current.source is not None or survey.current.tree is not self._target:
-            typer.echo(f"--discard goes with the layout that counts: --to {survey.current.tree.layout}", err=True)
+            echo(f"--discard goes with the layout that counts: --to {survey.current.tree.layout}", err=True)
             return callers.INVALID
         if not survey.unread:
-            typer.echo("Nothing to do")
+            echo("Nothing to do")
             return callers.DONE
         if not self._apply:
             for entity_id in survey.unread:
-                typer.echo(f"{entity_id}: would be discarded from {self._target.other.layout}")
-            typer.echo(
+                echo(f"{entity_id}: would be discarded from {self._target.other.layout}")
+            echo(
                 f"Client configs of {_entities(len(survey.unread))} would be discarded. Nothing was written; --apply"
                 " writes"
             )
             return callers.DONE
         version = await self._service.end(survey, self._caller())
         await self._all(survey, version, discard=True)
-        typer.echo(f"Client configs of {_entities(self._done)} discarded; the trail has their contents")
+        echo(f"Client configs of {_entities(self._done)} discarded; the trail has their contents")
         return callers.FAILED if self._failed else callers.DONE
 
     async def _all(self, survey: LayoutSurvey, version: int, *, discard: bool) -> None:
@@ -138,12 +134,12 @@ class _LayoutMoveCommand:
             async for result in self._service.move(survey, version, self._caller(), discard=discard):
                 self._done += result.change_id is not None
                 self._failed += result.error is not None
-                typer.echo(_move_line(result), err=result.error is not None)
+                echo(_move_line(result), err=result.error is not None)
                 advance()
 
     def _report_unread(self, survey: LayoutSurvey) -> None:
         if survey.unread:
-            typer.echo(
+            echo(
                 f"The layout {survey.current.tree.other.layout} has client configs of {_entities(len(survey.unread))}"
                 f" that nobody reads, {survey.unread[0]} among them;"
                 f" --to {survey.current.tree.layout} --discard removes them",
@@ -181,7 +177,7 @@ def rotate_secrets(settings: Settings, cluster: str, broker_id: int | None, old_
     try:
         termination.run(_rotate(_with_old_secret(settings, cluster, old_secret_file), cluster, broker_id, report))
     except ConfplaneError as error:
-        typer.echo(f"Not rotated: {error}", err=True)
+        echo(f"Not rotated: {error}", err=True)
         return INVALID if isinstance(error, NotFoundError) else FAILED
     except KeyboardInterrupt:
         report.stopped = "you stopped it"
@@ -197,13 +193,17 @@ async def _rotate(settings: Settings, cluster: str, broker_id: int | None, repor
         brokers = service.brokers()
         if broker_id is not None:
             if broker_id not in brokers:
-                typer.echo(f"Broker {broker_id} has no configs of its own in ZooKeeper")
+                echo(f"Broker {broker_id} has no configs of its own in ZooKeeper")
             brokers = [broker_id]
-        with _rotation_shown(len(brokers)) as show:
+        # On a terminal the bar stands for the brokers without problems.
+        is_terminal = sys.stdout.isatty()
+        with bar("Brokers", len(brokers)) as advance:
             for each in brokers:
                 result = await service.rotate(each, caller("confplane secrets rotate"))
                 report.add(result)
-                show(result)
+                if result.error is not None or result.undecodable or not is_terminal:
+                    echo(_rotation_line(result))
+                advance()
                 if result.error is not None and not isinstance(result.error, _OF_ONE_BROKER):
                     report.stopped = f"broker {each} was not to be written"
                     return
@@ -220,25 +220,6 @@ def _with_old_secret(settings: Settings, cluster: str, path: Path | None) -> Set
     encoder = encoder.model_copy(update={**changed, "brokers": brokers})
     clusters = {**settings.clusters, cluster: found.model_copy(update={"password_encoder": encoder})}
     return settings.model_copy(update={"clusters": clusters})
-
-
-@contextmanager
-def _rotation_shown(total: int) -> Iterator[Callable[[RotatedBroker], None]]:
-    """Print brokers when processed: on a terminal a bar and lines only for problems, otherwise a line per broker."""
-    console = Console()
-    if not console.is_terminal:
-        yield lambda result: typer.echo(_rotation_line(result))
-        return
-    columns = (TextColumn("Brokers"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("", total=total)
-
-        def show(result: RotatedBroker) -> None:
-            if result.error is not None or result.undecodable:
-                console.print(_rotation_line(result), markup=False, highlight=False, soft_wrap=True)
-            progress.advance(task)
-
-        yield show
 
 
 def _rotation_line(result: RotatedBroker) -> str:
@@ -284,24 +265,24 @@ class _Report:
         current = sum(len(result.current) for result in done)
         undecodable = sum(len(result.undecodable) for result in done)
         brokers = "1 broker" if len(done) == 1 else f"{len(done)} brokers"
-        typer.echo(
+        echo(
             f"Done: {brokers}, {_keys(reencoded)} encoded anew, {current} under the current secret already, "
             f"{undecodable} undecodable"
         )
         left = [result for result in done if result.undecodable]
         if left:
-            typer.echo("No secret opens these, so brokers leave them out; set them anew:", err=True)
+            echo("No secret opens these, so brokers leave them out; set them anew:", err=True)
         for result in left:
-            typer.echo(f"  broker {result.broker_id}: {_names(result.undecodable)}", err=True)
+            echo(f"  broker {result.broker_id}: {_names(result.undecodable)}", err=True)
         without = [str(result.broker_id) for result in left if not result.old_known]
         if without:
-            typer.echo(
+            echo(
                 f"No old secret is known for {', '.join(without)}: name its file in password_encoder.old_secret_file "
                 "or --old-secret-file, if they are under that",
                 err=True,
             )
         failed = [str(result.broker_id) for result in self.results if result.error is not None]
         if failed:
-            typer.echo(f"Not done: {', '.join(failed)}", err=True)
+            echo(f"Not done: {', '.join(failed)}", err=True)
         if self.stopped is not None:
-            typer.echo(f"Stopped, because {self.stopped}. Run the command again for the remaining brokers", err=True)
+            echo(f"Stopped, because {self.stopped}. Run the command again for the remaining brokers", err=True)

@@ -78,6 +78,15 @@ async def test_commands_name_the_entities_and_values_that_there_are(tmp_path: Pa
     assert found.left_out == 0
 
 
+@pytest.mark.parametrize("form", ["yaml", "kafka-configs", "terraform"])
+async def test_no_form_commands_a_terminal(form: str) -> None:
+    name = "a\x1b[31mb\x9bc\u202ed"
+    found = source({Entity.of(user=name): {"producer_byte_rate": 1}}, configs={Entity.of(broker="1"): {"a": name}})
+    text = "".join([text async for text in form_of(form, None)(found)])
+    assert "producer_byte_rate" in text
+    assert text.replace("\n", "").isprintable()
+
+
 async def test_what_kafkas_tool_cannot_set_is_left_out_with_a_comment() -> None:
     alice, broker = Entity.of(user="alice"), Entity.of(broker="3")
     found = source(

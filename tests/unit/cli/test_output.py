@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,32 @@ def test_no_value_ends_its_line_or_commands_a_terminal(value: str, capsys: pytes
     assert out.count("\n") == 2
     assert all(each.isprintable() for each in out.replace("\n", ""))
     assert out.splitlines()[1].startswith("a\\")
+
+
+@pytest.mark.parametrize("value", ["a\x1b[31mb", "a\u202eb", "a\x9bb"])
+def test_json_and_messages_command_no_terminal(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_json({"a": value})
+    output.echo(f"There is no {value}\nor so", err=True)
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {"a": value}
+    assert all(each.isprintable() for each in (said.out + said.err).replace("\n", ""))
+    assert said.err.count("\n") == 2
+
+
+def test_rows_are_printed_while_others_are_read(capsys: pytest.CaptureFixture[str]) -> None:
+    table = output.TablePrinter(("KEY", "VALUE"))
+    for number in range(1200):
+        table.add((f"key{number}", "x"))
+    assert capsys.readouterr().out.count("\n") == 1001
+    table.add(("a.much.longer.key", "y"))
+    table.finish()
+    last = capsys.readouterr().out.splitlines()
+    assert (len(last), last[0], last[-1]) == (201, "key1000            x", "a.much.longer.key  y")
+
+
+def test_columns_count_wide_characters_as_terminals_do(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_table(("A", "B"), [("\u65e5\u672c", "x"), ("abcd", "y")])
+    assert capsys.readouterr().out.splitlines() == ["A     B", "\u65e5\u672c  x", "abcd  y"]
 
 
 def test_sides_of_a_change(capsys: pytest.CaptureFixture[str]) -> None:

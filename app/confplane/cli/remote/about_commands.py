@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import print_json, print_table
+from confplane.cli.output import echo, print_json, print_table
 from confplane.cli.remote import logins, profiles, session
 from confplane.cli.remote.credentials import device_login
 from confplane.cli.remote.logins import StoredLogin
@@ -151,7 +151,7 @@ def _login(profile: Profile) -> int:
     with device_login(profile) as speaker:
         issuer = speaker.issuer(_chosen(profile, speaker.issuers_of(profile.url)))
         device = speaker.begin(issuer, client_id, scope=profile.scope or SCOPE, resource=profile.resource)
-        typer.echo(f"Open {device.page_with_code or device.page}\nand confirm the code {device.user_code}", err=True)
+        echo(f"Open {device.page_with_code or device.page}\nand confirm the code {device.user_code}", err=True)
         tokens = speaker.wait(issuer, client_id, device, resource=profile.resource)
     logins.write(
         profile,
@@ -167,7 +167,7 @@ def _login(profile: Profile) -> int:
             refresh=tokens.refresh,
         ),
     )
-    typer.echo(f"Logged in to {profile.url}; `confplane whoami` shows your principal and your grants", err=True)
+    echo(f"Logged in to {profile.url}; `confplane whoami` shows your principal and your grants", err=True)
     return DONE
 
 
@@ -181,16 +181,16 @@ def _logout(profile: Profile) -> int:
     kept = logins.read(profile)
     logins.remove(profile)
     if kept is None:
-        typer.echo(f"You were not logged in to {profile.url}", err=True)
+        echo(f"You were not logged in to {profile.url}", err=True)
         return DONE
     try:
         if kept.revocation_endpoint is not None:
             with device_login(profile) as speaker:
                 speaker.revoke(kept.revocation_endpoint, client_id, kept.refresh or kept.access)
     except LoginError as error:
-        typer.echo(f"The tokens are removed here, and may still count at the issuer: {error}", err=True)
+        echo(f"The tokens are removed here, and may still count at the issuer: {error}", err=True)
         return FAILED
-    typer.echo(f"Logged out of {profile.url}", err=True)
+    echo(f"Logged out of {profile.url}", err=True)
     return DONE
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import ABSENT, HIDDEN, author_text, print_json, print_table, reason_text, show_count
+from confplane.cli.output import ABSENT, HIDDEN, author_text, echo, print_json, print_table, reason_text, show_count
 from confplane.cli.remote.entities import entity_of
 from confplane.cli.remote.options import READ_CODES, AsLines, ClusterName, Limit, ProfileName, Since, Until
 from confplane.cli.remote.session import DONE, run
@@ -136,7 +136,7 @@ async def _search(client: AsyncConfplane, wanted: _AuditSearch, *, limit: int, a
         header = ("TIME", "REVISION", "BY", "ENTITY", "KEYS", "OUTCOME", "REASON", "CHANGE")
         print_table(header, [row for item in found for row in _rows(item)])
     else:
-        typer.echo(f"The trail has no such change in the cluster {client.cluster}", err=True)
+        echo(f"The trail has no such change in the cluster {client.cluster}", err=True)
     return DONE
 
 
@@ -160,7 +160,7 @@ async def _show(client: AsyncConfplane, change_id: str, *, as_json: bool) -> int
         "error": item["errorMessage"],
     }
     print_table(("CHANGE", ""), [(name, str(value)) for name, value in facts.items() if value is not None])
-    typer.echo()
+    echo()
     print_table(
         ("ENTITY", "KEY", "BEFORE", "AFTER"), [row for entity in item["entities"] for row in _differences(entity)]
     )

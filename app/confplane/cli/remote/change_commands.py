@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import print_changes, print_json
+from confplane.cli.output import echo, print_changes, print_json
 from confplane.cli.remote import completion
 from confplane.cli.remote.changes import ChangeOptions, EntityUpdate, differences, refuse_unset, report_one
 from confplane.cli.remote.entities import entity_of, keys_of, read_entity_values
@@ -140,7 +140,7 @@ async def _put(
     on_line = {key for key, equals, text in (word.partition("=") for word in words) if equals and text[:1] != "@"}
     result = await change.send(client, options)
     if bared := sorted(each["key"] for each in differences(result) if each.get("secret") and each["key"] in on_line):
-        typer.echo(
+        echo(
             f"Warning: {', '.join(bared)} stood on the command line, where everybody on the machine can read it; give"
             f" a secret as KEY=@FILE, or as KEY alone to be asked for it",
             err=True,
@@ -191,7 +191,7 @@ def _show(change: EntityUpdate, result: Mapping[str, Any], options: ChangeOption
         said = "Valid; nothing was written"
     else:
         said = f"Changed {change.entity.id}: revision {result['revision']}, change {result['changeId']}"
-    typer.echo(said, err=True)
+    echo(said, err=True)
 
 
 _KEY: Final = re.compile(r"[a-zA-Z0-9._-]+")

@@ -7,8 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
+from confplane.cli.output import echo
 from confplane.cli.remote.entities import facets_of
 from confplane.cli.remote.session import DONE, FAILED
 from confplane.client import Change, ClientChange
@@ -91,7 +90,7 @@ class EntityUpdate:
             both = ClientChange(self.entity, self.quotas, self.configs, options.quotas_etag, options.configs_etag)
             [result] = (await client.clients.alter([both], **options.client_kwargs())).body["entries"]
         for warning in result["warnings"]:
-            typer.echo(f"Warning: {warning}", err=True)
+            echo(f"Warning: {warning}", err=True)
         found: dict[str, Any] = result
         return found
 
@@ -134,7 +133,7 @@ def report_one(result: Mapping[str, Any]) -> int:
     """Print the apply result of one change, and return the exit code."""
     applied = result.get("applied")
     if applied is not None:
-        typer.echo(_sentence(applied), err=True)
+        echo(_sentence(applied), err=True)
     return _code(applied)
 
 
@@ -147,9 +146,9 @@ def report_many(results: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
     waited = [(entity_id, result["applied"]) for entity_id, result in results if result.get("applied") is not None]
     left = [(entity_id, applied) for entity_id, applied in waited if _code(applied) != DONE]
     for entity_id, applied in left:
-        typer.echo(f"{entity_id}: {_sentence(applied)}", err=True)
+        echo(f"{entity_id}: {_sentence(applied)}", err=True)
     if waited:
-        typer.echo(f"The Kafka cluster has taken {len(waited) - len(left)} of {len(waited)} changes", err=True)
+        echo(f"The Kafka cluster has taken {len(waited) - len(left)} of {len(waited)} changes", err=True)
     return FAILED if left else DONE
 
 

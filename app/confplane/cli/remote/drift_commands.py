@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import ABSENT, HIDDEN, print_json, print_table, sides_of, value_text
+from confplane.cli.output import ABSENT, HIDDEN, echo, print_json, print_table, sides_of, value_text
 from confplane.cli.remote import completion
 from confplane.cli.remote.entities import entity_of
 from confplane.cli.remote.options import (
@@ -139,10 +139,10 @@ async def _adopt(client: AsyncConfplane, options: DriftOptions, *, as_json: bool
         if rows:
             print_table(("ENTITY", "KEY", "BEFORE", "AFTER"), rows)
         elif not answer.body["failed"]:
-            typer.echo("Nothing differs", err=True)
+            echo("Nothing differs", err=True)
         for each in results:
             if each["errorCode"]:
-                typer.echo(f"{each['id']}: {each['errorMessage']} ({each['errorName']})", err=True)
+                echo(f"{each['id']}: {each['errorMessage']} ({each['errorName']})", err=True)
     return FAILED if answer.body["failed"] else DONE
 
 
@@ -156,7 +156,7 @@ async def _reapply(client: AsyncConfplane, options: DriftOptions, *, as_json: bo
     if rows:
         print_table(("ENTITY", "KEY"), rows)
     else:
-        typer.echo("Nothing of these entities was refused or is contested", err=True)
+        echo("Nothing of these entities was refused or is contested", err=True)
     return DONE
 
 
@@ -172,7 +172,7 @@ async def _list_drift(client: AsyncConfplane, *, as_json: bool) -> int:
             [row for item in found for row in _rows(item)],
         )
     else:
-        typer.echo(f"Nothing differs in the Kafka cluster of {client.cluster}", err=True)
+        echo(f"Nothing differs in the Kafka cluster of {client.cluster}", err=True)
     return DONE
 
 

@@ -9,12 +9,13 @@ import sys
 import unicodedata
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final, TextIO
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import javaproperties
-import typer
 import yaml
 
+from confplane.cli.output import echo, escape
 from confplane.cli.remote.selection import EntityReader
 from confplane.cli.remote.session import DONE, FAILED
 from confplane.cli.remote.strict_yaml import Dumper
@@ -23,7 +24,7 @@ from confplane.domain.quotas import MAX_LONG
 from confplane.files import atomic_write
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
     from confplane.cli.remote.selection import EntitySelection
@@ -63,7 +64,7 @@ async def export(client: AsyncConfplane, form: Form, selection: EntitySelection,
     except BrokenPipeError:
         raise  # the reader has closed the pipe
     except OSError as error:
-        typer.echo(f"Not exported: {output or 'standard output'} can't be written: {error.strerror}", err=True)
+        echo(f"Not exported: {output or 'standard output'} can't be written: {error.strerror}", err=True)
         return FAILED
     return _ended(reader, output)
 
@@ -71,11 +72,11 @@ async def export(client: AsyncConfplane, form: Form, selection: EntitySelection,
 def _ended(reader: EntityReader, output: Path | None) -> int:
     where = "" if output is None else f" to {output}"
     secrets = f"; secrets that it leaves to you: {reader.secrets}" if reader.secrets else ""
-    typer.echo(f"Exported {reader.noun}{where}: {reader.count}{secrets}", err=True)
+    echo(f"Exported {reader.noun}{where}: {reader.count}{secrets}", err=True)
     for reason in reader.reasons:
-        typer.echo(f"Left out: {reason}", err=True)
+        echo(f"Left out: {reason}", err=True)
     if further := reader.left_out - len(reader.reasons):
-        typer.echo(f"Left out besides, see the comments: {further}", err=True)
+        echo(f"Left out besides, see the comments: {further}", err=True)
     return FAILED if reader.left_out else DONE
 
 
@@ -109,9 +110,23 @@ async def _render_yaml(reader: EntityReader) -> AsyncIterator[str]:
     async for each in reader.read(*FacetName):
         empty = False
         item = {"id": each.id} | {facet.value: values for facet, values in each.facets.items()}
-        yield yaml.dump([item], Dumper=Dumper, sort_keys=False, allow_unicode=True, width=_UNFOLDED)
+        yield _yaml(item, allow_unicode="".join(_texts(item)).isprintable())
     if empty:
         yield "[]\n"
+
+
+def _yaml(item: Mapping[str, Any], *, allow_unicode: bool) -> str:
+    """Return an item. Without ``allow_unicode`` all characters that are not ASCII are escaped, those of control too."""
+    text: str = yaml.dump([item], Dumper=Dumper, sort_keys=False, allow_unicode=allow_unicode, width=_UNFOLDED)
+    return text
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, member in value.items():
+            yield from (key, *_texts(member))
+    elif isinstance(value, str):
+        yield value
 
 
 COMMAND: Final = 'kafka-configs.sh --bootstrap-server "$BOOTSTRAP"'
@@ -172,9 +187,21 @@ def _reason(facet: FacetName, key: str, value: Value) -> str | None:
 def _named(each: ListedEntity) -> str:
     words = []
     for kind, name in each.entity.components:
-        named = "--entity-default" if name is None else f"--entity-name {shlex.quote(name)}"
+        named = "--entity-default" if name is None else f"--entity-name {_quoted_word(name)}"
         words.append(f"--entity-type {kind.plural} {named}")
     return " ".join(words)
+
+
+def _quoted_word(text: str) -> str:
+    """Return a word of a POSIX shell. Control characters are written by printf, so that a script can be looked at."""
+    if escape(text) == text:
+        return shlex.quote(text)
+    parts = []
+    for is_plain, each in groupby(text, lambda character: escape(character) == character):
+        part = "".join(each)
+        octal = "".join(f"\\{byte:03o}" for byte in part.encode())
+        parts.append(shlex.quote(part) if is_plain else f"\"$(printf '{octal}')\"")
+    return "".join(parts)
 
 
 def _added(values: dict[str, str]) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import print_json, print_table, show_count, sides_of
+from confplane.cli.output import echo, print_json, print_table, show_count, sides_of
 from confplane.cli.remote.changes import ChangeOptions, differences, report_many
 from confplane.cli.remote.entities import facets_of
 from confplane.cli.remote.options import AsLines, ClusterName, ProfileName, Reason, Ticket, ValidateOnly, WaitApplied
@@ -142,28 +142,26 @@ class _LoadReport:
         """Print what was done before an error or Ctrl-C."""
         self._print_rows()
         if self._dry:
-            typer.echo("Not all is checked. Nothing was written.", err=True)
+            echo("Not all is checked. Nothing was written.", err=True)
             return
-        typer.echo(f"Not all is loaded. Entities changed before: {self._changed}", err=True)
+        echo(f"Not all is loaded. Entities changed before: {self._changed}", err=True)
         if interrupted:
-            typer.echo("The last request may be done or not. Load the file again: equal values stay.", err=True)
+            echo("The last request may be done or not. Load the file again: equal values stay.", err=True)
 
     def finish(self, secrets: int) -> int:
         """Print the end of the report, and return the exit code."""
         self._print_rows()
         for message in self._messages:
-            typer.echo(message, err=True)
+            echo(message, err=True)
         left_out = f"; secrets left out: {secrets}" if secrets else ""
         what = "to change" if self._dry else "changed"
         refused = f"; refused: {len(self._refused)}" if self._dry and self._refused else ""
-        typer.echo(
-            f"Entities {what}: {self._changed}; equal already: {self._equal}{refused}{left_out}", err=self._as_json
-        )
+        echo(f"Entities {what}: {self._changed}; equal already: {self._equal}{refused}{left_out}", err=self._as_json)
         taken = report_many(self._applied)
         if not self._refused:
             return taken
         end = "Nothing was written." if self._dry else "Not all is loaded. What is set already stays."
-        typer.echo(f"{end} Correct the file and load it again.", err=True)
+        echo(f"{end} Correct the file and load it again.", err=True)
         return UNKNOWN if any(result["outcome"] == "unknown" for result in self._refused) else FAILED
 
     def _print_rows(self) -> None:

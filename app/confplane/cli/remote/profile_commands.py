@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import print_table
+from confplane.cli.output import echo, print_table
 from confplane.cli.remote import completion, session
 from confplane.cli.remote.profiles import Profile, ProfileError, Profiles, check_url, file
 
@@ -138,7 +138,7 @@ def _show() -> None:
     """Print all profiles."""
     stored = Profiles.read()
     if not stored.named:
-        typer.echo(f"There is no profile in {file()}; write one with `confplane profiles set NAME --url URL`", err=True)
+        echo(f"There is no profile in {file()}; write one with `confplane profiles set NAME --url URL`", err=True)
         return
     print_table(
         ("", "NAME", "URL", "CLUSTER", "TOKEN"),
@@ -179,7 +179,7 @@ def _put(name: str, made: Profile, token_command: str | None) -> None:
         key_file=_absolute(made.key_file),
     )
     Profiles(stored.current or name, stored.named | {name: whole}).write()
-    typer.echo(f"Wrote the profile {name} to {file()}")
+    echo(f"Wrote the profile {name} to {file()}")
 
 
 def _use(name: str) -> None:
@@ -191,7 +191,7 @@ def _use(name: str) -> None:
     stored = Profiles.read()
     stored.named_or_raise(name)
     Profiles(name, stored.named).write()
-    typer.echo(f"The current profile is {name}")
+    echo(f"The current profile is {name}")
 
 
 def _remove(name: str) -> None:
@@ -204,7 +204,7 @@ def _remove(name: str) -> None:
     stored.named_or_raise(name)
     left = {each: profile for each, profile in stored.named.items() if each != name}
     Profiles(None if stored.current == name else stored.current, left).write()
-    typer.echo(f"Removed the profile {name}")
+    echo(f"Removed the profile {name}")
 
 
 def _absolute(path: Path | None) -> Path | None:

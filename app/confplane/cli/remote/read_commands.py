@@ -10,7 +10,9 @@ import typer
 from confplane.cli.command_group import CommandGroup
 from confplane.cli.output import (
     NOT_KEPT,
+    TablePrinter,
     author_text,
+    echo,
     note_inexact,
     print_changes,
     print_json,
@@ -54,6 +56,7 @@ commands = CommandGroup(add_completion=False)
     "    confplane get user=alice\n\n"
     "    confplane get topic=orders --cluster payments --at 2h\n\n"
     "    confplane get --type topic --key retention.ms\n\n"
+    "    confplane get --type topic --prefix orders --limit 100\n\n"
     "    confplane get --not-applied\n\n"
     "Exit codes: 0 shown; 1 nothing is set on the entity, an entity of the list can't be read, or the service refused"
     " or did not answer; 2 the arguments or the profile are not valid."
@@ -80,6 +83,15 @@ def get(
     key: Annotated[
         str | None, typer.Option(metavar="KEY", help="List entities that set this key.", show_default=False)
     ] = None,
+    prefix: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT", help="List entities whose name begins so; for a pair, the user's.", show_default=False
+        ),
+    ] = "",
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="The most entities to list.", show_default="all")
+    ] = None,
     not_applied: Annotated[
         bool,
         typer.Option(
@@ -102,11 +114,16 @@ def get(
             profile,
             cluster,
             lambda client: _list(
-                client, EntitySelection(names, kind, key, at=at, not_applied=not_applied), as_json=as_json
+                client,
+                EntitySelection(names, kind, key, prefix, at=at, not_applied=not_applied),
+                limit=limit,
+                as_json=as_json,
             ),
         )
-    if not_applied or not all(each is None for each in (kind, user, client_id, key)):
-        raise typer.BadParameter("--type, --user, --client-id, --key and --not-applied are for lists: leave ENTITY out")
+    if not_applied or prefix or not all(each is None for each in (kind, user, client_id, key, limit)):
+        raise typer.BadParameter(
+            "--type, --user, --client-id, --key, --prefix, --limit and --not-applied are for lists. Omit ENTITY."
+        )
     raise run(profile, cluster, lambda client: _get(client, entity, at=at, as_json=as_json))
 
 
@@ -201,7 +218,7 @@ async def _get(client: AsyncConfplane, name: str, *, at: str | None, as_json: bo
         )
     if not found:
         when = "" if at is None else f" at {at}"
-        typer.echo(f"Nothing is set on {entity.id} in the cluster {client.cluster}{when}", err=True)
+        echo(f"Nothing is set on {entity.id} in the cluster {client.cluster}{when}", err=True)
         return FAILED
     note_inexact(answer.body["at"] for answer in found.values() if "at" in answer.body)
     if not as_json:
@@ -216,23 +233,29 @@ def _rows(facet: FacetName, answer: Answer[Any]) -> list[tuple[str, str]]:
     return [(key, value_text(value)) for key, value in values.items()] + [(key, NOT_KEPT) for key in not_kept]
 
 
-async def _list(client: AsyncConfplane, selection: EntitySelection, *, as_json: bool) -> int:
+async def _list(client: AsyncConfplane, selection: EntitySelection, *, limit: int | None, as_json: bool) -> int:
     """Print the entities with their keys, by id, and return the exit code: 1 if one can't be read.
 
     If a key is selected, the table shows only this key of each entity.
     """
     reader = EntityReader(client, selection)
-    rows: list[tuple[str, str, str]] = []
+    if limit is not None and not selection.prefix:  # with a prefix, pages are filtered here
+        reader.page_size = min(limit + 1, reader.page_size)
+    table = TablePrinter(("ENTITY", "KEY", "VALUE"))
     async for each in reader.read(*FacetName):
+        if limit is not None and reader.count > limit:
+            echo(f"There are more entities; --limit is {limit}", err=True)
+            break
         if as_json:
             print_json({"id": each.id} | {facet.value: values for facet, values in each.facets.items()})
             continue
-        keys = ((key, value) for values in each.facets.values() for key, value in values.items())
-        rows += [(each.id, key, value_text(value)) for key, value in keys if selection.key in {None, key}]
+        for key, value in ((key, value) for values in each.facets.values() for key, value in values.items()):
+            if selection.key in {None, key}:
+                table.add((each.id, key, value_text(value)))
     if not as_json:
-        print_table(("ENTITY", "KEY", "VALUE"), rows)
+        table.finish()
     for path in sorted(reader.unreadable):
-        typer.echo(f"Can't be read: {path}", err=True)
+        echo(f"Can't be read: {path}", err=True)
     return FAILED if reader.unreadable else DONE
 
 
@@ -261,7 +284,7 @@ async def _effective(client: AsyncConfplane, name: str, *, key: str | None, ever
     print_table(("KEY", "VALUE", "SOURCE"), [(each["key"], _text(each), each["source"]) for each in shown])
     for body in found.values():
         for warning in body["warnings"]:
-            typer.echo(f"Warning: {warning}", err=True)
+            echo(f"Warning: {warning}", err=True)
     return DONE
 
 
@@ -287,7 +310,7 @@ async def _history(client: AsyncConfplane, name: str, *, limit: int, as_json: bo
             print_json(change)
         return DONE
     if not changes:
-        typer.echo(f"The trail has no change of {entity.id} in the cluster {client.cluster}", err=True)
+        echo(f"The trail has no change of {entity.id} in the cluster {client.cluster}", err=True)
         return DONE
     print_table(
         ("TIME", "REVISION", "BY", "KEY", "BEFORE", "AFTER", "REASON", "CHANGE"),
@@ -335,7 +358,7 @@ async def _diff(client: AsyncConfplane, name: str, *, before: str, after: str | 
         return DONE
     changes = [change for each in found for change in each["changes"]]
     if not changes:
-        typer.echo(f"{entity.id} has no difference between {before} and {after or 'now'}", err=True)
+        echo(f"{entity.id} has no difference between {before} and {after or 'now'}", err=True)
         return DONE
     print_changes(changes)
     return DONE

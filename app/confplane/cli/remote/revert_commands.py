@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import print_json, print_table, sides_of
+from confplane.cli.output import echo, print_json, print_table, sides_of
 from confplane.cli.remote.changes import report_many
 from confplane.cli.remote.entities import entity_of, facets_of, read_entity_values
 from confplane.cli.remote.options import (
@@ -165,11 +165,11 @@ async def _revert(client: AsyncConfplane, target: RevertTarget, options: RevertO
     if mode.validate_only or not shown:
         return _end(plan, mode, "Valid; nothing was written" if shown else _nothing(plan))
     if not (mode.yes or typer.confirm(f"Revert {_count(plan)}?", err=True)):
-        typer.echo("Nothing was written", err=True)
+        echo("Nothing was written", err=True)
         return FAILED
     done = await request.send(client, validate_only=False)
     if not mode.as_json and _shown(done) != shown:
-        typer.echo("Warning: others made changes meanwhile; what was reverted is:", err=True)
+        echo("Warning: others made changes meanwhile; what was reverted is:", err=True)
         _print(done)
     return _end(done, mode, f"Reverted {_count(done)}")
 
@@ -218,7 +218,7 @@ class _EntityRevert:
             except ClientError:
                 done = _body(results)
                 if not validate_only and _shown(done):
-                    typer.echo(f"Reverted {_count(done)}; then:", err=True)
+                    echo(f"Reverted {_count(done)}; then:", err=True)
                 raise
             results.append({**answer.body})
         return _body(results)
@@ -300,9 +300,9 @@ def _print(body: _Body) -> None:
         print_table(("ENTITY", "KEY", "BEFORE", "AFTER"), rows)
     for result in body["results"]:
         if result["errorCode"]:
-            typer.echo(f"Not reverted: {result['id']}: {result['errorMessage']} ({result['errorName']})", err=True)
+            echo(f"Not reverted: {result['id']}: {result['errorMessage']} ({result['errorName']})", err=True)
     for each in body["skipped"]:
-        typer.echo(f"Left out: change {each['changeId']}: {each['reason']}", err=True)
+        echo(f"Left out: change {each['changeId']}: {each['reason']}", err=True)
 
 
 def _end(body: _Body, mode: RevertMode, said: str) -> int:
@@ -310,8 +310,8 @@ def _end(body: _Body, mode: RevertMode, said: str) -> int:
     if mode.as_json:
         print_json({name: body[name] for name in ("failed", "skipped", "results")})
     for warning in _warnings(body):
-        typer.echo(f"Warning: {warning}", err=True)
-    typer.echo(said, err=True)
+        echo(f"Warning: {warning}", err=True)
+    echo(said, err=True)
     if any(result.get("outcome") == "unknown" for result in body["results"]):
         return UNKNOWN
     taken = report_many((result["id"], result) for result in body["results"])

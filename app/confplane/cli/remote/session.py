@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from confplane.cli import termination
+from confplane.cli.output import echo
 from confplane.cli.remote import profiles
 from confplane.cli.remote.credentials import tls_of, token_of
 from confplane.client import AsyncConfplane, ClientError, ConnectionFailedError, ProblemError
@@ -56,19 +57,19 @@ def code_of(work: Callable[[], int]) -> int:
     try:
         return work()
     except (InvalidRequestError, profiles.ProfileError) as error:
-        typer.echo(str(error), err=True)
+        echo(str(error), err=True)
         return INVALID
     except ProblemError as error:
-        typer.echo(problem_text(error), err=True)
+        echo(problem_text(error), err=True)
         return UNKNOWN if error.may_be_applied else FAILED
     except ConnectionFailedError as error:
-        typer.echo(_no_answer(error), err=True)
+        echo(_no_answer(error), err=True)
         return UNKNOWN if error.may_be_applied else FAILED
     except ClientError as error:
-        typer.echo(str(error), err=True)
+        echo(str(error), err=True)
         return UNKNOWN if error.may_be_applied else FAILED
     except KeyboardInterrupt:
-        typer.echo("Interrupted", err=True)
+        echo("Interrupted", err=True)
         return INTERRUPTED
 
 

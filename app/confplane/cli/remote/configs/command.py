@@ -11,6 +11,7 @@ import typer
 
 import confplane
 from confplane.cli.command_group import CommandGroup
+from confplane.cli.output import echo
 from confplane.cli.remote import session
 from confplane.cli.remote.changes import ChangeOptions, EntityUpdate, refuse_unset, report_one
 from confplane.cli.remote.configs import arguments, options
@@ -57,11 +58,11 @@ def code_of(words: Sequence[str], carried_out: Callable[[Command], int]) -> int:
     def work() -> int:
         given = options.split(words)
         if given.has("help"):
-            typer.echo(options.usage(), nl=False)
+            echo(options.usage(), nl=False)
         elif given.has("version"):
-            typer.echo(f"confplane {confplane.__version__}")
+            echo(f"confplane {confplane.__version__}")
         elif not words:
-            typer.echo(options.usage(), nl=False, err=True)
+            echo(options.usage(), nl=False, err=True)
             return session.FAILED
         else:
             return carried_out(arguments.read(given))
@@ -133,7 +134,7 @@ async def _describe_clients(client: AsyncConfplane, command: Command) -> int:
             printed.setdefault(_id(entry), []).extend(_lines_of(facet, entry))
     for entity_id in sorted(printed):
         for line in printed[entity_id]:
-            typer.echo(line)
+            echo(line)
     return _unread(sorted({path for answer in answers for path in answer["skipped"]}))
 
 
@@ -176,10 +177,10 @@ async def _describe_resources(client: AsyncConfplane, command: Command) -> int:
         if result["errorCode"]:
             failed.append(f"{kind[:-1]} {result['resourceName']}: {result['errorMessage']}")
             continue
-        typer.echo(_line_of_heading(kind, result["resourceName"], everything=command.everything))
+        echo(_line_of_heading(kind, result["resourceName"], everything=command.everything))
         configs = result["configs"] if command.everything else _own(kind, result)
         for each in sorted(configs, key=lambda config: str(config["name"])):
-            typer.echo(_line_of_config(each))
+            echo(_line_of_config(each))
     return _unread(failed)
 
 
@@ -195,7 +196,7 @@ async def _all_names(client: AsyncConfplane, kind: str) -> tuple[str, ...]:
 
 def _unread(parts: Sequence[str]) -> int:
     for part in parts:
-        typer.echo(f"Can't be read: {part}", err=True)
+        echo(f"Can't be read: {part}", err=True)
     return FAILED if parts else DONE
 
 
@@ -213,7 +214,7 @@ def _altering(command: Command) -> Callable[[AsyncConfplane], Coroutine[Any, Any
     async def alter(client: AsyncConfplane) -> int:
         alter_one = _alter_clients if command.quotas else _alter_resource
         result = await alter_one(client, command, change)
-        typer.echo(_line_of_altered(command))
+        echo(_line_of_altered(command))
         return report_one(result)
 
     return alter

@@ -16,6 +16,7 @@ import typer
 
 from confplane.cli import termination
 from confplane.cli.command_group import CommandGroup
+from confplane.cli.output import echo
 from confplane.cli.remote import profiles, session
 from confplane.cli.remote.configs import arguments, command, options
 from confplane.cli.remote.entities import keys_of_type
@@ -69,7 +70,7 @@ def _run(profile: str | None, cluster: str | None) -> int:
         client = session.client_of(chosen)
         try:
             if sys.stdin.isatty():
-                typer.echo(f"{chosen.url}, cluster {chosen.cluster}. `help` shows the options, `exit` ends.")
+                echo(f"{chosen.url}, cluster {chosen.cluster}. `help` shows the options, `exit` ends.")
                 _complete(Completion(lambda kind: runner.run(keys_of_type(client, kind)), ("help", *_ENDS)))
                 for line in _typed():
                     _code_of(line, runner, client)
@@ -88,12 +89,12 @@ def _typed() -> Iterator[str]:
         try:
             line = input(_PROMPT)
         except EOFError:
-            typer.echo()
+            echo()
             return
         except KeyboardInterrupt:  # Ctrl-C clears the line, as in other shells; SIGTERM ends the shell
             if termination.is_requested():
                 raise
-            typer.echo()
+            echo()
             continue
         if line.strip() in _ENDS:
             return
@@ -105,14 +106,14 @@ def _code_of(line: str, runner: AsyncioRunner, client: AsyncConfplane) -> int:
     try:
         words = shlex.split(line, comments=True)
     except ValueError as error:
-        typer.echo(f"The line can't be read: {error}", err=True)
+        echo(f"The line can't be read: {error}", err=True)
         return session.FAILED
     if words and words[0] in _PREFIXES:
         words = words[1:]
     elif not words:
         return session.DONE
     if words == ["help"]:
-        typer.echo(options.usage(), nl=False)
+        echo(options.usage(), nl=False)
         return session.DONE
     return command.code_of(words, lambda read: _carried_out(read, runner, client))
 

@@ -9,7 +9,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from confplane.cli import termination
-from confplane.cli.output import echo
+from confplane.cli.output import print_error
 from confplane.domain.errors import ConfplaneError, InvalidRequestError, NotFoundError, OutcomeUnknownError
 from confplane.services.changes.callers import Caller
 
@@ -46,14 +46,11 @@ def run(work: Coroutine[None, None, int], failure: str, *, resumable: bool = Fal
     try:
         return termination.run(work)
     except OutcomeUnknownError as error:
-        echo(f"It is not known whether it was done. {error}", err=True)
-        return UNKNOWN
+        return print_error(f"It is not known whether it was done. {error}", UNKNOWN)
     except (InvalidRequestError, NotFoundError) as error:
-        echo(f"{failure}: {error}", err=True)
-        return INVALID
+        return print_error(f"{failure}: {error}", INVALID)
     except ConfplaneError as error:
-        echo(f"{'Not all was done; run it again' if resumable else failure}: {error}", err=True)
-        return FAILED
+        return print_error(f"{'Not all was done; run it again' if resumable else failure}: {error}", FAILED)
 
 
 def pluralize(number: int, one: str, many: str) -> str:

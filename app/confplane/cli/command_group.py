@@ -1,21 +1,35 @@
-"""Commands that refuse an option that is given twice, instead of keeping its last value."""
+"""The classes of all commands and groups, for what typer does not do."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from confplane.cli.output import errors_are_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class SingleValueCommand(TyperCommand):
-    """A command in which only options that take a list may be repeated."""
+class _PlainFlags:
+    """Lets the help show a flag without a type, as it takes no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters; ``ctx`` is click's context, from typer's own copy of click."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of the class that this is mixed into
+        for param in params:
+            if isinstance(param, TyperOption) and param.is_flag and param.metavar is None:
+                param.metavar = ""
+        return params
+
+
+class SingleValueCommand(_PlainFlags, TyperCommand):
+    """A command in which only options that take a list may be repeated, instead of keeping the last value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words of a command; ``ctx`` is click's context, from typer's own copy of click.
+        """Parse the words of a command.
 
         Raises:
             typer.BadParameter: An option with a value is given twice.
@@ -30,9 +44,24 @@ class SingleValueCommand(TyperCommand):
         rest: list[str] = super().parse_args(ctx, args)
         return rest
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; with ``--json`` its errors are JSON too."""
+        before = errors_are_json.set(bool(ctx.params.get("as_json")))
+        try:
+            return super().invoke(ctx)
+        finally:
+            errors_are_json.reset(before)
+
+
+class PlainGroup(_PlainFlags, TyperGroup):
+    """A group whose flags are shown as those of its commands."""
+
 
 class CommandGroup(typer.Typer):
     """A group of such commands."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(cls=PlainGroup, **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
         """Return a decorator that adds a command, as typer's own method does."""

@@ -19,6 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import confplane
 from confplane.cli import termination
+from confplane.cli.command_group import PlainGroup
 from confplane.cli.output import echo
 from confplane.gc_tuning import tune_gc
 
@@ -176,7 +177,7 @@ def skip_httpx_cli() -> None:
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None: the import fails
 
 
-class _Commands(TyperGroup):
+class _Commands(PlainGroup):
     """Imports a subcommand when it is named, and reports unusable settings and missing extras of any subcommand."""
 
     def __init__(self, **attributes: Any) -> None:

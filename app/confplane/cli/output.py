@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import typer
@@ -35,6 +36,10 @@ _PIECE: Final = 500
 _GAP: Final = "  "
 
 
+errors_are_json: Final[ContextVar[bool]] = ContextVar("errors_are_json", default=False)
+"""True while a command with ``--json`` runs."""
+
+
 def escape(text: str) -> str:
     """Return text whose control characters and direction marks are escaped as in JSON. Line breaks stay."""
     if text.isprintable():
@@ -50,6 +55,20 @@ def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
 def print_json(value: object) -> None:
     """Print a value as JSON; indented for a terminal, on one line otherwise."""
     echo(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+
+
+def print_error(text: str, code: int, **members: object) -> int:
+    """Print an error on standard error, and return the exit code.
+
+    Args:
+        text: The error for people, with what to do next.
+        code: The exit code.
+        members: Further members of the error for programs: one line of JSON.
+    """
+    if errors_are_json.get():
+        text = json.dumps({"detail": text, "exitCode": code, **members}, ensure_ascii=False)
+    echo(text, err=True)
+    return code
 
 
 def print_table(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -188,3 +189,20 @@ def test_wrong_commands_change_nothing(arguments: list[str], said: str) -> None:
     assert code == 2
     assert said in output
     assert not profiles.file().exists()
+
+
+def test_profiles_are_listed_for_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CONFPLANE_PROFILES", str(tmp_path / "profiles.yaml"))
+    for name in ("one", "two"):
+        CliRunner().invoke(cli, ["profiles", "set", name, "--url", f"http://{name}", "--token-file", "/t"])
+    said = CliRunner().invoke(cli, ["profiles", "list", "--json"]).stdout
+    assert [json.loads(line) for line in said.splitlines()] == [
+        {
+            "name": name,
+            "url": f"http://{name}",
+            "cluster": "default",
+            "tokenSource": "the file /t",
+            "current": name == "one",
+        }
+        for name in ("one", "two")
+    ]

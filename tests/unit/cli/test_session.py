@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import httpx
@@ -122,3 +123,53 @@ def test_what_does_not_exist_is_not_an_entity_on_which_nothing_is_set(
     found = CliRunner().invoke(cli, ["get", "user=alice"])
     assert (found.exit_code, found.stdout) == (1, "")
     assert found.stderr.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("pointers", "said"),
+    [
+        (["/reason"], "--reason: It is too long (INVALID_REQUEST)\n"),
+        (["until"], "--until: It is too long (INVALID_REQUEST)\n"),
+        (["/entries/0/configsEtag"], "--configs-etag: It is too long (INVALID_REQUEST)\n"),
+        (["/entries/0/configs/2"], "It is too long (INVALID_REQUEST)\n"),
+        (["/entries/7/configs/2/key"], "Item 8: It is too long (INVALID_REQUEST)\n"),
+        (
+            ["/reason", "/entries/0"],
+            "Refused (INVALID_REQUEST)\n  --reason: It is too long\n  It is too long\n",
+        ),
+    ],
+)
+def test_a_refusal_is_shown_once_with_the_option_instead_of_a_pointer(
+    answered: Callable[[Callable[[httpx.Request], httpx.Response]], None], pointers: list[str], said: str
+) -> None:
+    errors = [{"pointer": pointer, "detail": "It is too long"} for pointer in pointers]
+    problem = PROBLEM | {"detail": f"{pointers[0]}: It is too long", "errors": errors}
+    answered(lambda _: httpx.Response(422, json=problem))
+    assert CliRunner().invoke(cli, ["get", "user=alice"]).stderr == said
+
+
+def test_a_frozen_cluster_is_no_unknown_error(
+    answered: Callable[[Callable[[httpx.Request], httpx.Response]], None],
+) -> None:
+    problem = {"type": "/problems/frozen", "detail": "It is frozen: CHG-1", "kafkaErrorName": "UNKNOWN_SERVER_ERROR"}
+    answered(lambda _: httpx.Response(409, json=problem))
+    assert CliRunner().invoke(cli, ["get", "user=alice"]).stderr == "It is frozen: CHG-1\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "problem"),
+    [("get user=alice --json", 1, PROBLEM), ("get user=alice --at yesterday --json", 2, None)],
+)
+def test_errors_of_a_command_for_programs_are_json(
+    answered: Callable[[Callable[[httpx.Request], httpx.Response]], None], line: str, code: int, problem: object
+) -> None:
+    answered(lambda _: httpx.Response(422, json=PROBLEM))
+    found = CliRunner().invoke(cli, line.split())
+    said = json.loads(found.stderr)
+    assert (found.exit_code, said["exitCode"], said.get("problem")) == (code, code, problem)
+    assert "The value is below 0 (INVALID_REQUEST)" in said["detail"] or "is not a valid moment" in said["detail"]
+
+
+def test_help_shows_flags_without_a_type() -> None:
+    for line in ("--help", "set --help", "drift --help", "freeze --help"):
+        assert "<bool>" not in CliRunner().invoke(cli, line.split(), env={"COLUMNS": "200"}).stdout

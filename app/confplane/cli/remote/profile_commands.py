@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import echo, print_table
+from confplane.cli.output import echo, print_json, print_table
 from confplane.cli.remote import completion, session
+from confplane.cli.remote.options import AsLines
 from confplane.cli.remote.profiles import Profile, ProfileError, Profiles, check_url, file
 
 if TYPE_CHECKING:
@@ -36,9 +37,9 @@ _Name = Annotated[
 
 
 @profiles.command("list", epilog=f"Example:\n\n    confplane profiles list\n\n{_CODES}")
-def list_profiles() -> None:
+def list_profiles(*, as_json: AsLines = False) -> None:
     """Show all profiles, the current profile with a star."""
-    raise _run(_show)
+    raise _run(lambda: _show(as_json=as_json))
 
 
 @profiles.command(
@@ -134,9 +135,21 @@ def _run(work: Callable[[], None]) -> typer.Exit:
     return typer.Exit(session.code_of(done))
 
 
-def _show() -> None:
+def _show(*, as_json: bool) -> None:
     """Print all profiles."""
     stored = Profiles.read()
+    if as_json:
+        for name, each in stored.named.items():
+            print_json(
+                {
+                    "name": name,
+                    "url": each.url,
+                    "cluster": each.cluster,
+                    "tokenSource": each.token_source,
+                    "current": name == stored.current,
+                }
+            )
+        return
     if not stored.named:
         echo(f"There is no profile in {file()}; write one with `confplane profiles set NAME --url URL`", err=True)
         return

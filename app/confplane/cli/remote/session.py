@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from confplane.cli import termination
-from confplane.cli.output import echo
+from confplane.cli.output import print_error
 from confplane.cli.remote import profiles
 from confplane.cli.remote.credentials import tls_of, token_of
 from confplane.client import AsyncConfplane, ClientError, ConnectionFailedError, ProblemError
@@ -37,6 +37,19 @@ _NEXT: Final = {
     412: "Read the entity again: `confplane get ENTITY --json` has its ETags.",
 }
 """The next step after a problem, by its HTTP status."""
+_OPTIONS: Final = {
+    **{name: f"--{name}" for name in ("at", "entity", "from", "key", "outcome", "principal", "reason", "since")},
+    **{name: f"--{name}" for name in ("ticket", "to", "until", "user")},
+    "changeId": "--change",
+    "clientId": "--client-id",
+    "configsEtag": "--configs-etag",
+    "keys": "--key",
+    "quotasEtag": "--quotas-etag",
+    "requestId": "--request-id",
+}
+"""The options of commands by the members and parameters of requests that they become."""
+_ETAGS: Final = {"configsEtag", "quotasEtag"}
+"""Members of each item."""
 
 
 def run(profile: str | None, cluster: str | None, work: Callable[[AsyncConfplane], Awaitable[int]]) -> typer.Exit:
@@ -57,20 +70,15 @@ def code_of(work: Callable[[], int]) -> int:
     try:
         return work()
     except (InvalidRequestError, profiles.ProfileError) as error:
-        echo(str(error), err=True)
-        return INVALID
+        return print_error(str(error), INVALID)
     except ProblemError as error:
-        echo(problem_text(error), err=True)
-        return UNKNOWN if error.may_be_applied else FAILED
+        return print_error(problem_text(error), UNKNOWN if error.may_be_applied else FAILED, problem=error.body)
     except ConnectionFailedError as error:
-        echo(_no_answer(error), err=True)
-        return UNKNOWN if error.may_be_applied else FAILED
+        return print_error(_no_answer(error), UNKNOWN if error.may_be_applied else FAILED)
     except ClientError as error:
-        echo(str(error), err=True)
-        return UNKNOWN if error.may_be_applied else FAILED
+        return print_error(str(error), UNKNOWN if error.may_be_applied else FAILED)
     except KeyboardInterrupt:
-        echo("Interrupted", err=True)
-        return INTERRUPTED
+        return print_error("Interrupted", INTERRUPTED)
 
 
 def client_of(profile: Profile) -> AsyncConfplane:
@@ -83,18 +91,37 @@ def client_of(profile: Profile) -> AsyncConfplane:
 
 
 def problem_text(error: ProblemError) -> str:
-    """Return a problem in one paragraph: what is wrong, where, the Kafka error, and each individual error."""
+    """Return a problem in one paragraph: what is wrong, the option or the place in the file, and what to do next."""
     body = error.body
-    detail = str(body.get("detail") or body.get("title") or f"HTTP {error.status}")
     name = error.kafka_error_name
-    lines = [detail if name is None else f"{detail} ({name})"]
-    lines += [f"  {each.get('pointer', '')}: {each.get('detail', '')}" for each in error.errors]
+    findings = [(_place(str(each.get("pointer", ""))), str(each.get("detail", ""))) for each in error.errors]
+    if len(findings) == 1:
+        [(place, detail)] = findings
+        lines = [f"{place}: {detail}" if place else detail]
+    else:
+        texts = [str(body.get(member) or "") for member in ("detail", "title")]
+        if any(detail in texts[0] for _, detail in findings):  # each finding is shown once
+            texts.reverse()
+        lines = [texts[0] or texts[1] or f"HTTP {error.status}"]
+    if name not in {None, "UNKNOWN_SERVER_ERROR"}:  # Kafka's word for problems that it does not have
+        lines[0] += f" ({name})"
+    if len(findings) > 1:
+        lines += [f"  {place}: {detail}" if place else f"  {detail}" for place, detail in findings]
     if (step := _NEXT_BY_TYPE.get(error.problem_type or "") or _NEXT.get(error.status)) is not None:
         lines.append(step)
     if error.may_be_applied:
         shown = f"`confplane audit {body['changeId']}`" if "changeId" in body else "`confplane audit`"
         lines.append(f"The write may be done or not; {shown} shows its outcome once it is settled.")
     return "\n".join(lines)
+
+
+def _place(pointer: str) -> str:
+    """Return the option that a place in a request is from, or the number of an item; '' if the key says enough."""
+    names = pointer.strip("/").split("/")
+    if len(names) == 1 or names[-1] in _ETAGS:
+        return _OPTIONS.get(names[-1], "")
+    number = next((int(name) for name in names if name.isdecimal()), 0)
+    return f"Item {number + 1}" if number else ""
 
 
 def _no_answer(error: ConnectionFailedError) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
@@ -98,6 +99,11 @@ async def test_writes_are_refused_with_the_reason_and_reads_go_on(
     code, said = await cli(pair[1], "freeze", "--cluster", "default", "--reason", REASON, LOGNAME="otto")
     assert code == 0
     assert "was frozen for that reason already, since" in said
+    code, said = await cli(pair[1], "freeze", "--cluster", "default", "--reason", REASON, "--json")
+    assert code == 0
+    assert json.loads(said).items() >= {"cluster": "default", "frozen": True, "changeId": None}.items()
+    code, said = await cli(pair[1], "freeze", "--cluster", "default", "--reason", "another", "--json")
+    assert (code, json.loads(said)["exitCode"]) == (1, 1)
     thawed = await thaw(pair[1])
     for value, client in enumerate(clients):
         await client.put("client-quotas", ALICE, {"producer_byte_rate": value + 10})

@@ -198,3 +198,32 @@ def test_without_postgres_nothing_is_done(service: Service) -> None:
     said = run(["grants", "list"], service._environment | away)
     assert (said.code, said.out) == (1, ""), said
     assert "Not listed: " in said.err
+
+
+def test_every_command_has_a_result_for_programs(service: Service, tmp_path: Path) -> None:
+    def result(*arguments: str) -> Any:
+        said = confplane(service, *arguments, "--json")
+        assert said.code == 0, said
+        return json.loads(said.out)
+
+    made = result("tokens", "create", "--principal", "User:json", "--expires-in", "1h")
+    assert parse(made["token"].encode())
+    assert (made["principal"], made["status"]) == ("User:json", "active")
+    file = tmp_path / "token"
+    kept = result("tokens", "rotate", made["id"], "--output", str(file))
+    assert (kept["replaces"], "token" in kept, bool(parse(file.read_bytes().strip()))) == (made["id"], False, True)
+    revoked = result("tokens", "revoke", kept["id"])
+    assert (revoked["token"]["status"], revoked["revokedWith"], revoked["activeWith"]) == ("revoked", 0, 0)
+    assert result("tokens", "confirm") == {"confirmed": False}
+    assert result("tokens", "invalidate", "--issued-before", "2020-01-01T00:00:00Z") == {"revoked": 0}
+
+    grant = result("grants", "create", "--principal", "User:json", "--role", "viewer")
+    assert (grant["principal"], grant["role"]) == ("User:json", "viewer")
+    shown = confplane(service, "grants", "show", "--principal", "User:json", "--cluster", "default", "--json")
+    rights = [json.loads(line) for line in shown.out.splitlines()]
+    assert {"permission", "operation", "resource", "principal", "grant"} == rights[0].keys()
+    assert grant["id"] in {right["grant"] for right in rights}
+    assert result("grants", "remove", grant["id"])["id"] == grant["id"]
+
+    refused = confplane(service, "tokens", "revoke", "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10", "--json")
+    assert (refused.code, json.loads(refused.err)["exitCode"]) == (2, 2)

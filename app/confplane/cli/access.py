@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 from confplane.cli import callers
-from confplane.cli.output import echo, print_table
+from confplane.cli.output import echo, print_error, print_json, print_table
 from confplane.domain.access.operations import PatternType, ResourceType
 from confplane.domain.errors import InvalidRequestError
 from confplane.files import atomic_write
@@ -36,29 +35,44 @@ if TYPE_CHECKING:
     from confplane.settings import Settings
 
 
+@dataclass(frozen=True, slots=True)
+class TokenDestination:
+    """The place of a new token's text."""
+
+    output: Path | None
+    """A file; None for standard output."""
+    as_json: bool
+    """Print the token as JSON, with its text unless that is in the file."""
+
+
 def create_token(
-    settings: Settings, wanted: NewToken, lifetime_s: int | None, output: Path | None, caller: Caller
+    settings: Settings, wanted: NewToken, lifetime_s: int | None, destination: TokenDestination, caller: Caller
 ) -> int:
     """Create a token, write its text, and return the exit code."""
-    return _run(_create(settings, wanted, lifetime_s, output, caller), "Not created", output)
+    return _run(_create(settings, wanted, lifetime_s, destination, caller), "Not created", destination)
 
 
 def rotate_token(
-    settings: Settings, token_id: UUID, overlap_s: int, lifetime_s: int | None, output: Path | None, caller: Caller
+    settings: Settings,
+    token_id: UUID,
+    overlap_s: int,
+    lifetime_s: int | None,
+    destination: TokenDestination,
+    caller: Caller,
 ) -> int:
     """Replace a token, write the text of the new one, and return the exit code."""
-    return _run(_rotate(settings, token_id, overlap_s, lifetime_s, output, caller), "Not rotated", output)
+    return _run(_rotate(settings, token_id, overlap_s, lifetime_s, destination, caller), "Not rotated", destination)
 
 
 async def _create(
-    settings: Settings, wanted: NewToken, lifetime_s: int | None, output: Path | None, caller: Caller
+    settings: Settings, wanted: NewToken, lifetime_s: int | None, destination: TokenDestination, caller: Caller
 ) -> int:
-    with _open_output(output) as file:
+    with _open_output(destination.output) as file:
         async with open_access(settings) as services:
             if lifetime_s is not None:
                 wanted = replace(wanted, expires_at=services.tokens.now + timedelta(seconds=lifetime_s))
             made = await services.tokens.create(wanted, caller)
-        _write(made, file)
+        _write(made, file, as_json=destination.as_json)
     return callers.DONE
 
 
@@ -70,7 +84,7 @@ async def list_tokens(settings: Settings, principal: str | None, *, as_json: boo
     items = [token_view(token, now) for token in found]
     if as_json:
         for item in items:
-            echo(json.dumps(item, ensure_ascii=False))
+            print_json(item)
     else:
         members = ("id", "principal", "status", "expiresAt", "lastUsedAt", "owner", "note")
         rows = [[item[member] or "-" for member in members] for item in items]
@@ -78,11 +92,15 @@ async def list_tokens(settings: Settings, principal: str | None, *, as_json: boo
     return callers.DONE
 
 
-async def revoke_token(settings: Settings, token_id: UUID, caller: Caller, *, with_created: bool) -> int:
+async def revoke_token(settings: Settings, token_id: UUID, caller: Caller, *, with_created: bool, as_json: bool) -> int:
     """Revoke a token, and return the exit code."""
     async with open_access(settings) as services:
         found = await services.tokens.revoke(token_id, caller, with_created=with_created)
+        now = services.tokens.now
     token = found.token
+    if as_json:
+        print_json({"token": token_view(token, now), "revokedWith": found.revoked, "activeWith": found.active})
+        return callers.DONE
     echo(f"The token {token.id} of {token.principal} is revoked; every process refuses it within two seconds")
     if found.revoked:
         echo(f"Tokens that were created with it, and are revoked too: {found.revoked}")
@@ -95,10 +113,13 @@ async def revoke_token(settings: Settings, token_id: UUID, caller: Caller, *, wi
     return callers.DONE
 
 
-async def confirm_tokens(settings: Settings, caller: Caller) -> int:
+async def confirm_tokens(settings: Settings, caller: Caller, *, as_json: bool) -> int:
     """Admit the tokens of a restored Postgres, and return the exit code."""
     async with open_access(settings) as services:
         confirmed = await services.tokens.confirm(caller)
+    if as_json:
+        print_json({"confirmed": confirmed})
+        return callers.DONE
     echo(
         "The tokens are confirmed; every process admits them within two seconds"
         if confirmed
@@ -107,37 +128,45 @@ async def confirm_tokens(settings: Settings, caller: Caller) -> int:
     return callers.DONE
 
 
-async def invalidate_tokens(settings: Settings, before: datetime, caller: Caller) -> int:
+async def invalidate_tokens(settings: Settings, before: datetime, caller: Caller, *, as_json: bool) -> int:
     """Revoke the tokens created before a time, and return the exit code."""
     async with open_access(settings) as services:
         count = await services.tokens.invalidate(before, caller)
+    if as_json:
+        print_json({"revoked": count})
+        return callers.DONE
     revoked = callers.pluralize(count, "token is", "tokens are")
     echo(f"{revoked} revoked; every process refuses them within two seconds")
     return callers.DONE
 
 
 async def _rotate(
-    settings: Settings, token_id: UUID, overlap_s: int, lifetime_s: int | None, output: Path | None, caller: Caller
+    settings: Settings,
+    token_id: UUID,
+    overlap_s: int,
+    lifetime_s: int | None,
+    destination: TokenDestination,
+    caller: Caller,
 ) -> int:
-    with _open_output(output) as file:
+    with _open_output(destination.output) as file:
         async with open_access(settings) as services:
             expires_at = None if lifetime_s is None else services.tokens.now + timedelta(seconds=lifetime_s)
             made = await services.tokens.rotate(token_id, overlap_s, caller, expires_at=expires_at)
             old = await services.tokens.find(token_id, caller.access)
-        _write(made, file)
+        _write(made, file, as_json=destination.as_json)
     echo(f"The old token {old.id} is valid until {token_view(old, made.token.created_at)['expiresAt']}", err=True)
     return callers.DONE
 
 
-def _run(work: Coroutine[None, None, int], failure: str, output: Path | None) -> int:
+def _run(work: Coroutine[None, None, int], failure: str, destination: TokenDestination) -> int:
     try:
         return callers.run(work, failure)
     except OSError as error:
-        echo(
-            f"{output} can't be written: {error.strerror}. Where `confplane tokens list` shows a new token, revoke it",
-            err=True,
+        return print_error(
+            f"{destination.output} can't be written: {error.strerror}. If `confplane tokens list` shows a new token,"
+            " revoke it.",
+            callers.FAILED,
         )
-        return callers.FAILED
 
 
 def _open_output(output: Path | None) -> AbstractContextManager[TextIO | None]:
@@ -148,20 +177,26 @@ def _open_output(output: Path | None) -> AbstractContextManager[TextIO | None]:
     return nullcontext() if output is None else atomic_write(output, mode=0o600)
 
 
-def _write(made: CreatedToken, file: TextIO | None) -> None:
+def _write(made: CreatedToken, file: TextIO | None, *, as_json: bool) -> None:
     token = made.token
-    if file is None:
-        echo(made.text or "")
-    else:
+    view = token_view(token, token.created_at)
+    if file is not None:
         file.write(f"{made.text}\n")
-    until = token_view(token, token.created_at)["expiresAt"]
+    if as_json:
+        print_json(view | ({"token": made.text} if file is None else {}))
+    elif file is None:
+        echo(made.text or "")
+    until = view["expiresAt"]
     echo(f"The token {token.id} of {token.principal} is valid until {until}; its text is shown this once", err=True)
 
 
-async def create_grant(settings: Settings, wanted: NewGrant, caller: Caller) -> int:
+async def create_grant(settings: Settings, wanted: NewGrant, caller: Caller, *, as_json: bool) -> int:
     """Create a grant, and return the exit code."""
     async with open_access(settings) as services:
         stored, is_new = await services.grants.create(wanted, caller)
+    if as_json:
+        print_json(grant_view(stored))
+        return callers.DONE
     done = "Created" if is_new else "There is already"
     echo(f"{done} the grant {stored.grant.id}: {_text(stored.grant)}")
     return callers.DONE
@@ -175,7 +210,7 @@ async def list_grants(
         found = await read_all(partial(services.grants.page, principal, cluster, caller.access))
     if as_json:
         for stored in found:
-            echo(json.dumps(grant_view(stored), ensure_ascii=False))
+            print_json(grant_view(stored))
     else:
         rows = [
             (
@@ -201,16 +236,19 @@ async def list_grants(
     return callers.DONE
 
 
-async def remove_grant(settings: Settings, grant_id: UUID, caller: Caller) -> int:
+async def remove_grant(settings: Settings, grant_id: UUID, caller: Caller, *, as_json: bool) -> int:
     """Remove a grant, and return the exit code."""
     async with open_access(settings) as services:
         stored = await services.grants.remove(grant_id, Precondition(), caller)
+    if as_json:
+        print_json(grant_view(stored))
+        return callers.DONE
     echo(f"Removed the grant {grant_id}: {_text(stored.grant)}")
     return callers.DONE
 
 
 async def show_grants(
-    settings: Settings, principal: str | None, group: str | None, cluster: str, caller: Caller
+    settings: Settings, principal: str | None, group: str | None, cluster: str, caller: Caller, *, as_json: bool
 ) -> int:
     """Print the rights of a user or group in a cluster, and return the exit code."""
     settings.cluster(cluster)
@@ -229,7 +267,12 @@ async def show_grants(
     ]
     if principal is not None:
         rows += [("allow", right.operation.value, _named(right), principal, "-") for right in own_rights(principal)]
-    print_table(("PERMISSION", "OPERATION", "RESOURCE", "BY THE GRANT TO", "GRANT"), rows)
+    if as_json:
+        members = ("permission", "operation", "resource", "principal", "grant")
+        for row in rows:
+            print_json(dict(zip(members, row, strict=True)) | ({"grant": None} if row[-1] == "-" else {}))
+    else:
+        print_table(("PERMISSION", "OPERATION", "RESOURCE", "BY THE GRANT TO", "GRANT"), rows)
     return callers.DONE
 
 

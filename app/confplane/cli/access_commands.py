@@ -98,6 +98,7 @@ def create_token(
     output: _Output = None,
     reason: _Reason = None,
     ticket: _Ticket = None,
+    as_json: _Json = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Create an API token, and print it, this once and alone, on standard output.
@@ -123,7 +124,9 @@ def create_token(
         )
     wanted = NewToken(principal, tuple(group or ()), owner, note, narrowing=narrowing)
     settings, caller = load_settings(settings_file), callers.caller(reason, ticket)
-    raise typer.Exit(command.create_token(settings, wanted, lifetime_s, output, caller))
+    raise typer.Exit(
+        command.create_token(settings, wanted, lifetime_s, command.TokenDestination(output, as_json), caller)
+    )
 
 
 @tokens.command(
@@ -163,6 +166,7 @@ def revoke_token(
     ] = False,
     reason: _Reason = None,
     ticket: _Ticket = None,
+    as_json: _Json = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Revoke an API token for good. Every process refuses the token within two seconds.
@@ -176,7 +180,9 @@ def revoke_token(
     from confplane.cli import callers
 
     settings = load_settings(settings_file)
-    revoked = command.revoke_token(settings, token_id, callers.caller(reason, ticket), with_created=with_created)
+    revoked = command.revoke_token(
+        settings, token_id, callers.caller(reason, ticket), with_created=with_created, as_json=as_json
+    )
     raise typer.Exit(callers.run(revoked, "Not revoked"))
 
 
@@ -189,6 +195,7 @@ def confirm_tokens(
     *,
     reason: _Reason = None,
     ticket: _Ticket = None,
+    as_json: _Json = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Admit the API tokens of a restored Postgres.
@@ -202,7 +209,7 @@ def confirm_tokens(
     from confplane.cli import access as command
     from confplane.cli import callers
 
-    confirmed = command.confirm_tokens(load_settings(settings_file), callers.caller(reason, ticket))
+    confirmed = command.confirm_tokens(load_settings(settings_file), callers.caller(reason, ticket), as_json=as_json)
     raise typer.Exit(callers.run(confirmed, "Not confirmed"))
 
 
@@ -224,6 +231,7 @@ def invalidate_tokens(
     *,
     reason: _Reason = None,
     ticket: _Ticket = None,
+    as_json: _Json = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Revoke all API tokens that were created before a time, for good.
@@ -236,7 +244,9 @@ def invalidate_tokens(
     from confplane.cli import access as command
     from confplane.cli import callers
 
-    revoked = command.invalidate_tokens(load_settings(settings_file), before, callers.caller(reason, ticket))
+    revoked = command.invalidate_tokens(
+        load_settings(settings_file), before, callers.caller(reason, ticket), as_json=as_json
+    )
     raise typer.Exit(callers.run(revoked, "Not revoked"))
 
 
@@ -259,6 +269,7 @@ def rotate_token(
     output: _Output = None,
     reason: _Reason = None,
     ticket: _Ticket = None,
+    as_json: _Json = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Replace an API token by a new one, and print the new one, this once and alone, on standard output.
@@ -275,7 +286,11 @@ def rotate_token(
     from confplane.cli import callers
 
     settings, caller = load_settings(settings_file), callers.caller(reason, ticket)
-    raise typer.Exit(command.rotate_token(settings, token_id, overlap_s, lifetime_s, output, caller))
+    raise typer.Exit(
+        command.rotate_token(
+            settings, token_id, overlap_s, lifetime_s, command.TokenDestination(output, as_json), caller
+        )
+    )
 
 
 @grants.command(
@@ -316,6 +331,7 @@ def create_grant(
     note: _Note = None,
     reason: _Reason = None,
     ticket: _Ticket = None,
+    as_json: _Json = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Grant an operation or a role to a user, to a group or to everybody.
@@ -336,7 +352,11 @@ def create_grant(
     permission = Permission.DENY if deny else Permission.ALLOW
     wanted = NewGrant(principal, permission, cluster, operation, role, kind, pattern, name, note)
     settings = load_settings(settings_file)
-    raise typer.Exit(callers.run(command.create_grant(settings, wanted, callers.caller(reason, ticket)), "Not created"))
+    raise typer.Exit(
+        callers.run(
+            command.create_grant(settings, wanted, callers.caller(reason, ticket), as_json=as_json), "Not created"
+        )
+    )
 
 
 @grants.command(
@@ -379,6 +399,7 @@ def remove_grant(
     *,
     reason: _Reason = None,
     ticket: _Ticket = None,
+    as_json: _Json = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Remove a grant. Every process decides without the grant within two seconds.
@@ -389,7 +410,7 @@ def remove_grant(
     from confplane.cli import callers
 
     settings = load_settings(settings_file)
-    removed = command.remove_grant(settings, grant_id, callers.caller(reason, ticket))
+    removed = command.remove_grant(settings, grant_id, callers.caller(reason, ticket), as_json=as_json)
     raise typer.Exit(callers.run(removed, "Not removed"))
 
 
@@ -407,6 +428,7 @@ def show_grants(
         str | None,
         typer.Option(metavar="Group:NAME", help="A group, by itself or with a user in it.", show_default=False),
     ] = None,
+    as_json: _Json = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Show the rights of a user or group in a cluster, and the grants that give or deny them; denies come first."""
@@ -414,7 +436,7 @@ def show_grants(
     from confplane.cli import callers
 
     settings = load_settings(settings_file)
-    shown = command.show_grants(settings, principal, group, cluster, callers.caller(None))
+    shown = command.show_grants(settings, principal, group, cluster, callers.caller(None), as_json=as_json)
     raise typer.Exit(callers.run(shown, "Not shown"))
 
 

@@ -280,7 +280,7 @@ def _show(ended: Sequence[_JobResult]) -> None:
         else (each.name, f"{found.run.rows:,}", f"{found.seconds:.1f}", str(found.run.id), _note(found))
         for each in ended
     ]
-    print_table(("ROLLUP", "ROWS", "SECONDS", "RUN", ""), rows, right=("ROWS", "SECONDS"))
+    print_table(("rollup", "rows", "seconds", "run", ""), rows, right=("rows", "seconds"))
     for each in ended:
         if each.finished is not None and each.finished.path is not None:
             echo(f"{each.name}: {each.finished.path}")

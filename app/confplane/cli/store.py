@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from confplane import __version__, properties
 from confplane.audit import PostgresEntityStates, PostgresStorePositions
 from confplane.cli import callers
-from confplane.cli.output import HIDDEN, bar, echo, print_table
+from confplane.cli.output import HIDDEN, bar, echo, print_json, print_table
 from confplane.domain.global_config import ImportDecision
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.kips.global_config import plan_import, run_import
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from confplane.settings import Settings
 
 
-def freeze(settings: Settings, cluster: str, reason: str) -> int:
+def freeze(settings: Settings, cluster: str, reason: str, *, as_json: bool = False) -> int:
     """Freeze a cluster, print the result, and return the exit code."""
-    return callers.run(_change(settings, cluster, reason, frozen=True), "The freeze failed")
+    return callers.run(_change(settings, cluster, reason, frozen=True, as_json=as_json), "The freeze failed")
 
 
-def thaw(settings: Settings, cluster: str, reason: str) -> int:
+def thaw(settings: Settings, cluster: str, reason: str, *, as_json: bool = False) -> int:
     """Thaw a cluster, print the result, and return the exit code."""
-    return callers.run(_change(settings, cluster, reason, frozen=False), "The thaw failed")
+    return callers.run(_change(settings, cluster, reason, frozen=False, as_json=as_json), "The thaw failed")
 
 
-async def _change(settings: Settings, cluster: str, reason: str, *, frozen: bool) -> int:
+async def _change(settings: Settings, cluster: str, reason: str, *, frozen: bool, as_json: bool) -> int:
     async with open_cluster(settings, cluster) as parts:
         service, store, caller = FreezeService(parts.runner), parts.stores[cluster], callers.caller(reason)
         if frozen:
@@ -51,6 +51,18 @@ async def _change(settings: Settings, cluster: str, reason: str, *, frozen: bool
             )
         else:
             result, rest = await service.thaw(store, reason, caller), None
+    if as_json:
+        pending = None if rest is None or not rest.rested else rest.pending
+        print_json(
+            {
+                "cluster": cluster,
+                "frozen": frozen,
+                "changeId": result.change_id,
+                "revision": None if result.revision is None else str(result.revision),
+                "pending": pending,
+            }
+        )
+        return callers.DONE
     if result.change_id is not None:
         done = "frozen" if frozen else "thawed"
         echo(f"Cluster {cluster} is {done} as of revision {result.revision} (change {result.change_id})")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.options import Apply, ClusterName, SettingsFile, load_settings
+from confplane.cli.options import Apply, AsJson, ClusterName, SettingsFile, load_settings
 from confplane.cli.times import duration_of
 from confplane.domain.facets import ClientConfigsLayout, Tree
 
@@ -32,6 +32,8 @@ def freeze(
             metavar="TEXT", help="The reason. Every refused write is answered with it, and the trail keeps it."
         ),
     ],
+    *,
+    as_json: AsJson = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Stop all writes to a cluster's configs, until `confplane thaw`.
@@ -44,7 +46,7 @@ def freeze(
     """
     from confplane.cli import store as command
 
-    raise typer.Exit(command.freeze(load_settings(settings_file), cluster, reason))
+    raise typer.Exit(command.freeze(load_settings(settings_file), cluster, reason, as_json=as_json))
 
 
 @commands.command(
@@ -55,12 +57,14 @@ def freeze(
 def thaw(
     cluster: ClusterName,
     reason: Annotated[str, typer.Option(metavar="TEXT", help="The reason, which the trail keeps.")],
+    *,
+    as_json: AsJson = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Allow writes to a frozen cluster's configs again."""
     from confplane.cli import store as command
 
-    raise typer.Exit(command.thaw(load_settings(settings_file), cluster, reason))
+    raise typer.Exit(command.thaw(load_settings(settings_file), cluster, reason, as_json=as_json))
 
 
 @commands.command(

@@ -116,7 +116,7 @@ def test_an_entity_goes_back_with_all_its_facets(service: Service) -> None:
         ("", "Give one of ENTITY"),
         ("user=a", "--to a moment"),
         ("--change 1 --request-id 2", "Give one of ENTITY"),
-        ("--change nonsense --yes", "--change nonsense is no id of a change"),
+        ("--change nonsense --yes", "--change nonsense is not a valid change id"),
         ("--principal User:x", "--since is needed"),
         ("--request-id x --since 1h", "--since is needed"),
         ("--request-id x --to 1h", "--to a moment"),

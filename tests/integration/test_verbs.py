@@ -268,7 +268,7 @@ def test_refused_changes_change_nothing(line: str, code: int, said: str) -> None
         ("get user=alice --not-applied", 2, "Omit ENTITY"),
         ("get --not-applied --type topic", 2, "No entity is of the types topic at once and has client configs"),
         ("get --not-applied --at 1h", 2, "known of now alone"),
-        ("get --type topics", 2, "There is no type 'topics' of entities; there are: user;"),
+        ("get --type topics", 2, "Unknown entity type 'topics'. Available: user;"),
         ("get user=alice --at yesterday", 2, "--at yesterday is not a valid moment. Use a revision"),
         ("get user=alice --at 1970-01-01T00:00:00Z", 1, "knows every write from revision"),
         ("history user=nobody", 0, "The trail has no change of user=nobody"),

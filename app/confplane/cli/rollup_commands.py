@@ -71,11 +71,11 @@ def run(
         str | None,
         typer.Option(
             metavar="DATE",
-            help="Count anew from this day on (UTC), and keep the current run's counts of earlier days.",
+            help="Count again from this day on (UTC), and keep the current run's counts of earlier days.",
             show_default="from where the current run ends",
         ),
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Count all anew, from the beginning.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Count everything again, from the beginning.")] = False,
     as_of: Annotated[
         str | None,
         typer.Option(
@@ -229,7 +229,7 @@ def export(
     ],
     *,
     master: Master = None,
-    full: Annotated[bool, typer.Option("--full", help="Export all days anew.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Export all days again.")] = False,
     without: Annotated[
         str,
         typer.Option(
@@ -378,7 +378,7 @@ def report(
 
 def _known(name: str, *names: str) -> None:
     if name not in names:
-        raise typer.BadParameter(f"{name!r} is none; there are: {', '.join(names)}", param_hint="NAME")
+        raise typer.BadParameter(f"Unknown name {name!r}. Available: {', '.join(names)}.", param_hint="NAME")
 
 
 def _missing(command: str, error: ModuleNotFoundError) -> NoReturn:

@@ -338,7 +338,9 @@ def read_alterations(without: str, key: Path | None) -> ExportAlterations:
     columns = sorted({each.strip() for each in without.split(",")} - {""})
     unknown = [each for each in columns if each not in REMOVABLE]
     if unknown:
-        raise typer.BadParameter(f"{unknown[0]!r} is none; there are: {', '.join(REMOVABLE)}", param_hint="--without")
+        raise typer.BadParameter(
+            f"{unknown[0]!r} can't be left out. Available: {', '.join(REMOVABLE)}.", param_hint="--without"
+        )
     if key is None:
         return ExportAlterations(tuple(columns))
     try:

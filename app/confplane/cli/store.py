@@ -234,7 +234,7 @@ async def _compact(settings: Settings, cluster: str, *, older_than_s: float, app
                     echo(_line(result, apply=apply), err=result.error is not None)
                 advance()
     znodes = callers.pluralize(gone, "empty znode", "empty znodes")
-    echo(f"{znodes} {'removed' if apply else 'can be removed'}; {len(candidates)} looked at")
+    echo(f"{znodes} {'removed' if apply else 'can be removed'}; {len(candidates)} checked")
     if gone and not apply:
         echo("Nothing was removed; --apply removes, one change each")
     return callers.FAILED if failed else callers.DONE

@@ -149,7 +149,7 @@ def _show_report(report: ObservationReport) -> None:
     brokers = ", ".join(map(str, report.brokers)) or "none"
     echo(
         f"Release {report.release or 'unknown'} (metadata.version {report.metadata_version or 'unknown'}), brokers"
-        f" {brokers}; told {_ago(report.at)}"
+        f" {brokers}; reported {_ago(report.at)}"
     )
     if report.followed_offset is not None:
         read = "" if report.log_at is None else f", read {_ago(report.log_at)}"
@@ -170,9 +170,9 @@ def _status_line(entity_type: KraftEntityType, report: EntityTypeReport) -> str:
     if report.permission is EntityTypePermission.NONE:
         return f"  {entity_type:<16}not permitted: {report.reason}"
     if report.observed_at is None:
-        return f"  {entity_type:<16}not looked at yet"
+        return f"  {entity_type:<16}not read yet"
     entities = callers.pluralize(report.entities, "entity", "entities")
-    line = f"  {entity_type:<16}looked at {_ago(report.observed_at)}, {entities}"
+    line = f"  {entity_type:<16}read {_ago(report.observed_at)}, {entities}"
     return f"{line}; {report.problem}" if report.problem else line
 
 

@@ -101,7 +101,7 @@ class _LayoutMoveCommand:
             if self._failed:
                 echo(
                     f"{_entities(self._done)} moved, {self._failed} not. Client configs can't be written until all are"
-                    " moved: mend the errors above, and run the command again",
+                    " moved: fix the errors above, and run the command again",
                     err=True,
                 )
                 return callers.FAILED

@@ -22,7 +22,7 @@ _DIGITS: Final = "is not a legal broker name"
 _NO_DEFAULT: Final = "have no default entity"
 
 REFUSED: Final = (
-    Refused("shouldExitWithNonZeroStatusOnArgError", "--blah", "--blah is no option"),
+    Refused("shouldExitWithNonZeroStatusOnArgError", "--blah", "--blah is not a valid option"),
     Refused(
         "shouldExitWithNonZeroStatusAlterUserQuotaWithoutEntityName",
         "--entity-type users --alter --add-config consumer_byte_rate=20000",
@@ -62,7 +62,7 @@ REFUSED: Final = (
     Refused(
         "shouldFailIfUnrecognisedEntityType",
         "--entity-name client --entity-type not-recognised --alter --add-config a=b,c=d",
-        "'not-recognised' is no type",
+        "'not-recognised' is not a valid type",
     ),
     Refused(
         "shouldFailIfBrokerEntityTypeIsNotAnInteger",
@@ -181,7 +181,7 @@ REFUSED: Final = (
     Refused("checkArgs", "--describe --ip 1.2.3.4 --ip-defaults", "given twice"),
     Refused("joptsimple", "--describe --topic", "--topic needs a value"),
     Refused("joptsimple", "--describe --user a --user b", "--user is given 2 times"),
-    Refused("joptsimple", "--descr --topic a", "--descr is no option"),
+    Refused("joptsimple", "--descr --topic a", "--descr is not a valid option"),
     Refused(
         "getAllClientQuotasConfigs", "--describe --entity-type users --entity-name a --entity-name b", "more names"
     ),

@@ -138,7 +138,7 @@ def _own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("profiles: {a: {url: x, token_command: [a], token_file: b}}", "both"),
         ("profiles: {a: {url: x, client_id: c, token_file: b}}", "has both token_file and client_id"),
         ("profiles: {a: {url: x, scope: [geheim]}}", "scope is not a text"),
-        ("current: a\nprofiles: {a: {url: localhost:8080}}", "is no URL of a service"),
+        ("current: a\nprofiles: {a: {url: localhost:8080}}", "is not a valid service URL"),
         ("current: b", "no profile 'b'"),
     ],
 )
@@ -177,7 +177,7 @@ def test_profiles_by_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     [
         (["use", "absent"], "There is no profile 'absent'"),
         (["remove", "absent"], "There is no profile 'absent'"),
-        (["set", "a", "--url", "localhost:8080"], "is no URL"),
+        (["set", "a", "--url", "localhost:8080"], "is not a valid service URL"),
         (["set", "a", "--url", "http://a", "--token-file", "t", "--token-command", "c"], "Give one of"),
         (["set", "a", "--url", "http://a", "--token-file", "t", "--client-id", "c"], "Give one of"),
         (["set", "a", "--url", "http://a", "--token-command", "'"], "can't be read"),

@@ -141,8 +141,8 @@ async def _put(
     result = await change.send(client, options)
     if bared := sorted(each["key"] for each in differences(result) if each.get("secret") and each["key"] in on_line):
         echo(
-            f"Warning: {', '.join(bared)} stood on the command line, where everybody on the machine can read it; give"
-            f" a secret as KEY=@FILE, or as KEY alone to be asked for it",
+            f"Warning: {', '.join(bared)} was given on the command line, where everybody on the machine can read it."
+            " Give a secret as KEY=@FILE, or as KEY alone to be asked for it.",
             err=True,
         )
     _show(change, result, options, as_json=as_json)
@@ -212,7 +212,7 @@ def values_of(words: Sequence[str]) -> dict[str, str]:
     for number, word in enumerate(words, 1):
         key, equals, text = word.partition("=")
         if not _KEY.fullmatch(key):
-            raise InvalidRequestError(f"Argument {number} behind the entity is not of the form KEY=VALUE")
+            raise InvalidRequestError(f"Argument {number} after the entity is not of the form KEY=VALUE")
         if key in found:
             raise InvalidRequestError(f"{key} is given twice")
         found[key] = _value(key, text) if equals else _asked(key, number)
@@ -241,5 +241,5 @@ def _asked(key: str, number: int) -> str:
     else:
         text = sys.stdin.readline().removesuffix("\n").removesuffix("\r")
     if not text:
-        raise InvalidRequestError(f"Argument {number} behind the entity got no value; an empty one is written KEY=")
+        raise InvalidRequestError(f"Argument {number} after the entity got no value; an empty one is written KEY=")
     return text

@@ -75,7 +75,7 @@ def facets_of_kind(kind: str) -> tuple[FacetName, ...]:
         InvalidRequestError: The type does not exist.
     """
     if kind not in KINDS:
-        raise InvalidRequestError(f"There is no type {kind!r} of entities; there are: {'; '.join(KINDS)}")
+        raise InvalidRequestError(f"Unknown entity type {kind!r}. Available: {'; '.join(KINDS)}.")
     return _FACETS.get(tuple(EntityType(each) for each in kind.split(",")), (FacetName.CONFIGS,))
 
 

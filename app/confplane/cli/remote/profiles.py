@@ -214,7 +214,9 @@ def check_url(url: str, where: str) -> None:
     except ValueError:
         usable = False
     if not usable:
-        raise ProfileError(f"{where}: {url!r} is no URL of a service; an example: https://confplane.example.com")
+        raise ProfileError(
+            f"{where}: {url!r} is not a valid service URL. Use for example https://confplane.example.com."
+        )
 
 
 def _nothing() -> NoReturn:

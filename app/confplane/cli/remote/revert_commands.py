@@ -169,7 +169,7 @@ async def _revert(client: AsyncConfplane, target: RevertTarget, options: RevertO
         return FAILED
     done = await request.send(client, validate_only=False)
     if not mode.as_json and _shown(done) != shown:
-        echo("Warning: others made changes meanwhile; what was reverted is:", err=True)
+        echo("Warning: other changes were made in the meantime. Reverted:", err=True)
         _print(done)
     return _end(done, mode, f"Reverted {_count(done)}")
 
@@ -256,7 +256,7 @@ def _selection(target: RevertTarget) -> dict[str, str]:
         try:
             return {"changeId": str(uuid.UUID(target.change))}
         except ValueError:
-            raise InvalidRequestError(f"--change {target.change} is no id of a change") from None
+            raise InvalidRequestError(f"--change {target.change} is not a valid change id") from None
     if target.request_id is not None:
         return {"requestId": target.request_id}
     # Read once, so that the plan and the revert have the same time span.

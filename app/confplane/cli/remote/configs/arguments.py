@@ -154,7 +154,7 @@ def _types(parsed: ParsedOptions) -> tuple[str, ...]:
                 " `kafka-configs.sh --bootstrap-server BROKER --broker-logger ID`"
             )
         if each not in TYPES:
-            raise InvalidRequestError(f"--entity-type: {each!r} is no type; there are {', '.join(TYPES)}")
+            raise InvalidRequestError(f"--entity-type: {each!r} is not a valid type. Available: {', '.join(TYPES)}.")
     if len(types) != len(set(types)):
         raise InvalidRequestError(f"A type is given twice: {', '.join(types)}")
     if len(types) > 1 and set(types) != _PAIR:

@@ -140,7 +140,9 @@ def split(words: Sequence[str]) -> ParsedOptions:
         name, attached, value = word.removeprefix("-").removeprefix("-").partition("=")
         name = _SPELLINGS.get(name, name)
         if name not in _METAVARS:
-            raise InvalidRequestError(f"{word.partition('=')[0]} is no option; `confplane configs --help` lists all")
+            raise InvalidRequestError(
+                f"{word.partition('=')[0]} is not a valid option. `confplane configs --help` lists all."
+            )
         takes_value = _METAVARS[name] is not None
         behind = value if attached else next(left, None) if takes_value else ""
         if behind is None:

@@ -511,7 +511,10 @@ def test_the_commands_export_and_run_on_the_lake(
     )  # fmt: skip
     for arguments, why in (
         (("export", "changes", *to), "Unknown name 'changes'. Available: trail, registrations, znodes, all"),
-        (("export", "all", *to, "--without", "principal"), "'principal' can't be left out. Available: reason, request_id,"),
+        (
+            ("export", "all", *to, "--without", "principal"),
+            "'principal' can't be left out. Available: reason, request_id,",
+        ),
         (("export", "all", *to, "--pseudonyms", str(short)), "the key has fewer than 16 bytes"),
         (("run", "activity", "--source", str(lake), "--as-of", "2026-01-31T12:00:00Z"), "either --source"),
         (("export", "all", *to, "--read-dsn", "postgresql://u:open@a"), "A command line must not have a password"),

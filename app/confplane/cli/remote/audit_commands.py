@@ -121,7 +121,7 @@ async def _search_refused(client: AsyncConfplane, wanted: _AuditSearch, *, limit
         header = ("TIME", "BY", "OPERATION", "ENTITY", "KEYS", "PROBLEM", "COUNT", "REQUEST")
         print_table(header, [_refused_row(item) for item in found])
     else:
-        typer.echo(f"No such attempt was refused in the cluster {client.cluster}", err=True)
+        echo(f"No such attempt was refused in the cluster {client.cluster}", err=True)
     return DONE
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
@@ -274,6 +273,8 @@ async def show_count(items: AsyncIterator[_ITEM], noun: str, *, patience_s: floa
         async for item in items:
             yield item
         return
+    import asyncio  # noqa: PLC0415 - most commands do not need it, and it takes a tenth of their start
+
     progress = bars(transient=True)
     task = progress.add_task(noun, total=None)
     timer = asyncio.get_running_loop().call_later(patience_s, progress.start)

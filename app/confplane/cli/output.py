@@ -106,6 +106,7 @@ class TablePrinter:
         self._right = {*right}
         self._rows: list[list[str]] = []
         self._widths = [len(name) for name in header]
+        self._least = [max(_LEAST, len(name)) for name in header]
         self._printed = False
         self._has_records = False
         self._is_terminal = sys.stdout.isatty()
@@ -127,6 +128,10 @@ class TablePrinter:
         self._rows = []
         needed = [max(map(_width, column)) for column in zip(self._header, *rows, strict=True)]
         self._widths = [max(pair) for pair in zip(self._widths, needed, strict=True)]
+        for place, name in enumerate(self._header):
+            if name == "KEYS":  # is folded between keys alone
+                words = (word for row in rows for word in row[place].split(" "))
+                self._least[place] = max(self._least[place], *map(_width, words), 0)
         widths = self._fitted()
         if widths is None or self._has_records:
             self._has_records = True
@@ -145,7 +150,7 @@ class TablePrinter:
         widths, excess = [*self._widths], sum(self._widths) - available
         for place in sorted(range(len(widths)), key=lambda each: -widths[each]):
             if excess > 0 and self._header[place] in _FOLDED:
-                taken = min(excess, max(0, widths[place] - max(_LEAST, len(self._header[place]))))
+                taken = min(excess, max(0, widths[place] - self._least[place]))
                 widths[place] -= taken
                 excess -= taken
         return widths if excess <= 0 else None

@@ -49,6 +49,13 @@ def test_a_terminal_gets_colours_and_no_cell_is_cut_off(monkeypatch: pytest.Monk
     assert "[red]all" in shown
 
 
+def test_keys_are_folded_between_keys_alone(monkeypatch: pytest.MonkeyPatch, terminal: _Terminal) -> None:
+    monkeypatch.setattr(sys, "stdout", terminal)
+    output.print_table(("BY", "KEYS"), [("User:olga-longer", "acks, controller_mutation_rate, request_percentage")])
+    shown = terminal.getvalue()
+    assert all(key in shown for key in ("acks", "controller_mutation_rate", "request_percentage"))
+
+
 @pytest.mark.parametrize("value", ["a\nb", "a\x1b[31mb", "a\u202eb", "a\x00b"])
 def test_no_value_ends_its_line_or_commands_a_terminal(value: str, capsys: pytest.CaptureFixture[str]) -> None:
     output.print_table(("KEY",), [(value,)])

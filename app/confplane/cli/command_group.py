@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from confplane.cli.output import errors_are_json
+from confplane.cli.output import errors_are_json, print_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+_UsageError: Final[Any] = typer.BadParameter.__base__
+"""The base of all errors of arguments, from click or from typer's own copy of click."""
+
+
+@contextmanager
+def _json_errors(is_wanted: bool) -> Iterator[None]:  # noqa: FBT001 - private
+    """Print errors as JSON, those of arguments too, if this is wanted."""
+    before = errors_are_json.set(is_wanted)
+    try:
+        yield
+    except _UsageError as error:
+        if not is_wanted:
+            raise
+        raise typer.Exit(print_error(error.format_message(), error.exit_code)) from None
+    finally:
+        errors_are_json.reset(before)
 
 
 class _PlainFlags:
@@ -34,6 +52,10 @@ class SingleValueCommand(_PlainFlags, TyperCommand):
         Raises:
             typer.BadParameter: An option with a value is given twice.
         """
+        with _json_errors("--json" in args and any(param.name == "as_json" for param in self.params)):
+            return self._parsed(ctx, args)
+
+    def _parsed(self, ctx: Any, args: list[str]) -> list[str]:
         if args and not ctx.resilient_parsing:
             given = self.make_parser(ctx).parse_args(args=list(args))[2]
             for param in self.params:
@@ -46,11 +68,8 @@ class SingleValueCommand(_PlainFlags, TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; with ``--json`` its errors are JSON too."""
-        before = errors_are_json.set(bool(ctx.params.get("as_json")))
-        try:
+        with _json_errors(bool(ctx.params.get("as_json"))):
             return super().invoke(ctx)
-        finally:
-            errors_are_json.reset(before)
 
 
 class PlainGroup(_PlainFlags, TyperGroup):

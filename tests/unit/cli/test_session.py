@@ -170,6 +170,23 @@ def test_errors_of_a_command_for_programs_are_json(
     assert "The value is below 0 (INVALID_REQUEST)" in said["detail"] or "is not a valid moment" in said["detail"]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "get user=alice --limit 3 --json",
+        "set user=alice --json",
+        "tokens create --principal User:a --expires-in 5x --json",
+        "audit --limit 0 --json",
+        "get --json --nosuch",
+    ],
+)
+def test_errors_of_arguments_are_json_too(line: str) -> None:
+    found = CliRunner().invoke(cli, line.split())
+    said = json.loads(found.stderr)
+    assert (found.exit_code, found.stdout, said["exitCode"]) == (2, "", 2)
+    assert said["detail"]
+
+
 def test_help_shows_flags_without_a_type() -> None:
     for line in ("--help", "set --help", "drift --help", "freeze --help"):
         assert "<bool>" not in CliRunner().invoke(cli, line.split(), env={"COLUMNS": "200"}).stdout

@@ -187,6 +187,24 @@ def test_errors_of_arguments_are_json_too(line: str) -> None:
     assert said["detail"]
 
 
+def test_a_refused_argument_is_not_called_an_option(
+    answered: Callable[[Callable[[httpx.Request], httpx.Response]], None],
+) -> None:
+    problem = PROBLEM | {"errors": [{"pointer": "changeId", "detail": "It is not valid"}]}
+    answered(lambda _: httpx.Response(400, json=problem))
+    assert CliRunner().invoke(cli, ["audit", "x"]).stderr == "CHANGE: It is not valid (INVALID_REQUEST)\n"
+
+
 def test_help_shows_flags_without_a_type() -> None:
     for line in ("--help", "set --help", "drift --help", "freeze --help"):
         assert "<bool>" not in CliRunner().invoke(cli, line.split(), env={"COLUMNS": "200"}).stdout
+
+
+def test_a_frozen_cluster_is_no_unknown_error_of_a_revert(
+    answered: Callable[[Callable[[httpx.Request], httpx.Response]], None],
+) -> None:
+    result = {"errorCode": -1, "errorName": "UNKNOWN_SERVER_ERROR", "errorMessage": "It is frozen", "id": "topic=a"}
+    body = {"failed": 1, "skipped": [], "results": [result | {"diff": [], "warnings": []}]}
+    answered(lambda _: httpx.Response(200, json=body))
+    found = CliRunner().invoke(cli, ["revert", "--request-id", "a", "--yes"])
+    assert (found.exit_code, found.stderr) == (1, "Not reverted: topic=a: It is frozen\nNothing was written\n")

@@ -22,7 +22,7 @@ from confplane.cli.remote.options import (
     Ticket,
     ValidateOnly,
 )
-from confplane.cli.remote.session import DONE, FAILED, run
+from confplane.cli.remote.session import DONE, FAILED, refusal_text, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -142,7 +142,7 @@ async def _adopt(client: AsyncConfplane, options: DriftOptions, *, as_json: bool
             echo("Nothing differs", err=True)
         for each in results:
             if each["errorCode"]:
-                echo(f"{each['id']}: {each['errorMessage']} ({each['errorName']})", err=True)
+                echo(f"{each['id']}: {refusal_text(each)}", err=True)
     return FAILED if answer.body["failed"] else DONE
 
 

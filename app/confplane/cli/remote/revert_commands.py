@@ -24,7 +24,7 @@ from confplane.cli.remote.options import (
     ValidateOnly,
     WaitApplied,
 )
-from confplane.cli.remote.session import FAILED, UNKNOWN, run
+from confplane.cli.remote.session import FAILED, UNKNOWN, refusal_text, run
 from confplane.cli.times import moment_of, time_of
 from confplane.client import ClientError, ProblemError
 from confplane.domain.errors import InvalidRequestError
@@ -300,7 +300,7 @@ def _print(body: _Body) -> None:
         print_table(("ENTITY", "KEY", "BEFORE", "AFTER"), rows)
     for result in body["results"]:
         if result["errorCode"]:
-            echo(f"Not reverted: {result['id']}: {result['errorMessage']} ({result['errorName']})", err=True)
+            echo(f"Not reverted: {result['id']}: {refusal_text(result)}", err=True)
     for each in body["skipped"]:
         echo(f"Left out: change {each['changeId']}: {each['reason']}", err=True)
 

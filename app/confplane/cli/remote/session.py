@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -14,7 +14,7 @@ from confplane.client import AsyncConfplane, ClientError, ConnectionFailedError,
 from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from confplane.cli.remote.profiles import Profile
 
@@ -48,6 +48,8 @@ _OPTIONS: Final = {
     "requestId": "--request-id",
 }
 """The options of commands by the members and parameters of requests that they become."""
+_UNNAMED: Final = {None, "UNKNOWN_SERVER_ERROR"}
+"""Not shown: Kafka's name for errors that it does not have."""
 _ETAGS: Final = {"configsEtag", "quotasEtag"}
 """Members of each item."""
 
@@ -103,7 +105,7 @@ def problem_text(error: ProblemError) -> str:
         if any(detail in texts[0] for _, detail in findings):  # each finding is shown once
             texts.reverse()
         lines = [texts[0] or texts[1] or f"HTTP {error.status}"]
-    if name not in {None, "UNKNOWN_SERVER_ERROR"}:  # Kafka's word for problems that it does not have
+    if name not in _UNNAMED:
         lines[0] += f" ({name})"
     if len(findings) > 1:
         lines += [f"  {place}: {detail}" if place else f"  {detail}" for place, detail in findings]
@@ -115,8 +117,16 @@ def problem_text(error: ProblemError) -> str:
     return "\n".join(lines)
 
 
+def refusal_text(result: Mapping[str, Any]) -> str:
+    """Return the error of one item's result, with Kafka's name for it if there is one."""
+    text: str = result["errorMessage"]
+    return text if result["errorName"] in _UNNAMED else f"{text} ({result['errorName']})"
+
+
 def _place(pointer: str) -> str:
     """Return the option that a place in a request is from, or the number of an item; '' if the key says enough."""
+    if pointer == "changeId":
+        return "CHANGE"  # the argument of `audit`; /changeId is a member, and so an option of `revert`
     names = pointer.strip("/").split("/")
     if len(names) == 1 or names[-1] in _ETAGS:
         return _OPTIONS.get(names[-1], "")

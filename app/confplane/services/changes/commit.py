@@ -108,7 +108,10 @@ class Committer:
         await asyncio.gather(*(self._commit_alone(attempt) for attempt in left))
 
     async def _commit_alone(self, attempt: Attempt[Any]) -> None:
-        await self._conclude([attempt], await self._transact([attempt], attempt.caller.deadline, again=True))
+        try:
+            await self._conclude([attempt], await self._transact([attempt], attempt.caller.deadline, again=True))
+        except Exception as error:  # noqa: BLE001 - a fault of one change is not the result of the others
+            attempt.end(attempt.result or error)
 
     async def _transact(
         self, attempts: list[Attempt[Any]], deadline: float, *, again: bool

@@ -156,7 +156,9 @@ class SharedTransactions:
             if attempts[0].ended is None:
                 raise  # to its caller, who did not wait
             for attempt in attempts:
-                attempt.end(attempt.result or error)
+                fault = RuntimeError(f"The shared transaction failed: {error}")
+                fault.__cause__ = error
+                attempt.end(attempt.result or fault)
         finally:
             replied()
 

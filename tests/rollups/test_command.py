@@ -418,7 +418,7 @@ def test_options_of_an_export_that_are_not_valid(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["nothing"], "there are: compatibility"),
+        (["nothing"], "Available: compatibility"),
         (["activity", "--since", "2026-01-01", "--full"], "either --since or --full"),
         (["activity", "--since", "yesterday"], "not a date such as 2026-01-31"),
         (["activity", "--as-of", "2026-01-31T12:00:00"], "is not a valid time. Use RFC 3339 with an offset"),

@@ -198,7 +198,7 @@ class _Commands(PlainGroup):
         """Run a subcommand."""
         try:
             return super().invoke(ctx)
-        except ModuleNotFoundError as error:
+        except ImportError as error:
             raise _absent(error) from None
         except ValueError as error:
             problems = _unusable(error)
@@ -268,13 +268,15 @@ def _end_output(error: OSError) -> NoReturn:
     raise SystemExit(_FAILED) from None
 
 
-def _absent(error: ModuleNotFoundError) -> typer.Exit:
+def _absent(error: ImportError) -> typer.Exit:
     """Print the extra that provides a module, and return the exit of a failure.
 
     Raises:
-        ModuleNotFoundError: The module belongs to this package.
+        ImportError: The module belongs to this package, or lacks a name although this Python is new enough.
     """
     if error.name is None or error.name.split(".")[0] == "confplane":
+        raise error
+    if sys.version_info >= (3, 11) and not isinstance(error, ModuleNotFoundError):
         raise error
     if sys.version_info < (3, 11):
         running = ".".join(map(str, sys.version_info[:3]))

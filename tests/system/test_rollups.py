@@ -449,7 +449,7 @@ def test_the_command_shows_the_same(
     assert "has no column 'color'; it has: config_key, entity_id" in said.err
     said = commands.run("rollups", "show", "nothing")
     assert said.code == 2
-    assert "there are: compatibility" in said.err
+    assert "Available: compatibility" in said.err
 
 
 def test_the_report_has_all_current_results(

@@ -15,7 +15,7 @@ from confplane.cli.remote.session import DONE, run
 from confplane.cli.times import time_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
     from confplane.client import AsyncConfplane
     from confplane.client.types import AuditedRefusal
@@ -114,29 +114,31 @@ async def _search_refused(client: AsyncConfplane, wanted: _AuditSearch, *, limit
     """Print the newest refused attempts, up to the limit, and return the exit code."""
     pages = client.audit.refused(**wanted.filters(), page_size=min(limit, _LARGEST_PAGE))
     found = [item async for item in show_count(_first(pages, limit), "attempts")]
-    if as_json:
-        for item in found:
-            print_json(item)
-    elif found:
-        header = ("TIME", "BY", "OPERATION", "ENTITY", "KEYS", "PROBLEM", "COUNT", "REQUEST")
-        print_table(header, [_refused_row(item) for item in found])
-    else:
-        echo(f"No such attempt was refused in the cluster {client.cluster}", err=True)
-    return DONE
+    header = ("TIME", "BY", "OPERATION", "ENTITY", "KEYS", "PROBLEM", "COUNT", "REQUEST")
+    none = f"No such attempt was refused in the cluster {client.cluster}"
+    return _print_found(found, header, map(_refused_row, found), none, as_json=as_json)
 
 
 async def _search(client: AsyncConfplane, wanted: _AuditSearch, *, limit: int, as_json: bool) -> int:
     """Print the newest changes, up to the limit, and return the exit code."""
     pages = client.audit.search(**wanted.filters(), page_size=min(limit, _LARGEST_PAGE))
     found = [item async for item in show_count(_first(pages, limit), "changes")]
+    header = ("TIME", "REVISION", "BY", "ENTITY", "KEYS", "OUTCOME", "REASON", "CHANGE")
+    none = f"The trail has no such change in the cluster {client.cluster}"
+    return _print_found(found, header, (row for item in found for row in _rows(item)), none, as_json=as_json)
+
+
+def _print_found(
+    found: Sequence[object], header: tuple[str, ...], rows: Iterable[tuple[str, ...]], none: str, *, as_json: bool
+) -> int:
+    """Print the result of a search as a table or as JSON, or ``none`` if it is empty; return the exit code."""
     if as_json:
         for item in found:
             print_json(item)
     elif found:
-        header = ("TIME", "REVISION", "BY", "ENTITY", "KEYS", "OUTCOME", "REASON", "CHANGE")
-        print_table(header, [row for item in found for row in _rows(item)])
+        print_table(header, rows)
     else:
-        echo(f"The trail has no such change in the cluster {client.cluster}", err=True)
+        echo(none, err=True)
     return DONE
 
 

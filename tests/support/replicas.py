@@ -92,6 +92,9 @@ class Replica:
         await answered(lambda: self.parts.incarnation_checks["default"].ensure(soon()))
         if leads:
             cast("Any", self.store).leadership = Leads()
+            # Now rather than within a second of now: a durable commit also makes those before it durable, which a
+            # test may be about to lose.
+            await answered(self.parts.incarnation_checks["default"].publish)
         return self
 
     async def stop(self) -> None:

@@ -84,6 +84,17 @@ class OidcSettings(SettingsGroup):
     kafka_users: bool = Field(
         default=False, description="The issuer's principals are Kafka's users, and have no prefix. For one issuer alone"
     )
+    console_client_id: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The public client of the web console at this issuer: people sign in there (docs/console.md)",
+    )
+    console_scope: str = Field(
+        default="openid", pattern=r"^openid( |$)", description="Scopes that the console asks for"
+    )
+    console_resource: str | None = Field(
+        default=None, min_length=1, description="The resource that the console asks for, at issuers that need one"
+    )
 
     @property
     def is_shared(self) -> bool:
@@ -182,7 +193,7 @@ def check_url(name: str, url: str, *, insecure_http: bool) -> None:
         raise ValueError(f"{name} is not a URL") from None
     if not host or parts.username is not None or parts.fragment or not url.isprintable() or " " in url:
         raise ValueError(f"{name} is not a URL of the form https://host/path, without user and fragment")
-    if parts.scheme != "https" and not (parts.scheme == "http" and insecure_http and _is_loopback(host)):
+    if parts.scheme != "https" and not (parts.scheme == "http" and insecure_http and is_loopback(host)):
         raise ValueError(
             f"{name} is not an https URL; http is possible for a loopback address alone, with insecure_http: true"
         )
@@ -229,7 +240,8 @@ def _twice(names: Iterable[str]) -> str | None:
     return None
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return True for a name or an address of this machine alone."""
     if host == "localhost":
         return True
     try:

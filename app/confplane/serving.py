@@ -6,7 +6,7 @@ import gc
 import logging
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import yaml
 
@@ -23,6 +23,7 @@ from confplane.api.traffic import Traffic
 from confplane.audit import (
     PostgresAccessStore,
     PostgresAppliedReports,
+    PostgresConsoleSessions,
     PostgresEntityStates,
     PostgresRefusedAttempts,
     PostgresRegistrationLog,
@@ -31,6 +32,11 @@ from confplane.audit import (
     PostgresTrailHistory,
 )
 from confplane.audit.write_behind_buffer import close_together
+from confplane.console.app import Front
+from confplane.console.page import Console
+from confplane.console.sessions import SessionKeeper
+from confplane.console.sign_in import CALLBACK
+from confplane.crypto import ConsoleKey
 from confplane.security.authentication_setup import AuthenticationSetup
 from confplane.security.events import EventLog
 from confplane.security.token_cache import TokenCache
@@ -58,7 +64,9 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from starlette.types import ASGIApp
 
+    from confplane.audit import Database
     from confplane.listener import Connections
+    from confplane.security.oidc.provider import Provider
     from confplane.services.metrics import MetricsSource
     from confplane.settings import (
         LimitOverrideSettings,
@@ -66,6 +74,8 @@ if TYPE_CHECKING:
         LimitsSettings,
         Settings,
     )
+
+_log: Final = logging.getLogger(__name__)
 
 
 def serve(settings: Settings) -> None:
@@ -229,7 +239,30 @@ def create_app(
         options=MiddlewareOptions(limiter, cors, resource, events),
         lifespan=lifespan,
     )
-    return api, ListenerErrorRenderer(traffic, cors), readiness
+    console = _console(settings, api, parts.database, authentication.providers)
+    return Front(api, console), ListenerErrorRenderer(traffic, cors), readiness
+
+
+def _console(settings: Settings, api: ASGIApp, database: Database, providers: Sequence[Provider]) -> Console | None:
+    """Return the parts of the web console, or None if it is off.
+
+    Raises:
+        UnusableSettingsError: The key file can't be used.
+    """
+    if not settings.console or settings.console_key_file is None:
+        _log.info(
+            "The web console is off: %s", "console_key_file is not set" if settings.console else "console is false"
+        )
+        return None
+    key = ConsoleKey.from_file(settings.console_key_file)
+    flows = []
+    clients = [provider for provider in providers if provider.settings.console_client_id is not None]
+    if clients:
+        from confplane.security.oidc.code_flow import CodeFlow  # noqa: PLC0415 - only services with issuers need httpx
+
+        flows = [CodeFlow(provider, f"{settings.http.public_url}{CALLBACK}") for provider in clients]
+    sessions = SessionKeeper(PostgresConsoleSessions(database), key)
+    return Console(api, sessions, key, settings.http.public_url, settings.console_is_secure, flows)
 
 
 def _limiter(settings: LimitsSettings) -> Limiter | None:

@@ -16,6 +16,7 @@ import re
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Discriminator, Field, SecretStr, Tag, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
@@ -23,7 +24,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from confplane.connection_settings import ClientTlsSettings, KafkaSettings
 from confplane.domain.errors import NotFoundError
 from confplane.domain.facets import ClientConfigsLayout
-from confplane.identity_settings import OidcSettings, TlsSettings, check_sources
+from confplane.identity_settings import OidcSettings, TlsSettings, check_sources, is_loopback
 from confplane.identity_settings import SettingsGroup as _SettingsGroup
 
 
@@ -396,12 +397,41 @@ class Settings(BaseSettings):
     admin_token_file: Path | None = Field(
         description="A file whose first line is the admin token, read again when it changes; null for no admin token"
     )
+    console: bool = Field(default=True, description="Serve the web console, if console_key_file is set")
+    console_key_file: Path | None = Field(
+        default=None,
+        description="A file whose first line is the key of the web console's sessions, one for all replicas. Without,"
+        " the console is off (docs/console.md)",
+    )
     oidc: tuple[OidcSettings, ...] = Field(default=(), description="Issuers whose access tokens are accepted")
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
 
     @model_validator(mode="after")
     def _sources(self) -> Settings:
         check_sources(self.oidc, certificates=self.http.accepts_certificates)
+        return self
+
+    @property
+    def console_is_secure(self) -> bool:
+        """True if cookies of the console are for TLS alone: everywhere except on loopback."""
+        url = self.http.public_url
+        host = self.http.host if url is None else urlsplit(url).hostname or ""
+        return not (is_loopback(host) and (url is None or url.startswith("http://")))
+
+    @model_validator(mode="after")
+    def _console(self) -> Settings:
+        public_url = self.http.public_url
+        if self.console and self.console_key_file is not None and self.console_is_secure:
+            if public_url is None:
+                raise ValueError(
+                    "console_key_file is set without http.public_url, the origin at which browsers reach it"
+                )
+            if not public_url.startswith("https://"):
+                raise ValueError("console_key_file is set, and http.public_url is neither https nor a loopback address")
+        if any(issuer.console_client_id is not None for issuer in self.oidc) and public_url is None:
+            raise ValueError(
+                "oidc: console_client_id is set without http.public_url, to which issuers send people back; set both"
+            )
         return self
 
     @model_validator(mode="after")

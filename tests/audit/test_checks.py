@@ -62,7 +62,7 @@ async def test_commits_that_a_crash_may_lose_are_a_warning(migrated: servers.Dat
 async def test_a_service_that_owns_the_tables_is_a_warning(migrated: servers.Database) -> None:
     (warning,) = await warnings_of(migrated.owner_dsn)
     assert (
-        "confplane_owner owns access_changes, access_version, applied_reports, change_keys, entity_states, grants,"
+        "confplane_owner owns access_changes, access_version, applied_reports, change_keys, console_sessions, entity_states, grants,"
         " intent_entities, intents, outcomes, refused_attempts, registrations, request_" in warning
     )
 

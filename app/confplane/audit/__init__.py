@@ -1,4 +1,4 @@
-"""Postgres: the trail of changes, the registrations of client software, tokens and grants.
+"""Postgres: the trail of changes, the registrations of client software, tokens and grants, sessions of the console.
 
 This is the only package that imports SQLAlchemy.
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from confplane.audit.access import PostgresAccessStore
     from confplane.audit.applied import PostgresAppliedReports
+    from confplane.audit.console_sessions import PostgresConsoleSessions
     from confplane.audit.database import Database
     from confplane.audit.history import PostgresTrailHistory
     from confplane.audit.open_changes import PostgresOpenChanges
@@ -31,6 +32,7 @@ __all__ = [
     "PostgresAccessStore",
     "PostgresAppliedReports",
     "PostgresAuditLog",
+    "PostgresConsoleSessions",
     "PostgresEntityStates",
     "PostgresOpenChanges",
     "PostgresRefusedAttempts",
@@ -47,6 +49,7 @@ _MODULES: Final = {
     "PostgresAccessStore": "access",
     "PostgresAppliedReports": "applied",
     "PostgresAuditLog": "trail",
+    "PostgresConsoleSessions": "console_sessions",
     "PostgresEntityStates": "states",
     "PostgresOpenChanges": "open_changes",
     "PostgresRefusedAttempts": "refusals",

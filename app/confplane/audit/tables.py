@@ -486,8 +486,23 @@ access_changes: Final = Table(
     comment="Changes of tokens and grants, each written in its own transaction, and sums of security events",
 )
 
+console_sessions: Final = Table(
+    "console_sessions",
+    metadata,
+    Column("digest", LargeBinary, primary_key=True),
+    Column("token", LargeBinary, nullable=False),
+    _name("principal"),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Column("expires_at", DateTime(timezone=True), nullable=False),
+    Column("used_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Index(None, "expires_at"),
+    Index(None, "used_at"),
+    comment="Sessions of the web console: the SHA-256 of the id, and the token, sealed under console_key_file",
+)
+
 TRANSIENT: Final = (
     applied_reports,
+    console_sessions,
     request_changes,
     request_keys,
     rollup_partitions,
@@ -495,7 +510,7 @@ TRANSIENT: Final = (
     rollup_rows,
     rollup_runs,
 )
-"""Tables whose rows are removed after some time. Their content about changes is also in the trail, and remains there.
+"""Tables whose rows are removed after some time. What they say about changes is in the trail as well, and stays there.
 So the service's role may update and delete their rows."""
 
 POSITIONS: Final = (entity_states, store_positions, target_states, watermarks)

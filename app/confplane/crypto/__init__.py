@@ -1,4 +1,4 @@
-"""Passwords as Kafka's brokers store them, their fingerprints, and subjects of certificates.
+"""Passwords as Kafka's brokers store them, their fingerprints, subjects of certificates, and the console's key.
 
 The only package that imports cryptography.
 """
@@ -7,11 +7,13 @@ from confplane.crypto.cipher import KafkaCipher
 from confplane.crypto.config_fingerprints import ConfigFingerprinter
 from confplane.crypto.keyring import BrokerSecrets, Keyring, KeyringError
 from confplane.crypto.rotation import KafkaRotator
+from confplane.crypto.sealing import ConsoleKey
 from confplane.crypto.subjects import subject_of
 
 __all__ = [
     "BrokerSecrets",
     "ConfigFingerprinter",
+    "ConsoleKey",
     "KafkaCipher",
     "KafkaRotator",
     "Keyring",

@@ -5,6 +5,7 @@ Below the directory (``.confplane`` by default) lie:
 ``lock``            held, with the process id in it, by the one process that runs the stack; the kernel releases it
                     when that process ends, so it can't become stale
 ``admin-token``     the bearer token of the service (0600), made once
+``console-key``     the key of the web console's sessions (0600), made once
 ``settings.yaml``   the service's settings (0600), in the form of production
 ``endpoints.json``  while it runs: ports, process ids with their start times
 ``zookeeper/ postgres/ service/``  each server's data and logs
@@ -70,6 +71,7 @@ class Stack:
     ) -> None:
         self.data_dir = data_dir.absolute()
         self.token_file = self.data_dir / "admin-token"
+        self.console_key_file = self.data_dir / "console-key"
         self.settings_file = self.data_dir / "settings.yaml"
         self.endpoints_file = self.data_dir / "endpoints.json"
         self.zookeeper = ZooKeeper(self.data_dir / "zookeeper", port=zookeeper_port, durable=durable)
@@ -132,7 +134,8 @@ class Stack:
         if self._lock is None:
             self.acquire()
         try:
-            self._make_token()
+            for file in (self.token_file, self.console_key_file):
+                _make_secret(file)
             self.zookeeper.start()
             self.postgres.start()
             self._write_settings()
@@ -169,12 +172,6 @@ class Stack:
                     process.terminate()
                     return process.wait()
 
-    def _make_token(self) -> None:
-        if self.token_file.exists() and self.token_file.read_text().strip():
-            self.token_file.chmod(0o600)
-            return
-        _write_private(self.token_file, secrets.token_urlsafe(32) + "\n")
-
     def _write_settings(self) -> None:
         cluster: dict[str, object] = {"zookeeper": self.zookeeper.hosts}
         if self._kafka:
@@ -183,6 +180,7 @@ class Stack:
             "clusters": {"default": cluster},
             "postgres": {"dsn": self.postgres.dsn(SERVICE), "migration_dsn": self.postgres.dsn(OWNER)},
             "admin_token_file": str(self.token_file),
+            "console_key_file": str(self.console_key_file),
         }
         _write_private(self.settings_file, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
 
@@ -251,6 +249,13 @@ def _stop(server: Server, report: Callable[[str], None] | None) -> None:
     if server.running() and report is not None:
         report(server.name)
     server.stop()
+
+
+def _make_secret(path: Path) -> None:
+    if path.exists() and path.read_text().strip():
+        path.chmod(0o600)
+    else:
+        _write_private(path, secrets.token_urlsafe(32) + "\n")
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -11,13 +11,20 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 _TEMPLATES: Final = "templates"
-_ENVIRONMENT: Final = Environment(
-    loader=PackageLoader("confplane.pages", _TEMPLATES),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+
+
+def environment(package: str) -> Environment:
+    """Return the templates of a package, in its folder ``templates``."""
+    return Environment(
+        loader=PackageLoader(package, _TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+_ENVIRONMENT: Final = environment("confplane.pages")
 
 
 def render(template: str, **values: Any) -> str:

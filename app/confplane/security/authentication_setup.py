@@ -32,6 +32,7 @@ class AuthenticationSetup:
     Attributes:
         authenticator: Authenticates requests.
         background: Work to start and stop with the process.
+        providers: The issuers of OIDC access tokens.
 
     Raises:
         OSError: The file of the admin token can't be read.
@@ -47,22 +48,22 @@ class AuthenticationSetup:
         files: Sequence[WatchedFiles] = (),
     ) -> None:
         authenticators, watched = [api_tokens], list(files)
-        providers: list[Provider] = []
+        self.providers: list[Provider] = []
         if settings.oidc:
             # The import of httpx and PyJWT takes a tenth of the startup time, and a service without issuers does not
             # need it.
             from confplane.security.oidc.provider import Provider  # noqa: PLC0415
             from confplane.security.oidc.tokens import OidcTokens  # noqa: PLC0415
 
-            providers += map(Provider, settings.oidc)
-            authenticators.append(OidcTokens(providers))
+            self.providers += map(Provider, settings.oidc)
+            authenticators.append(OidcTokens(self.providers))
         path = settings.admin_token_file
         if path is not None:
             admin = AdminToken.from_file(path)
             authenticators.append(admin)
             watched.append(WatchedFiles("file of the admin token", [path], lambda: admin.reload(path)))
         self.authenticator = Authenticator(authenticators, control, _certificates(settings))
-        self.background: list[Provider | FileWatch] = [*providers, FileWatch(watched)]
+        self.background: list[Provider | FileWatch] = [*self.providers, FileWatch(watched)]
 
 
 def _certificates(settings: Settings) -> Certificates | None:

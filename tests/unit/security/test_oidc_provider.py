@@ -203,8 +203,8 @@ async def test_a_wrong_answer_is_no_answer(world: World, path: str, status: int,
 
 async def test_an_issuers_certificate_is_verified(issuer: Issuer, tmp_path: Path) -> None:
     provider = Provider(issuer.settings())
-    assert provider._tls.verify_mode is ssl.CERT_REQUIRED
-    assert provider._tls.check_hostname
+    assert provider.tls.verify_mode is ssl.CERT_REQUIRED
+    assert provider.tls.check_hostname
     wrong = tmp_path / "authorities"
     for content in (None, "no certificate"):
         if content is not None:

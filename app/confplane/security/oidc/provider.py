@@ -58,6 +58,8 @@ class Provider(BackgroundService):
     Attributes:
         settings: The settings of the issuer.
         keys: The keys of the last successful fetch; None before. Another set of keys is another object.
+        tls: The TLS of requests to the issuer.
+        endpoints: The members of the discovery document that are texts, such as ``token_endpoint``; empty before.
 
     Raises:
         UnusableSettingsError: The file of authorities can't be used.
@@ -66,8 +68,9 @@ class Provider(BackgroundService):
     def __init__(self, settings: OidcSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.settings = settings
         self.keys: KeySet | None = None
+        self.endpoints: dict[str, str] = {}
         self._clock = clock
-        self._tls = _tls(settings)
+        self.tls = _tls(settings)
         self._background = BackgroundTask(self._refresh, name=f"keys of {settings.issuer}")
         self._fetched_at = clock()
         self._fetch_requested = asyncio.Event()
@@ -136,7 +139,7 @@ class Provider(BackgroundService):
 
     async def _refresh(self) -> None:
         retry = _FIRST_RETRY_S
-        async with httpx.AsyncClient(verify=self._tls, follow_redirects=False, timeout=_FETCH_S) as client:
+        async with httpx.AsyncClient(verify=self.tls, follow_redirects=False, timeout=_FETCH_S) as client:
             while True:
                 await self._fetch(client)
                 wait, retry = (
@@ -151,7 +154,7 @@ class Provider(BackgroundService):
         self._fetch_requested.clear()
         self._fetching = True
         try:
-            keys = KeySet(await _get(client, await self._jwks_uri(client)), self.settings.algorithms)
+            keys = KeySet(await fetch(client, "GET", await self._jwks_uri(client)), self.settings.algorithms)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, ssl.SSLError) as error:
             self._failures += 1
             fault = f"{type(error).__name__}: {error}"[:300]
@@ -169,12 +172,13 @@ class Provider(BackgroundService):
 
     async def _jwks_uri(self, client: httpx.AsyncClient) -> str:
         settings = self.settings
-        if settings.jwks_uri is not None:
+        if settings.jwks_uri is not None and settings.console_client_id is None:
             return settings.jwks_uri
-        document = strict_object(await _get(client, settings.issuer.rstrip("/") + _DISCOVERY))
+        document = strict_object(await fetch(client, "GET", settings.issuer.rstrip("/") + _DISCOVERY))
         if document.get("issuer") != settings.issuer:
             raise ValueError("the discovery document is of another issuer; compare the setting with its 'issuer'")
-        found = document.get("jwks_uri")
+        self.endpoints = {name: value for name, value in document.items() if isinstance(value, str)}
+        found = settings.jwks_uri or document.get("jwks_uri")
         if not isinstance(found, str):
             raise ValueError("the discovery document has no jwks_uri")  # noqa: TRY004 - of the content
         check_url("the discovery document's jwks_uri", found, insecure_http=settings.insecure_http)
@@ -191,7 +195,7 @@ def _tls(settings: OidcSettings) -> ssl.SSLContext:
         ) from None
 
 
-async def _get(client: httpx.AsyncClient, url: str) -> bytes:
+async def fetch(client: httpx.AsyncClient, method: str, url: str, data: dict[str, str] | None = None) -> bytes:
     """Return the content of an answer, within bounds of bytes and time.
 
     Raises:
@@ -201,7 +205,7 @@ async def _get(client: httpx.AsyncClient, url: str) -> bytes:
     """
     headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
     content = bytearray()
-    async with asyncio.timeout(_FETCH_S), client.stream("GET", url, headers=headers) as answer:
+    async with asyncio.timeout(_FETCH_S), client.stream(method, url, headers=headers, data=data) as answer:
         if answer.status_code != httpx.codes.OK:
             raise ValueError(f"{url} answers {answer.status_code}")
         async for piece in answer.aiter_raw():

@@ -1,0 +1,60 @@
+"""Sessions of the web console in Postgres, whose clock decides when one ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import text
+
+from confplane.services.ports.console_sessions import StoredSession
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from confplane.audit.database import Database
+
+IDLE_S: Final = 3_600
+"""Seconds without use after which a session ends."""
+_ENDED: Final = f"(expires_at <= now() OR used_at <= now() - make_interval(secs => {IDLE_S}))"
+_PURGED: Final = 100
+"""Ended sessions that one sign-in removes."""
+_ADD: Final = text("""
+INSERT INTO console_sessions (digest, token, principal, expires_at) VALUES (:digest, :token, :principal, :expires_at)
+ON CONFLICT DO NOTHING
+""")
+_PURGE: Final = text(f"""
+DELETE FROM console_sessions WHERE digest IN (
+  SELECT digest FROM console_sessions WHERE {_ENDED} LIMIT {_PURGED} FOR UPDATE SKIP LOCKED
+)
+""")  # noqa: S608 - of constants
+_FIND: Final = text(f"""
+SELECT token, principal, CAST(extract(epoch FROM expires_at - now()) AS double precision) AS remaining_s
+FROM console_sessions WHERE digest = :digest AND NOT {_ENDED}
+""")  # noqa: S608 - of constants
+_TOUCH: Final = text(f"UPDATE console_sessions SET used_at = now() WHERE digest = :digest AND NOT {_ENDED}")  # noqa: S608 - of constants
+_REMOVE: Final = text("DELETE FROM console_sessions WHERE digest = :digest")
+
+
+class PostgresConsoleSessions:
+    """Implements :class:`confplane.services.ports.console_sessions.ConsoleSessions`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, digest: bytes, token: bytes, principal: str, expires_at: datetime) -> None:
+        """Store a session, and remove some that have ended."""
+        await self._database.execute(_ADD, digest=digest, token=token, principal=principal, expires_at=expires_at)
+        await self._database.execute(_PURGE)
+
+    async def find(self, digest: bytes) -> StoredSession | None:
+        """Return a session."""
+        row = await self._database.row(_FIND, digest=digest)
+        return None if row is None else StoredSession(row.token, row.principal, row.remaining_s)
+
+    async def touch(self, digest: bytes) -> None:
+        """Store a use."""
+        await self._database.execute(_TOUCH, digest=digest)
+
+    async def remove(self, digest: bytes) -> None:
+        """Remove a session."""
+        await self._database.execute(_REMOVE, digest=digest)

@@ -1,0 +1,146 @@
+"""Calls of the public API in this process, with the token of a session.
+
+Each call passes through the API's own middleware: authentication, limits, audit and request ids are of any caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode
+
+import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.types import ASGIApp, Message, Scope
+
+_REFUSED: Final = 400
+_SAFE: Final = "/:=,~"
+"""Characters of paths that the API has literally: those of entity ids and of verbs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiAnswer:
+    """A successful answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    """By name in lower case."""
+    body: bytes
+
+    def json(self) -> Any:
+        """Return the content."""
+        return orjson.loads(self.body)
+
+
+class ApiRefusal(Exception):  # noqa: N818 - most refusals are not faults of anybody
+    """The API refused a request.
+
+    Args:
+        answer: The API's answer.
+        command: The method and the path of the request.
+
+    Attributes:
+        status: The HTTP status.
+        problem: The members of the problem (RFC 9457).
+        retry_after: Seconds after which a retry may help; None if there is no such time.
+    """
+
+    def __init__(self, answer: ApiAnswer, command: str) -> None:
+        super().__init__(f"{command}: {answer.status}")
+        self.status = answer.status
+        is_json = answer.headers.get("content-type", "").endswith("json")
+        self.problem: dict[str, Any] = answer.json() if is_json else {"title": "The service refused", "detail": ""}
+        self.retry_after = answer.headers.get("retry-after")
+
+
+@dataclass(frozen=True, slots=True)
+class InProcessApi:
+    """The API for one request of a browser."""
+
+    app: ASGIApp
+    token: str
+    scope: Scope
+    """The scope of the browser's request, for the address of its client."""
+    request_id: str
+
+    async def get(self, path: str, **query: Any) -> Any:
+        """Return the JSON of a read. A query parameter with the value None is left out; ``_`` in names is ``-``.
+
+        Raises:
+            ApiRefusal: The API refused.
+        """
+        given = {name.replace("_", "-"): value for name, value in query.items()}
+        return (await self.send("GET", path, query=given)).json()
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> ApiAnswer:
+        """Send a request, and return its answer.
+
+        Args:
+            method: The HTTP method.
+            path: The path, not encoded.
+            query: Parameters; those with the value None are left out.
+            body: Anything that orjson renders; None for no body.
+            headers: Further headers.
+
+        Raises:
+            ApiRefusal: The status is 400 or above.
+        """
+        content = b"" if body is None else orjson.dumps(body)
+        given = {
+            "host": "console",
+            "authorization": f"Bearer {self.token}",
+            "x-request-id": self.request_id,
+            "content-length": str(len(content)),
+            **({} if body is None else {"content-type": "application/json"}),
+            **{name.lower(): value for name, value in (headers or {}).items()},
+        }
+        parameters = {name: value for name, value in (query or {}).items() if value is not None}
+        scope: Scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": self.scope["scheme"],
+            "path": path,
+            "raw_path": quote(path, safe=_SAFE).encode(),
+            "query_string": urlencode(parameters).encode(),
+            "root_path": "",
+            "headers": [(name.encode(), value.encode("latin-1", "replace")) for name, value in given.items()],
+            "client": self.scope.get("client"),
+            "server": self.scope.get("server"),
+        }
+        unread = [content]
+
+        async def receive() -> Message:
+            if unread:
+                return {"type": "http.request", "body": unread.pop(), "more_body": False}
+            await asyncio.Future()  # the browser's own connection decides when this request is cancelled
+            raise AssertionError
+
+        status, sent, received = 0, {}, bytearray()
+
+        async def send(message: Message) -> None:
+            nonlocal status, sent
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                sent = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in message["headers"]}
+            else:
+                received.extend(message.get("body", b""))
+
+        await self.app(scope, receive, send)
+        answer = ApiAnswer(status, sent, bytes(received))
+        if status >= _REFUSED:
+            raise ApiRefusal(answer, f"{method} {path}")
+        return answer

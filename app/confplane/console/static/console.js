@@ -1,0 +1,54 @@
+// What every page does in the browser: local times, the choice of colours, and copies of commands.
+
+const absolute = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+const relative = new Intl.RelativeTimeFormat(undefined, { numeric: "auto" });
+const units = [["day", 86_400], ["hour", 3_600], ["minute", 60], ["second", 1]];
+
+function ago(moment) {
+  const seconds = (moment - Date.now()) / 1000;
+  const [unit, size] = units.find(([, each]) => Math.abs(seconds) >= each) ?? ["second", 1];
+  return relative.format(Math.round(seconds / size), unit);
+}
+
+// Shows the times of a part of the page in the browser's zone, with UTC on hover.
+function localize(part) {
+  for (const time of part.querySelectorAll("time:not([title])")) {
+    const moment = new Date(time.dateTime);
+    if (Number.isNaN(moment.getTime())) continue;
+    time.title = time.textContent;
+    time.textContent = "relative" in time.dataset ? ago(moment) : absolute.format(moment);
+  }
+}
+
+function toggleTheme() {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  document.cookie = `confplane_theme=${root.dataset.theme}; path=/console; max-age=31536000; samesite=lax`;
+}
+
+async function copy(button) {
+  await navigator.clipboard.writeText(button.parentElement.querySelector("pre").textContent);
+  const word = button.textContent;
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = word; }, 1500);
+}
+
+document.addEventListener("click", (event) => {
+  const target = event.target instanceof Element ? event.target : null;
+  if (target?.closest("[data-theme-toggle]")) toggleTheme();
+  const button = target?.closest("[data-copy]");
+  if (button) copy(button);
+  for (const menu of document.querySelectorAll("details.menu[open]")) {
+    if (!menu.contains(target)) menu.open = false;
+  }
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  for (const menu of document.querySelectorAll("details.menu[open]")) {
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  }
+});
+document.addEventListener("htmx:afterSettle", () => localize(document));
+localize(document);

@@ -1,0 +1,122 @@
+"""Texts of pages: times, values in units that people use, names of entities, and commands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from confplane.domain.entities import split_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_DURATIONS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+_RATES: Final = {
+    "producer_byte_rate": "bytes",
+    "consumer_byte_rate": "bytes",
+    "request_percentage": "% of a thread",
+    "controller_mutation_rate": "partitions/s",
+    "connection_creation_rate": "connections/s",
+}
+_KIB: Final = 1_024
+_MILLISECONDS: Final = re.compile(r"[._]ms(\.|$)")
+_BYTES: Final = re.compile(r"bytes(\.|$)|buffer\.size$")
+_UNLIMITED: Final = re.compile(r"^retention\.|[._](bytes|ms)$")
+_LARGEST: Final = (2**63 - 1, 2**31 - 1)
+"""The values that Kafka's definitions use for no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShellCommand:
+    """The command lines that do the same as a page."""
+
+    curl: str
+    cli: str | None
+
+    @classmethod
+    def of(
+        cls, method: str, url: str, cli: Sequence[str], *, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> ShellCommand:
+        """Return the command lines of a request; see :meth:`confplane.console.page.Page.command`."""
+        parts = ["curl -sS" if method == "GET" else f"curl -sS -X {method}"]
+        parts.append('-H "Authorization: Bearer $(cat token)"')
+        parts += [f"-H {shlex.quote(f'{name}: {value}')}" for name, value in (headers or {}).items()]
+        if body is not None:
+            content = orjson.dumps(body).decode()
+            parts += ["-H 'Content-Type: application/json'", f"-d {shlex.quote(content)}"]
+        parts.append(shlex.quote(url))
+        return cls(" \\\n  ".join(parts), shlex.join(("confplane", *cli)) if cli else None)
+
+
+def utc(time: str | datetime | None) -> str:
+    """Return a time of the API as people read it, in UTC."""
+    if time is None:
+        return ""
+    moment = time if isinstance(time, datetime) else datetime.fromisoformat(time)
+    return moment.astimezone(UTC).strftime("%-d %b %Y, %H:%M:%S UTC")
+
+
+def count(value: float) -> str:
+    """Return a number with separators of thousands."""
+    return f"{value:,}"
+
+
+def plain(value: Any) -> str:
+    """Return a value as the API has it; a value that is not shown is a secret."""
+    if value is None:
+        return "(hidden)"
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def human(value: Any, key: str) -> str | None:
+    """Return a value in units that people use, or None if the value itself is as readable."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    kind = _RATES.get(key)
+    if kind is not None:
+        return f"{_bytes(number)}/s" if kind == "bytes" else f"{number:,.10g} {kind}"
+    if number in _LARGEST or (number == -1 and _UNLIMITED.search(key)):
+        return "no limit"
+    if _MILLISECONDS.search(key):
+        return _duration(number)
+    return _bytes(number) if _BYTES.search(key) and number >= _KIB else None
+
+
+def _bytes(number: float) -> str:
+    step = 0
+    while abs(number) >= _KIB and step < len(_BINARY) - 1:
+        number, step = number / _KIB, step + 1
+    return f"{number:,.4g} {_BINARY[step]}"
+
+
+def _duration(ms: float) -> str | None:
+    return next((f"{ms / size:,.4g} {unit}" for size, unit in _DURATIONS if ms >= size), None)
+
+
+def entity_names(entity_id: str) -> tuple[tuple[str, str | None], ...]:
+    """Return the types and names of an entity id; the name None is the default entity."""
+    return split_id(entity_id)
+
+
+def entity_title(entity_id: str) -> str:
+    """Return an entity id as people write it: ``user payments / client-id billing``."""
+    return " / ".join(f"default {kind}" if name is None else f"{kind} {name}" for kind, name in split_id(entity_id))
+
+
+FILTERS: Final[dict[str, Callable[..., Any]]] = {
+    "utc": utc,
+    "count": count,
+    "plain": plain,
+    "human": human,
+    "entity_names": entity_names,
+    "entity_title": entity_title,
+}
+"""The filters of the templates."""

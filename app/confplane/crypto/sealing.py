@@ -1,0 +1,86 @@
+"""The key of the console: it seals tokens and short-lived cookies, and signs session ids and the tokens of forms."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import TYPE_CHECKING, Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from confplane.settings import UnusableSettingsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MIN_LENGTH: Final = 32
+"""Characters of the shortest key: 32 random bytes in base64 are 44."""
+_NONCE_BYTES: Final = 12
+
+
+class ConsoleKey:
+    """Seals and signs for one purpose each: what was made for one purpose is not valid for another.
+
+    Args:
+        secret: The key file's secret, which all replicas share.
+
+    Raises:
+        ValueError: The secret is too short.
+    """
+
+    def __init__(self, secret: str) -> None:
+        if len(secret) < MIN_LENGTH:
+            raise ValueError(f"it has fewer than {MIN_LENGTH} characters")
+        self._sealing = AESGCM(hmac.digest(secret.encode(), b"confplane console sealing", "sha256"))
+        self._signing = hmac.digest(secret.encode(), b"confplane console signing", "sha256")
+
+    @classmethod
+    def from_file(cls, path: Path) -> ConsoleKey:
+        """Read the secret from the first line of a file.
+
+        Raises:
+            UnusableSettingsError: The file can't be read, or its first line is too short.
+        """
+        try:
+            return cls((path.read_text("utf-8").splitlines() or [""])[0].strip())
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise UnusableSettingsError(
+                f"console_key_file: {path} can't be used: {reason}. Make one with `openssl rand -base64 32`"
+            ) from None
+
+    def seal(self, plain: bytes, purpose: str) -> bytes:
+        """Encrypt and authenticate."""
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        return nonce + self._sealing.encrypt(nonce, plain, purpose.encode())
+
+    def open(self, sealed: bytes, purpose: str) -> bytes | None:
+        """Return what was sealed for a purpose, or None if it was sealed with another key, or for another purpose."""
+        try:
+            return self._sealing.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], purpose.encode())
+        except (InvalidTag, ValueError):
+            return None
+
+    def sign(self, text: str, purpose: str) -> str:
+        """Return the signature of a text for a purpose."""
+        message = f"{purpose}\0{text}".encode(errors="surrogatepass")
+        return encode(hmac.digest(self._signing, message, "sha256"))
+
+    def is_signed(self, text: str, signature: str, purpose: str) -> bool:
+        """Return True if a signature is that of a text for a purpose; compared in constant time."""
+        return hmac.compare_digest(self.sign(text, purpose).encode(), signature.encode(errors="surrogatepass"))
+
+
+def encode(value: bytes) -> str:
+    """Return bytes in base64url without padding."""
+    return urlsafe_b64encode(value).rstrip(b"=").decode()
+
+
+def decode(text: str) -> bytes:
+    """Return the bytes of a text of :func:`encode`; of any other text some other bytes, or none."""
+    try:
+        return urlsafe_b64decode(text.encode(errors="replace") + b"=" * (-len(text) % 4))
+    except ValueError:
+        return b""

@@ -7,7 +7,9 @@ timer of its own.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
@@ -15,7 +17,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from confplane.services.metrics import Sample
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Iterator
 
 logger = logging.getLogger(__name__)
@@ -26,6 +27,8 @@ _TICK_S: Final = 0.25
 _REPORT_S: Final = 10.0
 _UNREAD_S: Final = 75.0
 """Seconds for which a client may read nothing of a response."""
+_DRAIN_S: Final = 0.002
+"""Seconds between two reads of bytes that nobody wants, on all connections together: some 100 MB a second."""
 _CLOSING_S: Final = 30.0
 """Seconds for which a client may still send after its last response."""
 
@@ -62,6 +65,9 @@ class ClientConnection(Protocol):
     def overdue(self, queue: WaitQueue) -> None:
         """End the wait: respond or close, so that the connection leaves its queue, or restart the wait."""
 
+    def drain(self) -> None:
+        """Read and drop once what the client still sends after its last response."""
+
     def drop(self) -> None:
         """Close at once, without a response."""
 
@@ -96,6 +102,7 @@ class Connections:
         self.closing = WaitQueue("closing", _CLOSING_S)
         self._queues = (self.heads, self.bodies, self.idle, self.unread, self.closing)
         self._all: set[ClientConnection] = set()
+        self._draining: deque[ClientConnection] = deque()
         self._now = 0.0
         self._swept = 0.0
         self._closed = dict.fromkeys(CloseReason, 0)
@@ -146,6 +153,12 @@ class Connections:
         if queue is not None:
             queue.waiting[connection] = self._now
 
+    def drain(self, connection: ClientConnection) -> None:
+        """Let a connection read once more after its last response, when it is its turn among all that do."""
+        self._draining.append(connection)
+        if len(self._draining) == 1:
+            asyncio.get_running_loop().call_later(_DRAIN_S, self._drain_next)
+
     def count(self, reason: CloseReason) -> None:
         """Count a connection that the service closes."""
         self._closed[reason] += 1
@@ -164,6 +177,11 @@ class Connections:
     def _served(self) -> int:
         """Return the number of connections that have received a complete head, or had one and may send another."""
         return len(self._all) - len(self.heads.waiting) - len(self.closing.waiting)
+
+    def _drain_next(self) -> None:
+        self._draining.popleft().drain()
+        if self._draining:
+            asyncio.get_running_loop().call_later(_DRAIN_S, self._drain_next)
 
     def _drop_first(self, queue: WaitQueue) -> None:
         first = next(iter(queue.waiting))

@@ -43,6 +43,8 @@ _MAX_PIPELINED: Final = 100
 
 _MAX_DROPPED_BYTES: Final = 40 * 1024 * 1024
 """Bytes that a client may send after its last response: four bodies of the largest size, and their chunks' heads."""
+_LAST_S: Final = 1.0
+"""Seconds for which a client may read its last response once the process is stopping."""
 _CHUNKS: Final = 1_024
 """Chunks of a body, of any size."""
 _BYTES_OF_CHUNK: Final = 64
@@ -56,6 +58,10 @@ class ListenerConfig(uvicorn.Config):
         super().__init__(app, http=BoundedProtocol, **options)
         self.connections = connections
         self.render_error = render_error
+
+
+class _DiscardedError(Exception):
+    """The rest of what was read is not parsed."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -91,7 +97,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._upgrade = False
         self._discarding = False
         """True if nothing more is read from the client. Further bytes are dropped."""
-        self._half_closed = False
+        self._half_closed = self._stopping = False
         self._dropped_bytes = 0
         self._lost = False
         self._pending_error: ConfplaneError | None = None
@@ -120,6 +126,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self._dropped_bytes += len(data)
             if self._dropped_bytes > _MAX_DROPPED_BYTES:
                 self.drop()
+            else:
+                self.flow.pause_reading()
+                self._connections.drain(self)
+            return
+        if self._discarding:
+            self.flow.pause_reading()
             return
         if len(data) <= self._max_head_bytes - self._unreported_bytes:
             self._feed(data)
@@ -140,10 +152,11 @@ class BoundedProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as upgrade:
             self._continue_without_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError:
-            self._refuse(
-                InvalidRequestError("The request is no HTTP/1.1 that can be parsed; the connection is closed"),
-                CloseReason.MALFORMED,
-            )
+            if not self._discarding:  # otherwise a callback stopped the parser
+                self._refuse(
+                    InvalidRequestError("The request is no HTTP/1.1 that can be parsed; the connection is closed"),
+                    CloseReason.MALFORMED,
+                )
         if self._unreported_bytes >= self._max_head_bytes and not self._discarding:
             self._refuse(self._too_large(), CloseReason.HEAD_TOO_LARGE)
 
@@ -198,9 +211,13 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_chunk_complete(self) -> None:
-        """Count a chunk; refuse a body of many small ones."""
+        """Count a chunk; refuse a body of many small ones.
+
+        Raises:
+            _DiscardedError: No more chunks are wanted; the parser stops.
+        """
         self._chunks += 1
-        if self._chunks > _CHUNKS + self._body_bytes // _BYTES_OF_CHUNK and not self._discarding:
+        if not self._discarding and self._chunks > _CHUNKS + self._body_bytes // _BYTES_OF_CHUNK:
             self._refuse(
                 BodyTooLargeError(
                     f"The body has more than {_CHUNKS} chunks, of less than {_BYTES_OF_CHUNK} bytes on average; send it"
@@ -208,6 +225,8 @@ class BoundedProtocol(HttpToolsProtocol):
                 ),
                 CloseReason.SMALL_CHUNKS,
             )
+        if self._discarding:
+            raise _DiscardedError
 
     def on_message_complete(self) -> None:
         """End a request."""
@@ -272,6 +291,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """Close, once the current request is complete."""
+        self._stopping = True
         if self._half_closed:
             self.drop()
         else:
@@ -321,6 +341,11 @@ class BoundedProtocol(HttpToolsProtocol):
     def _latest(self) -> RequestResponseCycle | None:
         """The request of the last complete head, if there was one: uvicorn declares that there always is one."""
         return self.cycle
+
+    def drain(self) -> None:
+        """Read and drop more of the bytes that follow the last response."""
+        if not (self._lost or self.transport.is_closing()):
+            self.flow.resume_reading()
 
     def drop(self) -> None:
         """Close at once."""
@@ -387,6 +412,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._half_closed = True
         if self.transport.is_closing():
             return
+        if self._stopping:
+            self.loop.call_later(_LAST_S, self.drop)
         if self.transport.can_write_eof():  # a TLS connection can't be half closed: its client closes it
             self.transport.write_eof()
         self.flow.resume_reading()

@@ -76,8 +76,8 @@ def test_each_class_has_its_own_costs(limited: Service) -> None:
     assert len(page.json()["items"]) == 3
     # Each item of a bulk read costs a unit, and so does each KiB of its response.
     assert 260 - 50 - 3 - 2 <= left(page) <= 260 - 50 - 3
-    # An entity costs a unit whether or not the filters select it.
-    before, filtered = left(page), ask(limited, "GET", f"{BASE}/client-configs?key=linger.ms")
+    # An entity costs a unit whether or not the filters select it, but less if its keys leave it out.
+    before, filtered = left(page), ask(limited, "GET", f"{BASE}/client-configs?kind=user,client-id")
     assert filtered.json()["items"] == []
     assert left(filtered) == before - 50 - 8
     everything = ask(limited, "POST", f"{BASE}/client-configs:describe", json={"components": []})
@@ -95,6 +95,21 @@ def test_each_class_has_its_own_costs(limited: Service) -> None:
     scraped = Scraped(ask(limited, "GET", "/metrics").text)
     assert scraped("requests_limited_total", **{"class": "write"}) == 1
     assert scraped("requests_limited_total", **{"class": "bulk"}) == 2
+
+
+@pytest.mark.parametrize(
+    ("operation", "member", "named"),
+    [
+        ("configs", "resources", {"resourceType": "BROKER", "resourceName": "0", "configurationKeys": ["log.dirs"]}),
+        ("entity-configs", "entities", {"entityType": "user", "entityName": "u1"}),
+    ],
+)
+def test_what_a_describe_names_repeatedly_is_charged_each_time(
+    limited: Service, operation: str, member: str, named: dict[str, Any]
+) -> None:
+    answer = ask(limited, "POST", f"{BASE}/{operation}:describe", json={member: [named] * 150})
+    assert answer.status_code == 200, answer.text
+    assert 260 - 50 - 150 - 2 <= left(answer) <= 260 - 50 - 150
 
 
 def test_a_replay_is_one_write_and_a_poll_one_read(limited: Service) -> None:

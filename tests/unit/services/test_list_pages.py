@@ -125,3 +125,13 @@ async def test_a_page_that_is_full_has_visited_its_items_alone() -> None:
     first, *_, last = await pages(quotas(ids), ListQuery(page_size=7), 10)
     assert (len(first.items), first.visited) == (7, 7)
     assert (len(last.items), last.visited) == (2, 2)
+
+
+async def test_entities_that_do_not_set_a_key_cost_a_tenth() -> None:
+    ids = [f"user=u{number:02}" for number in range(25)]
+    [page] = await pages(quotas(ids), ListQuery(key="request_percentage"), 100)
+    assert (page.visited, page.units) == (25, 2)
+    [page] = await pages(quotas(ids), ListQuery(kind=("user", "client-id")), 100)
+    assert (page.visited, page.units) == (25, 25)
+    [page] = await pages(quotas(ids), ListQuery(names={"user": "u00"}), 100)
+    assert (page.visited, page.units) == (1, 1)

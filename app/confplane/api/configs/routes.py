@@ -1,6 +1,5 @@
 """The RPC-style methods of configs (KIP-226, KIP-339), and the answers about effective configs."""
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -26,6 +25,7 @@ from confplane.domain.ops import Op, op_type
 from confplane.domain.topics import check_topic_name
 from confplane.services.changes.alter import EntryPart
 from confplane.services.changes.edits import Edit, EditResult
+from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.limits import LimitClass
 
 _NOBODY: Final = Entity(())
@@ -72,13 +72,14 @@ async def describe_configs(call: CallDep, body: models.DescribeConfigs) -> Respo
 
     A resource that is named more than once has one result, where it is named first, with the keys of all its mentions.
     """
+    call.charge(LimitClass.BULK, len(body.resources))
     mentions = _mentions(body.resources)
-    call.charge(LimitClass.BULK, len(mentions))
     await refresh.refresh_levels(call, FacetName.CONFIGS, _entities_to_refresh(call, mentions))
-    results = batches.RenderedResults(call.request)
+    results, time_slice = batches.RenderedResults(call.request), TimeSlice()
     for mention in mentions:
         results.add(*await _described(call, mention, body))
-        await asyncio.sleep(0)
+        if time_slice.due:
+            await time_slice.pause()
     answer = {"throttleTimeMs": call.throttle_ms(LimitClass.BULK), "results": results.fragments()}
     return batches.multi_status_response(call.request, answer, results.errors)
 

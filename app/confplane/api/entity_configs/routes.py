@@ -38,8 +38,8 @@ async def describe_entity_configs(call: CallDep, body: models.DescribeEntityConf
     An entity that is named more than once has one result, where it is named first.
     """
     # A repeated entity has one result.
+    call.charge(LimitClass.BULK, len(body.entities))
     named = {(item.entity_type, item.entity_name): index for index, item in reversed([*enumerate(body.entities)])}
-    call.charge(LimitClass.BULK, len(named))
     for name in (FacetName.CLIENT_QUOTAS, FacetName.CONFIGS):
         await refresh.refresh_facet(call, name)
     results, time_slice = batches.RenderedResults(call.request), TimeSlice()

@@ -190,7 +190,7 @@ class ResourceHandlers:
         await refresh.refresh_facet(call, self._name)
         only = None if list_filter is None or value is None else list_filter.wanted(call, cluster_facet, value)
         page = await call.services.describe.page(cluster_facet, query, only)
-        call.charge(LimitClass.BULK, page.visited)
+        call.charge(LimitClass.BULK, page.units)
         if call.view == "full":
             applied = await apply_waits.read_status(call, cluster_facet, [node for node, _ in page.items])
             items = [

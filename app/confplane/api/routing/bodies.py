@@ -15,7 +15,7 @@ from confplane.api.problems import SHOWN, FindingsError
 from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.routing import strict_json
 from confplane.domain.errors import BodyTooLargeError, MediaTypeError
-from confplane.services.cooperative_yielding import TimeSlice
+from confplane.services.cooperative_yielding import TimeSlice, take_turn
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -27,6 +27,8 @@ MAX_ENTRIES: Final = 10_000
 BODY: Final = "confplane.body"
 """Key of the scope with the parsed body of a request with an Idempotency-Key."""
 _CACHE_SIZE: Final = 8_192
+_LONG: Final = 8 * 1024
+"""Bytes of a body whose parsing is long work, some tenths of a millisecond."""
 _SHORT: Final = 512
 """Maximum bytes of a cached body: enough to name one or two clients."""
 
@@ -57,6 +59,8 @@ class BodyReader:
         body = await _received(request)
         if len(body) <= self._short:
             return self._kept(body)
+        if len(body) >= _LONG:
+            await take_turn()
         large = len(body) >= strict_json.LARGE
         value = await strict_json.loads_large(body) if large else _parsed(body)
         if b"idempotency-key" in request.scope[REQUEST_CONTEXT].headers:

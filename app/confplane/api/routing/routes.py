@@ -22,6 +22,7 @@ from confplane.api.routing.operations import Effect, Handler
 from confplane.api.routing.preconditions import refuse_conditions
 from confplane.api.traffic import CLIENT_CLOSED_REQUEST
 from confplane.domain.errors import ConfplaneError
+from confplane.services.cooperative_yielding import take_turn
 from confplane.services.limits import LimitClass
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class StrictRoute(APIRoute):
     def get_route_handler(self) -> Responder:
         """Return :attr:`answer`."""
         bind, handler = Binder(self.dependant), self.endpoint
+        in_turn = take_turn if self.operation.limit is LimitClass.BULK else _at_once
         unconditional = self.operation.effect is Effect.CHANGE and not self.takes("If-Match")
         limit = self.operation.limit
         recorded = self.operation.effect in refusals.RECORDED
@@ -116,6 +118,7 @@ class StrictRoute(APIRoute):
                 if unconditional:
                     refuse_conditions(request)
                 arguments = await bind(request)
+                await in_turn()
                 work = handler(**arguments)
                 response = await (bulk_response(request, work) if limit is LimitClass.BULK else work)
             except ConfplaneError as error:
@@ -132,6 +135,10 @@ class StrictRoute(APIRoute):
 
         self.answer = answer
         return answer
+
+
+async def _at_once() -> None:
+    """Do not wait: the work is short."""
 
 
 class Routes:

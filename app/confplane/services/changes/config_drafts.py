@@ -26,6 +26,7 @@ from confplane.domain.incremental import apply_incremental, check_list_ops, chec
 from confplane.domain.ops import Op, OpType
 from confplane.domain.texts import clipped
 from confplane.services.changes.edits import Edit, EntityDraft, Mode, already_exists, check_node
+from confplane.services.cooperative_yielding import next_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -177,7 +178,7 @@ class ConfigDrafter:
         warnings: dict[str, None] = {}
         for position, levels in enumerate(affected):
             if position % _SLICE == _SLICE - 1:
-                await asyncio.sleep(0)
+                await next_turn()
             warnings |= dict.fromkeys(brokers.validate(after, level=level, levels=levels, pointers=pointers))
         return list(warnings)
 

@@ -6,7 +6,6 @@ event loop with other requests and still answers one consistent state.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 from bisect import bisect_left
@@ -24,6 +23,7 @@ from confplane.domain.entities import Entity, EntityType, split_id
 from confplane.domain.errors import CorruptZnodeError, InvalidRequestError, NothingSetError
 from confplane.domain.facets import FacetName, full_path
 from confplane.domain.resolution import levels_of, resolve
+from confplane.services.cooperative_yielding import next_turn
 from confplane.services.etags import etag_of
 from confplane.services.ports.pages import PAGE_BYTES
 from confplane.services.ports.registrations import ClientRegistration
@@ -42,6 +42,8 @@ T = TypeVar("T")
 
 SLICE = 500
 """Nodes read between two pauses for other requests: about a millisecond."""
+_PER_UNIT = 10
+"""Nodes left out by their keys that cost one unit: each takes 0.5 to 0.8 µs, and an item of a list 6 to 7."""
 MAX_VISITED = 10_000
 """Nodes after which a page of a list ends, whether or not they are in the list."""
 _MAX_CONFIG_NAME = 249
@@ -81,6 +83,13 @@ class DescribePage:
     skipped: list[str]
     visited: int
     """The number of nodes that were read for the page, whether or not they are in it."""
+    without_key: int = 0
+    """The number of these that only the names of their keys left out, which takes a tenth of the time of others."""
+
+    @property
+    def units(self) -> int:
+        """The units that the page costs, in proportion to its time."""
+        return self.visited - self.without_key + self.without_key // _PER_UNIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +240,7 @@ class DescribeService:
                 for entity_id, node in part
                 if matches is None or matches(_entity(entity_id))
             ]
-            await asyncio.sleep(0)
+            await next_turn()
 
     def deciding(self, cluster_facet: ClusterFacet, entity: Entity) -> tuple[Node | None, ...]:
         """Return the nodes that decide an entity's quotas or client configs, most specific first.
@@ -309,19 +318,21 @@ class DescribeService:
         after = None if query.page_token is None else decode_token(query.page_token, _canonical)
         items: list[tuple[Node, dict[str, JsonValue]]] = []
         skipped: list[str] = []
-        size = visited = 0
+        size = visited = without_key = 0
         async for node in self.candidates(cluster_facet, query, after):
             if visited == self._max_visited:
-                return DescribePage(items, _token_after(after), skipped, visited)
-            declared = await self._listed(cluster_facet, query, node, only, skipped)
-            if declared:
+                return DescribePage(items, _token_after(after), skipped, visited, without_key)
+            # The cheapest check is first: with it a page of a list by key takes milliseconds, not a tenth of a second.
+            if query.key is not None and node.defect is None and query.key not in node.items[::2]:
+                without_key += 1
+            elif declared := await self._listed(cluster_facet, query, node, only, skipped):
                 size += len(node.id) + sum(map(len, node.items))
                 if len(items) == query.page_size or (items and size > PAGE_BYTES):
-                    return DescribePage(items, _token_after(after), skipped, visited)
+                    return DescribePage(items, _token_after(after), skipped, visited, without_key)
                 items.append((node, declared))
             visited += 1
             after = node.id
-        return DescribePage(items, None, skipped, visited)
+        return DescribePage(items, None, skipped, visited, without_key)
 
     async def _listed(
         self,
@@ -335,9 +346,6 @@ class DescribeService:
 
         The path of a node that can't be read is added to ``skipped``.
         """
-        # The cheapest check is first: with it a page of a list by key takes milliseconds, not a tenth of a second.
-        if query.key is not None and node.defect is None and query.key not in node.items[::2]:
-            return {}
         entity = _entity(node.id)
         if not (cluster_facet.facet.entity_types.issuperset(entity.types) and selected(entity, query)):
             return {}
@@ -393,7 +401,7 @@ class DescribeService:
             for node in nodes:
                 yield node
             after = nodes[-1].id
-            await asyncio.sleep(0)
+            await next_turn()
 
     async def _registered_apart(
         self, cluster_facet: ClusterFacet, wanted: EntityFilter, nodes: Sequence[Node]
@@ -407,7 +415,7 @@ class DescribeService:
         apart: list[str] = []
         for position, entity_id in enumerate(candidates):
             if position % SLICE == SLICE - 1:
-                await asyncio.sleep(0)
+                await next_turn()
             at = bisect_left(nodes, entity_id, key=_node_id)
             present = at < len(nodes) and nodes[at].id == entity_id
             if not present and wanted.matches(_entity(entity_id)):

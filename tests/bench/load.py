@@ -47,6 +47,8 @@ class Load:
     """Requests a second of an open load; 0 of a closed one."""
     limit_s: float = 1.0
     """Seconds within which a reply is in time."""
+    reconnects: bool = False
+    """Open a connection again that the server closed. Its request counts as one with the status ``closed``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,10 @@ class _Connection:
         self._varies = any(mark in f"{load.path}{load.body}" for mark in ("{entity}", "{value}"))
         self._request = self._render()
         self._sent = 0.0
-        self.socket = socket.create_connection(("127.0.0.1", load.port))
+        self.open()
+
+    def open(self) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", self._load.port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.reply = b""
 
@@ -100,7 +105,11 @@ class _Connection:
                 self._entity %= self._load.connections
             self._request = self._render()
         self._sent = now
-        self.socket.sendall(self._request)
+        try:
+            self.socket.sendall(self._request)
+        except ConnectionError:
+            if not self._load.reconnects:
+                raise  # otherwise found as it is read
 
     def receive(self) -> bytes | None:
         """Take what arrived; the status when the reply is complete."""
@@ -121,7 +130,16 @@ class _Connection:
         return now - self._sent
 
 
-def run(load: Load) -> Loaded:
+def _reopen(connections: dict[int, _Connection], poll: select.epoll, fd: int) -> None:
+    connection = connections.pop(fd)
+    poll.unregister(fd)
+    connection.socket.close()
+    connection.open()
+    connections[connection.socket.fileno()] = connection
+    poll.register(connection.socket, select.EPOLLIN)
+
+
+def run(load: Load) -> Loaded:  # noqa: C901, PLR0912 - one loop, which takes no time for calls
     """Send for a while and count what comes back."""
     if load.entities % load.connections and load.entities > load.connections:
         raise ValueError("entities must be a multiple of connections, so that no two connections share one")
@@ -145,7 +163,13 @@ def run(load: Load) -> Loaded:
             due += step
         for fd, _ in poll.poll(min(max(resting[0][0], due) - now, 1) if resting else 1):
             connection = connections[fd]
-            status = connection.receive()
+            try:
+                status = connection.receive()
+            except ConnectionError:
+                if not load.reconnects:
+                    raise
+                _reopen(connections, poll, fd)
+                status = b"closed"
             if status is None:
                 continue
             now = clock()

@@ -77,8 +77,15 @@ SERVER = {
 def test_commands_over_the_api_need_the_base_package_alone() -> None:
     found = pkgutil.walk_packages(remote.__path__, f"{remote.__name__}.")
     loaded = loaded_with(", ".join(["confplane.cli.commands", *(module.name for module in found)]))
-    assert {"confplane", "httpx", "typer"} <= loaded
+    assert {"confplane", "typer"} <= loaded
     assert loaded & SERVER == set()
+
+
+@pytest.mark.parametrize("module", ["read", "change", "audit", "revert", "load", "drift", "about", "profile"])
+def test_the_help_of_a_command_over_the_api_is_shown_without_httpx(module: str) -> None:
+    loaded = loaded_with(f"confplane.cli.commands, confplane.cli.remote.{module}_commands")
+    assert {"confplane", "typer"} <= loaded
+    assert loaded & {"asyncio", "httpx", "ssl"} == set()
 
 
 def test_dynamic_configs_need_the_base_package_alone() -> None:

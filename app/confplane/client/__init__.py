@@ -1,9 +1,13 @@
-"""The HTTP client library: a blocking and an asynchronous client with the same typed operations (docs/python.md)."""
+"""The HTTP client library: a blocking and an asynchronous client with the same typed operations (docs/python.md).
 
-from confplane.client.asynchronous import AsyncConfplane
-from confplane.client.blocking import Confplane
+The clients, and httpx with them, are imported when they are first used, so that programs can import errors without
+them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from confplane.client.core.calls import Answer
-from confplane.client.core.pages import AsyncPages, Pages
 from confplane.client.errors import (
     ClientError,
     ClusterAuthorizationFailedError,
@@ -42,6 +46,11 @@ from confplane.client.errors import (
 from confplane.client.families.bodies import Change, ClientChange
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import InvalidRequestError as InvalidEntityError
+
+if TYPE_CHECKING:
+    from confplane.client.asynchronous import AsyncConfplane
+    from confplane.client.blocking import Confplane
+    from confplane.client.core.pages import AsyncPages, Pages
 
 __all__ = [
     "Answer",
@@ -88,3 +97,17 @@ __all__ = [
     "UnknownTopicOrPartitionError",
     "UnsupportedVersionError",
 ]
+
+
+_MODULES: Final = {
+    "AsyncConfplane": "asynchronous",
+    "AsyncPages": "core.pages",
+    "Confplane": "blocking",
+    "Pages": "core.pages",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -9,12 +9,11 @@ import typer
 from confplane.cli.command_group import CommandGroup
 from confplane.cli.output import echo, print_json, print_table
 from confplane.cli.remote import logins, profiles, session
-from confplane.cli.remote.credentials import device_login
 from confplane.cli.remote.logins import StoredLogin
 from confplane.cli.remote.options import READ_CODES, AsJson, AsLines, ClusterName, ProfileName
 from confplane.cli.remote.profiles import ProfileError
 from confplane.cli.remote.session import DONE, FAILED
-from confplane.client.device import LoginError
+from confplane.client import ClientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,6 +146,8 @@ def _login(profile: Profile) -> int:
         ProfileError: The profile has no client of an issuer.
         LoginError: The login failed.
     """
+    from confplane.cli.remote.credentials import device_login
+
     client_id = _client_of(profile)
     with device_login(profile) as speaker:
         issuer = speaker.issuer(_chosen(profile, speaker.issuers_of(profile.url)))
@@ -178,6 +179,8 @@ def _logout(profile: Profile) -> int:
         ProfileError: The profile has no client of an issuer.
     """
     client_id = _client_of(profile)
+    from confplane.cli.remote.credentials import device_login
+
     kept = logins.read(profile)
     logins.remove(profile)
     if kept is None:
@@ -187,7 +190,7 @@ def _logout(profile: Profile) -> int:
         if kept.revocation_endpoint is not None:
             with device_login(profile) as speaker:
                 speaker.revoke(kept.revocation_endpoint, client_id, kept.refresh or kept.access)
-    except LoginError as error:
+    except ClientError as error:
         echo(f"The tokens are removed here, and may still count at the issuer: {error}", err=True)
         return FAILED
     echo(f"Logged out of {profile.url}", err=True)

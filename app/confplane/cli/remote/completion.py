@@ -6,10 +6,8 @@ interrupt the command line.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
-import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import typer  # noqa: TC002 - typer reads the annotations of completions
@@ -142,6 +140,9 @@ def keys_that_are_set(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _asked(ctx: typer.Context, work: Callable[[AsyncConfplane], Coroutine[Any, Any, list[str]]]) -> list[str]:
     """Return the answer of the command line's service, or nothing if it does not answer in time."""
+    import asyncio  # noqa: PLC0415 - only while completing
+    import threading  # noqa: PLC0415 - as above
+
     found: list[str] = []
 
     async def connected() -> None:

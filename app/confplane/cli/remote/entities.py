@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confplane.client import ClientError, NothingSetError
 from confplane.domain.entities import Entity, EntityType
@@ -12,9 +11,12 @@ from confplane.domain.errors import InvalidEntityIdError, InvalidRequestError
 from confplane.domain.facets import FacetName
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterable
+
     from confplane.client import Answer, AsyncConfplane
 
 
+T = TypeVar("T")
 MEMBERS: Final = {
     FacetName.CLIENT_QUOTAS: "quotas",
     FacetName.CLIENT_CONFIGS: "configs",
@@ -79,12 +81,19 @@ def facets_of_kind(kind: str) -> tuple[FacetName, ...]:
     return _FACETS.get(tuple(EntityType(each) for each in kind.split(",")), (FacetName.CONFIGS,))
 
 
+async def gather(works: Iterable[Awaitable[T]]) -> list[T]:
+    """Await requests concurrently, and return their answers in order."""
+    import asyncio  # noqa: PLC0415 - help does without it
+
+    return list(await asyncio.gather(*works))
+
+
 async def read_entity_values(
     client: AsyncConfplane, entity: Entity, moment: str | None = None
 ) -> dict[FacetName, Answer[Any]]:
     """Return the answer for each facet in which keys of an entity are set, now or at a time in the past."""
     facets = facets_of(entity)
-    answers = await asyncio.gather(*(_of(client, each, entity, moment) for each in facets))
+    answers = await gather(_of(client, each, entity, moment) for each in facets)
     return {facet: answer for facet, answer in zip(facets, answers, strict=True) if answer is not None}
 
 

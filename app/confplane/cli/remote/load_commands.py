@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import sys
 import tempfile
@@ -85,6 +84,8 @@ async def _load(client: AsyncConfplane, path: Path, options: ChangeOptions, *, a
         InvalidRequestError: The file can't be read, or does not have the expected form.
         ClientError: The service refused a request as a whole, or did not answer.
     """
+    from asyncio import CancelledError
+
     report = _LoadReport(options.validate_only, as_json)
     with _opened(path) as stream:
         secrets = _checked(path, stream)
@@ -92,8 +93,8 @@ async def _load(client: AsyncConfplane, path: Path, options: ChangeOptions, *, a
         try:
             async for item, result in show_count(results, "entities"):
                 report.add(item, result)
-        except (ClientError, asyncio.CancelledError) as error:
-            report.break_off(interrupted=isinstance(error, asyncio.CancelledError))
+        except (ClientError, CancelledError) as error:
+            report.break_off(interrupted=isinstance(error, CancelledError))
             raise
     return report.finish(secrets)
 

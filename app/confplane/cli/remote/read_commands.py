@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -22,7 +21,7 @@ from confplane.cli.output import (
     sides_of,
     value_text,
 )
-from confplane.cli.remote.entities import MEMBERS, entity_of, facets_of, keys_of, read_entity_values
+from confplane.cli.remote.entities import MEMBERS, entity_of, facets_of, gather, keys_of, read_entity_values
 from confplane.cli.remote.options import (
     READ_CODES,
     AsJson,
@@ -274,7 +273,7 @@ async def _effective(client: AsyncConfplane, name: str, *, key: str | None, ever
     """
     entity = entity_of(name)
     facets = facets_of(entity)
-    answers = await asyncio.gather(*(client.resources(each).effective(entity) for each in facets))
+    answers = await gather(client.resources(each).effective(entity) for each in facets)
     found = {facet: answer.body for facet, answer in zip(facets, answers, strict=True)}
     if as_json:
         print_json({"id": entity.id} | {facet.value: body for facet, body in found.items()})
@@ -367,6 +366,5 @@ async def _diff(client: AsyncConfplane, name: str, *, before: str, after: str | 
 async def _differences(
     client: AsyncConfplane, entity: Entity, facets: Sequence[FacetName], before: str, after: str | None
 ) -> list[PastDiff]:
-    diffs = (client.resources(facet).diff(entity, before=before, after=after) for facet in facets)
-    answers = await asyncio.gather(*diffs)
+    answers = await gather(client.resources(facet).diff(entity, before=before, after=after) for facet in facets)
     return [answer.body for answer in answers]

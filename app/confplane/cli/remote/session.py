@@ -9,14 +9,14 @@ import typer
 from confplane.cli import termination
 from confplane.cli.output import print_error
 from confplane.cli.remote import profiles
-from confplane.cli.remote.credentials import tls_of, token_of
-from confplane.client import AsyncConfplane, ClientError, ConnectionFailedError, ProblemError
+from confplane.client import ClientError, ConnectionFailedError, ProblemError
 from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from confplane.cli.remote.profiles import Profile
+    from confplane.client import AsyncConfplane
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -89,6 +89,9 @@ def client_of(profile: Profile) -> AsyncConfplane:
     Raises:
         ProfileError: The token or a TLS file is not available.
     """
+    from confplane.cli.remote.credentials import tls_of, token_of  # noqa: PLC0415 - help does without TLS
+    from confplane.client import AsyncConfplane  # noqa: PLC0415 - help does without httpx
+
     return AsyncConfplane(profile.url, token=token_of(profile), cluster=profile.cluster, verify=tls_of(profile))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -16,6 +15,7 @@ from confplane.cli.remote import session
 from confplane.cli.remote.changes import ChangeOptions, EntityUpdate, refuse_unset, report_one
 from confplane.cli.remote.configs import arguments, options
 from confplane.cli.remote.configs.arguments import TYPES
+from confplane.cli.remote.entities import gather
 from confplane.cli.remote.session import DONE, FAILED
 from confplane.domain.client_configs import SUPPORTED_CONFIGS
 from confplane.domain.entities import Entity
@@ -127,7 +127,7 @@ def _matching(kind: str, name: str | None) -> dict[str, str]:
 
 async def _describe_clients(client: AsyncConfplane, command: Command) -> int:
     facets = [FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS][: 2 if "users" in command.types else 1]
-    answers = await asyncio.gather(*(_of_clients(client, facet, command) for facet in facets))
+    answers = await gather(_of_clients(client, facet, command) for facet in facets)
     printed: dict[str, list[str]] = {}
     for facet, answer in zip(facets, answers, strict=True):
         for entry in answer["entries"]:

@@ -6,16 +6,20 @@ import json
 import os
 import shutil
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import typer
 
+from confplane.domain.numbers import plain_number
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+    import subprocess
+    from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 
     from rich.progress import Progress
+    from typing_extensions import Self
 
 HIDDEN: Final = "(hidden)"
 """Text shown for a secret in a table."""
@@ -24,17 +28,18 @@ NOT_KEPT: Final = "(not kept)"
 """Text shown for a value that the trail does not have: that of a secret, or of a write that was not observed."""
 _COLOURS: Final = {"KEY": "cyan", "BEFORE": "red", "AFTER": "green"}
 _FOLDED: Final = {
-    *("", "AFTER", "BEFORE", "ENTITY", "GRANT", "KEYS", "NOTE", "OURS", "OWNER", "REASON", "RESOURCE", "RESULT"),
+    *("", "AFTER", "BEFORE", "ENTITY", "KEYS", "NOTE", "OURS", "OWNER", "REASON", "RESOURCE", "RESULT", "RIGHT"),
     *("SOURCE", "THEIRS", "VALUE", "WARNINGS"),
 }
-"""Columns whose cells may be folded on a narrow terminal. Times, ids and keys can be copied as they are."""
+"""Columns whose cells may be folded on a narrow terminal. Times, ids of changes and keys can be copied as they are."""
 _LEAST: Final = 20
 """The least width of a column with folded cells."""
 _PIECE: Final = 500
-"""Rows that are printed together while more are read; they have the same widths."""
+"""Rows that are printed together while more are read."""
 _GAP: Final = "  "
 
 
+_ITEM = TypeVar("_ITEM")
 errors_are_json: Final[ContextVar[bool]] = ContextVar("errors_are_json", default=False)
 """True while a command with ``--json`` runs."""
 
@@ -83,34 +88,93 @@ def print_table(
     """
     if title is not None:
         echo(title)
-    table = TablePrinter(header, right)
-    for row in rows:
-        table.add(row)
-    table.finish()
+    with TablePrinter(header, right) as table:
+        for row in rows:
+            table.add(row)
+
+
+async def print_items(
+    items: AsyncIterator[_ITEM],
+    header: Sequence[str],
+    rows: Callable[[_ITEM], Iterable[Sequence[str]]],
+    *,
+    noun: str,
+    empty: str,
+    as_json: bool,
+    pages: bool = False,
+) -> None:
+    """Print the items of a list while they are read.
+
+    Args:
+        items: The items.
+        header: The names of the columns.
+        rows: Returns the rows of an item.
+        noun: The items' plural, for the count of a long list.
+        empty: The message if there are no items.
+        as_json: Print a line of JSON for each item instead of a table.
+        pages: Show a long table in a pager.
+    """
+    found = False
+    with TablePrinter(header, pages=pages, shows_empty=False) as table:
+        async for item in show_count(items, noun):
+            found = True
+            if as_json:
+                print_json(item)
+            else:
+                for row in rows(item):
+                    table.add(row)
+    if not (found or as_json):
+        echo(empty, err=True)
+
+
+async def first(items: AsyncIterable[_ITEM], limit: int) -> AsyncIterator[_ITEM]:
+    """Yield the first items of a list."""
+    taken = 0
+    async for item in items:
+        yield item
+        taken += 1
+        if taken == limit:
+            return
 
 
 class TablePrinter:
-    """Prints rows as they come.
+    """Prints rows as they come; a context manager that prints the last rows at its end.
 
-    Output that does not go to a terminal has plain columns that are never cut off. On a terminal that is too narrow
-    for the columns, long texts are folded; if that does not suffice, each cell has a line of its own. A row whose first
-    cell is empty continues the row before it.
+    The first rows decide the widths of the columns. Output that does not go to a terminal has plain columns that are
+    never cut off. On a terminal that is too narrow for the columns, long texts are folded; if that does not suffice,
+    each cell has a line of its own. A row whose first cell is empty continues the row before it.
 
     Args:
         header: The names of the columns.
         right: The columns that are aligned to the right.
+        pages: Show a table that is longer than the terminal in a pager.
+        shows_empty: Print the header of a table without rows.
     """
 
-    def __init__(self, header: Sequence[str], right: Iterable[str] = ()) -> None:
+    def __init__(
+        self, header: Sequence[str], right: Iterable[str] = (), *, pages: bool = False, shows_empty: bool = True
+    ) -> None:
         self._header = header
         self._right = {*right}
         self._rows: list[list[str]] = []
-        self._widths = [len(name) for name in header]
-        self._least = [max(_LEAST, len(name)) for name in header]
-        self._printed = False
+        self._widths: list[int] | None = None
+        self._shows_empty = shows_empty
+        self._is_begun = False
         self._has_records = False
         self._is_terminal = sys.stdout.isatty()
         self._is_coloured = self._is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self._pages = pages and self._is_terminal and sys.stdin.isatty()
+        self._pager: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None and (self._rows or (self._shows_empty and not self._is_begun)):
+            self._print()
+        if self._pager is not None:
+            with suppress(OSError):  # the pager has ended
+                self._pager.communicate()
 
     def add(self, row: Sequence[str]) -> None:
         """Add a row; several are printed together."""
@@ -118,45 +182,56 @@ class TablePrinter:
         if len(self._rows) >= _PIECE:
             self._print()
 
-    def finish(self) -> None:
-        """Print the rows that are left, and the header if there are none."""
-        if self._rows or not self._printed:
-            self._print()
-
     def _print(self) -> None:
-        rows = self._rows
-        self._rows = []
-        needed = [max(map(_width, column)) for column in zip(self._header, *rows, strict=True)]
-        self._widths = [max(pair) for pair in zip(self._widths, needed, strict=True)]
-        for place, name in enumerate(self._header):
-            if name == "KEYS":  # is folded between keys alone
-                words = (word for row in rows for word in row[place].split(" "))
-                self._least[place] = max(self._least[place], *map(_width, words), 0)
-        widths = self._fitted()
-        if widths is None or self._has_records:
-            self._has_records = True
-            lines = [*self._records(rows)]
+        rows, self._rows = self._rows, []
+        lines: list[str] = []
+        if not self._is_begun:
+            self._widths = self._fitted(rows)
+            self._has_records = self._widths is None
+            if self._widths is not None:
+                lines += self._lines(self._header, self._widths, is_head=True)
+        if self._widths is None:
+            lines += self._records(rows)
         else:
-            lines = [] if self._printed else [*self._lines(self._header, widths, is_head=True)]
-            lines += [line for row in rows for line in self._lines(row, widths, is_head=False)]
-        self._printed = True
-        typer.echo("\n".join(lines), color=self._is_coloured or None)
+            lines += [line for row in rows for line in self._lines(row, self._widths, is_head=False)]
+        is_first, self._is_begun = not self._is_begun, True
+        self._write("\n".join(lines), is_long=is_first and len(lines) >= shutil.get_terminal_size().lines)
 
-    def _fitted(self) -> list[int] | None:
+    def _write(self, text: str, *, is_long: bool) -> None:
+        if self._pages and is_long:
+            self._pager = _start_pager()
+        if self._pager is None or self._pager.stdin is None:
+            typer.echo(text, color=self._is_coloured or None)
+            return
+        try:
+            self._pager.stdin.write(f"{text}\n")
+            self._pager.stdin.flush()
+        except BrokenPipeError:  # the reader has seen enough
+            raise typer.Exit from None
+
+    def _fitted(self, rows: Sequence[Sequence[str]]) -> list[int] | None:
         """Return the widths of the columns; None if the terminal is too narrow for any."""
+        widths = [max(map(_width, column)) for column in zip(self._header, *rows, strict=True)]
         if not self._is_terminal:
-            return self._widths
+            return widths
         available = shutil.get_terminal_size().columns - len(_GAP) * (len(self._header) - 1)
-        widths, excess = [*self._widths], sum(self._widths) - available
+        excess = sum(widths) - available
         for place in sorted(range(len(widths)), key=lambda each: -widths[each]):
-            if excess > 0 and self._header[place] in _FOLDED:
-                taken = min(excess, max(0, widths[place] - self._least[place]))
+            name = self._header[place]
+            if excess > 0 and name in _FOLDED:
+                least = max(_LEAST, len(name))
+                if name == "KEYS":  # is folded between keys alone
+                    least = max(least, *(_width(word) for row in rows for word in row[place].split(" ")))
+                taken = min(excess, max(0, widths[place] - least))
                 widths[place] -= taken
                 excess -= taken
         return widths if excess <= 0 else None
 
     def _lines(self, row: Sequence[str], widths: Sequence[int], *, is_head: bool) -> Iterator[str]:
-        folded = [_folded(cell, width) for cell, width in zip(row, widths, strict=True)]
+        folded = [
+            _folded(cell, width) if self._is_terminal and name in _FOLDED else [cell]
+            for name, cell, width in zip(self._header, row, widths, strict=True)
+        ]
         for number in range(max(map(len, folded))):
             cells = [cell[number] if number < len(cell) else "" for cell in folded]
             padded = [
@@ -179,14 +254,25 @@ class TablePrinter:
 
     def _records(self, rows: Sequence[Sequence[str]]) -> Iterator[str]:
         width = max(map(len, self._header))
-        for row in rows:
-            if self._printed and row[0]:
+        for number, row in enumerate(rows):
+            if (self._is_begun or number) and row[0]:
                 yield ""
-            self._printed = True
             for name, cell in zip(self._header, row, strict=True):
                 if cell:
                     head = f"{name:{width}}"
                     yield f"{typer.style(head, bold=True) if self._is_coloured else head}{_GAP}{cell}"
+
+
+def _start_pager() -> subprocess.Popen[str] | None:
+    """Start the program of ``PAGER``, or else less. Returns None if there is none, or ``PAGER`` is empty."""
+    import shlex  # noqa: PLC0415 - for long tables on a terminal alone
+    import subprocess  # noqa: PLC0415 - as above
+
+    words = shlex.split(os.environ.get("PAGER", "less"))
+    if not words or shutil.which(words[0]) is None:
+        return None
+    environment = {"LESS": "FRX", **os.environ}  # colours, no empty screen, and no prompt after a short table
+    return subprocess.Popen(words, stdin=subprocess.PIPE, text=True, encoding="utf-8", env=environment)  # noqa: S603 - the user's own program
 
 
 def _width(text: str) -> int:
@@ -220,7 +306,9 @@ def value_text(value: Any) -> str:
     """Return a value of a config or quota in readable form."""
     if value is None:
         return HIDDEN
-    return value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, str):
+        return value
+    return plain_number(value) if isinstance(value, float) else json.dumps(value)
 
 
 def side_text(change: Mapping[str, Any], side: str) -> str:
@@ -257,13 +345,10 @@ def note_inexact(moments: Iterable[Mapping[str, Any]]) -> None:
     """Print a note on standard error if a past moment is within external writes that were observed as one."""
     for revision in dict.fromkeys(each["revision"] for each in moments if not each["exact"]):
         echo(
-            "The moment is within writes of others that were seen as one; shown is the content before them, of the"
-            f" revision {revision}",
+            "At that time, external writes were under way that were observed as one. The content before them is shown,"
+            f" of revision {revision}.",
             err=True,
         )
-
-
-_ITEM = TypeVar("_ITEM")
 
 
 async def show_count(items: AsyncIterator[_ITEM], noun: str, *, patience_s: float = 1.0) -> AsyncIterator[_ITEM]:

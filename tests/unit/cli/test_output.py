@@ -8,12 +8,14 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+import typer
 
 from confplane.cli import output
 from tests.support.waiting import run_ready_tasks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 
 class _Terminal(io.StringIO):
@@ -75,15 +77,64 @@ def test_json_and_messages_command_no_terminal(value: str, capsys: pytest.Captur
     assert said.err.count("\n") == 2
 
 
-def test_rows_are_printed_while_others_are_read(capsys: pytest.CaptureFixture[str]) -> None:
-    table = output.TablePrinter(("KEY", "VALUE"))
-    for number in range(1200):
-        table.add((f"key{number}", "x"))
-    assert capsys.readouterr().out.count("\n") == 1001
-    table.add(("a.much.longer.key", "y"))
-    table.finish()
+def test_rows_are_printed_while_others_are_read_and_the_first_decide_the_widths(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with output.TablePrinter(("KEY", "VALUE")) as table:
+        for number in range(1200):
+            table.add((f"key{number}", "x"))
+        assert capsys.readouterr().out.count("\n") == 1001
+        table.add(("a.much.longer.key", "y"))
     last = capsys.readouterr().out.splitlines()
-    assert (len(last), last[0], last[-1]) == (201, "key1000            x", "a.much.longer.key  y")
+    assert (len(last), last[0], last[-1]) == (201, "key1000  x", "a.much.longer.key  y")
+
+
+def test_later_rows_are_folded_to_the_widths_of_the_first(monkeypatch: pytest.MonkeyPatch, terminal: _Terminal) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    with output.TablePrinter(("KEY", "VALUE")) as table:
+        for _ in range(500):
+            table.add(("acks", "x" * 24))
+        table.add(("acks", "y" * 30))
+    assert terminal.getvalue().splitlines()[-3:] == [f"acks  {'x' * 24}", f"acks  {'y' * 24}", f"      {'y' * 6}"]
+
+
+class _Input(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("rows", "pages", "paged"), [(30, True, True), (3, True, False), (30, False, False)])
+def test_a_table_that_is_longer_than_the_terminal_goes_to_the_pager(
+    monkeypatch: pytest.MonkeyPatch, terminal: _Terminal, tmp_path: Path, *, rows: int, pages: bool, paged: bool
+) -> None:
+    for name, value in {"LINES": "10", "NO_COLOR": "1", "PAGER": f"sh -c 'cat > {tmp_path}/shown'"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr(sys, "stdin", _Input())
+    output_rows = [("acks", str(number)) for number in range(rows)]
+    with output.TablePrinter(("KEY", "VALUE"), pages=pages) as table:
+        for row in output_rows:
+            table.add(row)
+    shown = (tmp_path / "shown").read_text() if paged else terminal.getvalue()
+    assert [tuple(line.split()) for line in shown.splitlines()] == [("KEY", "VALUE"), *output_rows]
+    assert not (paged and terminal.getvalue())
+
+
+def test_a_pager_that_ends_early_ends_the_command(monkeypatch: pytest.MonkeyPatch, terminal: _Terminal) -> None:
+    for name, value in {"LINES": "10", "PAGER": "true"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr(sys, "stdin", _Input())
+
+    def print_all() -> None:
+        with output.TablePrinter(("KEY",), pages=True) as table:
+            for number in range(100_000):
+                table.add((f"{number:0100}",))
+
+    with pytest.raises(typer.Exit) as ended:
+        print_all()
+    assert ended.value.exit_code == 0
 
 
 def test_columns_count_wide_characters_as_terminals_do(capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,7 +145,7 @@ def test_columns_count_wide_characters_as_terminals_do(capsys: pytest.CaptureFix
 def test_sides_of_a_change(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_changes(
         [
-            {"key": "a", "before": None, "after": 2048},
+            {"key": "a", "before": None, "after": 2048.0},
             {"key": "b", "before": "x", "after": None},
             {"key": "c", "before": None, "after": None, "secret": True},
             {"key": "d", "before": None, "after": "y", "notKept": True},

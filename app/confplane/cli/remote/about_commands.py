@@ -87,7 +87,7 @@ async def _whoami(client: AsyncConfplane, profile: Profile, *, as_json: bool) ->
     }
     print_table(("CALLER", ""), [(name, str(value)) for name, value in facts.items() if value is not None])
     if grants := caller["grants"]:
-        print_table(("PRINCIPAL", "PERMISSION", "GRANT", "RESOURCE", "CLUSTER"), [_grant(each) for each in grants])
+        print_table(("PRINCIPAL", "PERMISSION", "RIGHT", "RESOURCE", "CLUSTER"), [_grant(each) for each in grants])
     return DONE
 
 

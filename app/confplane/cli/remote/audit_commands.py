@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import ABSENT, HIDDEN, author_text, echo, print_json, print_table, reason_text, show_count
+from confplane.cli.output import (
+    ABSENT,
+    author_text,
+    echo,
+    first,
+    print_items,
+    print_json,
+    print_table,
+    reason_text,
+    value_text,
+)
 from confplane.cli.remote.entities import entity_of
-from confplane.cli.remote.options import READ_CODES, AsLines, ClusterName, Limit, ProfileName, Since, Until
+from confplane.cli.remote.options import READ_CODES, AsLines, ClusterName, Limit, NoPager, ProfileName, Since, Until
 from confplane.cli.remote.session import DONE, run
 from confplane.cli.times import time_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from confplane.client import AsyncConfplane
     from confplane.client.types import AuditedRefusal
@@ -64,6 +74,7 @@ def audit(
     ] = False,
     limit: Limit = 20,
     as_json: AsLines = False,
+    no_pager: NoPager = False,
     cluster: ClusterName = None,
     profile: ProfileName = None,
 ) -> None:
@@ -76,11 +87,11 @@ def audit(
     if refused and outcome is not None:
         raise typer.BadParameter("Refused attempts have no outcome: leave --outcome or --refused out")
     search = _AuditSearch(*wanted)
-    run_search = _search_refused if refused else _search
-    raise run(profile, cluster, lambda client: run_search(client, search, limit=limit, as_json=as_json))
-
-
-T = TypeVar("T")
+    raise run(
+        profile,
+        cluster,
+        lambda client: _search(client, search, refused=refused, limit=limit, as_json=as_json, pages=not no_pager),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,35 +121,30 @@ class _AuditSearch:
         }
 
 
-async def _search_refused(client: AsyncConfplane, wanted: _AuditSearch, *, limit: int, as_json: bool) -> int:
-    """Print the newest refused attempts, up to the limit, and return the exit code."""
-    pages = client.audit.refused(**wanted.filters(), page_size=min(limit, _LARGEST_PAGE))
-    found = [item async for item in show_count(_first(pages, limit), "attempts")]
-    header = ("TIME", "BY", "OPERATION", "ENTITY", "KEYS", "PROBLEM", "COUNT", "REQUEST")
-    none = f"No such attempt was refused in the cluster {client.cluster}"
-    return _print_found(found, header, map(_refused_row, found), none, as_json=as_json)
-
-
-async def _search(client: AsyncConfplane, wanted: _AuditSearch, *, limit: int, as_json: bool) -> int:
-    """Print the newest changes, up to the limit, and return the exit code."""
-    pages = client.audit.search(**wanted.filters(), page_size=min(limit, _LARGEST_PAGE))
-    found = [item async for item in show_count(_first(pages, limit), "changes")]
-    header = ("TIME", "REVISION", "BY", "ENTITY", "KEYS", "OUTCOME", "REASON", "CHANGE")
-    none = f"The trail has no such change in the cluster {client.cluster}"
-    return _print_found(found, header, (row for item in found for row in _rows(item)), none, as_json=as_json)
-
-
-def _print_found(
-    found: Sequence[object], header: tuple[str, ...], rows: Iterable[tuple[str, ...]], none: str, *, as_json: bool
+async def _search(
+    client: AsyncConfplane, wanted: _AuditSearch, *, refused: bool, limit: int, as_json: bool, pages: bool
 ) -> int:
-    """Print the result of a search as a table or as JSON, or ``none`` if it is empty; return the exit code."""
-    if as_json:
-        for item in found:
-            print_json(item)
-    elif found:
-        print_table(header, rows)
+    filters = {**wanted.filters(), "page_size": min(limit, _LARGEST_PAGE)}
+    if refused:
+        await print_items(
+            first(aiter(client.audit.refused(**filters)), limit),
+            ("TIME", "BY", "OPERATION", "ENTITY", "KEYS", "PROBLEM", "COUNT", "REQUEST"),
+            _refused_rows,
+            noun="attempts",
+            empty=f"No such attempt was refused in the cluster {client.cluster}",
+            as_json=as_json,
+            pages=pages,
+        )
     else:
-        echo(none, err=True)
+        await print_items(
+            first(aiter(client.audit.search(**filters)), limit),
+            ("TIME", "REVISION", "BY", "ENTITY", "KEYS", "OUTCOME", "REASON", "CHANGE"),
+            _rows,
+            noun="changes",
+            empty=f"The trail has no such change in the cluster {client.cluster}",
+            as_json=as_json,
+            pages=pages,
+        )
     return DONE
 
 
@@ -169,17 +175,8 @@ async def _show(client: AsyncConfplane, change_id: str, *, as_json: bool) -> int
     return DONE
 
 
-async def _first(items: AsyncIterable[T], limit: int) -> AsyncIterator[T]:
-    taken = 0
-    async for item in items:
-        yield item
-        taken += 1
-        if taken == limit:
-            return
-
-
-def _refused_row(item: AuditedRefusal) -> tuple[str, ...]:
-    return (
+def _refused_rows(item: AuditedRefusal) -> Iterator[tuple[str, ...]]:
+    yield (
         item["time"],
         item["principal"],
         item["operation"],
@@ -210,5 +207,5 @@ def _differences(entity: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str
     secret = {op["key"] for op in entity["ops"] if op.get("secret")}
     for key in entity["keys"]:
         sides = [entity[side].get(key, ABSENT) for side in ("before", "after")]
-        before, after = [HIDDEN if side is None or key in secret else side for side in sides]
+        before, after = [value_text(None if key in secret else side) for side in sides]
         yield entity["id"], key, before, after

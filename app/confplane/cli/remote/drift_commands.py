@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import ABSENT, HIDDEN, echo, print_json, print_table, sides_of, value_text
+from confplane.cli.output import ABSENT, HIDDEN, echo, print_items, print_json, print_table, sides_of, value_text
 from confplane.cli.remote import completion
 from confplane.cli.remote.entities import entity_of
 from confplane.cli.remote.options import (
@@ -17,6 +17,7 @@ from confplane.cli.remote.options import (
     AsJson,
     AsLines,
     ClusterName,
+    NoPager,
     ProfileName,
     Reason,
     Ticket,
@@ -50,12 +51,18 @@ _Keys = Annotated[
 
 
 @drift.command("list", epilog=f"Example:\n\n    confplane drift list --cluster payments\n\n{READ_CODES}")
-def list_drift(*, as_json: AsLines = False, cluster: ClusterName = None, profile: ProfileName = None) -> None:
+def list_drift(
+    *,
+    as_json: AsLines = False,
+    no_pager: NoPager = False,
+    cluster: ClusterName = None,
+    profile: ProfileName = None,
+) -> None:
     """List the keys whose values in the Kafka cluster differ, with both values, and who made the change when.
 
     `pending` is on its way, `refused` was refused by the cluster, `extra` was set there by others and never here.
     """
-    raise run(profile, cluster, lambda client: _list_drift(client, as_json=as_json))
+    raise run(profile, cluster, lambda client: _list_drift(client, as_json=as_json, pages=not no_pager))
 
 
 @drift.command(
@@ -160,19 +167,16 @@ async def _reapply(client: AsyncConfplane, options: DriftOptions, *, as_json: bo
     return DONE
 
 
-async def _list_drift(client: AsyncConfplane, *, as_json: bool) -> int:
-    """Print the entities that differ, by id, and return the exit code."""
-    found = [item async for item in client.drift.list(page_size=1000)]
-    if as_json:
-        for item in found:
-            print_json(item)
-    elif found:
-        print_table(
-            ("ENTITY", "KEY", "STATE", "OURS", "THEIRS", "SINCE", "BY", "REASON"),
-            [row for item in found for row in _rows(item)],
-        )
-    else:
-        echo(f"Nothing differs in the Kafka cluster of {client.cluster}", err=True)
+async def _list_drift(client: AsyncConfplane, *, as_json: bool, pages: bool) -> int:
+    await print_items(
+        aiter(client.drift.list(page_size=1000)),
+        ("ENTITY", "KEY", "STATE", "OURS", "THEIRS", "SINCE", "BY", "REASON"),
+        _rows,
+        noun="entities",
+        empty=f"Nothing differs in the Kafka cluster of {client.cluster}",
+        as_json=as_json,
+        pages=pages,
+    )
     return DONE
 
 

@@ -38,6 +38,9 @@ ClusterName = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API has it.")]
+NoPager = Annotated[
+    bool, typer.Option("--no-pager", help="Print a list that is longer than the terminal without a pager.")
+]
 AsLines = Annotated[bool, typer.Option("--json", help="Print JSON, as the API has it: a line for each item.")]
 _ENTITY: Final = (
     "The entity: user=alice, user=alice,client-id=billing, ip=10.0.0.1, topic=orders, broker=0; a type alone is the"

@@ -12,12 +12,13 @@ from confplane.cli.output import (
     TablePrinter,
     author_text,
     echo,
+    first,
     note_inexact,
     print_changes,
+    print_items,
     print_json,
     print_table,
     reason_text,
-    show_count,
     sides_of,
     value_text,
 )
@@ -31,6 +32,7 @@ from confplane.cli.remote.options import (
     EntityName,
     Key,
     Limit,
+    NoPager,
     OptionalEntity,
     ProfileName,
 )
@@ -40,7 +42,7 @@ from confplane.cli.times import moment_of
 from confplane.domain.facets import FacetName
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from confplane.client import Answer, AsyncConfplane
     from confplane.client.types import HistoryItem, PastDiff
@@ -99,6 +101,7 @@ def get(
     ] = False,
     at: At = None,
     as_json: AsLines = False,
+    no_pager: NoPager = False,
     cluster: ClusterName = None,
     profile: ProfileName = None,
 ) -> None:
@@ -117,6 +120,7 @@ def get(
                 EntitySelection(names, kind, key, prefix, at=at, not_applied=not_applied),
                 limit=limit,
                 as_json=as_json,
+                pages=not no_pager,
             ),
         )
     if not_applied or prefix or not all(each is None for each in (kind, user, client_id, key, limit)):
@@ -163,6 +167,7 @@ def history(
     *,
     limit: Limit = 20,
     as_json: AsLines = False,
+    no_pager: NoPager = False,
     cluster: ClusterName = None,
     profile: ProfileName = None,
 ) -> None:
@@ -170,7 +175,9 @@ def history(
 
     Changes that others made past the service are marked `(external)`.
     """
-    raise run(profile, cluster, lambda client: _history(client, entity, limit=limit, as_json=as_json))
+    raise run(
+        profile, cluster, lambda client: _history(client, entity, limit=limit, as_json=as_json, pages=not no_pager)
+    )
 
 
 @commands.command(
@@ -232,7 +239,9 @@ def _rows(facet: FacetName, answer: Answer[Any]) -> list[tuple[str, str]]:
     return [(key, value_text(value)) for key, value in values.items()] + [(key, NOT_KEPT) for key in not_kept]
 
 
-async def _list(client: AsyncConfplane, selection: EntitySelection, *, limit: int | None, as_json: bool) -> int:
+async def _list(
+    client: AsyncConfplane, selection: EntitySelection, *, limit: int | None, as_json: bool, pages: bool
+) -> int:
     """Print the entities with their keys, by id, and return the exit code: 1 if one can't be read.
 
     If a key is selected, the table shows only this key of each entity.
@@ -240,25 +249,26 @@ async def _list(client: AsyncConfplane, selection: EntitySelection, *, limit: in
     reader = EntityReader(client, selection)
     if limit is not None and not selection.prefix:  # with a prefix, pages are filtered here
         reader.page_size = min(limit + 1, reader.page_size)
-    table = TablePrinter(("ENTITY", "KEY", "VALUE"))
-    async for each in reader.read(*FacetName):
-        if limit is not None and reader.count > limit:
-            echo(f"There are more entities; --limit is {limit}", err=True)
-            break
-        if as_json:
-            print_json({"id": each.id} | {facet.value: values for facet, values in each.facets.items()})
-            continue
-        for key, value in ((key, value) for values in each.facets.values() for key, value in values.items()):
-            if selection.key in {None, key}:
-                table.add((each.id, key, value_text(value)))
-    if not as_json:
-        table.finish()
+    has_more = False
+    with TablePrinter(("ENTITY", "KEY", "VALUE"), pages=pages, shows_empty=not as_json) as table:
+        async for each in reader.read(*FacetName):
+            if has_more := limit is not None and reader.count > limit:
+                break
+            if as_json:
+                print_json({"id": each.id} | {facet.value: values for facet, values in each.facets.items()})
+                continue
+            for key, value in ((key, value) for values in each.facets.values() for key, value in values.items()):
+                if selection.key in {None, key}:
+                    table.add((each.id, key, value_text(value)))
+    if has_more:
+        echo(f"There are more entities; --limit is {limit}", err=True)
     for path in sorted(reader.unreadable):
         echo(f"Can't be read: {path}", err=True)
     return FAILED if reader.unreadable else DONE
 
 
 _DEFAULT: Final = "DEFAULT_CONFIG"
+_LARGEST_PAGE: Final = 1000
 
 
 async def _effective(client: AsyncConfplane, name: str, *, key: str | None, everything: bool, as_json: bool) -> int:
@@ -300,38 +310,34 @@ def _text(value: Mapping[str, Any]) -> str:
     return value_text(value["value"])
 
 
-async def _history(client: AsyncConfplane, name: str, *, limit: int, as_json: bool) -> int:
-    """Print the changes of an entity, newest first, and return the exit code."""
+async def _history(client: AsyncConfplane, name: str, *, limit: int, as_json: bool, pages: bool) -> int:
     entity = entity_of(name)
-    changes = await _changes(client, entity, limit)
-    if as_json:
-        for change in changes:
-            print_json(change)
-        return DONE
-    if not changes:
-        echo(f"The trail has no change of {entity.id} in the cluster {client.cluster}", err=True)
-        return DONE
-    print_table(
+    await print_items(
+        first(_changes(client, entity, min(limit, _LARGEST_PAGE)), limit),
         ("TIME", "REVISION", "BY", "KEY", "BEFORE", "AFTER", "REASON", "CHANGE"),
-        [row for change in changes for row in _change_rows(change)],
+        _change_rows,
+        noun="changes",
+        empty=f"The trail has no change of {entity.id} in the cluster {client.cluster}",
+        as_json=as_json,
+        pages=pages,
     )
     return DONE
 
 
-async def _changes(client: AsyncConfplane, entity: Entity, limit: int) -> list[HistoryItem]:
-    """Return the newest changes; a joint change of quotas and client configs counts once."""
-    by_id: dict[str, HistoryItem] = {}
-    for facet in facets_of(entity):
-        taken = 0
-        async for item in show_count(aiter(client.resources(facet).history(entity)), "changes"):
-            known = by_id.setdefault(item["changeId"], item)
-            if known is not item:
-                known["changes"] += item["changes"]
-            taken += 1
-            if taken == limit:
-                break
-    newest = sorted(by_id.values(), key=lambda each: (int(each["revision"]), each["changeId"]), reverse=True)
-    return newest[:limit]
+async def _changes(client: AsyncConfplane, entity: Entity, page_size: int) -> AsyncIterator[HistoryItem]:
+    """Yield the changes, newest first; a joint change of quotas and client configs once."""
+    lists = [aiter(client.resources(facet).history(entity, page_size=page_size)) for facet in facets_of(entity)]
+    heads = [await anext(items, None) for items in lists]
+    while revisions := [int(head["revision"]) for head in heads if head is not None]:
+        by_id: dict[str, HistoryItem] = {}
+        for place, items in enumerate(lists):
+            while (head := heads[place]) is not None and int(head["revision"]) == max(revisions):
+                known = by_id.setdefault(head["changeId"], head)
+                if known is not head:
+                    known["changes"] += head["changes"]
+                heads[place] = await anext(items, None)
+        for change_id in sorted(by_id, reverse=True):
+            yield by_id[change_id]
 
 
 def _change_rows(change: Mapping[str, Any]) -> list[tuple[str, ...]]:

@@ -104,7 +104,9 @@ def test_help_needs_the_base_package_alone() -> None:
     assert set(answer.stdout.splitlines()[-1].split()) & SERVER == set()
 
 
-@pytest.mark.parametrize(("command", "package"), [("serve", "pydantic_settings"), ("tokens list", "pydantic_settings")])
+@pytest.mark.parametrize(
+    ("command", "package"), [("serve", "pydantic_settings"), ("tokens confirm", "pydantic_settings")]
+)
 def test_a_command_of_an_absent_extra_names_the_extra(command: str, package: str) -> None:
     code = f"import sys; sys.modules['{package}'] = None; from confplane.cli.commands import main; main()"
     answer = subprocess.run(

@@ -47,6 +47,7 @@ class _Module(NamedTuple):
 
 
 _API: Final = "Configs, over the API of a service"
+_ADMIN: Final = "Administration, over the API or on ZooKeeper and Postgres"
 _SERVICE: Final = "The service"
 _STORES: Final = "Operators, on ZooKeeper and Postgres directly"
 _MODULES: Final = (
@@ -119,6 +120,12 @@ _MODULES: Final = (
         {"profiles": "Profiles: services by name, each with a cluster and the place of a token."},
     ),
     _Module(
+        _ADMIN,
+        "token_commands",
+        {"tokens": "API tokens: credentials of users, portals, pipelines and applications (docs/access.md)."},
+    ),
+    _Module(_ADMIN, "grant_commands", {"grants": "Grants: who may do what (docs/access.md)."}),
+    _Module(
         _SERVICE,
         "service_commands",
         {
@@ -152,14 +159,6 @@ _MODULES: Final = (
         "rollup_commands",
         {"rollups": "Questions about a whole cluster and all of its history, answered by Spark."},
     ),
-    _Module(
-        _STORES,
-        "access_commands",
-        {
-            "tokens": "API tokens: credentials of users, portals, pipelines and applications (docs/access.md).",
-            "grants": "Grants: who may do what (docs/access.md).",
-        },
-    ),
 )
 _NAMES: Final = {command: module.name for module in _MODULES for command in module.commands}
 
@@ -167,8 +166,7 @@ _NAMES: Final = {command: module.name for module in _MODULES for command in modu
 @cache
 def _commands_of(module: str) -> Any:
     """Import a module, and make all of its commands once."""
-    if module.startswith("remote."):
-        skip_httpx_cli()
+    skip_httpx_cli()
     return typer.main.get_command(import_module(f"confplane.cli.{module}").commands)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -19,11 +20,37 @@ SettingsFile = Annotated[
         show_default=False,
     ),
 ]
+Local = Annotated[
+    bool,
+    typer.Option(
+        "--local",
+        help="Use ZooKeeper and Postgres directly, with the service's settings, instead of the API. The service need"
+        " not run. This is the default with --settings-file, and if CONFPLANE_SETTINGS_FILE or CONFPLANE_POSTGRES__DSN"
+        " is set, unless --profile, CONFPLANE_PROFILE or CONFPLANE_URL names a service.",
+    ),
+]
 Apply = Annotated[bool, typer.Option("--apply", help="Write the changes; without this option nothing is written.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as a JSON object.")]
 ClusterName = Annotated[
     str, typer.Option("--cluster", metavar="NAME", help="The cluster, by its name in the settings.")
 ]
+
+_OF_SETTINGS: Final = ("CONFPLANE_SETTINGS_FILE", "CONFPLANE_POSTGRES__DSN")
+_OF_SERVICE: Final = ("CONFPLANE_PROFILE", "CONFPLANE_URL")
+
+
+def is_local(local: bool, settings_file: Path | None, profile: str | None) -> bool:  # noqa: FBT001 - three options
+    """Return True if a command that exists in both forms uses the stores instead of the API.
+
+    Raises:
+        typer.BadParameter: The options name both.
+    """
+    if local or settings_file is not None:
+        if profile is not None:
+            raise typer.BadParameter("--local and --settings-file do not go with --profile.", param_hint="--profile")
+        return True
+    named = profile is not None or any(name in os.environ for name in _OF_SERVICE)
+    return not named and any(name in os.environ for name in _OF_SETTINGS)
 
 
 def load_settings(settings_file: Path | None) -> Settings:

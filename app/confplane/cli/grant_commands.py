@@ -1,0 +1,303 @@
+"""``confplane grants``: grants over the API. The first grant can be created on Postgres."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from confplane.cli.command_group import CommandGroup
+from confplane.cli.options import Local, SettingsFile, is_local, load_settings
+from confplane.cli.output import echo, print_items, print_json, print_table
+from confplane.cli.remote.options import (
+    READ_CODES,
+    WRITE_CODES,
+    AsJson,
+    AsLines,
+    ClusterName,
+    ProfileName,
+    Reason,
+    Ticket,
+)
+from confplane.cli.remote.session import DONE, run
+from confplane.domain.access.grants import Grant
+from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from confplane.client import AsyncConfplane
+
+commands = CommandGroup(add_completion=False)
+grants = CommandGroup(
+    name="grants",
+    help="Grants: who may do what (docs/access.md).",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+commands.add_typer(grants)
+
+
+@grants.command(
+    "list",
+    epilog="Examples:\n\n"
+    "    confplane grants list\n\n"
+    f"    confplane grants list --principal Group:payments --json\n\n{READ_CODES}",
+)
+def list_grants(
+    principal: Annotated[
+        str | None, typer.Option(metavar="PRINCIPAL", help="Only grants to this user or group.", show_default=False)
+    ] = None,
+    *,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Only grants for this cluster, without those for all clusters.", show_default=False
+        ),
+    ] = None,
+    as_json: AsLines = False,
+    profile: ProfileName = None,
+) -> None:
+    """List grants, oldest first."""
+    raise run(profile, None, lambda client: _list(client, principal, cluster, as_json=as_json))
+
+
+@grants.command(
+    "show",
+    epilog="Examples:\n\n"
+    "    confplane grants show --principal User:olga --group Group:payments --cluster payments\n\n"
+    f"    confplane grants show --group Group:payments --cluster payments\n\n{READ_CODES}",
+)
+def show_grants(
+    *,
+    principal: Annotated[str | None, typer.Option(metavar="User:NAME", help="The user.", show_default=False)] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="Group:NAME", help="A group, alone or together with a member.", show_default=False),
+    ] = None,
+    as_json: AsLines = False,
+    cluster: ClusterName = None,
+    profile: ProfileName = None,
+) -> None:
+    """Show the rights of a user or group in a cluster, and the grants that give or deny them. Denies come first."""
+    raise run(profile, cluster, lambda client: _show(client, principal, group, as_json=as_json))
+
+
+@grants.command(
+    "create",
+    epilog="Examples:\n\n"
+    "    confplane grants create --principal Group:payments --operation ALTER_CONFIGS --resource user:payments-"
+    " --prefixed\n\n"
+    "    confplane grants create --principal User:olga --role operator --cluster payments --reason CHG-1234\n\n"
+    "    confplane grants create --principal 'User:*' --deny --operation ALTER_CONFIGS --resource topic:ledger\n\n"
+    f"{WRITE_CODES}",
+)
+def create_grant(
+    principal: Annotated[
+        str, typer.Option(metavar="PRINCIPAL", help="User:NAME, Group:NAME, or User:* for every caller.")
+    ],
+    *,
+    operation: Annotated[
+        Operation | None,
+        typer.Option(help="The operation. The grant gives the operations that it includes too.", show_default=False),
+    ] = None,
+    role: Annotated[
+        Role | None, typer.Option(help="A bundle of operations, instead of one operation.", show_default=False)
+    ] = None,
+    resource: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TYPE:NAME",
+            help="The resource: cluster, user:NAME, topic:NAME, and so on. TYPE:* means every name, but not the default"
+            " entity. Without this option, a role is granted on all of its resources.",
+            show_default=False,
+        ),
+    ] = None,
+    prefixed: Annotated[bool, typer.Option("--prefixed", help="NAME is a prefix of names.")] = False,
+    deny: Annotated[bool, typer.Option("--deny", help="Deny. A deny takes precedence over every allow.")] = False,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The cluster.", show_default="all clusters")
+    ] = None,
+    note: Annotated[str | None, typer.Option(metavar="TEXT", help="A note for people.", show_default=False)] = None,
+    reason: Reason = None,
+    ticket: Ticket = None,
+    as_json: AsJson = False,
+    profile: ProfileName = None,
+    local: Local = False,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Grant an operation or a role to a user, to a group or to everybody.
+
+    A grant that exists already is not created again. Every process applies a new grant within two seconds.
+    """
+    kind, pattern, name = _resource_of(resource, prefixed=prefixed)
+    permission = Permission.DENY if deny else Permission.ALLOW
+    if is_local(local, settings_file, profile):
+        from confplane.cli import access, callers
+        from confplane.services.access_admin.grants import NewGrant
+
+        wanted = NewGrant(principal, permission, cluster, operation, role, kind, pattern, name, note)
+        settings, caller = load_settings(settings_file), callers.caller(reason, ticket)
+
+        async def stored() -> int:
+            return _created(*await access.create_grant(settings, wanted, caller), as_json=as_json)
+
+        raise typer.Exit(callers.run(stored(), "Not created"))
+    body: Any = {
+        "principal": principal,
+        "permission": permission.value,
+        "cluster": cluster,
+        "operation": operation,
+        "role": role,
+        "resourceType": kind,
+        "patternType": pattern,
+        "name": name,
+        "note": note,
+    }
+
+    async def work(client: AsyncConfplane) -> int:
+        terms: Any = {"reason": reason, "ticket": ticket}
+        answer = await client.grants.create(body, **terms)
+        return _created(answer.body, answer.status == _CREATED, as_json=as_json)
+
+    raise run(profile, None, work)
+
+
+@grants.command(
+    "remove",
+    epilog="Example:\n\n"
+    f'    confplane grants remove 019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10 --reason "left the team"\n\n{WRITE_CODES}',
+)
+def remove_grant(
+    grant_id: Annotated[UUID, typer.Argument(metavar="ID", help="The id of the grant, as the list shows it.")],
+    *,
+    reason: Reason = None,
+    ticket: Ticket = None,
+    as_json: AsJson = False,
+    profile: ProfileName = None,
+) -> None:
+    """Remove a grant. Every process stops applying it within two seconds."""
+
+    async def work(client: AsyncConfplane) -> int:
+        terms: Any = {"reason": reason, "ticket": ticket}
+        removed = (await client.grants.delete(str(grant_id), **terms)).body
+        if as_json:
+            print_json(removed)
+        else:
+            echo(f"Removed the grant {grant_id}: {_text(removed)}")
+        return DONE
+
+    raise run(profile, None, work)
+
+
+_CREATED = 201
+
+
+async def _list(client: AsyncConfplane, principal: str | None, cluster: str | None, *, as_json: bool) -> int:
+    denies_more = False
+
+    def rows(grant: Mapping[str, Any]) -> list[list[str]]:
+        nonlocal denies_more
+        also = ", ".join(sorted(_also_denied(grant)))
+        denies_more = denies_more or bool(also)
+        members = [grant[member] or "all" for member in ("id", "principal", "permission", "cluster")]
+        return [[*members, _right(grant), _resource(grant) or "all", also or "-", grant["note"] or "-"]]
+
+    await print_items(
+        aiter(client.grants.list(principal=principal, cluster=cluster, page_size=1000)),
+        ("ID", "PRINCIPAL", "PERMISSION", "CLUSTER", "RIGHT", "RESOURCE", "ALSO DENIES", "NOTE"),
+        rows,
+        noun="grants",
+        empty="There are no such grants that you may see.",
+        as_json=as_json,
+    )
+    if denies_more:
+        echo(
+            "ALSO DENIES: earlier releases left these operations in place. They are denied now, unless a separate"
+            " grant allows them (docs/access.md#denies).",
+            err=True,
+        )
+    return DONE
+
+
+async def _show(client: AsyncConfplane, principal: str | None, group: str | None, *, as_json: bool) -> int:
+    items = (await client.access.get(principal=principal, group=group)).body["items"]
+    if as_json:
+        for item in items:
+            print_json(item)
+        return DONE
+    rows = [
+        (
+            "allow" if item["allowed"] else "deny",
+            right["operation"],
+            _resource({**right}),
+            item["principal"],
+            "-" if item["grant"] is None else item["grant"]["id"],
+        )
+        for item in items
+        for right in item["rights"]
+    ]
+    print_table(("PERMISSION", "OPERATION", "RESOURCE", "GRANTED TO", "GRANT"), rows)
+    return DONE
+
+
+def _created(grant: Mapping[str, Any], is_new: bool, *, as_json: bool) -> int:  # noqa: FBT001 - private
+    if as_json:
+        print_json(grant)
+    else:
+        echo(f"{'Created' if is_new else 'There is already'} the grant {grant['id']}: {_text(grant)}")
+    return DONE
+
+
+def _resource_of(text: str | None, *, prefixed: bool) -> tuple[ResourceType | None, PatternType, str]:
+    """Read a resource: ``cluster``, ``user:alice``, ``topic:*``; None is all resources of a role."""
+    if text is None:
+        if prefixed:
+            raise typer.BadParameter("--prefixed needs --resource TYPE:PREFIX.", param_hint="--resource")
+        return None, PatternType.LITERAL, "*"
+    word, colon, name = text.partition(":")
+    if word not in set(ResourceType):
+        raise typer.BadParameter(
+            f"Unknown resource type {word!r}. Available: {', '.join(ResourceType)}.", param_hint="--resource"
+        )
+    kind = ResourceType(word)
+    if not colon and (kind is not ResourceType.CLUSTER or prefixed):
+        raise typer.BadParameter(
+            f"Give a name with the type: {word}:NAME, or '{word}:*' for every name.", param_hint="--resource"
+        )
+    return kind, PatternType.PREFIXED if prefixed else PatternType.LITERAL, name if colon else "*"
+
+
+def _also_denied(grant: Mapping[str, Any]) -> frozenset[Operation]:
+    """Return the operations that a deny takes away in addition; empty if this release does not know a part of it."""
+    try:
+        return Grant(
+            UUID(grant["id"]),
+            grant["principal"],
+            Permission(grant["permission"]),
+            grant["cluster"],
+            grant["operation"] and Operation(grant["operation"]),
+            grant["role"] and Role(grant["role"]),
+            grant["resourceType"] and ResourceType(grant["resourceType"]),
+            PatternType(grant["patternType"] or PatternType.LITERAL),
+            grant["name"] or "*",
+        ).also_denies()
+    except ValueError:
+        return frozenset()
+
+
+def _text(grant: Mapping[str, Any]) -> str:
+    where = "all clusters" if grant["cluster"] is None else f"cluster {grant['cluster']}"
+    return f"{grant['permission']} {grant['principal']} {_right(grant)} on {_resource(grant) or 'all'} of {where}"
+
+
+def _right(grant: Mapping[str, Any]) -> str:
+    return grant["operation"] or f"role {grant['role']}"
+
+
+def _resource(of: Mapping[str, Any]) -> str:
+    """Return a resource as ``--resource`` names it; '' for all resources of a role."""
+    if of["resourceType"] in {None, ResourceType.CLUSTER}:
+        return of["resourceType"] or ""
+    return f"{of['resourceType']}:{of['name']}" + ("... (prefix)" if of["patternType"] == "prefixed" else "")

@@ -181,6 +181,30 @@ async def test_lists_page_and_filter(client: ConfplaneClient) -> None:
     assert (await problem(client.request("GET", "client-quotas", params={"pageToken": "abc"}))).status == 400
 
 
+@pytest.mark.parametrize("facet", ["client-quotas", "client-configs"])
+async def test_lists_find_names_by_their_beginning(client: ConfplaneClient, facet: str) -> None:
+    begin = f"é %~,{facet}"
+    wanted = [Entity.of(user=begin), Entity.of(user=begin + " a/b"), Entity.of(user=begin, client_id="x")]
+    others = [Entity.of(user=None), Entity.of(user=begin[:-1]), Entity.of(user="x" + begin)]
+    value = {"request_percentage": 5} if facet == "client-quotas" else {"session.timeout.ms": "30000"}
+    if facet == "client-quotas":
+        wanted += [Entity.of(client_id=begin + "9")]
+        others += [Entity.of(user=None, client_id=begin)]
+    else:
+        others = others[1:]
+    await client.alter(facet, [(entity, value) for entity in (*wanted, *others)])
+    ids = sorted(entity.id for entity in wanted)
+    for size in ("1", "100"):
+        assert [item["id"] async for item in client.items(facet, prefix=begin, pageSize=size)] == ids
+    users = [entity.id for entity in wanted[:2]]
+    assert [item["id"] async for item in client.items(facet, prefix=begin, kind="user")] == users
+    pairs = [item["id"] async for item in client.items(facet, prefix=begin, **{"client-id": "x"})]
+    assert pairs == [wanted[2].id]
+    named = [item["id"] async for item in client.items(facet, prefix=begin + "x", user=begin)]
+    assert named == []
+    assert [item["id"] async for item in client.items(facet, prefix=begin, user=begin)] == [wanted[0].id, wanted[2].id]
+
+
 async def test_effective_quotas_show_every_level(client: ConfplaneClient) -> None:
     user, client_id = "eff", "eff-app"
     levels: list[tuple[Entity, dict[str, Any]]] = [

@@ -31,7 +31,7 @@ _OF_ROWS: Final = frozenset({"filter", "orderBy", "format"})
 HEADERS: Final = {"Idempotency-Key", "If-Match", "If-None-Match", "Confplane-Min-Revision"}
 
 _FILTERS: Final = dict.fromkeys(
-    ("user", "client_id", "ip", "topic", "broker", "group", "client_metrics", "key", "kind"), "x"
+    ("user", "client_id", "ip", "topic", "broker", "group", "client_metrics", "key", "kind", "prefix"), "x"
 )
 _PAGE: Final = {"page_size": 7, "page_token": "t"}
 _TERMS: Final = {"validate_only": True, "reason": "r", "ticket": "t"}

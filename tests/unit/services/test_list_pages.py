@@ -43,6 +43,7 @@ QUERIES = st.builds(
     key=st.sampled_from([None, RARE, "request_percentage"]),
     kind=st.one_of(st.none(), st.sampled_from(KINDS)),
     page_size=st.integers(1, 5),
+    prefix=st.sampled_from(["", "", "a", "ab", "z"]),
 )
 
 

@@ -158,6 +158,9 @@ class ResourceHandlers:
             Literal["user", "client-id", "user,client-id", "ip", "topic", "broker", "group", "client-metrics"] | None,
             Query(description="Only entities of exactly these types"),
         ] = None,
+        prefix: Annotated[
+            str | None, Query(description="Only entities whose name begins so; of a pair, the user's", max_length=1024)
+        ] = None,
         page_size: PageSize = 100,
         page_token: OpaquePageToken = None,
         at: past.At = None,
@@ -178,6 +181,7 @@ class ResourceHandlers:
             names={kind_: value or None for kind_, value in wanted.items() if value is not None},
             key=key,
             kind=tuple(kind.split(",")) if kind else None,
+            prefix=prefix or "",
             page_size=page_size,
             page_token=page_token,
         )

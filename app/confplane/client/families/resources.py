@@ -53,6 +53,7 @@ class FacetResources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
         client_metrics: str | None = None,
         key: str | None = None,
         kind: str | None = None,
+        prefix: str | None = None,
         at: int | str | None = None,
         applied: bool | None = None,
         full: bool = False,
@@ -73,6 +74,7 @@ class FacetResources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
             client_metrics: A subscription to the metrics of clients.
             key: Only entities with this key.
             kind: Only entities of exactly these types, e.g. ``user,client-id``.
+            prefix: Only entities whose name begins so; of a pair, the user's name.
             at: A revision or time (RFC 3339) of the past.
             applied: Of client configs: only entities whose clients all report that they use the latest configs, or
                 (False) only entities for which some clients do not.
@@ -92,6 +94,7 @@ class FacetResources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
             "client-metrics": client_metrics,
             "key": key,
             "kind": kind,
+            "prefix": prefix,
             "applied": None if applied is None else str(applied).lower(),
         }
         params = filters | page_params(page_size, page_token) | _view(at, full=full)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from confplane.domain.access.operations import Operation
 from confplane.domain.access.ranges import LAST, NameRanges
 from confplane.domain.changes import stored
-from confplane.domain.entities import Entity, EntityType, split_id
+from confplane.domain.entities import Entity, EntityType, sanitize, split_id
 from confplane.domain.errors import CorruptZnodeError, InvalidRequestError, NothingSetError
 from confplane.domain.facets import FacetName, full_path
 from confplane.domain.resolution import levels_of, resolve
@@ -72,6 +72,8 @@ class ListQuery:
     kind: tuple[str, ...] | None = None
     page_size: int = 100
     page_token: str | None = None
+    prefix: str = ""
+    """The beginning of the name; of a pair, of the user's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +388,7 @@ class DescribeService:
 
     async def candidates(self, cluster_facet: ClusterFacet, query: ListQuery, after: str | None) -> AsyncIterator[Node]:
         """Yield the nodes after ``after``, ordered by id: a superset of the list's, each slice from one moment."""
-        walk = partial(cluster_facet.with_keys, prefix="" if query.kind is None else query.kind[0])
+        walks = [partial(cluster_facet.with_keys, prefix=prefix) for prefix in _prefixes(query)]
         first = _first(query)
         if first is not None:
             node = cluster_facet.find(first.id) if query.id is None else cluster_facet.get(first.id)
@@ -394,14 +396,15 @@ class DescribeService:
                 yield node
             if query.id is not None or first.types != (EntityType.USER,):
                 return
-            walk = partial(cluster_facet.with_keys, prefix=f"{first.id},")
+            walks = [partial(cluster_facet.with_keys, prefix=f"{first.id},")]
         elif "client-id" in query.names:
-            walk = partial(cluster_facet.with_client_id, query.names["client-id"])
-        while nodes := list(islice(walk(after=after), SLICE)):
-            for node in nodes:
-                yield node
-            after = nodes[-1].id
-            await next_turn()
+            walks = [partial(cluster_facet.with_client_id, query.names["client-id"])]
+        for walk in walks:
+            while nodes := list(islice(walk(after=after), SLICE)):
+                for node in nodes:
+                    yield node
+                after = nodes[-1].id
+                await next_turn()
 
     async def _registered_apart(
         self, cluster_facet: ClusterFacet, wanted: EntityFilter, nodes: Sequence[Node]
@@ -455,8 +458,18 @@ def span(query: ListQuery) -> NameRanges:
         return NameRanges((first.id,), (f"{first.id}!",))
     if first is not None:
         return NameRanges((first.id,), (f"{first.id}-",))
-    prefix = "" if query.kind is None else query.kind[0]
-    return NameRanges((prefix,), (prefix + LAST,))
+    prefixes = _prefixes(query)
+    return NameRanges(tuple(prefixes), tuple(prefix + LAST for prefix in prefixes))
+
+
+def _prefixes(query: ListQuery) -> list[str]:
+    """Return the beginnings of the ids that a list may have, in their order."""
+    kinds = sorted(EntityType) if query.kind is None else query.kind[:1]
+    if not query.prefix:
+        return [""] if query.kind is None else [*kinds]
+    # An escaped beginning of a name is the beginning of the escaped name, because bytes are escaped one by one.
+    escaped = sanitize(query.prefix).replace("%", "~")
+    return [f"{kind}={escaped}" for kind in kinds]
 
 
 def exact_client(wanted: EntityFilter, why: str) -> Entity:
@@ -477,6 +490,8 @@ def selected(entity: Entity, query: ListQuery) -> bool:
     """Return True for an entity that the filters of a list select, but for the filter by key."""
     names = dict(entity.components)
     if query.kind is not None and tuple(kind.value for kind in entity.types) != query.kind:
+        return False
+    if query.prefix and not (entity.components[0][1] or "").startswith(query.prefix):
         return False
     return all((kind := _TYPES[name]) in names and names[kind] == wanted for name, wanted in query.names.items())
 

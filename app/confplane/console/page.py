@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from confplane.security.oidc.code_flow import CodeFlow
 
 HOME: Final = "/console/"
-NAVIGATION: Final = (("Overview", HOME),)
+NAVIGATION: Final = (("Overview", HOME), ("Entities", "/console/clusters/{cluster}/entities"))
 """The pages of the navigation. A path with ``{cluster}`` is that of the chosen cluster."""
 MAX_FORM_BYTES: Final = 1_048_576
 """Bytes of the longest form."""
@@ -153,7 +153,8 @@ class ConsolePage:
     @property
     def is_partial(self) -> bool:
         """True if htmx asks for a part of the page."""
-        return self.request.headers.get("hx-request") == "true"
+        headers = self.request.headers
+        return headers.get("hx-request") == "true" and headers.get("hx-history-restore-request") != "true"
 
     def command(
         self,

@@ -20,7 +20,7 @@ _DURATIONS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_00
 _RATES: Final = {
     "producer_byte_rate": "bytes",
     "consumer_byte_rate": "bytes",
-    "request_percentage": "% of a thread",
+    "request_percentage": "%",
     "controller_mutation_rate": "partitions/s",
     "connection_creation_rate": "connections/s",
 }

@@ -34,11 +34,22 @@ async function copy(button) {
   setTimeout(() => { button.textContent = word; }, 1500);
 }
 
+// Ends a search that goes on by itself: its next step is not asked for, or not shown.
+function stop(button) {
+  const row = button?.closest("tr");
+  if (!row) return;
+  htmx.trigger(row, "htmx:abort");
+  row.removeAttribute("hx-get");
+  row.querySelector("[role=status]").textContent += " stopped";
+  button.remove();
+}
+
 document.addEventListener("click", (event) => {
   const target = event.target instanceof Element ? event.target : null;
   if (target?.closest("[data-theme-toggle]")) toggleTheme();
   const button = target?.closest("[data-copy]");
   if (button) copy(button);
+  stop(target?.closest("[data-stop]"));
   for (const menu of document.querySelectorAll("details.menu[open]")) {
     if (!menu.contains(target)) menu.open = false;
   }

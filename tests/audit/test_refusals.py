@@ -105,7 +105,7 @@ async def test_what_finds_no_room_is_counted_and_harms_nothing(pool: Database, m
 async def test_odd_names_and_long_ones_are_stored_in_part(pool: Database) -> None:
     log = log_at(pool, Clock())
     long = "user=" + "x" * 4_000
-    odd = "a\0b", "lone \ud800 surrogate", "é🐘", "k" * 4_000, "k" * refusals.MAX_KEY
+    odd = "a\0b", "lone \ud800 surrogate", "\x1b[2J\u202e\n\x85", "é🐘", "k" * 4_000, "k" * refusals.MAX_KEY
     log.record(replace(ATTEMPT, entity_id=long, keys=odd))
     log.record(replace(ATTEMPT, entity_id="user=plain", keys=tuple(f"key-{number}" for number in range(10_000))))
     await log.close()
@@ -113,11 +113,21 @@ async def test_odd_names_and_long_ones_are_stored_in_part(pool: Database) -> Non
     found, _ = await log.search(RefusedQuery(CLUSTER))
     keys = {each.attempt.entity_id: each.attempt.keys for each in found}
     cut = long[: refusals.MAX_ID] + refusals.ELLIPSIS
-    assert keys[cut] == ("a?b", "lone ? surrogate", "é🐘", "k" * refusals.MAX_KEY + refusals.ELLIPSIS, odd[-1])
+    assert keys[cut] == (
+        "a?b",
+        "lone ? surrogate",
+        "?[2J???",
+        "é🐘",
+        "k" * refusals.MAX_KEY + refusals.ELLIPSIS,
+        odd[-1],
+    )
     assert keys["user=plain"] == tuple(f"key-{number}" for number in range(refusals.MAX_KEYS))
     found, _ = await log.search(RefusedQuery(CLUSTER, entity_id=long))
     assert [each.attempt.entity_id for each in found] == [cut]
-    assert await log.search(RefusedQuery(CLUSTER, key="a\0b")) == ([], None)
+    for key in odd:
+        found, _ = await log.search(RefusedQuery(CLUSTER, key=key))
+        assert [each.attempt.entity_id for each in found] == [cut]
+    assert await log.search(RefusedQuery(CLUSTER, request_id="a\0b")) == ([], None)
 
 
 async def all_pages(log: PostgresRefusedAttempts, query: RefusedQuery) -> list[StoredAttempt]:
@@ -193,6 +203,17 @@ async def test_searches_equal_a_naive_filter_whatever_the_filters_and_the_page(
         assert await all_pages(log, RefusedQuery(CLUSTER, page_size=page_size, **filters)) == [
             each for each in everything if fits(each)
         ]
+
+
+async def test_a_page_without_a_filter_is_full_however_few_rows_may_be_examined(
+    sixty: tuple[PostgresRefusedAttempts, list[StoredAttempt]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, everything = sixty
+    monkeypatch.setattr(refusals, "EXAMINED", 3)
+    for filters in ({}, {"until": datetime.fromtimestamp(NOON + 3_600, UTC)}, {"principal": "User:1"}):
+        found, cursor = await log.search(RefusedQuery(CLUSTER, page_size=10, **filters))
+        fitting = [each for each in everything if filters.get("principal") in {None, each.attempt.principal}]
+        assert (found, cursor) == (fitting[:10], fitting[9].id)
 
 
 async def test_attempts_are_forgotten_after_ninety_days(pool: Database, migrated: servers.Database) -> None:

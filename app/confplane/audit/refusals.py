@@ -137,13 +137,13 @@ class PostgresRefusedAttempts:
             "request_id": query.request_id,
             "entity_id": None if query.entity_id is None else _cut(query.entity_id, MAX_ID),
             "principal": query.principal,
-            "key": query.key,
+            "key": None if query.key is None else _cut(query.key, MAX_KEY),
         }
         filters = {name: value for name, value in given.items() if value is not None}
         if not all(map(storable, filters.values())) or (query.within is not None and not query.within):
             return [], None
         window, tests = ["cluster = :cluster"], ["true"]
-        parameters: dict[str, Any] = {"cluster": query.cluster, "examined": EXAMINED, **filters}
+        parameters: dict[str, Any] = {"cluster": query.cluster, **filters}
         index = next((name for name in _INDEXED if name in filters), None)
         for name in filters:
             test = "keys @> ARRAY[CAST(:key AS text)]" if name == "key" else f"{name} = :{name}"
@@ -160,6 +160,8 @@ class PostgresRefusedAttempts:
             # Not by its beginning alone: the rest of an id that is cut may be an entity that the caller may not see.
             tests += [f"({visible.condition('entity_id')}) IS TRUE", "right(entity_id, 1) <> :ellipsis"]
             parameters |= {"ellipsis": ELLIPSIS, **visible.parameters(query.within)}
+        # Without a test, the first rows are the page.
+        parameters["examined"] = EXAMINED if len(tests) > 1 else query.page_size + 1
         found = await self._database.rows(
             text(f"""
 WITH near AS MATERIALIZED (
@@ -229,9 +231,9 @@ def _id_at(now: float) -> UUID:
 
 
 def _cut(given: str, limit: int) -> str:
-    """Return a text that Postgres can store, cut if it is long."""
+    """Return a text cut if it is long, with ``?`` for characters that can't be printed or stored."""
     cut = given if len(given) <= limit else given[:limit] + ELLIPSIS
-    return cut if storable(cut) else cut.encode(errors="replace").decode().replace("\0", "?")
+    return cut if cut.isprintable() else "".join(each if each.isprintable() else "?" for each in cut)
 
 
 def _stored(row: Row[Any]) -> StoredAttempt:

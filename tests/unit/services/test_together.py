@@ -80,7 +80,9 @@ async def test_a_refused_change_that_may_not_be_made_any_more_is_rejected_alone(
     ended = await world.run("a", "b", "c")
     assert ok(ended["a"])
     assert ok(ended["c"])
-    assert isinstance(cast("ChangeResult[Any]", ended["b"]).error, PreconditionFailedError)
+    error = cast("ChangeResult[Any]", ended["b"]).error
+    assert isinstance(error, PreconditionFailedError)
+    assert error.in_trail
     assert [[(each.change_id.int, each.committed) for each in some] for some in world.concluded] == [
         [(1, True), (3, True)],
         [(2, False)],
@@ -254,12 +256,14 @@ async def test_a_refusal_of_all_is_returned_to_each_and_checked_once() -> None:
     assert world.admitted == [3]
     assert {type(each) for each in ended.values()} == {FrozenError}
     assert {cast("ConfplaneError", each).outcome for each in ended.values()} == {"not_applied"}
+    assert not any(cast("ConfplaneError", each).in_trail for each in ended.values())
 
 
 async def test_a_freeze_after_the_intents_rejects_each() -> None:
     world = World(lambda _: FrozenError("frozen since"))
     ended = await world.run("a", "b")
     assert {type(each) for each in ended.values()} == {FrozenError}
+    assert all(cast("ConfplaneError", each).in_trail for each in ended.values())
     assert sorted((each.change_id.int, each.committed) for some in world.concluded for each in some) == [
         (1, False),
         (2, False),

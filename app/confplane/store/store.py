@@ -210,6 +210,7 @@ class ZooKeeperStore:
             stale_ms=follower.stale_ms,
             brokers_registered=self._guard.brokers > 0,
             notifications=follower.notifications,
+            checked=self._gate.checked,
             warnings=(
                 *self._session_manager.warnings(),
                 *self._layout.warnings(),

@@ -25,7 +25,7 @@ class Stores:
         self.mirror = MirrorState.FRESH
         self.fault: str | None = None
         self.checks = 0
-        self.tokens_read = True
+        self.tokens_read = self.connection_checked = True
         self.asked = asyncio.Event()
         self.answers = asyncio.Event()
         self.answers.set()
@@ -33,7 +33,7 @@ class Stores:
     def status(self) -> StoreStatus:
         return StoreStatus(
             session=SessionState.CONNECTED, session_ms=1, mirror=self.mirror, revision=7, stale_ms=None,
-            brokers_registered=False, notifications=0, frozen=self.frozen, warnings=(OperatorWarning("of the cluster"),),
+            brokers_registered=False, notifications=0, checked=self.connection_checked, frozen=self.frozen, warnings=(OperatorWarning("of the cluster"),),
         )  # fmt: skip
 
     async def check(self) -> list[OperatorWarning]:
@@ -98,7 +98,11 @@ async def test_it_is_ready_from_the_first_time_on_at_which_all_stores_were_there
     assert await state() == (False, True, "Postgres is away")
     stores.fault, stores.tokens_read = None, False
     assert await state() == (False, False, None)
-    stores.tokens_read = True
+    stores.tokens_read, stores.connection_checked = True, False
+    assert await state() == (False, False, None)
+    stores.connection_checked = True
+    assert await state() == (True, False, None)
+    stores.connection_checked = False
     assert await state() == (True, False, None)
     stores.fault = "Postgres is away"
     assert await state() == (True, True, "Postgres is away")

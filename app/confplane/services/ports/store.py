@@ -84,6 +84,8 @@ class StoreStatus:
     """Milliseconds since the mirror could last be current; None while it is."""
     brokers_registered: bool
     notifications: int
+    checked: bool
+    """True if it is known whether the current connection leads to the store that the trail describes."""
     warnings: tuple[OperatorWarning, ...] = ()
     """For operators: stray children of /config/changes, undecodable nodes."""
     frozen: OperatorWarning | None = None

@@ -85,6 +85,8 @@ class IncarnationCheck(BackgroundService):
         self._task: asyncio.Task[tuple[TrailState, StorePosition]] | None = None
         self._published_at = float("-inf")
         self._lost: Incarnation | None = None
+        self._fault: str | None = None
+        """The reason why the last check in the background failed."""
         store.check_connections(self.ensure)
 
     async def ensure(self, deadline: float) -> None:
@@ -107,23 +109,29 @@ class IncarnationCheck(BackgroundService):
 
     def warnings(self) -> list[OperatorWarning]:
         """Return warnings for operators."""
-        if self._lost is None:
-            return []
+        found = [] if self._lost is None else [self._lost_changes(self._lost)]
+        if self._fault is not None and not self._store.checked:
+            text = "the connection to ZooKeeper could not be checked for a restored store, so nothing is written"
+            found.append(OperatorWarning(text, f"{text}: {self._fault}").about(self._store.name))
+        return found
+
+    def _lost_changes(self, lost: Incarnation) -> OperatorWarning:
         text = (
-            f"Postgres lacks change {self._lost.newest_change}, which it had on timeline {self._lost.timeline}: it was"
+            f"Postgres lacks change {lost.newest_change}, which it had on timeline {lost.timeline}: it was"
             " restored to an earlier moment, or a standby without the change was promoted. Revoked tokens and removed"
             " grants may be back, so API tokens created before are rejected. Check tokens and grants, and then run"
             " `confplane tokens confirm`, or `confplane tokens invalidate --issued-before TIME`"
         )
-        return [OperatorWarning(text).about(self._store.name)]
+        return OperatorWarning(text).about(self._store.name)
 
     async def _run(self) -> None:
         while True:
             pause = INTERVAL_S
             try:
                 await self.round()
+                self._fault = None
             except ConfplaneError as error:
-                pause = _RETRY_S
+                pause, self._fault = _RETRY_S, error.detail
                 logger.debug("Cluster %s: the check of the store has to wait: %s", self._store.name, error.detail)
             except Exception:
                 logger.exception("Cluster %s: the check of the store failed", self._store.name)

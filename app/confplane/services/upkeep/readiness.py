@@ -1,7 +1,9 @@
 """Readiness: the state of a process's stores, and warnings for operators.
 
-Ready means: every cluster's mirror was loaded, Postgres has answered with the right schema, and tokens and grants were
-read, each once since the start. Without tokens and grants every caller but the admin token would be answered 503.
+Ready means: every cluster's mirror was loaded, its connection was checked for a restore, Postgres has answered with the
+right schema, and tokens and grants were read, each once since the start. Without the check of the connection a restored
+store would serve as an ordinary one, and without tokens and grants every caller but the admin token would be answered
+503.
 Later losses make the service *degraded*, not unready: reads still come from the mirror, and a balancer that takes the
 process out would end them too. A process that is stopping is not ready, though it still serves for a while.
 """
@@ -104,7 +106,8 @@ class Readiness:
             *(warning for work in self._background for warning in work.warnings()),
         ]
         sound = postgres.fault is None and all(status.connected and status.loaded for status in statuses.values())
-        self._was_ready = self._was_ready or (sound and self._tokens_read())
+        checked = all(status.checked for status in statuses.values())
+        self._was_ready = self._was_ready or (sound and checked and self._tokens_read())
         self._warnings = len(warnings)
         ready = self._was_ready and not self.stopping
         return ReadinessState(ready, not sound, self.stopping, statuses, postgres.fault, tuple(warnings))

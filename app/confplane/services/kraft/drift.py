@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from heapq import heapify, heappop
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.access.operations import Operation
@@ -84,13 +85,15 @@ class DriftService:
         if target is None or not target.applies:
             return
         visible = None if access.unlimited else access.allowed(cluster, Operation.DESCRIBE_CONFIGS)
-        ids = sorted(
+        ids = [
             each
             for each in {*self._store.entities_with_pending_keys(), *await self._states.drifting_entities(cluster)}
             if (after is None or each > after) and (visible is None or each in visible)
-        )
-        for start in range(0, len(ids), _AT_ONCE):
-            some = ids[start : start + _AT_ONCE]
+        ]
+        # A page takes the first of perhaps very many, so they are not sorted.
+        heapify(ids)
+        while ids:
+            some = [heappop(ids) for _ in range(min(_AT_ONCE, len(ids)))]
             known = await self._states.load(cluster, some)
             for each in some:
                 candidate = DriftCandidate(Entity.from_id(each), self._store.get(Tree.CONFIG, each), known.get(each))

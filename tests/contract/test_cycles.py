@@ -52,13 +52,19 @@ REFUSED: Final = ("protected-resource", "rollups/{name}", "filter=unreadable", f
 """Parts of the requests that are refused; all others are answered with a status of 200."""
 
 
-async def answer(app: ASGIApp, token: str, path: str, query: str) -> int:
-    """Send a request without a client library, which would leave objects as well, and return the status."""
+async def answer(app: ASGIApp, token: str, path: str, query: str, *, leaves: bool = False) -> int:
+    """Send a request without a client library, which would leave objects as well, and return the status.
+
+    A client that leaves closes the connection once it has sent the request.
+    """
     statuses = []
     body: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
     gone = asyncio.Event()
 
     async def receive() -> Message:
+        if not body and leaves:
+            await asyncio.sleep(0)  # the work begins
+            return {"type": "http.disconnect"}
         if not body:
             await gone.wait()
         return body.pop()
@@ -86,14 +92,14 @@ async def answer(app: ASGIApp, token: str, path: str, query: str) -> int:
     return int(statuses[0])
 
 
-async def left_behind(app: ASGIApp, token: str, path: str, query: str) -> int:
+async def left_behind(app: ASGIApp, token: str, path: str, query: str, *, leaves: bool = False) -> int:
     """Return the number of unreachable objects after the requests."""
-    await answer(app, token, path, query)  # fills the caches
+    await answer(app, token, path, query, leaves=leaves)  # fills the caches
     gc.collect()
     gc.disable()
     try:
         for _ in range(REQUESTS):
-            await answer(app, token, path, query)
+            await answer(app, token, path, query, leaves=leaves)
         return gc.collect()
     finally:
         gc.enable()
@@ -133,4 +139,13 @@ async def test_requests_leave_no_cycles(
                 found["admin", path, query] = await left_behind(inside.app, inside.admin_token, path, query)
                 if "audit" in path:
                     found["reader", path, query] = await left_behind(inside.app, reader["token"], path, query)
+        base = "/v1/clusters/default"
+        for path, query in (
+            (f"{base}/audit", ""),
+            (f"{base}/audit", "result=refused"),
+            (f"{base}/client-quotas", f"at={PAST}"),
+            (f"{base}/client-quotas/user=alice/history", ""),
+        ):
+            assert await answer(inside.app, inside.admin_token, path, query, leaves=True) == 499
+            found["gone", path, query] = await left_behind(inside.app, inside.admin_token, path, query, leaves=True)
         assert {request: count for request, count in found.items() if count > MOST} == {}

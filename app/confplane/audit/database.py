@@ -15,6 +15,7 @@ import contextlib
 import logging
 import os
 import socket
+import traceback
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
@@ -255,8 +256,11 @@ class Database:
         try:
             async with self.connection(READ_TIMEOUT_S) as connection:
                 found = await work(connection)
-        except Exception as error:
-            self.health.record(faults.classify(error))
+        except BaseException as error:
+            if isinstance(error, Exception):
+                self.health.record(faults.classify(error))
+            # SQLAlchemy's frames have the error, whose traceback has the frames: a cycle of references.
+            traceback.clear_frames(error.__traceback__)
             raise
         self.health.record(None)
         return found

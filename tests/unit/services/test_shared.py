@@ -171,6 +171,25 @@ async def test_a_refused_change_does_not_wait_for_the_others() -> None:
     assert all(map(ok, (await callers.ended()).values()))
 
 
+@pytest.mark.parametrize("refusals", [["b"], ["b", "c"]], ids=["again", "alone"])
+async def test_what_is_submitted_after_a_refusal_counts_as_under_way(refusals: list[str]) -> None:
+    world = World()
+    callers = Callers(world)
+    await callers.begin_behind("a", "b", "c", "d")
+    world.answers[:] = [committed, committed, *map(refused, refusals)]
+    before = len(FIRST) + len(refusals)
+    world.held = lambda _: len(world.transactions) > before
+    world.open.set()
+    await until(lambda: len(world.transactions) > before)
+    callers.begin("e")
+    await until(lambda: ("e", 1) in [each for some in world.sent() for each in some])
+    callers.begin("f")
+    await until(lambda: any("f" in entities(some) for some in world.intended))
+    await until(lambda: sum(len(queue.waiting) for queue in callers.runner._shared._queues.values()) == 1)
+    world.go_on.set()
+    assert all(map(ok, (await callers.ended()).values()))
+
+
 async def test_after_a_second_refusal_each_goes_alone() -> None:
     world = World()
     callers = Callers(world)

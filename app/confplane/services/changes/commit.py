@@ -89,18 +89,19 @@ class Committer:
         Args:
             attempts: The attempts, of any callers, in the order of their ids. No two write one znode.
             deadline: The latest deadline of a caller.
-            replied: Called once the first transaction has its result, before outcomes are written.
+            replied: Called once all shared transactions have their results, before outcomes are written; not called if
+                changes are submitted alone in the end.
         """
         left = attempts
         for again in (False, True):
             result = await self._transact(left, deadline, again=again)
-            replied()
             blamed = result.change_id if isinstance(result, (Conflict, SessionEnded)) else None
             # Callers can't share one error, and alone a change gets its own.
             alone = isinstance(result, BodyTooLargeError if _is_of_one_caller(left) else ConfplaneError)
             if len(left) > 1 and alone:
                 break
             if blamed is None:
+                replied()
                 await self._conclude(left, result)
                 return
             end_all([attempt for attempt in left if attempt.change_id == blamed], result)

@@ -12,7 +12,7 @@ import pytest
 import schemathesis
 from uuid_utils.compat import uuid7
 
-from confplane.cli import store, upkeep
+from confplane.cli import callers, store, upkeep
 from confplane.crypto.password_encoder import EncoderParameters, PasswordEncoder
 from confplane.domain.definitions import ConfigKind
 from confplane.domain.entities import Entity
@@ -31,7 +31,7 @@ from tests.support.world import World
 from tests.unit.client.generate import specification
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
 
     from kazoo.client import KazooClient
@@ -103,8 +103,8 @@ class Rows:
         """Changes by the commands of operators."""
         self._legacy()
         await self._run(lambda it: store.import_kip5(it, "default", "/brokers/config", apply=True, overwrite=True))
-        await self._run(lambda it: store.freeze(it, "default", "upgrade"))
-        await self._run(lambda it: store.thaw(it, "default", "upgraded"))
+        for change in (store.freeze, store.thaw):
+            await self._run(partial(_changed, change=change))
         await self._run(lambda it: store.upgrade_keys(it, "default", apply=True, table=RENAMED))
         await self._run(lambda it: upkeep.rotate_secrets(it, "default", None, None))
         for target in (Tree.CLIENT_CONFIGS, Tree.CONFIG, Tree.CLIENT_CONFIGS):
@@ -159,6 +159,14 @@ class Rows:
     async def _run(self, command: Callable[[Settings], int]) -> None:
         """Run a command as its process would, on an event loop of its own."""
         assert await asyncio.to_thread(command, self.replica.settings) == 0
+
+
+def _changed(settings: Settings, change: Callable[..., Coroutine[Any, Any, object]]) -> int:
+    async def done() -> int:
+        await change(settings, "default", "upgrade", callers.caller("upgrade"))
+        return callers.DONE
+
+    return callers.run(done(), "Not done")
 
 
 def _moved(settings: Settings, *, to: Tree) -> int:

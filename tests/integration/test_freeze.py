@@ -98,10 +98,13 @@ async def test_writes_are_refused_with_the_reason_and_reads_go_on(
     assert f"by User:olga@cli: {REASON}" in said
     code, said = await cli(pair[1], "freeze", "--cluster", "default", "--reason", REASON, LOGNAME="otto")
     assert code == 0
-    assert "was frozen for that reason already, since" in said
+    assert "was already frozen for this reason, since" in said
     code, said = await cli(pair[1], "freeze", "--cluster", "default", "--reason", REASON, "--json")
     assert code == 0
-    assert json.loads(said).items() >= {"cluster": "default", "frozen": True, "changeId": None}.items()
+    state = json.loads(said)
+    assert (state["changeId"], state["before"]) == (None, state["after"])
+    assert (state["after"]["principal"], state["after"]["reason"]) == ("User:olga@cli", REASON)
+    assert state["after"]["since"].endswith("Z")
     code, said = await cli(pair[1], "freeze", "--cluster", "default", "--reason", "another", "--json")
     assert (code, json.loads(said)["exitCode"]) == (1, 1)
     thawed = await thaw(pair[1])

@@ -401,10 +401,24 @@ def test_columns_are_in_the_order_of_the_job_and_those_of_earlier_versions_do_no
     assert commands.run("rollups", "show", "impact").out.splitlines()[1].split() == cells[:-1]
 
 
+@pytest.mark.parametrize("over_api", [False, True])
 def test_the_command_shows_the_same(
-    module_chroot: str, module_database: servers.Database, tmp_path: Path, http: httpx.Client, runs: dict[str, UUID]
+    module_chroot: str,
+    module_database: servers.Database,
+    tmp_path: Path,
+    service: Service,
+    http: httpx.Client,
+    runs: dict[str, UUID],
+    *,
+    over_api: bool,
 ) -> None:
     commands = Commands(tmp_path, connect=module_chroot, dsn=module_database.service_dsn)
+    if over_api:
+        commands.environment |= {"CONFPLANE_URL": service.url, "CONFPLANE_TOKEN": service.token}
+        listed = [json.loads(line) for line in commands.run("rollups", "list", "--json").out.splitlines()]
+        assert listed == get(http, "")["items"]
+        table = commands.run("rollups", "list").out.splitlines()
+        assert [line.split()[0] for line in table] == ["ROLLUP", *ROLLUPS]
     said = commands.run("rollups", "show", "integrity", "--json")
     assert said.code == 0, said.err
     assert [json.loads(line) for line in said.out.splitlines()] == get(http, "/integrity")["items"]
@@ -414,7 +428,7 @@ def test_the_command_shows_the_same(
     assert lines[1].split()[:4] == ["/config", "broker=0", "content", "log.cleaner.threads"]
     assert len(lines) == 5
     assert lines[-2] == f"content: {ROLLUPS['integrity'].kinds['content']}."
-    assert lines[-1].startswith("2 of 5 rows; there are more, see --limit. As of 2026-01-31 12:00:00 UTC, run ")
+    assert lines[-1].startswith("2 of 5 rows; --limit ends the list. As of 2026-01-31T12:00:00.000Z, run ")
     assert str(runs["integrity"]) in lines[-1]
     # Columns are taken by either of their names.
     for key in ("configKey", "config_key"):
@@ -436,7 +450,7 @@ def test_the_command_shows_the_same(
     header, *rows = csv.reader(said.out.splitlines())
     assert header == [column.name for column in ROLLUPS["integrity"].columns]
     assert [row[header.index("trail_version")] for row in rows] == ["4", "3"]
-    assert "2 of 5 rows; there are more" in said.err
+    assert "2 of 5 rows; --limit ends the list" in said.err
     said = commands.run("rollups", "show", "integrity", "--csv", "--json")
     assert (said.code, "either --json or --csv" in said.err) == (2, True)
     said = commands.run("rollups", "show", "quotas")
@@ -446,7 +460,7 @@ def test_the_command_shows_the_same(
     assert "run `confplane rollups run activity --cluster default`" in said.err
     said = commands.run("rollups", "show", "quotas", "--where", "color=red")
     assert said.code == 2
-    assert "has no column 'color'; it has: config_key, entity_id" in said.err
+    assert "has no column 'color'. Available: config_key, entity_id" in said.err
     said = commands.run("rollups", "show", "nothing")
     assert said.code == 2
     assert "Available: compatibility" in said.err

@@ -121,6 +121,14 @@ _MODULES: Final = (
     ),
     _Module(
         _ADMIN,
+        "freeze_commands",
+        {
+            "freeze": "Stop all writes to a cluster's configs, until `confplane thaw`.",
+            "thaw": "Allow writes to a frozen cluster's configs again.",
+        },
+    ),
+    _Module(
+        _ADMIN,
         "token_commands",
         {"tokens": "API tokens: credentials of users, portals, pipelines and applications (docs/access.md)."},
     ),
@@ -139,8 +147,6 @@ _MODULES: Final = (
         _STORES,
         "store_commands",
         {
-            "freeze": "Stop all writes to a cluster's configs, until `confplane thaw`.",
-            "thaw": "Allow writes to a frozen cluster's configs again.",
             "adopt-store": "Accept the state of a ZooKeeper that was restored to an earlier moment.",
             "secrets": "Passwords of brokers: the secrets that they are encoded under.",
             "import": "Import configs from an older store into the znodes that brokers read.",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.options import ClusterName, SettingsFile, load_settings
-from confplane.cli.output import echo
+from confplane.cli.options import ClusterName, Local, SettingsFile, is_local, load_settings
+from confplane.cli.output import echo, print_error
+from confplane.cli.remote import options as remote
+from confplane.cli.remote import rollup_reads, session
+from confplane.cli.remote.options import AsLines
 from confplane.cli.rollup_options import (
     ClassArchive,
     Master,
@@ -26,6 +30,9 @@ from confplane.cli.rollup_options import (
 from confplane.domain.rollups import ROLLUPS
 from confplane.domain.rollups import capacity as capacities
 from confplane.domain.teams import teams as team_names
+
+if TYPE_CHECKING:
+    from confplane.client import AsyncConfplane
 
 _FAILED = 1
 
@@ -280,17 +287,25 @@ def export(
     raise typer.Exit(command.export(settings, cluster, options))
 
 
+@rollups.command("list", epilog=f"Example:\n\n    confplane rollups list --cluster payments\n\n{remote.READ_CODES}")
+def list_rollups(
+    *, as_json: AsLines = False, cluster: remote.ClusterName = None, profile: remote.ProfileName = None
+) -> None:
+    """List the rollups, each with its current run and the state of its last run."""
+    raise session.run(profile, cluster, lambda client: rollup_reads.list_rollups(client, as_json=as_json))
+
+
 @rollups.command(
     epilog="Examples:\n\n"
     "    confplane rollups show integrity --cluster payments\n\n"
     "    confplane rollups show activity --cluster payments --where principal=User:admin --where 'day>=2026-01-31'\n\n"
     "    confplane rollups show impact --cluster payments --where 'value is null' --order-by 'affected desc'\n\n"
     "    confplane rollups show quotas --cluster payments --limit 0 --csv > quotas.csv\n\n"
-    "Exit codes: 0 shown; 1 it was never run, or Postgres is away; 2 the settings or the options are not valid.",
+    "Exit codes: 0 shown; 1 it was never run, or the service or Postgres did not answer; 2 the arguments, the profile"
+    " or the settings are not valid.",
 )
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The rollup.", show_default=False)],
-    cluster: ClusterName,
     *,
     where: Annotated[
         list[str] | None,
@@ -311,23 +326,49 @@ def show(
             show_default="the key of the rollup",
         ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, metavar="N", help="Most rows; 0 for all.")] = 50,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, in the form of the API.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="CSV with the names of the columns in the first line.")] = False,
+    limit: Annotated[int, typer.Option(min=0, metavar="N", help="Maximum number of rows; 0 for all.")] = 50,
+    as_json: AsLines = False,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="Print CSV, with the names of the columns in the first line.")
+    ] = False,
+    cluster: remote.ClusterName = None,
+    profile: remote.ProfileName = None,
+    local: Local = False,
     settings_file: SettingsFile = None,
 ) -> None:
-    """Print the current result of a rollup, with its run. Needs no Spark."""
+    """Show the current result of a rollup, with its run. Needs no Spark."""
     _known(name, *ROLLUPS)
     if as_json and as_csv:
         raise typer.BadParameter("Give either --json or --csv", param_hint="--csv")
-    filters, conditions = conditions_of(where or [])
+    rollup = ROLLUPS[name]
+    equal, conditions = conditions_of(where or [])
+    if unknown := equal.keys() - {each for column in rollup.columns for each in column.names}:
+        columns = ", ".join(column.name for column in rollup.columns)
+        raise typer.BadParameter(
+            f"The rollup {name} has no column {unknown.pop()!r}. Available: {columns}.", param_hint="--where"
+        )
+    query = rollup_reads.ResultQuery(equal, conditions, order_by, limit + 1 if limit else None)
+    form: Literal["json", "csv", "table"] = "json" if as_json else "csv" if as_csv else "table"
+    shown = partial(rollup_reads.print_result, rollup, limit=limit or None, form=form)
+    if not is_local(local, settings_file, profile):
+
+        async def read(client: AsyncConfplane) -> int:
+            return shown(*await rollup_reads.read_result(client, rollup, query))
+
+        raise session.run(profile, cluster, read)
+    if cluster is None:
+        raise typer.BadParameter("Name a cluster of the settings.", param_hint="--cluster")
+    from confplane.cli import callers
     from confplane.cli import rollup_results as command
+    from confplane.services.reads.rollups import never_run
 
     settings = load_settings(settings_file)
-    options = command.RollupShowOptions(
-        filters, conditions, order_by, limit or None, "json" if as_json else "csv" if as_csv else "table"
-    )
-    raise typer.Exit(command.show(settings, cluster, ROLLUPS[name], options))
+
+    async def read_here() -> int:
+        result = await command.read_result(settings, cluster, rollup, query)
+        return print_error(never_run(cluster, name), _FAILED) if result is None else shown(*result)
+
+    raise typer.Exit(callers.run(read_here(), "Not shown"))
 
 
 @rollups.command(

@@ -1,32 +1,28 @@
-"""``confplane rollups show`` and ``report``: the current results."""
+"""``confplane rollups report``, and ``rollups show`` on Postgres: the current results."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
-
-import typer
+from typing import TYPE_CHECKING, Any, Final
 
 from confplane.audit import Database, PostgresRollups
 from confplane.cli import callers
-from confplane.cli.output import echo, escape, print_table
+from confplane.cli.output import echo
 from confplane.domain.errors import ConcurrentChangeError, NotFoundError
-from confplane.domain.numbers import plain_number
 from confplane.domain.rollups import ROLLUPS
 from confplane.rollups.cells import Links
 from confplane.rollups.charts import png
 from confplane.rollups.report import RollupResult, page, section
 from confplane.services.ports.rollups import JobRuns, RowQuery, RunState
-from confplane.services.reads.rollups import csv_of, item_of, never_run, row_of, selection
+from confplane.services.reads.rollups import item_of, rollup_run, row_of, selection
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
     from pathlib import Path
 
+    from confplane.cli.remote.rollup_reads import ResultQuery
     from confplane.domain.rollups import Rollup
     from confplane.rollups.report import Section
     from confplane.services.ports.rollups import Place, RollupRun
@@ -39,72 +35,28 @@ _SORTED_PAGE: Final = 100_000
 """Rows of a page in another order than that of the run: each page sorts all rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class RollupShowOptions:
-    """The options of the command."""
+async def read_result(
+    settings: Settings, cluster: str, rollup: Rollup, query: ResultQuery
+) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
+    """Return the current run and its selected rows from Postgres, as the API does. Returns None if it was never run.
 
-    filters: Mapping[str, str] = field(default_factory=dict)
-    """Column -> the value of the rows that are shown."""
-    conditions: Sequence[str] = ()
-    """Other conditions on these rows, such as ``affected >= 10``."""
-    order: str | None = None
-    limit: int | None = None
-    """Maximum number of rows; None for all."""
-    form: Literal["table", "json", "csv"] = "table"
-
-
-def show(settings: Settings, cluster: str, rollup: Rollup, options: RollupShowOptions) -> int:
-    """Print the matching rows, up to the limit, and return the exit code."""
-    return callers.run(_show(settings, cluster, rollup, options), "Not shown")
-
-
-async def _show(settings: Settings, cluster: str, rollup: Rollup, options: RollupShowOptions) -> int:
-    if cluster not in settings.clusters:
-        raise NotFoundError(
-            f"The settings have no cluster {cluster!r}; they have: {', '.join(sorted(settings.clusters))}"
-        )
-    wanted, limit = selection(rollup, options.filters, options.conditions, options.order), options.limit
+    Raises:
+        NotFoundError: The settings have no such cluster.
+        InvalidRequestError: The query is not valid.
+        UnavailableError: Postgres is not available.
+    """
+    settings.cluster(cluster)
+    wanted = selection(rollup, query.equal, query.conditions, query.order)
     database = Database(settings.postgres.dsn.get_secret_value(), pool_size=settings.postgres.pool_size)
     try:
         results = PostgresRollups(database)
         found = await results.run(cluster, rollup.name)
         if found is None:
-            echo(never_run(cluster, rollup.name), err=True)
-            return callers.FAILED
-        items = [item async for item in _rows(results, found, wanted, None if limit is None else limit + 1)]
+            return None
+        rows = [item_of(rollup, row) async for row in _rows(results, found, wanted, query.most)]
     finally:
         await database.close()
-    shown = items if limit is None else items[:limit]
-    is_data = options.form != "table"
-    if options.form == "csv":
-        text = csv_of(rollup, shown)
-        typer.echo(escape(text.replace("\r", "")) if sys.stdout.isatty() else text, nl=False)  # a file has the values
-    elif options.form == "json":
-        for item in shown:
-            # Not orjson, because JSONB returns doubles beyond 64 bits as whole numbers.
-            echo(json.dumps(item_of(rollup, item), ensure_ascii=False, separators=(",", ":")))
-    else:
-        _print(rollup, shown)
-    if rollup.scope:
-        echo(f"{rollup.scope}.", err=is_data)
-    kinds = {item.get("kind") for item in shown}
-    for kind, text in rollup.kinds.items():
-        if kind in kinds:
-            echo(f"{kind}: {text}.", err=is_data)
-    more = "; there are more, see --limit" if len(items) > len(shown) else ""
-    echo(
-        f"{len(shown)} of {found.rows} rows{more}. As of {found.as_of:%Y-%m-%d %H:%M:%S} UTC, run {found.id} by"
-        f" {found.principal}{_began(found)}",
-        err=is_data,
-    )
-    return callers.DONE
-
-
-def _began(found: RollupRun) -> str:
-    """Return the place from which a run read the trail, if that is not the trail's beginning."""
-    if found.folded is None:
-        return ""
-    return f"; changes up to revision {found.folded} by the fold of run {found.previous}"
+    return rollup_run(found), rows
 
 
 async def _rows(
@@ -117,31 +69,13 @@ async def _rows(
         size = largest if left is None else min(largest, left)
         page = await results.rows(wanted.query(run.id, size, after))
         if page is None:
-            raise NotFoundError(f"Run {run.id} was replaced and dropped meanwhile; try again")
+            raise NotFoundError(f"Run {run.id} was replaced and dropped in the meantime. Try again.")
         items, after = page
         for item in items:
             yield item
         if after is None:
             return
         left = None if left is None else left - len(items)
-
-
-def _print(rollup: Rollup, items: list[dict[str, Any]]) -> None:
-    print_table(
-        [column.name for column in rollup.columns],
-        ([_cell(value) for value in row_of(rollup, item).values()] for item in items),
-        right=[column.name for column in rollup.columns if column.is_number],
-    )
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, list):
-        return " ".join(value)
-    if isinstance(value, float):
-        return plain_number(value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 _INTEGRITY: Final = "integrity"
@@ -166,10 +100,7 @@ def report(settings: Settings, cluster: str, options: RollupReportOptions) -> in
 
 
 async def _report(settings: Settings, cluster: str, options: RollupReportOptions) -> int:
-    if cluster not in settings.clusters:
-        raise NotFoundError(
-            f"The settings have no cluster {cluster!r}; they have: {', '.join(sorted(settings.clusters))}"
-        )
+    settings.cluster(cluster)
     database = Database(settings.postgres.dsn.get_secret_value(), pool_size=settings.postgres.pool_size)
     try:
         results = PostgresRollups(database)
@@ -231,7 +162,7 @@ def _rows_of_run(
         query = RowQuery(found.id, _REPORT_PAGE, after=after)
         answer = asyncio.run_coroutine_threadsafe(results.rows(query), loop).result()
         if answer is None:
-            raise ConcurrentChangeError(f"Run {found.id} was replaced and dropped meanwhile; try again")
+            raise ConcurrentChangeError(f"Run {found.id} was replaced and dropped in the meantime. Try again.")
         rows, after = answer
         yield from rows
         if after is None:

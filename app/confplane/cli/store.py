@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from confplane import __version__, properties
 from confplane.audit import PostgresEntityStates, PostgresStorePositions
 from confplane.cli import callers
-from confplane.cli.output import HIDDEN, bar, echo, print_json, print_table
+from confplane.cli.output import HIDDEN, bar, echo, print_table
 from confplane.domain.global_config import ImportDecision
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.kips.global_config import plan_import, run_import
 from confplane.services.kraft.apply_status import ApplyWaiter
-from confplane.services.kraft.quiesce import Quiescer
+from confplane.services.kraft.quiesce import Quiescer, freeze_view
 from confplane.services.reads.broker_export import export_broker
 from confplane.services.recorder.adoption import AdoptionService
 from confplane.services.upkeep.compact import CompactService
@@ -24,66 +24,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from confplane.domain.definitions import ConfigKind
+    from confplane.services.changes.callers import Caller
     from confplane.services.kips.global_config import ImportPlan
-    from confplane.services.kraft.quiesce import QuiesceResult
     from confplane.services.reads.broker_export import ExportedConfig
     from confplane.services.upkeep.compact import CompactResult
     from confplane.services.upkeep.renames import RenameResult
     from confplane.settings import Settings
 
 
-def freeze(settings: Settings, cluster: str, reason: str, *, as_json: bool = False) -> int:
-    """Freeze a cluster, print the result, and return the exit code."""
-    return callers.run(_change(settings, cluster, reason, frozen=True, as_json=as_json), "The freeze failed")
-
-
-def thaw(settings: Settings, cluster: str, reason: str, *, as_json: bool = False) -> int:
-    """Thaw a cluster, print the result, and return the exit code."""
-    return callers.run(_change(settings, cluster, reason, frozen=False, as_json=as_json), "The thaw failed")
-
-
-async def _change(settings: Settings, cluster: str, reason: str, *, frozen: bool, as_json: bool) -> int:
+async def freeze(settings: Settings, cluster: str, reason: str, caller: Caller) -> dict[str, Any]:
+    """Freeze a cluster, and return its state as the API does."""
     async with open_cluster(settings, cluster) as parts:
-        service, store, caller = FreezeService(parts.runner), parts.stores[cluster], callers.caller(reason)
-        if frozen:
-            result, rest = await Quiescer(store, ApplyWaiter(store, parts.target_states)).freeze(
-                service, reason, caller
-            )
-        else:
-            result, rest = await service.thaw(store, reason, caller), None
-    if as_json:
-        pending = None if rest is None or not rest.rested else rest.pending
-        print_json(
-            {
-                "cluster": cluster,
-                "frozen": frozen,
-                "changeId": result.change_id,
-                "revision": None if result.revision is None else str(result.revision),
-                "pending": pending,
-            }
-        )
-        return callers.DONE
-    if result.change_id is not None:
-        done = "frozen" if frozen else "thawed"
-        echo(f"Cluster {cluster} is {done} as of revision {result.revision} (change {result.change_id})")
-    elif result.after is not None:
-        echo(f"Cluster {cluster} was frozen for that reason already, {result.after}")
-    else:
-        echo(f"Cluster {cluster} was not frozen; nothing to do")
-    if rest is not None:
-        echo(_shown(rest))
-    return callers.DONE
+        store = parts.stores[cluster]
+        quiescer = Quiescer(store, ApplyWaiter(store, parts.target_states))
+        return freeze_view(*await quiescer.freeze(FreezeService(parts.runner), reason, caller))
 
 
-def _shown(rest: QuiesceResult) -> str:
-    if not rest.rested or rest.pending is None:
-        return "No process said in time that it sends nothing to the Kafka cluster; a request may be under way"
-    if not rest.pending:
-        return "Nothing is sent to the Kafka cluster before the thaw; every change is applied"
-    waits = callers.pluralize(rest.pending, "entity waits", "entities wait")
-    return (
-        f"Nothing is sent to the Kafka cluster before the thaw; {waits} for it, and `confplane drift list` names them"
-    )
+async def thaw(settings: Settings, cluster: str, reason: str, caller: Caller) -> dict[str, Any]:
+    """Thaw a cluster, and return its state as the API does."""
+    async with open_cluster(settings, cluster) as parts:
+        return freeze_view(await FreezeService(parts.runner).thaw(parts.stores[cluster], reason, caller))
 
 
 def adopt_store(settings: Settings, cluster: str, reason: str) -> int:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.options import Apply, AsJson, ClusterName, SettingsFile, load_settings
+from confplane.cli.options import Apply, ClusterName, SettingsFile, load_settings
 from confplane.cli.times import duration_of
 from confplane.domain.facets import ClientConfigsLayout, Tree
 
@@ -17,54 +17,6 @@ commands = CommandGroup(add_completion=False)
 
 
 _ZNODE = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+")
-
-
-@commands.command(
-    epilog='Example:\n\n    confplane freeze --cluster payments --reason "upgrade to 3.9, CHG-1234"\n\n'
-    "Exit codes: 0 it is frozen; 1 it is not (frozen for another reason, a store away); 2 the settings or the"
-    " reason are not valid; 3 the reply was lost and it may be either."
-)
-def freeze(
-    cluster: ClusterName,
-    reason: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT", help="The reason. Every refused write is answered with it, and the trail keeps it."
-        ),
-    ],
-    *,
-    as_json: AsJson = False,
-    settings_file: SettingsFile = None,
-) -> None:
-    """Stop all writes to a cluster's configs, until `confplane thaw`.
-
-    Use it for a quiet time before an upgrade, or for a first contact with a live cluster without writes. After its
-    return no write through Confplane commits: every process that serves the cluster answers 409 with the reason, its
-    author and its time. Reads continue. Writes by brokers and Kafka's own tools are not stopped.
-
-    The command works on ZooKeeper and Postgres directly, with the service's settings; the service need not run.
-    """
-    from confplane.cli import store as command
-
-    raise typer.Exit(command.freeze(load_settings(settings_file), cluster, reason, as_json=as_json))
-
-
-@commands.command(
-    epilog='Example:\n\n    confplane thaw --cluster payments --reason "upgraded"\n\n'
-    "Exit codes: 0 it is not frozen any more; 1 it still is; 2 the settings or the reason are not valid; 3 the reply"
-    " was lost and it may be either."
-)
-def thaw(
-    cluster: ClusterName,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="The reason, which the trail keeps.")],
-    *,
-    as_json: AsJson = False,
-    settings_file: SettingsFile = None,
-) -> None:
-    """Allow writes to a frozen cluster's configs again."""
-    from confplane.cli import store as command
-
-    raise typer.Exit(command.thaw(load_settings(settings_file), cluster, reason, as_json=as_json))
 
 
 @commands.command(

@@ -1,18 +1,15 @@
 """Freezing a cluster's configs, and thawing them: ``confplane freeze`` and ``confplane thaw`` over HTTP."""
 
-from typing import Any
-
 from starlette.responses import Response
 
 from confplane.api.dependencies import Call, CallDep
 from confplane.api.freezes import models
-from confplane.api.responses import json_response, timestamp
+from confplane.api.responses import json_response
 from confplane.api.routing.operations import change
 from confplane.api.routing.routes import Routes
 from confplane.services.changes.freeze import FreezeResult
-from confplane.services.kraft.quiesce import Quiescer, QuiesceResult
+from confplane.services.kraft.quiesce import Quiescer, QuiesceResult, freeze_view
 from confplane.services.limits import LimitClass
-from confplane.services.ports.cluster_states import Freeze
 
 routes = Routes("/v1/clusters/{cluster}", tag="freezes")
 
@@ -60,22 +57,7 @@ async def thaw_cluster(call: CallDep, body: models.FreezeReason) -> Response:
 
 
 def _answer(call: Call, found: FreezeResult, quiesce_result: QuiesceResult | None = None) -> Response:
-    body = {
-        "before": _freeze(found.before),
-        "after": _freeze(found.after),
-        "changeId": found.change_id,
-        "revision": None if found.revision is None else str(found.revision),
-        "applying": None
-        if quiesce_result is None
-        else {"rested": quiesce_result.rested, "pending": quiesce_result.pending},
-    }
+    body = freeze_view(found, quiesce_result)
     headers = None if found.change_id is None else {"Confplane-Change-Id": found.change_id}
     # The header has the revision of the mirror as usual: a freeze writes no config that a mirror would wait for.
     return json_response(call.request, body, headers=headers)
-
-
-def _freeze(freeze: Freeze | None) -> dict[str, Any] | None:
-    if freeze is None:
-        return None
-    since = None if freeze.principal is None else timestamp(freeze.since_ms)
-    return {"reason": freeze.reason, "principal": freeze.principal, "since": since}

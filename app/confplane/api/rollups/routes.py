@@ -12,7 +12,6 @@ from confplane.api import patterns
 from confplane.api.dependencies import Call, CallDep, IfNoneMatch, PageSize
 from confplane.api.responses import PreparedResponse, consistency_headers, encoded, json_response, number, unchanged
 from confplane.api.rollups import models
-from confplane.api.rollups.render import rollup_attempt, rollup_run
 from confplane.api.routing.operations import ResponseSpec, read
 from confplane.api.routing.preconditions import not_modified
 from confplane.api.routing.routes import Routes, declared
@@ -28,6 +27,8 @@ from confplane.services.reads.rollups import (
     csv_of,
     item_of,
     never_run,
+    rollup_attempt,
+    rollup_run,
     selection,
     visible,
 )

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.errors import UnavailableError
+from confplane.domain.texts import rfc3339
 from confplane.services.kraft.report import parse
 from confplane.services.ports.cluster_states import Freeze
 
@@ -38,6 +40,24 @@ class QuiesceResult:
     """No delivery is in flight, and none begins before the thaw. False: the leader did not confirm this in time."""
     pending: int | None
     """Entities with changes that the cluster has not taken; None if the leader did not report in time."""
+
+
+def freeze_view(found: FreezeResult, quiesced: QuiesceResult | None = None) -> dict[str, Any]:
+    """Return the result of a freeze or a thaw as the API shows it."""
+
+    def view(freeze: Freeze | None) -> dict[str, Any] | None:
+        if freeze is None:
+            return None
+        since = None if freeze.principal is None else rfc3339(datetime.fromtimestamp(freeze.since_ms / 1000, UTC))
+        return {"reason": freeze.reason, "principal": freeze.principal, "since": since}
+
+    return {
+        "before": view(found.before),
+        "after": view(found.after),
+        "changeId": found.change_id,
+        "revision": None if found.revision is None else str(found.revision),
+        "applying": None if quiesced is None else {"rested": quiesced.rested, "pending": quiesced.pending},
+    }
 
 
 UNCONFIRMED: Final = QuiesceResult(rested=False, pending=None)

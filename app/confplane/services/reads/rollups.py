@@ -19,6 +19,7 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.numbers import plain_number
 from confplane.domain.rollups import ROLLUPS, ColumnType
+from confplane.domain.texts import rfc3339
 from confplane.services.ports.rollups import RowCondition, RowOrder, RowQuery
 
 if TYPE_CHECKING:
@@ -178,6 +179,34 @@ def item_of(rollup: Rollup, stored: Mapping[str, Any]) -> dict[str, Any]:
         for column in rollup.columns
     }
     return item | {column.former: item[column.member] for column in rollup.columns if column.former}
+
+
+def rollup_run(run: RollupRun) -> dict[str, Any]:
+    """Return a complete run of a rollup."""
+    revisions = {name: run.position.get(name) for name in ("floor", "horizon", "watermark", "folded")}
+    return {
+        "id": str(run.id),
+        "asOf": rfc3339(run.as_of),
+        "startedAt": rfc3339(run.started_at),
+        "finishedAt": None if run.finished_at is None else rfc3339(run.finished_at),
+        "principal": run.principal,
+        "rows": run.rows,
+        "revisions": {name: None if found is None else str(found) for name, found in revisions.items()},
+        "previous": None if run.previous is None else str(run.previous),
+    }
+
+
+def rollup_attempt(run: RollupRun) -> dict[str, Any]:
+    """Return a run of a rollup with any outcome."""
+    return {
+        "id": str(run.id),
+        "state": run.state.value,
+        "asOf": rfc3339(run.as_of),
+        "startedAt": rfc3339(run.started_at),
+        "finishedAt": None if run.finished_at is None else rfc3339(run.finished_at),
+        "principal": run.principal,
+        "error": run.error,
+    }
 
 
 def never_run(cluster: str, name: str) -> str:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from confplane.cli import callers
-from confplane.cli.output import echo, print_json
+from confplane.cli.output import echo, is_json, print_json
 from confplane.domain.access.identities import CredentialNarrowing
 from confplane.services.access_admin.tokens import NewToken
 from confplane.services.access_admin.views import grant_view, token_view
@@ -51,11 +51,11 @@ async def create_grant(settings: Settings, wanted: NewGrant, caller: Caller) -> 
     return grant_view(stored), is_new
 
 
-async def confirm_tokens(settings: Settings, caller: Caller, *, as_json: bool) -> int:
+async def confirm_tokens(settings: Settings, caller: Caller) -> int:
     """Accept the tokens of a restored Postgres."""
     async with open_access(settings) as services:
         confirmed = await services.tokens.confirm(caller)
-    if as_json:
+    if is_json():
         print_json({"confirmed": confirmed})
     elif confirmed:
         echo("The tokens are confirmed; every process accepts them within two seconds")
@@ -64,11 +64,11 @@ async def confirm_tokens(settings: Settings, caller: Caller, *, as_json: bool) -
     return callers.DONE
 
 
-async def invalidate_tokens(settings: Settings, before: datetime, caller: Caller, *, as_json: bool) -> int:
+async def invalidate_tokens(settings: Settings, before: datetime, caller: Caller) -> int:
     """Revoke the tokens created before a time."""
     async with open_access(settings) as services:
         count = await services.tokens.invalidate(before, caller)
-    if as_json:
+    if is_json():
         print_json({"revoked": count})
     else:
         revoked = callers.pluralize(count, "token is", "tokens are")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from confplane.cli.output import errors_are_json, print_error
+from confplane.cli.output import json_wanted, print_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ _UsageError: Final[Any] = typer.BadParameter.__base__
 @contextmanager
 def _json_errors(is_wanted: bool) -> Iterator[None]:  # noqa: FBT001 - private
     """Print errors as JSON, those of arguments too, if this is wanted."""
-    before = errors_are_json.set(is_wanted)
+    before = json_wanted.set(is_wanted)
     try:
         yield
     except _UsageError as error:
@@ -28,7 +28,7 @@ def _json_errors(is_wanted: bool) -> Iterator[None]:  # noqa: FBT001 - private
             raise
         raise typer.Exit(print_error(error.format_message(), error.exit_code)) from None
     finally:
-        errors_are_json.reset(before)
+        json_wanted.reset(before)
 
 
 class _PlainFlags:

@@ -8,7 +8,7 @@ import typer
 
 from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import Local, SettingsFile, is_local, load_settings
-from confplane.cli.output import echo, print_json
+from confplane.cli.output import echo, is_json, print_json
 from confplane.cli.remote.options import WRITE_CODES, AsJson, ClusterName, ProfileName, Ticket
 from confplane.cli.remote.session import DONE, run
 
@@ -43,7 +43,7 @@ def freeze(
     through Confplane commits: every process that serves the cluster answers 409 with the reason, its author and its
     time. Reads continue. Writes by brokers and by Kafka's own tools are not stopped.
     """
-    _change("freeze", reason, ticket, cluster, profile, local=local, settings_file=settings_file, as_json=as_json)
+    _change("freeze", reason, ticket, cluster, profile, local=local, settings_file=settings_file)
 
 
 @commands.command(epilog=f'Example:\n\n    confplane thaw --cluster payments --reason "upgraded"\n\n{WRITE_CODES}')
@@ -58,7 +58,7 @@ def thaw(
     settings_file: SettingsFile = None,
 ) -> None:
     """Allow writes to a frozen cluster's configs again."""
-    _change("thaw", reason, ticket, cluster, profile, local=local, settings_file=settings_file, as_json=as_json)
+    _change("thaw", reason, ticket, cluster, profile, local=local, settings_file=settings_file)
 
 
 def _change(
@@ -70,7 +70,6 @@ def _change(
     *,
     local: bool,
     settings_file: Path | None,
-    as_json: bool,
 ) -> None:
     if is_local(local, settings_file, profile):
         if cluster is None:
@@ -81,21 +80,21 @@ def _change(
         settings, caller = load_settings(settings_file), callers.caller(reason, ticket)
 
         async def change_here() -> int:
-            return _show(verb, cluster, await change(settings, cluster, reason, caller), as_json=as_json)
+            return _show(verb, cluster, await change(settings, cluster, reason, caller))
 
         raise typer.Exit(callers.run(change_here(), f"The {verb} failed"))
 
     async def request(client: AsyncConfplane) -> int:
         terms: Any = {"ticket": ticket}
         change = client.clusters.freeze if verb == "freeze" else client.clusters.thaw
-        return _show(verb, client.cluster, (await change(reason, **terms)).body, as_json=as_json)
+        return _show(verb, client.cluster, (await change(reason, **terms)).body)
 
     raise run(profile, cluster, request)
 
 
-def _show(verb: str, cluster: str, state: Mapping[str, Any], *, as_json: bool) -> int:
+def _show(verb: str, cluster: str, state: Mapping[str, Any]) -> int:
     """Print the state after a change in the form of the API."""
-    if as_json:
+    if is_json():
         print_json(state)
         return DONE
     if state["changeId"] is not None:

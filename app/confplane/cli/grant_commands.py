@@ -9,7 +9,7 @@ import typer
 
 from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import Local, SettingsFile, is_local, load_settings
-from confplane.cli.output import echo, print_items, print_json, print_table
+from confplane.cli.output import echo, is_json, print_items, print_json, print_table
 from confplane.cli.remote.options import (
     READ_CODES,
     WRITE_CODES,
@@ -60,7 +60,7 @@ def list_grants(
     profile: ProfileName = None,
 ) -> None:
     """List grants, oldest first."""
-    raise run(profile, None, lambda client: _list(client, principal, cluster, as_json=as_json))
+    raise run(profile, None, lambda client: _list(client, principal, cluster))
 
 
 @grants.command(
@@ -81,7 +81,7 @@ def show_grants(
     profile: ProfileName = None,
 ) -> None:
     """Show the rights of a user or group in a cluster, and the grants that give or deny them. Denies come first."""
-    raise run(profile, cluster, lambda client: _show(client, principal, group, as_json=as_json))
+    raise run(profile, cluster, lambda client: _show(client, principal, group))
 
 
 @grants.command(
@@ -141,7 +141,7 @@ def create_grant(
         settings, caller = load_settings(settings_file), callers.caller(reason, ticket)
 
         async def stored() -> int:
-            return _created(*await access.create_grant(settings, wanted, caller), as_json=as_json)
+            return _created(*await access.create_grant(settings, wanted, caller))
 
         raise typer.Exit(callers.run(stored(), "Not created"))
     body: Any = {
@@ -159,7 +159,7 @@ def create_grant(
     async def work(client: AsyncConfplane) -> int:
         terms: Any = {"reason": reason, "ticket": ticket}
         answer = await client.grants.create(body, **terms)
-        return _created(answer.body, answer.status == _CREATED, as_json=as_json)
+        return _created(answer.body, answer.status == _CREATED)
 
     raise run(profile, None, work)
 
@@ -182,7 +182,7 @@ def remove_grant(
     async def work(client: AsyncConfplane) -> int:
         terms: Any = {"reason": reason, "ticket": ticket}
         removed = (await client.grants.delete(str(grant_id), **terms)).body
-        if as_json:
+        if is_json():
             print_json(removed)
         else:
             echo(f"Removed the grant {grant_id}: {_text(removed)}")
@@ -194,7 +194,7 @@ def remove_grant(
 _CREATED = 201
 
 
-async def _list(client: AsyncConfplane, principal: str | None, cluster: str | None, *, as_json: bool) -> int:
+async def _list(client: AsyncConfplane, principal: str | None, cluster: str | None) -> int:
     denies_more = False
 
     def rows(grant: Mapping[str, Any]) -> list[list[str]]:
@@ -210,7 +210,6 @@ async def _list(client: AsyncConfplane, principal: str | None, cluster: str | No
         rows,
         noun="grants",
         empty="There are no such grants that you may see.",
-        as_json=as_json,
     )
     if denies_more:
         echo(
@@ -221,9 +220,9 @@ async def _list(client: AsyncConfplane, principal: str | None, cluster: str | No
     return DONE
 
 
-async def _show(client: AsyncConfplane, principal: str | None, group: str | None, *, as_json: bool) -> int:
+async def _show(client: AsyncConfplane, principal: str | None, group: str | None) -> int:
     items = (await client.access.get(principal=principal, group=group)).body["items"]
-    if as_json:
+    if is_json():
         for item in items:
             print_json(item)
         return DONE
@@ -242,8 +241,8 @@ async def _show(client: AsyncConfplane, principal: str | None, group: str | None
     return DONE
 
 
-def _created(grant: Mapping[str, Any], is_new: bool, *, as_json: bool) -> int:  # noqa: FBT001 - private
-    if as_json:
+def _created(grant: Mapping[str, Any], is_new: bool) -> int:  # noqa: FBT001 - private
+    if is_json():
         print_json(grant)
     else:
         echo(f"{'Created' if is_new else 'There is already'} the grant {grant['id']}: {_text(grant)}")

@@ -40,8 +40,13 @@ _GAP: Final = "  "
 
 
 _ITEM = TypeVar("_ITEM")
-errors_are_json: Final[ContextVar[bool]] = ContextVar("errors_are_json", default=False)
+json_wanted: Final[ContextVar[bool]] = ContextVar("json_wanted", default=False)
 """True while a command with ``--json`` runs."""
+
+
+def is_json() -> bool:
+    """Return True while a command with ``--json`` runs."""
+    return json_wanted.get()
 
 
 def escape(text: str) -> str:
@@ -54,6 +59,17 @@ def escape(text: str) -> str:
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
     """Print text that can't control a terminal, on standard output or on standard error."""
     typer.echo(escape(text), err=err, nl=nl)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print text for people; with ``--json`` on standard error."""
+    echo(text, err=err or is_json())
+
+
+def emit(**members: object) -> None:
+    """Print a result for programs if the command has ``--json``."""
+    if is_json():
+        print_json(members)
 
 
 def print_json(value: object) -> None:
@@ -69,7 +85,7 @@ def print_error(text: str, code: int, **members: object) -> int:
         code: The exit code.
         members: Further members of the error for programs: one line of JSON.
     """
-    if errors_are_json.get():
+    if is_json():
         text = json.dumps({"detail": text, "exitCode": code, **members}, ensure_ascii=False)
     echo(text, err=True)
     return code
@@ -100,10 +116,9 @@ async def print_items(
     *,
     noun: str,
     empty: str,
-    as_json: bool,
     pages: bool = False,
 ) -> None:
-    """Print the items of a list while they are read.
+    """Print the items of a list while they are read, as a table or as lines of JSON.
 
     Args:
         items: The items.
@@ -111,19 +126,18 @@ async def print_items(
         rows: Returns the rows of an item.
         noun: The items' plural, for the count of a long list.
         empty: The message if there are no items.
-        as_json: Print a line of JSON for each item instead of a table.
         pages: Show a long table in a pager.
     """
     found = False
     with TablePrinter(header, pages=pages, shows_empty=False) as table:
         async for item in show_count(items, noun):
             found = True
-            if as_json:
+            if is_json():
                 print_json(item)
             else:
                 for row in rows(item):
                     table.add(row)
-    if not (found or as_json):
+    if not (found or is_json()):
         echo(empty, err=True)
 
 

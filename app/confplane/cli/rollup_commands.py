@@ -10,7 +10,7 @@ import typer
 
 from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import ClusterName, Local, SettingsFile, is_local, load_settings
-from confplane.cli.output import echo, print_error
+from confplane.cli.output import echo, is_json, print_error
 from confplane.cli.remote import options as remote
 from confplane.cli.remote import rollup_reads, session
 from confplane.cli.remote.options import AsLines
@@ -292,7 +292,7 @@ def list_rollups(
     *, as_json: AsLines = False, cluster: remote.ClusterName = None, profile: remote.ProfileName = None
 ) -> None:
     """List the rollups, each with its current run and the state of its last run."""
-    raise session.run(profile, cluster, lambda client: rollup_reads.list_rollups(client, as_json=as_json))
+    raise session.run(profile, cluster, rollup_reads.list_rollups)
 
 
 @rollups.command(
@@ -338,7 +338,7 @@ def show(
 ) -> None:
     """Show the current result of a rollup, with its run. Needs no Spark."""
     _known(name, *ROLLUPS)
-    if as_json and as_csv:
+    if is_json() and as_csv:
         raise typer.BadParameter("Give either --json or --csv", param_hint="--csv")
     rollup = ROLLUPS[name]
     equal, conditions = conditions_of(where or [])
@@ -348,7 +348,7 @@ def show(
             f"The rollup {name} has no column {unknown.pop()!r}. Available: {columns}.", param_hint="--where"
         )
     query = rollup_reads.ResultQuery(equal, conditions, order_by, limit + 1 if limit else None)
-    form: Literal["json", "csv", "table"] = "json" if as_json else "csv" if as_csv else "table"
+    form: Literal["json", "csv", "table"] = "json" if is_json() else "csv" if as_csv else "table"
     shown = partial(rollup_reads.print_result, rollup, limit=limit or None, form=form)
     if not is_local(local, settings_file, profile):
 

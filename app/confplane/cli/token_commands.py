@@ -13,7 +13,7 @@ import typer
 
 from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import Local, SettingsFile, is_local, load_settings
-from confplane.cli.output import echo, print_error, print_items, print_json
+from confplane.cli.output import echo, is_json, print_error, print_items, print_json
 from confplane.cli.remote.options import READ_CODES, WRITE_CODES, AsJson, AsLines, ProfileName, Reason, Ticket
 from confplane.cli.remote.session import DONE, FAILED, run
 from confplane.cli.times import datetime_of, duration_of
@@ -73,7 +73,7 @@ def list_tokens(
     profile: ProfileName = None,
 ) -> None:
     """List API tokens without their secrets, oldest first. Expired and revoked tokens are included."""
-    raise run(profile, None, lambda client: _list(client, principal, as_json=as_json))
+    raise run(profile, None, lambda client: _list(client, principal))
 
 
 @tokens.command(
@@ -134,14 +134,14 @@ def create_token(
         from confplane.cli import access, callers
 
         settings, caller = load_settings(settings_file), callers.caller(reason, ticket)
-        issued = _issue(lambda: access.create_token(settings, body, lifetime_s, caller), output, as_json=as_json)
+        issued = _issue(lambda: access.create_token(settings, body, lifetime_s, caller), output)
         raise typer.Exit(callers.run(issued, "Not created"))
 
     async def created(client: AsyncConfplane) -> Mapping[str, Any]:
         new: Any = body | {"expiresAt": _after(lifetime_s)}
         return (await client.tokens.create(new, **_terms(reason, ticket))).body
 
-    raise run(profile, None, lambda client: _issue(lambda: created(client), output, as_json=as_json))
+    raise run(profile, None, lambda client: _issue(lambda: created(client), output))
 
 
 @tokens.command(
@@ -180,7 +180,7 @@ def rotate_token(
         return (await client.tokens.rotate(str(token_id), overlap_s=overlap_s, expires_at=expires_at, **terms)).body
 
     async def work(client: AsyncConfplane) -> int:
-        code = await _issue(lambda: rotated(client), output, as_json=as_json)
+        code = await _issue(lambda: rotated(client), output)
         if code == DONE:
             old = (await client.tokens.get(str(token_id))).body
             echo(f"The old token {old['id']} is valid until {old['expiresAt']}", err=True)
@@ -214,7 +214,7 @@ def revoke_token(
 
     async def work(client: AsyncConfplane) -> int:
         token = (await client.tokens.revoke(str(token_id), with_created=with_created, **_terms(reason, ticket))).body
-        if as_json:
+        if is_json():
             print_json(token)
             return DONE
         echo(f"Revoked the token {token['id']} of {token['principal']}; every process rejects it within two seconds")
@@ -249,7 +249,7 @@ def confirm_tokens(
     from confplane.cli import access, callers
 
     settings, caller = load_settings(settings_file), callers.caller(reason, ticket)
-    raise typer.Exit(callers.run(access.confirm_tokens(settings, caller, as_json=as_json), "Not confirmed"))
+    raise typer.Exit(callers.run(access.confirm_tokens(settings, caller), "Not confirmed"))
 
 
 @tokens.command(
@@ -283,10 +283,10 @@ def invalidate_tokens(
     from confplane.cli import access, callers
 
     settings, caller = load_settings(settings_file), callers.caller(reason, ticket)
-    raise typer.Exit(callers.run(access.invalidate_tokens(settings, before, caller, as_json=as_json), "Not revoked"))
+    raise typer.Exit(callers.run(access.invalidate_tokens(settings, before, caller), "Not revoked"))
 
 
-async def _list(client: AsyncConfplane, principal: str | None, *, as_json: bool) -> int:
+async def _list(client: AsyncConfplane, principal: str | None) -> int:
     members = ("id", "principal", "status", "expiresAt", "lastUsedAt", "owner", "note")
     await print_items(
         aiter(client.tokens.list(principal=principal, page_size=1000)),
@@ -294,12 +294,11 @@ async def _list(client: AsyncConfplane, principal: str | None, *, as_json: bool)
         lambda token: [[str({**token}[member] or "-") for member in members]],
         noun="tokens",
         empty="There are no such tokens that you may see.",
-        as_json=as_json,
     )
     return DONE
 
 
-async def _issue(request: Callable[[], Awaitable[Mapping[str, Any]]], output: Path | None, *, as_json: bool) -> int:
+async def _issue(request: Callable[[], Awaitable[Mapping[str, Any]]], output: Path | None) -> int:
     """Request a token, write its text, and return the exit code.
 
     The file is created before the token, so that no token is lost if the file can't be created.
@@ -317,7 +316,7 @@ async def _issue(request: Callable[[], Awaitable[Mapping[str, Any]]], output: Pa
             f"{output} can't be written: {error.strerror}. If `confplane tokens list` shows a new token, revoke it.",
             FAILED,
         )
-    if as_json:
+    if is_json():
         print_json({name: value for name, value in made.items() if name != "token" or output is None})
     elif output is None:
         echo(made["token"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import echo, print_json, print_table
+from confplane.cli.output import echo, is_json, print_json, print_table
 from confplane.cli.remote import logins, profiles, session
 from confplane.cli.remote.logins import StoredLogin
 from confplane.cli.remote.options import READ_CODES, AsJson, AsLines, ClusterName, ProfileName
@@ -31,7 +31,7 @@ def whoami(*, as_json: AsJson = False, cluster: ClusterName = None, profile: Pro
 
     def work() -> int:
         chosen = profiles.choose_profile(profile, cluster)
-        return session.run_with_client(profile, cluster, lambda client: _whoami(client, chosen, as_json=as_json))
+        return session.run_with_client(profile, cluster, lambda client: _whoami(client, chosen))
 
     raise typer.Exit(session.code_of(work))
 
@@ -39,7 +39,7 @@ def whoami(*, as_json: AsJson = False, cluster: ClusterName = None, profile: Pro
 @commands.command(epilog=f"Example:\n\n    confplane clusters --json\n\n{READ_CODES}")
 def clusters(*, as_json: AsLines = False, profile: ProfileName = None) -> None:
     """List the clusters of the service, each with its state and its warnings."""
-    raise session.run(profile, None, lambda client: _clusters(client, as_json=as_json))
+    raise session.run(profile, None, _clusters)
 
 
 @commands.command(
@@ -66,10 +66,10 @@ def logout(*, profile: ProfileName = None) -> None:
     raise typer.Exit(session.code_of(lambda: _logout(profiles.choose_profile(profile, None))))
 
 
-async def _whoami(client: AsyncConfplane, profile: Profile, *, as_json: bool) -> int:
+async def _whoami(client: AsyncConfplane, profile: Profile) -> int:
     """Print the principal of a profile's token and its grants, and return the exit code."""
     caller = (await client.service.whoami()).body
-    if as_json:
+    if is_json():
         print_json(caller)
         return DONE
     facts = {
@@ -108,10 +108,10 @@ def _grant(grant: Mapping[str, Any]) -> tuple[str, ...]:
     return grant["principal"], grant["permission"], granted, resource or "all of the role", grant["cluster"] or "all"
 
 
-async def _clusters(client: AsyncConfplane, *, as_json: bool) -> int:
+async def _clusters(client: AsyncConfplane) -> int:
     """Print the clusters of the service, and return the exit code."""
     found = (await client.clusters.list()).body["items"]
-    if as_json:
+    if is_json():
         for item in found:
             print_json(item)
         return DONE

@@ -13,6 +13,7 @@ from confplane.cli.output import (
     author_text,
     echo,
     first,
+    is_json,
     print_items,
     print_json,
     print_table,
@@ -83,14 +84,14 @@ def audit(
     if change is not None:
         if refused or any(each is not None for each in wanted):
             raise typer.BadParameter("A change is shown whole: leave the options of a search out")
-        raise run(profile, cluster, lambda client: _show(client, change, as_json=as_json))
+        raise run(profile, cluster, lambda client: _show(client, change))
     if refused and outcome is not None:
         raise typer.BadParameter("Refused attempts have no outcome: leave --outcome or --refused out")
     search = _AuditSearch(*wanted)
     raise run(
         profile,
         cluster,
-        lambda client: _search(client, search, refused=refused, limit=limit, as_json=as_json, pages=not no_pager),
+        lambda client: _search(client, search, refused=refused, limit=limit, pages=not no_pager),
     )
 
 
@@ -121,9 +122,7 @@ class _AuditSearch:
         }
 
 
-async def _search(
-    client: AsyncConfplane, wanted: _AuditSearch, *, refused: bool, limit: int, as_json: bool, pages: bool
-) -> int:
+async def _search(client: AsyncConfplane, wanted: _AuditSearch, *, refused: bool, limit: int, pages: bool) -> int:
     filters = {**wanted.filters(), "page_size": min(limit, _LARGEST_PAGE)}
     if refused:
         await print_items(
@@ -132,7 +131,6 @@ async def _search(
             _refused_rows,
             noun="attempts",
             empty=f"No such attempt was refused in the cluster {client.cluster}",
-            as_json=as_json,
             pages=pages,
         )
     else:
@@ -142,16 +140,15 @@ async def _search(
             _rows,
             noun="changes",
             empty=f"The trail has no such change in the cluster {client.cluster}",
-            as_json=as_json,
             pages=pages,
         )
     return DONE
 
 
-async def _show(client: AsyncConfplane, change_id: str, *, as_json: bool) -> int:
+async def _show(client: AsyncConfplane, change_id: str) -> int:
     """Print one change, and return the exit code."""
     item = (await client.audit.get(change_id)).body
-    if as_json:
+    if is_json():
         print_json(item)
         return DONE
     facts = {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import echo, print_changes, print_json
+from confplane.cli.output import echo, is_json, print_changes, print_json
 from confplane.cli.remote import completion
 from confplane.cli.remote.changes import ChangeOptions, EntityUpdate, differences, refuse_unset, report_one
 from confplane.cli.remote.entities import entity_of, keys_of, read_entity_values
@@ -88,7 +88,7 @@ def put(
     Keys that are quotas become quotas, and all others configs. Shown are the values before and after.
     """
     options = ChangeOptions(validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied)
-    raise run(profile, cluster, lambda client: _put(client, entity, values, options, as_json=as_json))
+    raise run(profile, cluster, lambda client: _put(client, entity, values, options))
 
 
 @commands.command(
@@ -128,13 +128,11 @@ def delete(
     raise run(
         profile,
         cluster,
-        lambda client: _delete(client, entity, keys or (), options, everything=everything, as_json=as_json),
+        lambda client: _delete(client, entity, keys or (), options, everything=everything),
     )
 
 
-async def _put(
-    client: AsyncConfplane, name: str, words: Sequence[str], options: ChangeOptions, *, as_json: bool
-) -> int:
+async def _put(client: AsyncConfplane, name: str, words: Sequence[str], options: ChangeOptions) -> int:
     """Set keys, print what changed, and return the exit code."""
     change = EntityUpdate.of(entity_of(name), values_of(words))
     on_line = {key for key, equals, text in (word.partition("=") for word in words) if equals and text[:1] != "@"}
@@ -145,12 +143,12 @@ async def _put(
             " Give a secret as KEY=@FILE, or as KEY alone to be asked for it.",
             err=True,
         )
-    _show(change, result, options, as_json=as_json)
+    _show(change, result, options)
     return report_one(result)
 
 
 async def _delete(
-    client: AsyncConfplane, name: str, keys: Sequence[str], options: ChangeOptions, *, everything: bool, as_json: bool
+    client: AsyncConfplane, name: str, keys: Sequence[str], options: ChangeOptions, *, everything: bool
 ) -> int:
     """Remove keys, or all keys; print what changed, and return the exit code.
 
@@ -174,14 +172,14 @@ async def _delete(
         )
     change = EntityUpdate.of(entity, dict.fromkeys(present if everything else keys))
     result = await change.send(client, options)
-    _show(change, result, options, as_json=as_json)
+    _show(change, result, options)
     return report_one(result)
 
 
-def _show(change: EntityUpdate, result: Mapping[str, Any], options: ChangeOptions, *, as_json: bool) -> None:
+def _show(change: EntityUpdate, result: Mapping[str, Any], options: ChangeOptions) -> None:
     """Print the result, and on standard error a description of it."""
     changes = differences(result)
-    if as_json:
+    if is_json():
         print_json(result)
     elif changes:
         print_changes(changes)

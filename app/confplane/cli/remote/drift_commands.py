@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import ABSENT, HIDDEN, echo, print_items, print_json, print_table, sides_of, value_text
+from confplane.cli.output import (
+    ABSENT,
+    HIDDEN,
+    echo,
+    is_json,
+    print_items,
+    print_json,
+    print_table,
+    sides_of,
+    value_text,
+)
 from confplane.cli.remote import completion
 from confplane.cli.remote.entities import entity_of
 from confplane.cli.remote.options import (
@@ -62,7 +72,7 @@ def list_drift(
 
     `pending` is on its way, `refused` was refused by the cluster, `extra` was set there by others and never here.
     """
-    raise run(profile, cluster, lambda client: _list_drift(client, as_json=as_json, pages=not no_pager))
+    raise run(profile, cluster, lambda client: _list_drift(client, pages=not no_pager))
 
 
 @drift.command(
@@ -84,7 +94,7 @@ def adopt(
 ) -> None:
     """Give keys that differ the value that the Kafka cluster has, each entity in a change of its own."""
     given = DriftOptions(tuple(entities), tuple(key or ()), validate_only, reason, ticket)
-    raise run(profile, cluster, lambda client: _adopt(client, given, as_json=as_json))
+    raise run(profile, cluster, lambda client: _adopt(client, given))
 
 
 @drift.command(
@@ -102,7 +112,7 @@ def reapply(
 ) -> None:
     """Have what the Kafka cluster refused, and what is contested, sent to it again."""
     given = DriftOptions(tuple(entities), tuple(key or ()), validate_only)
-    raise run(profile, cluster, lambda client: _reapply(client, given, as_json=as_json))
+    raise run(profile, cluster, lambda client: _reapply(client, given))
 
 
 _UNSEEN: Final = "(not seen)"
@@ -135,11 +145,11 @@ class DriftOptions:
         }
 
 
-async def _adopt(client: AsyncConfplane, options: DriftOptions, *, as_json: bool) -> int:
+async def _adopt(client: AsyncConfplane, options: DriftOptions) -> int:
     """Adopt the cluster's values, print the differences, and return the exit code."""
     answer = await client.drift.adopt(**options.request_arguments())
     results = answer.body["results"]
-    if as_json:
+    if is_json():
         print_json(answer.body)
     else:
         rows = [(each["id"], *sides_of(change)) for each in results for change in each["diff"]]
@@ -153,10 +163,10 @@ async def _adopt(client: AsyncConfplane, options: DriftOptions, *, as_json: bool
     return FAILED if answer.body["failed"] else DONE
 
 
-async def _reapply(client: AsyncConfplane, options: DriftOptions, *, as_json: bool) -> int:
+async def _reapply(client: AsyncConfplane, options: DriftOptions) -> int:
     """Send values again, print their keys, and return the exit code."""
     answer = await client.drift.reapply(**options.request_arguments())
-    if as_json:
+    if is_json():
         print_json(answer.body)
         return DONE
     rows = [(each["id"], key) for each in answer.body["results"] for key in each["keys"]]
@@ -167,14 +177,13 @@ async def _reapply(client: AsyncConfplane, options: DriftOptions, *, as_json: bo
     return DONE
 
 
-async def _list_drift(client: AsyncConfplane, *, as_json: bool, pages: bool) -> int:
+async def _list_drift(client: AsyncConfplane, *, pages: bool) -> int:
     await print_items(
         aiter(client.drift.list(page_size=1000)),
         ("ENTITY", "KEY", "STATE", "OURS", "THEIRS", "SINCE", "BY", "REASON"),
         _rows,
         noun="entities",
         empty=f"Nothing differs in the Kafka cluster of {client.cluster}",
-        as_json=as_json,
         pages=pages,
     )
     return DONE

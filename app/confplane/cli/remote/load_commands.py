@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import echo, print_json, print_table, show_count, sides_of
+from confplane.cli.output import echo, is_json, print_json, print_table, show_count, sides_of
 from confplane.cli.remote.changes import ChangeOptions, differences, report_many
 from confplane.cli.remote.entities import facets_of
 from confplane.cli.remote.options import AsLines, ClusterName, ProfileName, Reason, Ticket, ValidateOnly, WaitApplied
@@ -65,7 +65,7 @@ def load(
     refusal ends the load, but not a dry run. A file may be loaded again: what is equal already is no change.
     """
     options = ChangeOptions(validate_only, reason, ticket, wait_applied_ms=wait_applied)
-    raise run(profile, cluster, lambda client: _load(client, file, options, as_json=as_json))
+    raise run(profile, cluster, lambda client: _load(client, file, options))
 
 
 _ROWS: Final = 1000
@@ -74,7 +74,7 @@ _STANDARD_INPUT: Final = Path("-")
 _Result = dict[str, Any]
 
 
-async def _load(client: AsyncConfplane, path: Path, options: ChangeOptions, *, as_json: bool) -> int:
+async def _load(client: AsyncConfplane, path: Path, options: ChangeOptions) -> int:
     """Set the keys of a file, several hundred entities at a time until one is refused, and return the exit code.
 
     The whole file is read first, so that an error at its end leaves the cluster unchanged. A dry run shows what would
@@ -86,7 +86,7 @@ async def _load(client: AsyncConfplane, path: Path, options: ChangeOptions, *, a
     """
     from asyncio import CancelledError
 
-    report = _LoadReport(options.validate_only, as_json)
+    report = _LoadReport(options.validate_only)
     with _opened(path) as stream:
         secrets = _checked(path, stream)
         results = _EntityLoader(client, options).results(stream, str(path))
@@ -104,12 +104,10 @@ class _LoadReport:
 
     Args:
         dry: Nothing is written; the differences are shown.
-        as_json: Print each result as a line of JSON, and text on standard error alone.
     """
 
-    def __init__(self, dry: bool, as_json: bool) -> None:  # noqa: FBT001 - private, with one caller
+    def __init__(self, dry: bool) -> None:  # noqa: FBT001 - private, with one caller
         self._dry = dry
-        self._as_json = as_json
         self._changed = self._equal = 0
         self._refused: list[_Result] = []
         self._messages: list[str] = []
@@ -121,7 +119,7 @@ class _LoadReport:
         entity_id = item.entity.id
         where = f"{item.place}, {entity_id}"
         self._messages += [f"Warning: {where}: {each}" for each in result.get("warnings", ())]
-        if self._as_json:
+        if is_json():
             print_json({"id": entity_id, **result})
         if result["errorCode"]:
             self._refused.append(result)
@@ -134,7 +132,7 @@ class _LoadReport:
         self._changed += 1
         if "applied" in result:
             self._applied.append((entity_id, {"applied": result["applied"]}))
-        if self._dry and not self._as_json:
+        if self._dry and not is_json():
             self._rows += [(entity_id, *sides_of(each)) for each in changes]
             if len(self._rows) >= _ROWS:
                 self._print_rows()
@@ -157,7 +155,7 @@ class _LoadReport:
         left_out = f"; secrets left out: {secrets}" if secrets else ""
         what = "to change" if self._dry else "changed"
         refused = f"; refused: {len(self._refused)}" if self._dry and self._refused else ""
-        echo(f"Entities {what}: {self._changed}; equal already: {self._equal}{refused}{left_out}", err=self._as_json)
+        echo(f"Entities {what}: {self._changed}; equal already: {self._equal}{refused}{left_out}", err=is_json())
         taken = report_many(self._applied)
         if not self._refused:
             return taken

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import echo, print_json, print_table
+from confplane.cli.output import echo, is_json, print_json, print_table
 from confplane.cli.remote import completion, session
 from confplane.cli.remote.options import AsLines
 from confplane.cli.remote.profiles import Profile, ProfileError, Profiles, check_url, file
@@ -39,7 +39,7 @@ _Name = Annotated[
 @profiles.command("list", epilog=f"Example:\n\n    confplane profiles list\n\n{_CODES}")
 def list_profiles(*, as_json: AsLines = False) -> None:
     """Show all profiles, the current profile with a star."""
-    raise _run(lambda: _show(as_json=as_json))
+    raise _run(_show)
 
 
 @profiles.command(
@@ -135,10 +135,10 @@ def _run(work: Callable[[], None]) -> typer.Exit:
     return typer.Exit(session.code_of(done))
 
 
-def _show(*, as_json: bool) -> None:
+def _show() -> None:
     """Print all profiles."""
     stored = Profiles.read()
-    if as_json:
+    if is_json():
         for name, each in stored.named.items():
             print_json(
                 {

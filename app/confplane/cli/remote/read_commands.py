@@ -13,6 +13,7 @@ from confplane.cli.output import (
     author_text,
     echo,
     first,
+    is_json,
     note_inexact,
     print_changes,
     print_items,
@@ -119,7 +120,6 @@ def get(
                 client,
                 EntitySelection(names, kind, key, prefix, at=at, not_applied=not_applied),
                 limit=limit,
-                as_json=as_json,
                 pages=not no_pager,
             ),
         )
@@ -127,7 +127,7 @@ def get(
         raise typer.BadParameter(
             "--type, --user, --client-id, --key, --prefix, --limit and --not-applied are for lists. Omit ENTITY."
         )
-    raise run(profile, cluster, lambda client: _get(client, entity, at=at, as_json=as_json))
+    raise run(profile, cluster, lambda client: _get(client, entity, at=at))
 
 
 @commands.command(
@@ -152,7 +152,7 @@ def effective(
     raise run(
         profile,
         cluster,
-        lambda client: _effective(client, entity, key=key, everything=everything, as_json=as_json),
+        lambda client: _effective(client, entity, key=key, everything=everything),
     )
 
 
@@ -175,9 +175,7 @@ def history(
 
     Changes that others made past the service are marked `(external)`.
     """
-    raise run(
-        profile, cluster, lambda client: _history(client, entity, limit=limit, as_json=as_json, pages=not no_pager)
-    )
+    raise run(profile, cluster, lambda client: _history(client, entity, limit=limit, pages=not no_pager))
 
 
 @commands.command(
@@ -207,15 +205,15 @@ def diff(
     profile: ProfileName = None,
 ) -> None:
     """Show the keys of an entity that differ between two moments."""
-    raise run(profile, cluster, lambda client: _diff(client, entity, before=before, after=after, as_json=as_json))
+    raise run(profile, cluster, lambda client: _diff(client, entity, before=before, after=after))
 
 
-async def _get(client: AsyncConfplane, name: str, *, at: str | None, as_json: bool) -> int:
+async def _get(client: AsyncConfplane, name: str, *, at: str | None) -> int:
     """Print the content of all facets of an entity, and return the exit code."""
     entity = entity_of(name)
     moment = None if at is None else moment_of(at, "--at")
     found = await read_entity_values(client, entity, moment)
-    if as_json:
+    if is_json():
         print_json(
             {"id": entity.id}
             | {facet.value: keys_of(facet, found[facet]) if facet in found else None for facet in facets_of(entity)}
@@ -227,7 +225,7 @@ async def _get(client: AsyncConfplane, name: str, *, at: str | None, as_json: bo
         echo(f"Nothing is set on {entity.id} in the cluster {client.cluster}{when}", err=True)
         return FAILED
     note_inexact(answer.body["at"] for answer in found.values() if "at" in answer.body)
-    if not as_json:
+    if not is_json():
         print_table(("KEY", "VALUE"), [row for facet, answer in found.items() for row in _rows(facet, answer)])
     return DONE
 
@@ -239,9 +237,7 @@ def _rows(facet: FacetName, answer: Answer[Any]) -> list[tuple[str, str]]:
     return [(key, value_text(value)) for key, value in values.items()] + [(key, NOT_KEPT) for key in not_kept]
 
 
-async def _list(
-    client: AsyncConfplane, selection: EntitySelection, *, limit: int | None, as_json: bool, pages: bool
-) -> int:
+async def _list(client: AsyncConfplane, selection: EntitySelection, *, limit: int | None, pages: bool) -> int:
     """Print the entities with their keys, by id, and return the exit code: 1 if one can't be read.
 
     If a key is selected, the table shows only this key of each entity.
@@ -250,11 +246,11 @@ async def _list(
     if limit is not None and not selection.prefix:  # with a prefix, pages are filtered here
         reader.page_size = min(limit + 1, reader.page_size)
     has_more = False
-    with TablePrinter(("ENTITY", "KEY", "VALUE"), pages=pages, shows_empty=not as_json) as table:
+    with TablePrinter(("ENTITY", "KEY", "VALUE"), pages=pages, shows_empty=not is_json()) as table:
         async for each in reader.read(*FacetName):
             if has_more := limit is not None and reader.count > limit:
                 break
-            if as_json:
+            if is_json():
                 print_json({"id": each.id} | {facet.value: values for facet, values in each.facets.items()})
                 continue
             for key, value in ((key, value) for values in each.facets.values() for key, value in values.items()):
@@ -271,7 +267,7 @@ _DEFAULT: Final = "DEFAULT_CONFIG"
 _LARGEST_PAGE: Final = 1000
 
 
-async def _effective(client: AsyncConfplane, name: str, *, key: str | None, everything: bool, as_json: bool) -> int:
+async def _effective(client: AsyncConfplane, name: str, *, key: str | None, everything: bool) -> int:
     """Print the values and their sources, and return the exit code.
 
     Args:
@@ -279,13 +275,12 @@ async def _effective(client: AsyncConfplane, name: str, *, key: str | None, ever
         name: The entity, in the form of arguments.
         key: The only key to show; None for all of them.
         everything: Show defaults of Kafka too.
-        as_json: Print the API's answers.
     """
     entity = entity_of(name)
     facets = facets_of(entity)
     answers = await gather(client.resources(each).effective(entity) for each in facets)
     found = {facet: answer.body for facet, answer in zip(facets, answers, strict=True)}
-    if as_json:
+    if is_json():
         print_json({"id": entity.id} | {facet.value: body for facet, body in found.items()})
         return DONE
     values = [value for facet, body in found.items() for value in body[MEMBERS[facet]]]
@@ -310,7 +305,7 @@ def _text(value: Mapping[str, Any]) -> str:
     return value_text(value["value"])
 
 
-async def _history(client: AsyncConfplane, name: str, *, limit: int, as_json: bool, pages: bool) -> int:
+async def _history(client: AsyncConfplane, name: str, *, limit: int, pages: bool) -> int:
     entity = entity_of(name)
     await print_items(
         first(_changes(client, entity, min(limit, _LARGEST_PAGE)), limit),
@@ -318,7 +313,6 @@ async def _history(client: AsyncConfplane, name: str, *, limit: int, as_json: bo
         _change_rows,
         noun="changes",
         empty=f"The trail has no change of {entity.id} in the cluster {client.cluster}",
-        as_json=as_json,
         pages=pages,
     )
     return DONE
@@ -350,7 +344,7 @@ def _change_rows(change: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return [(*first, *beside), *(("", "", "", *each, "", "") for each in shown[1:])]
 
 
-async def _diff(client: AsyncConfplane, name: str, *, before: str, after: str | None, as_json: bool) -> int:
+async def _diff(client: AsyncConfplane, name: str, *, before: str, after: str | None) -> int:
     """Print the keys that differ between two moments, and return the exit code."""
     entity = entity_of(name)
     facets = facets_of(entity)
@@ -358,7 +352,7 @@ async def _diff(client: AsyncConfplane, name: str, *, before: str, after: str | 
         client, entity, facets, moment_of(before, "--from"), None if after is None else moment_of(after, "--to")
     )
     note_inexact(moment for each in found for moment in (each["before"], each["after"]))
-    if as_json:
+    if is_json():
         print_json({"id": entity.id} | {facet.value: each for facet, each in zip(facets, found, strict=True)})
         return DONE
     changes = [change for each in found for change in each["changes"]]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import echo, print_json, print_table, sides_of
+from confplane.cli.output import echo, is_json, print_json, print_table, sides_of
 from confplane.cli.remote.changes import report_many
 from confplane.cli.remote.entities import entity_of, facets_of, read_entity_values
 from confplane.cli.remote.options import (
@@ -96,7 +96,7 @@ def revert(
     """
     target = RevertTarget(entity, to, change, request_id, principal, since, until, tuple(key or ()))
     options = RevertOptions(force, reason, ticket, wait_applied)
-    mode = RevertMode(yes, validate_only, as_json)
+    mode = RevertMode(yes, validate_only)
     raise run(profile, cluster, lambda client: _revert(client, target, options, mode))
 
 
@@ -141,11 +141,10 @@ class RevertOptions:
 
 @dataclass(frozen=True, slots=True)
 class RevertMode:
-    """Modes of the command: without confirmation, without a write, without tables."""
+    """Modes of the command: without confirmation, without a write."""
 
     yes: bool
     validate_only: bool
-    as_json: bool
 
 
 class _RevertRequest(Protocol):
@@ -160,7 +159,7 @@ async def _revert(client: AsyncConfplane, target: RevertTarget, options: RevertO
     request = await _resolve(client, target, options, mode)
     plan = await request.send(client, validate_only=True)
     shown = _shown(plan)
-    if not mode.as_json:
+    if not is_json():
         _print(plan)
     if mode.validate_only or not shown:
         return _end(plan, mode, "Valid; nothing was written" if shown else _nothing(plan))
@@ -168,7 +167,7 @@ async def _revert(client: AsyncConfplane, target: RevertTarget, options: RevertO
         echo("Nothing was written", err=True)
         return FAILED
     done = await request.send(client, validate_only=False)
-    if not mode.as_json and _shown(done) != shown:
+    if not is_json() and _shown(done) != shown:
         echo("Warning: other changes were made in the meantime. Reverted:", err=True)
         _print(done)
     return _end(done, mode, f"Reverted {_count(done)}")
@@ -240,7 +239,7 @@ async def _resolve(
     if (target.principal is None) != (target.since is None) or (target.until is not None and target.principal is None):
         raise InvalidRequestError("--since is needed with --principal; it and --until are for --principal alone")
     asks = not (mode.yes or mode.validate_only)
-    if asks and (mode.as_json or not sys.stdin.isatty()):
+    if asks and (is_json() or not sys.stdin.isatty()):
         raise InvalidRequestError("Nobody can be asked: give --yes, or --validate-only to look")
     if target.entity is None or target.to is None:
         return _ChangesRevert(_selection(target), target.keys, options)
@@ -307,7 +306,7 @@ def _print(body: _Body) -> None:
 
 def _end(body: _Body, mode: RevertMode, said: str) -> int:
     """Print the result, as JSON too if requested, and return the exit code."""
-    if mode.as_json:
+    if is_json():
         print_json({name: body[name] for name in ("failed", "skipped", "results")})
     for warning in _warnings(body):
         echo(f"Warning: {warning}", err=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import typer
 
-from confplane.cli.output import echo, escape, print_json, print_table, value_text
+from confplane.cli.output import echo, escape, is_json, print_json, print_table, value_text
 from confplane.cli.remote.session import DONE
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ class ResultQuery:
     """Maximum number of rows; None for all."""
 
 
-async def list_rollups(client: AsyncConfplane, *, as_json: bool) -> int:
+async def list_rollups(client: AsyncConfplane) -> int:
     """Print all rollups with their runs."""
     items = (await client.rollups.list()).body["items"]
-    if as_json:
+    if is_json():
         for item in items:
             print_json(item)
         return DONE

@@ -248,7 +248,9 @@ def test_a_load_stops_at_a_refusal_and_says_where(run: Callable[..., Said], copy
     refusal, advice = said.err.splitlines()
     assert refusal.startswith(f"{file}, line 5, column 3, user=load2: ")
     assert "acks" in refusal
-    assert advice == "Not all is loaded. What is set already stays. Correct the file and load it again."
+    assert (
+        advice == "Not all is loaded. Entities that were changed stay so. Fix the errors above and load the file again."
+    )
     assert odd_configs.stored(copy)["users/load1"] == {"producer_byte_rate": "5"}
     assert "users/load2" not in odd_configs.stored(copy)
     alone = "- id: user=load2\n  client-configs:\n    acks: sometimes\n"

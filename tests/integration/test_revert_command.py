@@ -107,7 +107,7 @@ def test_an_entity_goes_back_with_all_its_facets(service: Service) -> None:
     assert rows(run("get", "user=back")) == [[QUOTA, "1"], ["acks", "all"]]
     unknown = run("revert", "user=back", "--to", "1", "--yes")
     assert (unknown.code, unknown.out) == (1, "")
-    assert "knows every write from revision" in unknown.err
+    assert "is complete from revision" in unknown.err
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_an_entity_goes_back_with_all_its_facets(service: Service) -> None:
         ("--principal User:x --since yesterday --yes", "--since yesterday is not a valid time"),
         ("--principal User:x --since 1h --until later --yes", "--until later is not a valid time"),
         ("user=a --to 1h --key acks --yes", "--key is for changes"),
-        ("usr=a --to 1h --yes", "names no entity"),
-        ("--request-id x", "Nobody can be asked: give --yes"),
-        ("--request-id x --json", "Nobody can be asked: give --yes"),
+        ("usr=a --to 1h --yes", "is not a valid entity"),
+        ("--request-id x", "Use --yes"),
+        ("--request-id x --json", "Use --yes"),
     ],
 )
 def test_what_can_not_be_meant_is_refused(line: str, said: str) -> None:

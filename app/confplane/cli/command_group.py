@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from confplane.cli.output import json_wanted, print_error
+from confplane.cli.output import escape, json_wanted, print_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +24,7 @@ def _json_errors(is_wanted: bool) -> Iterator[None]:  # noqa: FBT001 - private
     try:
         yield
     except _UsageError as error:
+        error.message = escape(error.message)
         if not is_wanted:
             raise
         raise typer.Exit(print_error(error.format_message(), error.exit_code)) from None
@@ -73,7 +74,19 @@ class SingleValueCommand(_PlainFlags, TyperCommand):
 
 
 class PlainGroup(_PlainFlags, TyperGroup):
-    """A group whose flags are shown as those of its commands."""
+    """A group whose flags and errors are shown as those of its commands."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the options of the group."""
+        with _json_errors(False):  # noqa: FBT003 - a group has no --json
+            rest: list[str] = super().parse_args(ctx, args)
+        return rest
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Find the command."""
+        with _json_errors(False):  # noqa: FBT003 - as above
+            found: tuple[str | None, Any, list[str]] = super().resolve_command(ctx, args)
+        return found
 
 
 class CommandGroup(typer.Typer):

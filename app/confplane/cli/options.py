@@ -30,7 +30,7 @@ Local = Annotated[
     ),
 ]
 Apply = Annotated[bool, typer.Option("--apply", help="Write the changes; without this option nothing is written.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as a JSON object.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, one object on each line.")]
 ClusterName = Annotated[
     str, typer.Option("--cluster", metavar="NAME", help="The cluster, by its name in the settings.")
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.options import ClusterName, Local, SettingsFile, is_local, load_settings
+from confplane.cli.options import AsJson, ClusterName, Local, SettingsFile, is_local, load_settings
 from confplane.cli.output import echo, is_json, print_error
 from confplane.cli.remote import options as remote
 from confplane.cli.remote import rollup_reads, session
@@ -162,6 +162,7 @@ def run(
         ),
     ] = False,
     class_archive: ClassArchive = True,
+    as_json: AsJson = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Run rollups; the help is above."""
@@ -259,6 +260,7 @@ def export(
     read_dsn: ReadDsn = None,
     max_connections: MaxConnections = None,
     class_archive: ClassArchive = True,
+    as_json: AsJson = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Export the history; the help is above."""
@@ -401,6 +403,8 @@ def report(
             metavar="URL", help="The address of the service, for links from the page to the API.", show_default=False
         ),
     ] = None,
+    *,
+    as_json: AsJson = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Write one HTML page with charts of all current results.

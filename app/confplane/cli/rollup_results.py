@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confplane.audit import Database, PostgresRollups
 from confplane.cli import callers
-from confplane.cli.output import echo
+from confplane.cli.output import emit, print_error, say
 from confplane.domain.errors import ConcurrentChangeError, NotFoundError
 from confplane.domain.rollups import ROLLUPS
 from confplane.rollups.cells import Links
@@ -115,12 +115,12 @@ async def _report(settings: Settings, cluster: str, options: RollupReportOptions
         options.output.write_text(page(cluster, sections, made=made), encoding="utf-8")
         drawn = 0 if options.pictures is None else _draw(options.pictures, sections)
     except OSError as error:
-        echo(f"Not written: {error.filename}: {error.strerror}", err=True)
-        return callers.FAILED
+        return print_error(f"Not written: {error.filename}: {error.strerror}", callers.FAILED)
     shown = [each.name for each in found if each.as_of is not None]
-    echo(f"{options.output}: {', '.join(shown) or 'nothing was run yet'}")
+    emit(output=str(options.output), rollups=shown, pictures=drawn)
+    say(f"{options.output}: {', '.join(shown) or 'nothing was run yet'}")
     if options.pictures is not None:
-        echo(f"{options.pictures}: {callers.pluralize(drawn, 'picture', 'pictures')}")
+        say(f"{options.pictures}: {callers.pluralize(drawn, 'picture', 'pictures')}")
     return callers.DONE
 
 

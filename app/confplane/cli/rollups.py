@@ -12,7 +12,7 @@ from uuid_utils.compat import uuid7
 
 from confplane.audit.rollup_runs import RollupRuns
 from confplane.cli import callers
-from confplane.cli.output import echo, print_table
+from confplane.cli.output import emit, is_json, print_error, print_table, say
 from confplane.cli.rollup_options import check_past
 from confplane.cli.spark_session import show_progress, spark_session
 from confplane.cli.times import datetime_of
@@ -129,8 +129,7 @@ def run(settings: Settings, cluster: str, options: RollupRunOptions) -> int:
     except (ConfplaneError, DevStackError) as error:
         if not ended:
             return _not_run(error, callers.FAILED)
-        echo(f"The mismatches were not counted: {error}", err=True)
-        return callers.FAILED
+        return print_error(f"The mismatches were not counted: {error}", callers.FAILED)
     except (SparkFailedError, RuntimeError) as error:
         if settings.log_level == "debug":
             raise
@@ -160,7 +159,7 @@ def _mismatches(settings: Settings, cluster: str, ended: Sequence[_JobResult]) -
     found = (each.finished for each in ended if each.name == integrity.JOB.name)
     mismatches = sum(runs.count(each.run.id, {"pending": False}) for each in found if each is not None)
     if mismatches:
-        echo(
+        say(
             f"integrity: {callers.pluralize(mismatches, 'mismatch', 'mismatches')} that will not go away alone;"
             f" `confplane rollups show integrity --cluster {cluster} --where pending=false` lists all",
             err=True,
@@ -280,19 +279,31 @@ def _show(ended: Sequence[_JobResult]) -> None:
         else (each.name, f"{found.run.rows:,}", f"{found.seconds:.1f}", str(found.run.id), _note(found))
         for each in ended
     ]
-    print_table(("rollup", "rows", "seconds", "run", ""), rows, right=("rows", "seconds"))
+    if is_json():
+        for each in ended:
+            emit(**_result_view(each))
+        return
+    print_table(("ROLLUP", "ROWS", "SECONDS", "RUN", ""), rows, right=("ROWS", "SECONDS"))
     for each in ended:
         if each.finished is not None and each.finished.path is not None:
-            echo(f"{each.name}: {each.finished.path}")
+            say(f"{each.name}: {each.finished.path}")
     for each in ended:
         if each.finished is None:
-            echo(f"{each.name}: {each.why_not}", err=True)
+            say(f"{each.name}: {each.why_not}", err=True)
+
+
+def _result_view(each: _JobResult) -> dict[str, object]:
+    found = each.finished
+    if found is None:
+        return {"rollup": each.name, "state": "not-run" if each.is_refused else "failed", "error": each.why_not}
+    run = {"id": str(found.run.id), "rows": found.run.rows, "seconds": round(found.seconds, 1), "path": found.path}
+    return {"rollup": each.name, "state": "complete", "isCurrent": found.is_current, **run}
 
 
 def _note(found: FinishedRun) -> str:
     notes = []
     if not found.is_current:
-        notes.append("not current: another tells of a later moment")
+        notes.append("not current: another run is of a later time")
     if found.run.folded is not None:
         notes.append(f"built on the fold of the run before, up to revision {found.run.folded}")
     elif found.run.previous is not None:
@@ -308,8 +319,7 @@ def reason(error: BaseException) -> str:
 
 
 def _not_run(why: object, code: int) -> int:
-    echo(f"Not run: {why}", err=True)
-    return code
+    return print_error(f"Not run: {why}", code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,9 +402,9 @@ def _show_exports(done: Manifest, names: Sequence[str]) -> None:
         found = done.datasets[name]
         written = [each for each in found.days if each.export_id == found.export_id]
         rows, new = sum(each.rows for each in found.days), sum(each.rows for each in written)
-        echo(f"{name}: {rows:,} rows, {new:,} of them written now, in {len(written)} of {len(found.days)} days")
+        emit(name=name, rows=rows, written=new, days=len(found.days), daysWritten=len(written))
+        say(f"{name}: {rows:,} rows, {new:,} of them written now, in {len(written)} of {len(found.days)} days")
 
 
 def _not_exported(why: str, code: int) -> int:
-    echo(f"Not exported: {why}", err=True)
-    return code
+    return print_error(f"Not exported: {why}", code)

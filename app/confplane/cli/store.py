@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from confplane import __version__, properties
 from confplane.audit import PostgresEntityStates, PostgresStorePositions
 from confplane.cli import callers
-from confplane.cli.output import HIDDEN, bar, echo, print_table
+from confplane.cli.output import HIDDEN, bar, echo, emit, is_json, print_error, print_table, say
 from confplane.domain.global_config import ImportDecision
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.kips.global_config import plan_import, run_import
@@ -62,11 +62,19 @@ async def _adopt(settings: Settings, cluster: str, reason: str) -> int:
             redaction(settings.clusters[cluster], store),
         )
         adoption = await service.adopt(callers.caller(reason))
+    emit(
+        cluster=cluster,
+        adopted=adoption is not None,
+        incarnation=adoption and adoption.incarnation,
+        revision=None if adoption is None else str(adoption.revision),
+        changeId=adoption and adoption.change_id,
+        differing=0 if adoption is None else adoption.differing,
+    )
     if adoption is None:
-        echo(f"The ZooKeeper of cluster {cluster} is the one that the trail knows; nothing to do")
+        say(f"The ZooKeeper of cluster {cluster} is the one that the trail knows; nothing to do")
         return callers.DONE
     differing = callers.pluralize(adoption.differing, "entity differs", "entities differ")
-    echo(
+    say(
         f"The ZooKeeper of cluster {cluster} is adopted as incarnation {adoption.incarnation}, as of revision"
         f" {adoption.revision} (change {adoption.change_id}). {differing} from the last content in the trail, which has"
         " an external change of each"
@@ -94,24 +102,32 @@ async def _import(settings: Settings, cluster: str, path: str, *, apply: bool, o
         served = parts.clusters.get(cluster)
         caller = callers.caller(f"import of {path}")
         plan = await plan_import(parts.alter, served, path, caller, overwrite=overwrite)
-        _show(plan)
+        if not is_json():
+            _show(plan)
         wanted = sum(entry.decision is ImportDecision.IMPORT for entry in plan.entries)
         refused = sum(entry.decision is ImportDecision.REFUSED for entry in plan.entries)
         if plan.obstacle is not None:
             raise plan.obstacle
+        done = await run_import(parts.alter, served, plan, caller) if apply and plan.edit is not None else None
+        entries = [{"key": e.key, "decision": e.decision.value, "reason": e.reason} for e in plan.entries]
+        emit(
+            entries=entries,
+            warnings=list(plan.warnings),
+            applied=done is not None,
+            revision=None if done is None else str(done.revision),
+            changeId=done and done.change_id,
+        )
         if plan.edit is None:
-            echo("There is nothing to import")
+            say("There is nothing to import")
         elif not apply:
-            echo(f"Nothing was written; --apply writes what goes to the cluster default ({wanted}) as one change")
-        else:
-            result = await run_import(parts.alter, served, plan, caller)
-            if result is not None:
-                echo(
-                    f"{wanted} written to the cluster default at revision {result.revision} (change {result.change_id})"
-                    f"; {path} is left as it is"
-                )
+            say(f"Nothing was written; --apply writes what goes to the cluster default ({wanted}) as one change")
+        elif done is not None:
+            say(
+                f"{wanted} written to the cluster default at revision {done.revision} (change {done.change_id});"
+                f" {path} is unchanged"
+            )
     if refused:
-        echo(f"{refused} refused, see above", err=True)
+        say(f"{refused} refused, see above", err=True)
     return callers.FAILED if refused else callers.DONE
 
 
@@ -127,7 +143,7 @@ def _show(plan: ImportPlan) -> None:
     if rows:
         print_table(("KEY", "VALUE", "RESULT"), rows)
     for warning in plan.warnings:
-        echo(f"Warning: {warning}", err=True)
+        say(f"Warning: {warning}", err=True)
 
 
 def upgrade_keys(
@@ -150,20 +166,26 @@ async def _upgrade(
     async with open_cluster(settings, cluster) as parts:
         service = RenameService(parts.alter, parts.clusters.get(cluster), table)
         if not service.known:
-            echo("Kafka has renamed no config that can be dynamic; there is nothing to do")
+            say("Kafka has renamed no config that can be dynamic; there is nothing to do")
             return callers.DONE
         lacking = service.lacking()
         failed = 0
         with bar("Topics and brokers", len(lacking)) as advance:
             async for result in service.run(lacking, callers.caller("renamed by Kafka"), apply=apply):
                 failed += result.error is not None
+                renamed = [{"old": item.old, "new": item.new} for item in result.renamed]
+                emit(id=result.entity_id, renamed=renamed, written=apply and not result.error, error=_text(result))
                 for line in _lines(result, apply=apply):
-                    echo(line, err=result.error is not None)
+                    say(line, err=result.error is not None)
                 advance()
-    echo(f"{len(lacking) - failed} of {len(lacking)} topics and brokers {'done' if apply else 'would be written'}")
+    say(f"{len(lacking) - failed} of {len(lacking)} topics and brokers {'done' if apply else 'would be written'}")
     if lacking and not apply:
-        echo("Nothing was written; --apply writes, one change each. The old names stay until you delete them")
+        say("Nothing was written; --apply writes, one change each. The old names stay until you delete them")
     return callers.FAILED if failed else callers.DONE
+
+
+def _text(result: CompactResult | RenameResult) -> str | None:
+    return None if result.error is None else str(result.error)
 
 
 def _lines(result: RenameResult, *, apply: bool) -> list[str]:
@@ -191,12 +213,13 @@ async def _compact(settings: Settings, cluster: str, *, older_than_s: float, app
                 if result is not None:
                     gone += len(result.entity_ids) * (result.error is None)
                     failed += result.error is not None
-                    echo(_line(result, apply=apply), err=result.error is not None)
+                    emit(ids=list(result.entity_ids), changeId=result.change_id, error=_text(result))
+                    say(_line(result, apply=apply), err=result.error is not None)
                 advance()
     znodes = callers.pluralize(gone, "empty znode", "empty znodes")
-    echo(f"{znodes} {'removed' if apply else 'can be removed'}; {len(candidates)} checked")
+    say(f"{znodes} {'removed' if apply else 'can be removed'}; {len(candidates)} checked")
     if gone and not apply:
-        echo("Nothing was removed; --apply removes, one change each")
+        say("Nothing was removed; --apply removes, one change each")
     return callers.FAILED if failed else callers.DONE
 
 
@@ -241,7 +264,7 @@ async def _export(settings: Settings, cluster: str, broker_id: int, output: Path
     values = sum(item.value is not None for item in exported)
     secrets = sum(item.secret for item in exported)
     where = "" if output is None else f" in {output}"
-    echo(
+    say(
         f"{callers.pluralize(values, 'config', 'configs')}{where};"
         f" {callers.pluralize(secrets, 'secret', 'secrets')} to be set by hand,"
         f" {len(exported) - values - secrets} left out (see the comments)",
@@ -257,6 +280,6 @@ def _written(text: str, output: Path | None) -> bool:
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
-        echo(f"Not exported: {output} can't be written: {error.strerror}", err=True)
+        print_error(f"Not exported: {output} can't be written: {error.strerror}", callers.FAILED)
         return False
     return True

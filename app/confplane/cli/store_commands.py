@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.options import Apply, ClusterName, SettingsFile, load_settings
+from confplane.cli.options import Apply, AsJson, ClusterName, SettingsFile, load_settings
 from confplane.cli.times import duration_of
 from confplane.domain.facets import ClientConfigsLayout, Tree
 
@@ -28,6 +28,8 @@ _ZNODE = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+")
 def adopt_store(
     cluster: ClusterName,
     reason: Annotated[str, typer.Option(metavar="TEXT", help="The reason, which the trail keeps.")],
+    *,
+    as_json: AsJson = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Accept the state of a ZooKeeper that was restored to an earlier moment.
@@ -81,6 +83,7 @@ def rotate(
             show_default=False,
         ),
     ] = None,
+    as_json: AsJson = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Encode brokers' stored passwords anew, under the current secret instead of the old one.
@@ -140,6 +143,7 @@ def import_kip5(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace other values that the default of all brokers has.")
     ] = False,
+    as_json: AsJson = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Import a legacy znode of KIP-5 as the default configs of all brokers.
@@ -166,6 +170,7 @@ def upgrade_keys(
     cluster: ClusterName,
     *,
     apply: Apply = False,
+    as_json: AsJson = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Write configs that Kafka renamed under their new names, with the values of the old ones.
@@ -193,6 +198,7 @@ def compact(
         str, typer.Option(metavar="AGE", help="Time since a node was last touched: a number and s, m, h or d.")
     ] = "1h",
     apply: Annotated[bool, typer.Option("--apply", help="Remove; without it nothing is removed.")] = False,
+    as_json: AsJson = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Remove the znodes of users, clients and ips that hold no config any more.
@@ -240,6 +246,7 @@ def move_layout(
             help="Remove client configs that nobody reads from the other layout; --to names the current layout.",
         ),
     ] = False,
+    as_json: AsJson = False,
     settings_file: SettingsFile = None,
 ) -> None:
     """Move a cluster's client configs to the other layout while the service runs.

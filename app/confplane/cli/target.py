@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import asynccontextmanager
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from confplane.cli import callers
-from confplane.cli.output import bars, echo
+from confplane.cli.output import bars, emit, is_json, say
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.releases import newest
 from confplane.gc_tuning import tune_gc_for_batch
@@ -120,8 +121,19 @@ async def _change(
             TargetAction.RESUME: service.resume,
         }
         target = await changes[action](callers.caller(reason))
-    echo(action.value.format(name=cluster, id=target.cluster_id, what=", ".join(types) or "quotas and configs"))
+    emit(cluster=cluster, target=_target_view(target))
+    say(action.value.format(name=cluster, id=target.cluster_id, what=", ".join(types) or "quotas and configs"))
     return callers.DONE
+
+
+def _target_view(target: Target) -> dict[str, Any]:
+    return {
+        "clusterId": target.cluster_id,
+        "imported": target.imported,
+        "paused": target.paused,
+        "applies": target.applies,
+        "text": str(target),
+    }
 
 
 def status(settings: Settings, cluster: str) -> int:
@@ -133,29 +145,36 @@ async def _show_status(settings: Settings, cluster: str) -> int:
     async with open_cluster(settings, cluster) as parts:
         store = parts.stores[cluster]
         target = (await store.read_state(Target, callers.caller(None).deadline)).value
-        report = parse(store.observation())
-    if target is None:
-        echo(f"Cluster {cluster} has no target: its brokers read ZooKeeper")
+        observation = store.observation()
+        report = parse(observation)
+    found = [] if target is None else [str(each) for each in warnings.list_warnings(cluster, target, report)]
+    if is_json():
+        stored = None if target is None else _target_view(target)
+        seen = None if report is None or observation is None else json.loads(observation)
+        emit(cluster=cluster, target=stored, report=seen, warnings=found)
         return callers.DONE
-    echo(f"Cluster {cluster}: {target}")
+    if target is None:
+        say(f"Cluster {cluster} has no target: its brokers read ZooKeeper")
+        return callers.DONE
+    say(f"Cluster {cluster}: {target}")
     if report is not None:
         _show_report(report)
-    for warning in warnings.list_warnings(cluster, target, report):
-        echo(str(warning), err=True)
+    for warning in found:
+        say(warning, err=True)
     return callers.DONE
 
 
 def _show_report(report: ObservationReport) -> None:
     brokers = ", ".join(map(str, report.brokers)) or "none"
-    echo(
+    say(
         f"Release {report.release or 'unknown'} (metadata.version {report.metadata_version or 'unknown'}), brokers"
         f" {brokers}; reported {_ago(report.at)}"
     )
     if report.followed_offset is not None:
         read = "" if report.log_at is None else f", read {_ago(report.log_at)}"
-        echo(f"The metadata log is followed up to offset {report.followed_offset}{read}")
+        say(f"The metadata log is followed up to offset {report.followed_offset}{read}")
     for entity_type, each in report.areas.items():
-        echo(_status_line(entity_type, each))
+        say(_status_line(entity_type, each))
     if report.applying is not None:
         _show_applying(report.applying)
     for what, lists in (
@@ -178,12 +197,12 @@ def _status_line(entity_type: KraftEntityType, report: EntityTypeReport) -> str:
 
 def _show_applying(applying: ApplyReport) -> None:
     if not applying.pending:
-        echo("Changes of callers: nothing waits to be applied")
+        say("Changes of callers: nothing waits to be applied")
     else:
         waits = callers.pluralize(applying.pending, "entity", "entities")
-        echo(f"Changes of callers: {waits} to be applied, for {applying.waiting_ms / 1000:.1f} s")
+        say(f"Changes of callers: {waits} to be applied, for {applying.waiting_ms / 1000:.1f} s")
     if applying.problem:
-        echo(f"Not applied now: {applying.problem}")
+        say(f"Not applied now: {applying.problem}")
     _show_names("changes", "refused by the Kafka cluster", applying.refused)
     _show_names("changes", "sent without an answer, and sent again", applying.unknown)
     _show_names("changes", "waiting alone", applying.held)
@@ -194,11 +213,11 @@ def _show_applying(applying: ApplyReport) -> None:
 def _show_names(entity_type: str, what: str, names: ListedNames) -> None:
     if not names.count:
         return
-    echo(f"{entity_type}, {what}: {names.count}")
+    say(f"{entity_type}, {what}: {names.count}")
     for name, reason in names.first:
-        echo(f"  {name}: {reason}")
+        say(f"  {name}: {reason}")
     if names.count > len(names.first):
-        echo(f"  and {names.count - len(names.first)} more")
+        say(f"  and {names.count - len(names.first)} more")
 
 
 def _ago(at_ms: int) -> str:
@@ -220,15 +239,20 @@ async def _import(settings: Settings, cluster: str, *, apply: bool) -> int:
     async with open_kraft_wiring(settings, cluster) as (found, _):
         survey = await found.importer.survey(time.monotonic() + _SURVEY_S)
         _show_survey(cluster, survey)
+        counts = {
+            kind.value: {"entities": each.entities, "differing": each.differing, "reason": each.reason}
+            for kind, each in survey.entity_types.items()
+        }
+        emit(clusterId=survey.identity.cluster_id, entityTypes=counts, blockers=[str(b) for b in survey.blockers])
         if survey.blockers:
             for blocker in survey.blockers:
-                echo(f"Not imported: {blocker}", err=True)
+                say(f"Not imported: {blocker}", err=True)
             return callers.FAILED
         if survey.target is not None and survey.target.imported and not _differing(survey):
-            echo("Nothing to do: everything was imported, and the leader follows the cluster")
+            say("Nothing to do: everything was imported, and the leader follows the cluster")
             return callers.DONE
         if not apply:
-            echo(
+            say(
                 f"{_entities(_differing(survey))} would be written to ZooKeeper. Nothing was written; --apply"
                 " writes. Nothing is ever written to the Kafka cluster"
             )
@@ -246,8 +270,9 @@ async def _apply(cluster: str, importer: Importer, survey: ImportSurvey) -> int:
             bar.update(tasks[progress.entity_type], completed=progress.done, total=progress.total, visible=True)
             written = progress.written
     await importer.end(survey.identity, callers.caller(reason))
+    emit(written=written, refused=dict(importer.refused))
     _show_reasons("ZooKeeper can't hold", importer.refused)
-    echo(
+    say(
         f"{_entities(written)} written. Cluster {cluster} follows the Kafka cluster {survey.identity.cluster_id} from"
         " now on, in the service. Nothing was written to the Kafka cluster"
     )
@@ -256,14 +281,14 @@ async def _apply(cluster: str, importer: Importer, survey: ImportSurvey) -> int:
 
 def _show_survey(cluster: str, survey: ImportSurvey) -> None:
     identity = survey.identity
-    echo(
+    say(
         f"Kafka cluster {identity.cluster_id}, release {identity.release}, brokers"
         f" {', '.join(map(str, identity.brokers))}"
     )
     if survey.target is not None:
-        echo(f"Target of {cluster}: {survey.target}")
+        say(f"Target of {cluster}: {survey.target}")
     for entity_type, each in survey.entity_types.items():
-        echo(_survey_line(entity_type, each))
+        say(_survey_line(entity_type, each))
     for what, names in (
         (
             "without a place in ZooKeeper",
@@ -282,11 +307,11 @@ def _survey_line(entity_type: KraftEntityType, survey: EntityTypeSurvey) -> str:
 
 def _show_reasons(what: str, names: Mapping[str, str]) -> None:
     if names:
-        echo(f"{len(names)} {what}:")
+        say(f"{len(names)} {what}:")
         for name, reason in sorted(names.items())[:_SHOWN]:
-            echo(f"  {name}: {reason}")
+            say(f"  {name}: {reason}")
         if len(names) > _SHOWN:
-            echo(f"  and {len(names) - _SHOWN} more")
+            say(f"  and {len(names) - _SHOWN} more")
 
 
 def _differing(survey: ImportSurvey) -> int:
@@ -314,22 +339,33 @@ async def _check(settings: Settings, cluster: str) -> int:
         kafka_settings = settings.clusters[cluster].kafka
         logged = kafka_settings is not None and bool(kafka_settings.controllers)
         unfollowed = await found.unfollowed(deadline) if logged else None
+    emit(
+        clusterId=identity.cluster_id,
+        release=str(identity.release),
+        brokers=list(identity.brokers),
+        permissions={
+            kind.value: {"permission": permission.value, "reason": reason}
+            for kind, (permission, reason) in permissions.items()
+        },
+        barrier=unproven is None,
+        metadataLog=logged and unfollowed is None,
+    )
     brokers = ", ".join(map(str, identity.brokers))
-    echo(
+    say(
         f"Kafka cluster {identity.cluster_id}, release {identity.release} (metadata.version"
         f" {identity.metadata_version}), brokers {brokers}"
     )
     for entity_type, (permission, reason) in permissions.items():
-        echo(f"  {entity_type:<16}{permission.value.replace('-', ' ')}{f': {reason}' if reason else ''}")
+        say(f"  {entity_type:<16}{permission.value.replace('-', ' ')}{f': {reason}' if reason else ''}")
     if unproven is None:
-        echo("  barrier         yes: a read with consistency=strong is behind every acknowledged change")
+        say("  barrier         yes: a read with consistency=strong is behind every acknowledged change")
     else:
-        echo(
+        say(
             f"  barrier         no: {unproven}; needed: DESCRIBE on CLUSTER. Without it a strong read waits a second,"
             " until the broker has heard of changes twice"
         )
     if logged:
-        echo(
+        say(
             "  metadata log    "
             + ("yes: every write is in the trail" if unfollowed is None else f"no: {unfollowed}. Looks do without it")
         )
@@ -339,12 +375,12 @@ async def _check(settings: Settings, cluster: str) -> int:
         if permission is not EntityTypePermission.FULL
     ]
     if unaltered:
-        echo(f"In the modes adopt and enforce callers' changes would wait: {', '.join(unaltered)}")
+        say(f"In the modes adopt and enforce callers' changes would wait: {', '.join(unaltered)}")
     missing = [
         entity_type for entity_type, (permission, _) in permissions.items() if permission is EntityTypePermission.NONE
     ]
     if not missing:
-        echo("Everything can be followed. Nothing was written")
+        say("Everything can be followed. Nothing was written")
         return callers.DONE
-    echo(f"Can't be followed: {', '.join(missing)}. Everything else can. Nothing was written", err=True)
+    say(f"Can't be followed: {', '.join(missing)}. Everything else can. Nothing was written", err=True)
     return callers.FAILED

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.options import Apply, ClusterName, SettingsFile, load_settings
+from confplane.cli.options import Apply, AsJson, ClusterName, SettingsFile, load_settings
 from confplane.services.ports.kafka import KraftEntityType
 
 commands = CommandGroup(add_completion=False)
@@ -31,7 +31,7 @@ Types = Annotated[
     epilog="Example:\n\n    confplane target status --cluster payments\n\n"
     "Exit codes: 0 shown; 1 ZooKeeper or Postgres did not answer; 2 invalid options or settings."
 )
-def status(cluster: ClusterName, settings_file: SettingsFile = None) -> None:
+def status(cluster: ClusterName, *, as_json: AsJson = False, settings_file: SettingsFile = None) -> None:
     """Show the target of a cluster, and how fresh the copy of each part is.
 
     Each part has the time of its last look, and what is missing for it: a right, a broker, a sound connection. Names
@@ -48,7 +48,7 @@ def status(cluster: ClusterName, settings_file: SettingsFile = None) -> None:
     epilog="Example:\n\n    confplane target check --cluster payments\n\n"
     "Exit codes: 0 everything can be followed; 1 not everything, or the cluster is away; 2 invalid options or settings."
 )
-def check(cluster: ClusterName, settings_file: SettingsFile = None) -> None:
+def check(cluster: ClusterName, *, as_json: AsJson = False, settings_file: SettingsFile = None) -> None:
     """Try each describe and each alter on the Kafka cluster, and say what can be followed and written.
 
     Needs the setting `kafka` of the cluster, and no target. For client quotas, topics, brokers, groups and client
@@ -70,7 +70,9 @@ def check(cluster: ClusterName, settings_file: SettingsFile = None) -> None:
     "    confplane target import --cluster payments --apply\n\n"
     f"{_CODES}; 3 a reply was lost, run the command again.",
 )
-def import_(cluster: ClusterName, *, apply: Apply = False, settings_file: SettingsFile = None) -> None:
+def import_(
+    cluster: ClusterName, *, apply: Apply = False, as_json: AsJson = False, settings_file: SettingsFile = None
+) -> None:
     """Import the quotas and configs of a Kafka cluster, and follow the cluster from then on.
 
     Without `--apply` the command shows what it would do. With `--apply` it stores the cluster's id as the target, and
@@ -91,7 +93,14 @@ def import_(cluster: ClusterName, *, apply: Apply = False, settings_file: Settin
 @target.command(
     epilog=f'Example:\n\n    confplane target adopt --cluster payments --reason "quotas as code"\n\n{_CODES}.'
 )
-def adopt(cluster: ClusterName, reason: Reason, types: Types = None, settings_file: SettingsFile = None) -> None:
+def adopt(
+    cluster: ClusterName,
+    reason: Reason,
+    types: Types = None,
+    *,
+    as_json: AsJson = False,
+    settings_file: SettingsFile = None,
+) -> None:
     """Let callers write quotas and configs, which are then applied to the Kafka cluster.
 
     A write is committed here, and in the trail, as on a cluster with ZooKeeper; within a moment the leader sends it to
@@ -112,7 +121,14 @@ def adopt(cluster: ClusterName, reason: Reason, types: Types = None, settings_fi
     epilog='Examples:\n\n    confplane target enforce --cluster payments --reason "quotas as code"\n\n'
     f'    confplane target enforce --cluster payments --type topics --reason "topics as code"\n\n{_CODES}.'
 )
-def enforce(cluster: ClusterName, reason: Reason, types: Types = None, settings_file: SettingsFile = None) -> None:
+def enforce(
+    cluster: ClusterName,
+    reason: Reason,
+    types: Types = None,
+    *,
+    as_json: AsJson = False,
+    settings_file: SettingsFile = None,
+) -> None:
     """Let callers write quotas and configs, as `adopt` does, and put back those that others change.
 
     A change by others in the Kafka cluster is put back once a look shows it, and is in the trail with both values and
@@ -129,7 +145,14 @@ def enforce(cluster: ClusterName, reason: Reason, types: Types = None, settings_
 
 
 @target.command(epilog=f'Example:\n\n    confplane target observe --cluster payments --reason "a drill"\n\n{_CODES}.')
-def observe(cluster: ClusterName, reason: Reason, types: Types = None, settings_file: SettingsFile = None) -> None:
+def observe(
+    cluster: ClusterName,
+    reason: Reason,
+    types: Types = None,
+    *,
+    as_json: AsJson = False,
+    settings_file: SettingsFile = None,
+) -> None:
     """Refuse quotas and configs from callers again, and send nothing more to the Kafka cluster.
 
     Changes of callers that the cluster has not taken by then are undone in the copy, with rows in the trail.
@@ -142,7 +165,7 @@ def observe(cluster: ClusterName, reason: Reason, types: Types = None, settings_
 
 
 @target.command(epilog=f'Example:\n\n    confplane target pause --cluster payments --reason "a drill"\n\n{_CODES}.')
-def pause(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = None) -> None:
+def pause(cluster: ClusterName, reason: Reason, *, as_json: AsJson = False, settings_file: SettingsFile = None) -> None:
     """Stop following the Kafka cluster, and send it nothing; the copy stays as it is.
 
     All processes stop before the command ends. Changes in the cluster are found and recorded after `resume`, and what
@@ -154,7 +177,9 @@ def pause(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = No
 
 
 @target.command(epilog=f'Example:\n\n    confplane target resume --cluster payments --reason "drill over"\n\n{_CODES}.')
-def resume(cluster: ClusterName, reason: Reason, settings_file: SettingsFile = None) -> None:
+def resume(
+    cluster: ClusterName, reason: Reason, *, as_json: AsJson = False, settings_file: SettingsFile = None
+) -> None:
     """Follow the Kafka cluster again after `pause`. Changes made meanwhile are recorded."""
     from confplane.cli import target as command
 

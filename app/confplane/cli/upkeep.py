@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.cli import callers, termination
 from confplane.cli.callers import DONE, FAILED, INVALID, caller
-from confplane.cli.output import bar, echo
+from confplane.cli.output import bar, emit, print_error, say
 from confplane.domain.errors import (
     BodyTooLargeError,
     ConcurrentChangeError,
     ConfplaneError,
     CorruptZnodeError,
     EncoderSecretMissingError,
+    InvalidRequestError,
     NotFoundError,
     OutcomeUnknownError,
 )
@@ -64,7 +65,7 @@ class _LayoutMoveCommand:
             cluster_facet = parts.clusters.get(self._cluster).facets[FacetName.CLIENT_CONFIGS]
             self._service = LayoutService(parts.runner, cluster_facet)
             survey = await self._survey()
-            echo(f"Client configs of {self._cluster} are stored in the layout {survey.current}")
+            say(f"Client configs of {self._cluster} are stored in the layout {survey.current}")
             if self._discard:
                 return await self._discard_unread(survey)
             self._service.check(survey)
@@ -78,12 +79,13 @@ class _LayoutMoveCommand:
 
     def _show(self, survey: LayoutSurvey) -> int:
         for entity_id in survey.entity_ids:
-            echo(f"{entity_id}: would be moved")
+            emit(id=entity_id, changeId=None)
+            say(f"{entity_id}: would be moved")
         self._report_unread(survey)
         if survey.done:
-            echo("Nothing to do")
+            say("Nothing to do")
         else:
-            echo(
+            say(
                 f"{_entities(len(survey.entity_ids))} would be moved. Nothing was written; --apply writes, one change"
                 " each. Until the move ends client configs can be read and not written"
             )
@@ -91,7 +93,7 @@ class _LayoutMoveCommand:
 
     async def _move(self, survey: LayoutSurvey) -> int:
         if survey.done:
-            echo("Nothing to do")
+            say("Nothing to do")
             self._report_unread(survey)
             return callers.DONE
         while survey.entity_ids:
@@ -99,34 +101,37 @@ class _LayoutMoveCommand:
             await self._all(survey, version, discard=False)
             survey = await self._survey()
             if self._failed:
-                echo(
+                say(
                     f"{_entities(self._done)} moved, {self._failed} not. Client configs can't be written until all are"
                     " moved: fix the errors above, and run the command again",
                     err=True,
                 )
                 return callers.FAILED
         await self._service.end(survey, self._caller())
-        echo(f"{_entities(self._done)} moved. The layout is {self._target.layout} from now on, in all processes")
+        say(f"{_entities(self._done)} moved. The layout is {self._target.layout} from now on, in all processes")
         return callers.DONE
 
     async def _discard_unread(self, survey: LayoutSurvey) -> int:
         if survey.current.source is not None or survey.current.tree is not self._target:
-            echo(f"--discard goes with the layout that counts: --to {survey.current.tree.layout}", err=True)
-            return callers.INVALID
+            raise InvalidRequestError(
+                f"--discard removes client configs from the layout that is not in use: give --to"
+                f" {survey.current.tree.layout}."
+            )
         if not survey.unread:
-            echo("Nothing to do")
+            say("Nothing to do")
             return callers.DONE
         if not self._apply:
             for entity_id in survey.unread:
-                echo(f"{entity_id}: would be discarded from {self._target.other.layout}")
-            echo(
+                emit(id=entity_id, changeId=None)
+                say(f"{entity_id}: would be discarded from {self._target.other.layout}")
+            say(
                 f"Client configs of {_entities(len(survey.unread))} would be discarded. Nothing was written; --apply"
                 " writes"
             )
             return callers.DONE
         version = await self._service.end(survey, self._caller())
         await self._all(survey, version, discard=True)
-        echo(f"Client configs of {_entities(self._done)} discarded; the trail has their contents")
+        say(f"Client configs of {_entities(self._done)} discarded; the trail has their contents")
         return callers.FAILED if self._failed else callers.DONE
 
     async def _all(self, survey: LayoutSurvey, version: int, *, discard: bool) -> None:
@@ -134,12 +139,14 @@ class _LayoutMoveCommand:
             async for result in self._service.move(survey, version, self._caller(), discard=discard):
                 self._done += result.change_id is not None
                 self._failed += result.error is not None
-                echo(_move_line(result), err=result.error is not None)
+                error = None if result.error is None else str(result.error)
+                emit(id=result.entity_id, keys=list(result.keys), changeId=result.change_id, error=error)
+                say(_move_line(result), err=result.error is not None)
                 advance()
 
     def _report_unread(self, survey: LayoutSurvey) -> None:
         if survey.unread:
-            echo(
+            say(
                 f"The layout {survey.current.tree.other.layout} has client configs of {_entities(len(survey.unread))}"
                 f" that nobody reads, {survey.unread[0]} among them;"
                 f" --to {survey.current.tree.layout} --discard removes them",
@@ -177,8 +184,7 @@ def rotate_secrets(settings: Settings, cluster: str, broker_id: int | None, old_
     try:
         termination.run(_rotate(_with_old_secret(settings, cluster, old_secret_file), cluster, broker_id, report))
     except ConfplaneError as error:
-        echo(f"Not rotated: {error}", err=True)
-        return INVALID if isinstance(error, NotFoundError) else FAILED
+        return print_error(f"Not rotated: {error}", INVALID if isinstance(error, NotFoundError) else FAILED)
     except KeyboardInterrupt:
         report.stopped = "you stopped it"
         report.print()
@@ -193,7 +199,7 @@ async def _rotate(settings: Settings, cluster: str, broker_id: int | None, repor
         brokers = service.brokers()
         if broker_id is not None:
             if broker_id not in brokers:
-                echo(f"Broker {broker_id} has no configs of its own in ZooKeeper")
+                say(f"Broker {broker_id} has no configs of its own in ZooKeeper")
             brokers = [broker_id]
         # On a terminal the bar stands for the brokers without problems.
         is_terminal = sys.stdout.isatty()
@@ -201,8 +207,16 @@ async def _rotate(settings: Settings, cluster: str, broker_id: int | None, repor
             for each in brokers:
                 result = await service.rotate(each, caller("confplane secrets rotate"))
                 report.add(result)
+                emit(
+                    brokerId=each,
+                    reencoded=list(result.reencoded),
+                    current=list(result.current),
+                    undecodable=list(result.undecodable),
+                    changeId=result.change_id,
+                    error=None if result.error is None else str(result.error),
+                )
                 if result.error is not None or result.undecodable or not is_terminal:
-                    echo(_rotation_line(result))
+                    say(_rotation_line(result))
                 advance()
                 if result.error is not None and not isinstance(result.error, _OF_ONE_BROKER):
                     report.stopped = f"broker {each} was not to be written"
@@ -265,24 +279,24 @@ class _Report:
         current = sum(len(result.current) for result in done)
         undecodable = sum(len(result.undecodable) for result in done)
         brokers = "1 broker" if len(done) == 1 else f"{len(done)} brokers"
-        echo(
+        say(
             f"Done: {brokers}, {_keys(reencoded)} encoded anew, {current} under the current secret already, "
             f"{undecodable} undecodable"
         )
         left = [result for result in done if result.undecodable]
         if left:
-            echo("No secret opens these, so brokers leave them out; set them anew:", err=True)
+            say("No secret opens these, so brokers leave them out; set them anew:", err=True)
         for result in left:
-            echo(f"  broker {result.broker_id}: {_names(result.undecodable)}", err=True)
+            say(f"  broker {result.broker_id}: {_names(result.undecodable)}", err=True)
         without = [str(result.broker_id) for result in left if not result.old_known]
         if without:
-            echo(
+            say(
                 f"No old secret is known for {', '.join(without)}: name its file in password_encoder.old_secret_file "
                 "or --old-secret-file, if they are under that",
                 err=True,
             )
         failed = [str(result.broker_id) for result in self.results if result.error is not None]
         if failed:
-            echo(f"Not done: {', '.join(failed)}", err=True)
+            say(f"Not done: {', '.join(failed)}", err=True)
         if self.stopped is not None:
-            echo(f"Stopped, because {self.stopped}. Run the command again for the remaining brokers", err=True)
+            say(f"Stopped, because {self.stopped}. Run the command again for the remaining brokers", err=True)

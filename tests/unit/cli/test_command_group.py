@@ -61,6 +61,29 @@ def test_an_option_with_a_list_may_be_repeated(answered: Recorded) -> None:
     assert answered.sent[-1][1]["keys"] == ["b", "c"]
 
 
+WITHOUT_JSON = {
+    *(" configs", " shell"),  # print what Kafka's tool prints
+    *(" export", " openapi"),  # print a file of another form
+    *(" dev", " serve", " migrate"),  # run until a signal, or only report progress
+}
+
+
+def test_every_command_with_a_result_has_json() -> None:
+    found = {
+        name
+        for name, command in _commands("", get_command(cli))
+        if not any(param.name == "as_json" for param in command.params)
+    }
+    assert found == WITHOUT_JSON
+
+
+@pytest.mark.parametrize("words", [["get", "--ab\u202e"], ["a\u202eb"], ["profiles", "a\u202eb"], ["--\x9b"]])
+def test_errors_of_arguments_command_no_terminal(words: list[str]) -> None:
+    said = CliRunner().invoke(cli, words)
+    assert said.exit_code == 2
+    assert all(each.isprintable() for each in said.output.replace("\n", ""))
+
+
 def test_every_command_has_the_check() -> None:
     assert {
         name for name, command in _commands("", get_command(cli)) if not isinstance(command, SingleValueCommand)
@@ -74,7 +97,7 @@ def test_the_help_of_all_commands_has_the_first_sentence_of_each() -> None:
         assert listed.help == " ".join(command.help.split("\n\n")[0].split()), name
 
 
-def test_a_misspelt_command_is_refused_with_a_proposal() -> None:
+def test_a_misspelt_command_is_refused_with_a_suggestion() -> None:
     said = CliRunner().invoke(cli, ["histroy", "user=a"])
     assert said.exit_code == 2
     assert "Did you mean 'history'?" in said.stderr

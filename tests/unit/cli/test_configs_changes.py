@@ -270,7 +270,7 @@ def test_keys_that_are_not_set_are_not_deleted(
     keys = "connection_creation_rate" if "ip" in line else "producer_byte_rate, request_percentage"
     assert command.run(["--alter", *shlex.split(line), "--delete-config", keys]) == 1
     assert not any("lter" in path for path, _ in answered.sent)
-    assert capsys.readouterr().err == f"Nothing is changed: not set, so not to be deleted: {keys}\n"
+    assert capsys.readouterr().err == f"Nothing was changed. These keys are not set: {keys}.\n"
 
 
 @pytest.mark.parametrize(
@@ -290,13 +290,13 @@ def test_a_key_that_is_not_set_is_answered_with_a_close_one(
         "results": [described(kind, name, ("retention.ms", "5", f"DYNAMIC_{kind}_CONFIG"))]
     }
     assert command.run(["--alter", *shlex.split(line), "--delete-config", key]) == 1
-    assert capsys.readouterr().err.endswith(f"; did you mean {proposed}?\n") == (proposed is not None)
+    assert capsys.readouterr().err.endswith(f" Did you mean {proposed}?\n") == (proposed is not None)
 
 
 def test_registrations_are_cleared(answered: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
     line = shlex.split("--alter --user alice --client billing --delete-config supported.configs")
     assert command.run(line) == 1
-    assert "not set, so not to be deleted: supported.configs" in capsys.readouterr().err
+    assert "These keys are not set: supported.configs" in capsys.readouterr().err
     software = {"clientInformation": {"softwareName": "a", "softwareVersion": "1"}, "supportedConfigs": ["acks"]}
     found = entry({}, user="alice", client_id="billing") | {"entityCompatibility": [software]}
     answered.answers["client-configs:describe"] = {"entries": [found], "skipped": []}

@@ -190,7 +190,7 @@ def test_a_dry_run_shows_the_differences_and_goes_on_after_a_refusal(answered: R
     assert lines[-1] == "Entities to change: 500; equal already: 1; refused: 1"
     assert said.stderr.splitlines() == [
         f"{file_of_topics}, line 1, column 3, topic=r0: not valid",
-        "Nothing was written. Correct the file and load it again.",
+        "Nothing was written. Fix the errors above and load the file again.",
     ]
     assert "planted" not in said.output
 
@@ -198,7 +198,9 @@ def test_a_dry_run_shows_the_differences_and_goes_on_after_a_refusal(answered: R
 def test_a_load_ends_with_the_first_request_that_has_a_refusal(answered: Recorded, file_of_topics: Path) -> None:
     said = CliRunner().invoke(cli, ["load", str(file_of_topics), "--ticket", "T-1"])
     assert (said.exit_code, said.stdout, len(answered.requests)) == (1, "Entities changed: 498; equal already: 1\n", 1)
-    assert said.stderr.endswith("Not all is loaded. What is set already stays. Correct the file and load it again.\n")
+    assert said.stderr.endswith(
+        "Not all is loaded. Entities that were changed stay so. Fix the errors above and load the file again.\n"
+    )
     assert [path for path, _ in answered.sent] == ["configs:incrementalAlter?ticket=T-1"]
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import echo, is_json, print_json, print_table
+from confplane.cli.output import echo, emit, is_json, print_error, print_json, print_table
 from confplane.cli.remote import logins, profiles, session
 from confplane.cli.remote.logins import StoredLogin
 from confplane.cli.remote.options import READ_CODES, AsJson, AsLines, ClusterName, ProfileName
 from confplane.cli.remote.profiles import ProfileError
 from confplane.cli.remote.session import DONE, FAILED
 from confplane.client import ClientError
+from confplane.domain.texts import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +50,7 @@ def clusters(*, as_json: AsLines = False, profile: ProfileName = None) -> None:
     "    confplane login --profile people\n\n"
     "Exit codes: 0 logged in; 1 the service or the issuer refused or did not answer; 2 the profile is not valid."
 )
-def login(*, profile: ProfileName = None) -> None:
+def login(*, as_json: AsJson = False, profile: ProfileName = None) -> None:
     """Log in at the issuer of the service, in any browser, and keep the tokens.
 
     The profile names the client of the issuer. The tokens are kept in a file that only you can read, and are renewed
@@ -61,7 +63,7 @@ def login(*, profile: ProfileName = None) -> None:
     epilog="Example:\n\n    confplane logout --profile people\n\n"
     "Exit codes: 0 logged out; 1 the tokens are removed here, but not ended at the issuer; 2 the profile is not valid."
 )
-def logout(*, profile: ProfileName = None) -> None:
+def logout(*, as_json: AsJson = False, profile: ProfileName = None) -> None:
     """End the tokens of a login at the issuer, and remove them."""
     raise typer.Exit(session.code_of(lambda: _logout(profiles.choose_profile(profile, None))))
 
@@ -168,6 +170,7 @@ def _login(profile: Profile) -> int:
             refresh=tokens.refresh,
         ),
     )
+    emit(url=profile.url, issuer=issuer.url, expiresAt=_rfc3339(tokens.expires_at))
     echo(f"Logged in to {profile.url}; `confplane whoami` shows your principal and your grants", err=True)
     return DONE
 
@@ -191,10 +194,14 @@ def _logout(profile: Profile) -> int:
             with device_login(profile) as speaker:
                 speaker.revoke(kept.revocation_endpoint, client_id, kept.refresh or kept.access)
     except ClientError as error:
-        echo(f"The tokens are removed here, and may still count at the issuer: {error}", err=True)
-        return FAILED
+        return print_error(f"The tokens are removed here, but may still be valid at the issuer: {error}", FAILED)
+    emit(url=profile.url)
     echo(f"Logged out of {profile.url}", err=True)
     return DONE
+
+
+def _rfc3339(seconds: float | None) -> str | None:
+    return None if seconds is None else rfc3339(datetime.fromtimestamp(seconds, timezone.utc))
 
 
 def _client_of(profile: Profile) -> str:

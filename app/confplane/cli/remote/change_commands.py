@@ -57,7 +57,7 @@ _ConfigsEtag = Annotated[
     epilog="Examples:\n\n"
     "    confplane set user=alice producer_byte_rate=1048576 acks=all --reason 'more load'\n\n"
     "    confplane set topic=orders retention.ms=86400000 --validate-only\n\n"
-    "    confplane set broker=0 ssl.keystore.password\n\n"
+    "    confplane set broker=0 listener.name.external.ssl.keystore.password\n\n"
     f"{WRITE_CODES}",
 )
 def put(

@@ -111,8 +111,8 @@ def refuse_unset(keys: Iterable[str], found: Collection[str]) -> None:
         close = dict.fromkeys(
             filter(None, (nearest_name(key, [*found, *QUOTA_KEYS]) for key in unset if key not in QUOTA_KEYS))
         )
-        proposal = f"; did you mean {', '.join(close)}?" if close else ""
-        raise InvalidRequestError(f"Nothing is changed: not set, so not to be deleted: {', '.join(unset)}{proposal}")
+        suggestion = f" Did you mean {', '.join(close)}?" if close else ""
+        raise InvalidRequestError(f"Nothing was changed. These keys are not set: {', '.join(unset)}.{suggestion}")
 
 
 def _number(key: str, text: str | None) -> float | None:

@@ -57,11 +57,11 @@ def entity_of(text: str) -> Entity:
         kind, separator, name = part.partition("=")
         if kind not in set(EntityType):
             listed = ", ".join(f"{each}=NAME" for each in EntityType)
-            raise InvalidRequestError(f"{text!r} names no entity; give a type and a name: {listed}")
+            raise InvalidRequestError(f"{text!r} is not a valid entity. Use a type and a name: {listed}.")
         components.append((kind, name if separator else None))
     entity = Entity.from_components(components)
     if len(components) > 1 and (entity.types != _PAIR or len(components) > len(_PAIR)):
-        raise InvalidRequestError(f"{text!r} names no entity; only a user and a client-id combine, each once")
+        raise InvalidRequestError(f"{text!r} is not a valid entity. Only one user and one client-id can be combined.")
     return entity
 
 

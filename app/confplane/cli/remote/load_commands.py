@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import echo, is_json, print_json, print_table, show_count, sides_of
+from confplane.cli.output import echo, is_json, print_error, print_json, print_table, show_count, sides_of
 from confplane.cli.remote.changes import ChangeOptions, differences, report_many
 from confplane.cli.remote.entities import facets_of
 from confplane.cli.remote.options import AsLines, ClusterName, ProfileName, Reason, Ticket, ValidateOnly, WaitApplied
@@ -118,12 +118,14 @@ class _LoadReport:
         """Count the result of an entity."""
         entity_id = item.entity.id
         where = f"{item.place}, {entity_id}"
-        self._messages += [f"Warning: {where}: {each}" for each in result.get("warnings", ())]
         if is_json():
-            print_json({"id": entity_id, **result})
+            print_json({"id": entity_id, "place": item.place, **result})
+        else:
+            self._messages += [f"Warning: {where}: {each}" for each in result.get("warnings", ())]
         if result["errorCode"]:
             self._refused.append(result)
-            self._messages.append(f"{where}: {result['errorMessage']}")
+            if not is_json():
+                self._messages.append(f"{where}: {result['errorMessage']}")
             return
         changes = differences(result)
         if not changes:
@@ -159,9 +161,13 @@ class _LoadReport:
         taken = report_many(self._applied)
         if not self._refused:
             return taken
-        end = "Nothing was written." if self._dry else "Not all is loaded. What is set already stays."
-        echo(f"{end} Correct the file and load it again.", err=True)
-        return UNKNOWN if any(result["outcome"] == "unknown" for result in self._refused) else FAILED
+        end = "Nothing was written." if self._dry else "Not all is loaded. Entities that were changed stay so."
+        is_unknown = any(result["outcome"] == "unknown" for result in self._refused)
+        return print_error(
+            f"{end} Fix the errors above and load the file again.",
+            UNKNOWN if is_unknown else FAILED,
+            refused=len(self._refused),
+        )
 
     def _print_rows(self) -> None:
         if self._rows:
@@ -242,7 +248,7 @@ async def _results_of(request: Awaitable[Answer[Any]], member: str, number: int)
         body = (await request).body
     except ProblemError as error:
         body = error.body
-        if len(body.get(member, ())) != number:
+        if error.problem_type == "frozen" or len(body.get(member, ())) != number:
             raise
     results: list[_Result] = body[member]
     return results

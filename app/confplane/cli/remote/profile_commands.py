@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import echo, is_json, print_json, print_table
+from confplane.cli.output import emit, is_json, print_json, print_table, say
 from confplane.cli.remote import completion, session
-from confplane.cli.remote.options import AsLines
+from confplane.cli.remote.options import AsJson, AsLines
 from confplane.cli.remote.profiles import Profile, ProfileError, Profiles, check_url, file
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def set_profile(
     key_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The certificate's key, as PEM.", show_default=False)
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write a profile, or replace it. The first profile becomes the current profile.
 
@@ -114,13 +115,13 @@ def set_profile(
 
 
 @profiles.command(epilog=f"Example:\n\n    confplane profiles use production\n\n{_CODES}")
-def use(name: _Name) -> None:
+def use(name: _Name, *, as_json: AsJson = False) -> None:
     """Make a profile the current profile, which commands use without `--profile`."""
     raise _run(lambda: _use(name))
 
 
 @profiles.command(epilog=f"Example:\n\n    confplane profiles remove production\n\n{_CODES}")
-def remove(name: _Name) -> None:
+def remove(name: _Name, *, as_json: AsJson = False) -> None:
     """Remove a profile. Its token's file stays."""
     raise _run(lambda: _remove(name))
 
@@ -151,7 +152,7 @@ def _show() -> None:
             )
         return
     if not stored.named:
-        echo(f"There is no profile in {file()}; write one with `confplane profiles set NAME --url URL`", err=True)
+        say(f"There is no profile in {file()}; write one with `confplane profiles set NAME --url URL`", err=True)
         return
     print_table(
         ("", "NAME", "URL", "CLUSTER", "TOKEN"),
@@ -192,7 +193,8 @@ def _put(name: str, made: Profile, token_command: str | None) -> None:
         key_file=_absolute(made.key_file),
     )
     Profiles(stored.current or name, stored.named | {name: whole}).write()
-    echo(f"Wrote the profile {name} to {file()}")
+    emit(name=name, file=str(file()), current=stored.current or name)
+    say(f"Wrote the profile {name} to {file()}")
 
 
 def _use(name: str) -> None:
@@ -204,7 +206,8 @@ def _use(name: str) -> None:
     stored = Profiles.read()
     stored.named_or_raise(name)
     Profiles(name, stored.named).write()
-    echo(f"The current profile is {name}")
+    emit(name=name, file=str(file()), current=name)
+    say(f"The current profile is {name}")
 
 
 def _remove(name: str) -> None:
@@ -216,8 +219,10 @@ def _remove(name: str) -> None:
     stored = Profiles.read()
     stored.named_or_raise(name)
     left = {each: profile for each, profile in stored.named.items() if each != name}
-    Profiles(None if stored.current == name else stored.current, left).write()
-    echo(f"Removed the profile {name}")
+    current = None if stored.current == name else stored.current
+    Profiles(current, left).write()
+    emit(name=name, file=str(file()), current=current)
+    say(f"Removed the profile {name}")
 
 
 def _absolute(path: Path | None) -> Path | None:

@@ -16,6 +16,7 @@ from confplane.cli.output import (
     is_json,
     note_inexact,
     print_changes,
+    print_error,
     print_items,
     print_json,
     print_table,
@@ -222,8 +223,7 @@ async def _get(client: AsyncConfplane, name: str, *, at: str | None) -> int:
         )
     if not found:
         when = "" if at is None else f" at {at}"
-        echo(f"Nothing is set on {entity.id} in the cluster {client.cluster}{when}", err=True)
-        return FAILED
+        return print_error(f"Nothing is set on {entity.id} in the cluster {client.cluster}{when}", FAILED)
     note_inexact(answer.body["at"] for answer in found.values() if "at" in answer.body)
     if not is_json():
         print_table(("KEY", "VALUE"), [row for facet, answer in found.items() for row in _rows(facet, answer)])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import echo, is_json, print_json, print_table, sides_of
+from confplane.cli.output import echo, is_json, print_error, print_json, print_table, sides_of
 from confplane.cli.remote.changes import report_many
 from confplane.cli.remote.entities import entity_of, facets_of, read_entity_values
 from confplane.cli.remote.options import (
@@ -240,7 +240,7 @@ async def _resolve(
         raise InvalidRequestError("--since is needed with --principal; it and --until are for --principal alone")
     asks = not (mode.yes or mode.validate_only)
     if asks and (is_json() or not sys.stdin.isatty()):
-        raise InvalidRequestError("Nobody can be asked: give --yes, or --validate-only to look")
+        raise InvalidRequestError("A confirmation needs a terminal. Use --yes, or --validate-only to see the changes.")
     if target.entity is None or target.to is None:
         return _ChangesRevert(_selection(target), target.keys, options)
     if target.keys:
@@ -290,7 +290,7 @@ def _count(body: _Body) -> str:
 def _nothing(body: _Body) -> str:
     if body["failed"]:
         return "Nothing was written"
-    return "Nothing to change: these keys have the values of before already"
+    return "Nothing to change: these keys already have their earlier values"
 
 
 def _print(body: _Body) -> None:
@@ -310,7 +310,10 @@ def _end(body: _Body, mode: RevertMode, said: str) -> int:
         print_json({name: body[name] for name in ("failed", "skipped", "results")})
     for warning in _warnings(body):
         echo(f"Warning: {warning}", err=True)
-    echo(said, err=True)
+    if is_json() and body["failed"]:
+        print_error(said, FAILED, refused=body["failed"])
+    else:
+        echo(said, err=True)
     if any(result.get("outcome") == "unknown" for result in body["results"]):
         return UNKNOWN
     taken = report_many((result["id"], result) for result in body["results"])

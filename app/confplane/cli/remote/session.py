@@ -108,6 +108,7 @@ def problem_text(error: ProblemError) -> str:
         if any(detail in texts[0] for _, detail in findings):  # each finding is shown once
             texts.reverse()
         lines = [texts[0] or texts[1] or f"HTTP {error.status}"]
+    lines[0] = lines[0].replace("use force to", "use --force to")
     if name not in _UNNAMED:
         lines[0] += f" ({name})"
     if len(findings) > 1:
@@ -122,7 +123,7 @@ def problem_text(error: ProblemError) -> str:
 
 def refusal_text(result: Mapping[str, Any]) -> str:
     """Return the error of one item's result, with Kafka's name for it if there is one."""
-    text: str = result["errorMessage"]
+    text: str = result["errorMessage"].replace("use force to", "use --force to")
     return text if result["errorName"] in _UNNAMED else f"{text} ({result['errorName']})"
 
 

@@ -61,14 +61,14 @@ def check_principal(principal: str, pointer: str) -> None:
     kind = next((each for each in _KINDS if principal.startswith(each)), None)
     if kind is None:
         raise InvalidRequestError(
-            f"{shown(principal)} is no principal: the form is User:name or Group:name", pointer=pointer
+            f"{shown(principal)} is not a valid principal. Use User:name or Group:name.", pointer=pointer
         )
     name = principal.removeprefix(kind)
     check_name("principal", name, pointer=pointer)
     if not _is_plain(name) or len(principal.encode()) > LONGEST_PRINCIPAL:
         raise InvalidRequestError(
-            f"{shown(principal)} is no principal: it has no control characters, and takes {LONGEST_PRINCIPAL} bytes at"
-            " most",
+            f"{shown(principal)} is not a valid principal. It must have no control characters, and"
+            f" {LONGEST_PRINCIPAL} bytes at most.",
             pointer=pointer,
         )
 

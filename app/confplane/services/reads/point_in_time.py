@@ -82,7 +82,7 @@ class PointInTimeResolver:
             revision = at
             if revision > _reached(store) and revision > (newest := await store.catch_up(deadline)):
                 raise InvalidRequestError(
-                    f"{name} is revision {revision}, and the newest revision of cluster {store.name} is {newest}",
+                    f"Revision {revision} does not exist yet; the newest revision of cluster {store.name} is {newest}.",
                     pointer=name,
                 )
         if revision < coverage.since:
@@ -93,8 +93,8 @@ class PointInTimeResolver:
         coverage = await self._trail.coverage(store.name)
         if coverage is None:
             raise BeforeHistoryError(
-                f"The trail of cluster {store.name} does not know the writes of others yet; it begins with the first"
-                " complete look at the cluster, and never while the setting record_external_changes is off",
+                f"The trail of cluster {store.name} has no external changes yet, so no past content is known. It begins"
+                " with the first complete poll of the cluster, and needs the setting record_external_changes.",
                 pointer=name,
             )
         return coverage
@@ -161,7 +161,7 @@ def _reached(store: ClusterStore) -> int:
 def _before(store: ClusterStore, coverage: TrailCoverage, name: str) -> BeforeHistoryError:
     since = rfc3339(coverage.since_at)
     return BeforeHistoryError(
-        f"The trail of cluster {store.name} knows every write from revision {coverage.since} on ({since})",
+        f"The trail of cluster {store.name} is complete from revision {coverage.since} on ({since}); use a later time.",
         since=coverage.since,
         since_time=since,
         pointer=name,

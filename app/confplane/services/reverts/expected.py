@@ -151,7 +151,7 @@ def conflict(entity: Entity, later: Iterable[ConflictingChange]) -> RevertConfli
     named = "; ".join(_named(each) for each in changes[:_NAMED])
     more = f"; and {len(changes) - _NAMED} more" if len(changes) > _NAMED else ""
     return RevertConflictError(
-        f"{entity.id}: later changes touched the same keys: {named}{more}. Revert these first, or send force to revert"
+        f"{entity.id}: later changes touched the same keys: {named}{more}. Revert these first, or use force to revert"
         " over them",
         later=tuple(changes[:_LISTED]),
     )

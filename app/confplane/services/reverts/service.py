@@ -440,7 +440,7 @@ def _loads(groups: Sequence[Sequence[RevertPart]]) -> list[tuple[Sequence[Revert
 def _too_many(entity: Entity) -> NotRevertibleError:
     return NotRevertibleError(
         f"{entity.id} has too many changes since to look for those of the same keys; set its values by PUT or by an"
-        " alter, or send force to revert over all of them"
+        " alter, or use force to revert over all of them"
     )
 
 

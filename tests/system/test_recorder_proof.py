@@ -22,9 +22,10 @@ from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
 
 from confplane.devstack.zookeeper import ZooKeeper
 from tests.audit.rows import fetch
-from tests.faults.checks.timeline import Log
-from tests.faults.checks.versions import unexplained
-from tests.faults.collect import read_trail, unrecorded
+from tests.faults.checks import external, trail
+from tests.faults.checks.facts import Facts
+from tests.faults.collect import read_trail, unrecorded, walk
+from tests.faults.history import Run
 from tests.faults.txnlog import read_events
 from tests.support import servers
 from tests.support.stepping import STEP_FILE_VARIABLE
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
+    from tests.faults.checks.timeline import State
     from tests.support.servers import Database
     from tests.support.service import Service
 
@@ -51,6 +53,21 @@ def zookeeper(tmp_path: Path) -> Iterator[ZooKeeper]:
     """One whose log no other test writes to."""
     with ZooKeeper(tmp_path / "zookeeper", durable=False) as server:
         yield server
+
+
+class LogFacts(Facts):
+    """A run whose external writes are those that ZooKeeper's log has of other sessions."""
+
+    def is_external(self, _path: str, state: State) -> bool:
+        return state.session not in self.log.ours
+
+
+def unexplained(run: Run) -> list[str]:
+    """Return what the checks of the fault suite find in the trail."""
+    facts = LogFacts(run)
+    trail.check(facts)
+    external.check(facts)
+    return [*map(str, facts.violations)]
 
 
 @dataclass(frozen=True)
@@ -177,27 +194,29 @@ async def test_every_version_is_explained_once_and_in_order(
             await asyncio.gather(*tasks)
         await until_thread(lambda: not unrecorded(migrated.service_dsn, zk)[0], why="all is recorded")
         await check_over_http(processes, since(migrated))
+        znodes = walk(zk)
     events = read_events([zookeeper.data_dir / "data" / "version-2"])
-    trail = read_trail(migrated.service_dsn)
-    intents, outcomes = trail["intents"], trail["outcomes"]
-    began = since(migrated)
-    problems = unexplained(events, intents, outcomes, since=began)
+    run = Run(
+        seed, 0.0, [], events=events, znodes=znodes, mirrors=[], baseline_zxid=since(migrated),
+        **read_trail(migrated.service_dsn),
+    )  # fmt: skip
+    problems = unexplained(run)
     assert not problems, "\n".join(problems)
+    intents, outcomes = run.intents, run.outcomes
     # It was no idle hour: and what is looked for would be found.
-    external = [intent for intent in intents if intent.kind == "external"]
-    assert len(external) > 20
+    others = [intent for intent in intents if intent.kind == "external"]
+    assert len(others) > 20
     assert writers.applied > 20
     assert {intent.kind for intent in intents} == {"change", "external"}
     assert len([event for event in events if event.version is None and event.path.startswith("/config/users/")]) > 2
-    assert len(Log.of(events).ours) >= 2 + 2 * turns
-    for lost in (external[0], external[-1]):
-        left = [intent for intent in intents if intent is not lost]
-        ended = [outcome for outcome in outcomes if outcome.change_id != lost.change_id]
-        assert unexplained(events, left, ended, since=began)
-        # And the same once more under another id.
+    assert len(Facts(run).log.ours) >= 2 + 2 * turns
+    for lost in (others[0], others[-1]):
         [outcome] = [outcome for outcome in outcomes if outcome.change_id == lost.change_id]
+        left = [intent for intent in intents if intent is not lost]
+        assert unexplained(replace(run, intents=left, outcomes=[each for each in outcomes if each is not outcome]))
+        # And the same once more under another id.
         again = [*intents, replace(lost, change_id="twin")], [*outcomes, replace(outcome, change_id="twin")]
-        assert unexplained(events, *again, since=began)
+        assert unexplained(replace(run, intents=again[0], outcomes=again[1]))
 
 
 async def check_over_http(processes: list[Process], began: int) -> None:

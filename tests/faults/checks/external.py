@@ -61,8 +61,7 @@ def _path(facts: Facts, timeline: Timeline, rows: list[Change]) -> None:
                 return
         free -= set(span)
         _count(facts, timeline, row, span)
-        if len(theirs) == len(timeline.states) - 1:
-            _compare(facts, timeline, row, span)
+        _compare(facts, timeline, row, span, alone=len(theirs) == len(timeline.states) - 1)
     _uncovered(facts, timeline, sorted(free))
 
 
@@ -106,13 +105,16 @@ def _count(facts: Facts, timeline: Timeline, row: Change, span: range) -> None:
         facts.add(OTHER_COUNT, what, *row.lines(), *(str(states[index]) for index in (span[0] - 1, *span)))
 
 
-def _compare(facts: Facts, timeline: Timeline, row: Change, span: range) -> None:
-    """Hold a row's contents against the states. Only where no change of ours is near, which may lend it values."""
+def _compare(facts: Facts, timeline: Timeline, row: Change, span: range, *, alone: bool) -> None:
+    """Compare the keys of a row's contents with the states, and the values where no change of ours may have lent one."""
     entity = row.entity(timeline.path)
     assert entity is not None
-    ends = ((entity.before, timeline.states[span[0] - 1]), (entity.after, timeline.states[span[-1]]))
+    ends = [(entity.before, timeline.states[span[0] - 1])]
+    # Of a znode that was recreated under a change of ours nobody saw the content before that change.
+    if (timeline.path, row.revision + 1) not in facts.recreated:
+        ends.append((entity.after, timeline.states[span[-1]]))
     for content, state in ends:
-        known = {key: value for key, value in content.items() if value is not None}
+        known = {key: value for key, value in content.items() if value is not None} if alone else {}
         config = state.config or {}
         found = {key: value for key, value in config.items() if key in known}
         if content.keys() != config.keys() or found != known:

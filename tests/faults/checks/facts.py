@@ -149,6 +149,12 @@ class Facts:
                 found[change.revision].append(change)
         return dict(found)
 
+    @cached_property
+    def recreated(self) -> set[tuple[str, int]]:
+        """Paths and revisions of the changes of ours under which a znode was recreated externally."""
+        outcomes = [change.outcome for change in self.changes.values() if change.committed]
+        return {(path, each.revision) for each in outcomes if each and each.revision for path in each.remade}
+
     # -- what was written past Confplane
 
     @cached_property

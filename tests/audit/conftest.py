@@ -1,17 +1,18 @@
-"""A migrated database, and the two logs on it."""
+"""A migrated database, the two logs on it, and the services of tokens and grants."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 import pytest_asyncio
 
-from confplane.audit import Database, PostgresAuditLog
+from confplane.audit import Database, PostgresAccessStore, PostgresAuditLog
+from tests.audit.rows import past_the_trigger
+from tests.support.access_world import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-    import pytest
 
     from tests.support import servers
 
@@ -31,3 +32,20 @@ async def log(pool: Database) -> AsyncIterator[PostgresAuditLog]:
     log = PostgresAuditLog(pool)
     yield log
     await log.close()
+
+
+@pytest_asyncio.fixture(scope="module")
+async def access_store(module_database: servers.Database) -> AsyncIterator[PostgresAccessStore]:
+    """The tokens and grants of a module."""
+    pool = Database(module_database.service_dsn, 4)
+    await pool.start()
+    yield PostgresAccessStore(pool)
+    await pool.close()
+
+
+@pytest.fixture
+def world(access_store: PostgresAccessStore, module_database: servers.Database) -> World:
+    """The services of tokens and grants on empty tables: emptying them is quicker than a database for each test."""
+    empty = "TRUNCATE access_changes, grants, tokens; UPDATE access_version SET tokens_from = NULL"
+    past_the_trigger(module_database.owner_dsn, "access_changes", empty)
+    return World(access_store)

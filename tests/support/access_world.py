@@ -1,4 +1,4 @@
-"""Tokens and grants in memory, with the services on them and callers of every kind."""
+"""Tokens and grants, with the services on them and callers of every kind."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from confplane.security import api_tokens
 from confplane.security.token_cache import TokenCache
 from confplane.services.access import AccessControl
 from confplane.services.access_admin.grants import GrantService, NewGrant
+from confplane.services.access_admin.history import change_of
 from confplane.services.access_admin.overview import OverviewService
 from confplane.services.access_admin.tokens import KnownNames, Lifetimes, TokenService
 from confplane.services.changes.callers import Caller
-from tests.support.access_store import MemoryAccessStore
+from confplane.services.ports.access import AccessQuery
 
 if TYPE_CHECKING:
-    from confplane.services.ports.access import StoredGrant
+    from confplane.services.ports.access import AccessChange, AccessStore, StoredGrant
 
 CLUSTERS = ("one", "two")
 ADMINISTRATOR = Identity(ADMIN, Authentication.ADMIN_TOKEN)
@@ -43,10 +44,10 @@ class Denials:
 
 
 class World:
-    """The services on a store in memory, with a real token cache."""
+    """The services on a store, with a token cache."""
 
-    def __init__(self) -> None:
-        self.store = MemoryAccessStore()
+    def __init__(self, store: AccessStore) -> None:
+        self.store = store
         self.book = TokenCache(self.store, 60.0)
         self.denials = Denials()
         self.control = AccessControl(self.book, self.denials)
@@ -60,6 +61,14 @@ class World:
         """Return a caller with half a minute of time."""
         access = self.control.access(identity, "127.0.0.1", "request-1")
         return Caller(access, time.monotonic() + 30, **more)
+
+    async def history(self) -> list[AccessChange]:
+        """Return the history, oldest first."""
+        return (await self.store.search(AccessQuery(page_size=1_000)))[0][::-1]
+
+    async def add(self, grant: StoredGrant) -> StoredGrant:
+        """Store a grant that the service would refuse or change."""
+        return await self.store.create_grant(grant, change_of(self.caller(), "grant-created", "grants/1"))
 
     async def user(self, name: str, *rights: NewGrant | Role, **more: Any) -> Identity:
         """Return a user, with grants given by the administrator; ``more`` are members of the identity."""

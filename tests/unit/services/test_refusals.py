@@ -10,7 +10,6 @@ from confplane.domain.access.identities import Authentication, CredentialNarrowi
 from confplane.domain.access.operations import Operation, Permission, ResourceType, Role
 from confplane.domain.errors import ForbiddenError
 from confplane.services.access import AccessControl
-from tests.support.access_world import World, allow
 from tests.support.grants import Grants
 
 if TYPE_CHECKING:
@@ -101,16 +100,3 @@ def test_the_user_for_whom_a_portal_acts_is_named() -> None:
     assert refusal(caller(alice, acts_for="User:alice")).startswith("User:olga lacks the grant")
     limited = refusal(caller(own, alice, acts_for="User:alice", narrowing=NARROWED))
     assert limited.startswith("The credential of User:olga is limited to the operations")
-
-
-async def test_what_a_limited_credential_may_not_give_is_no_lack_of_its_principal() -> None:
-    world = World()
-    keeper = await world.user(
-        "keeper", Role.ADMIN, narrowing=CredentialNarrowing(operations=frozenset({Operation.ALTER}))
-    )
-    wanted = allow("User:a", ALTER, ResourceType.USER, "app")
-    with pytest.raises(ForbiddenError, match="which the limits of the credential of User:keeper leave out"):
-        await world.grants.create(wanted, world.caller(keeper))
-    lead = await world.user("lead", allow("User:lead", Operation.ALTER, ResourceType.GRANTS))
-    with pytest.raises(ForbiddenError, match="which User:lead lacks; nobody gives more than they hold"):
-        await world.grants.create(wanted, world.caller(lead))

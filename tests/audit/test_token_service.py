@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 from uuid import UUID
 
+import psycopg
 import pytest
 from uuid_utils.compat import uuid7
 
@@ -29,6 +31,9 @@ from confplane.services.ports.access import StoredGrant, Token
 from tests.support.access_world import CLUSTERS, World, allow, deny
 from tests.support.credentials import parse
 
+if TYPE_CHECKING:
+    from tests.support import servers
+
 PREFIXED = PatternType.PREFIXED
 TEAM = (
     allow("User:team", Operation.ALTER, ResourceType.TOKENS, "User:payments-", pattern=PREFIXED),
@@ -37,17 +42,12 @@ TEAM = (
 """The grants of a team that manages the users and the tokens named payments-*."""
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 async def refused(world: World, wanted: NewToken, by: Identity, kind: type[ConfplaneError] = ForbiddenError) -> str:
     """Return the text of a refusal, and see to it that nothing was written."""
-    written = len(world.store.history)
+    written = len(await world.history())
     with pytest.raises(kind) as caught:
         await world.tokens.create(wanted, world.caller(by))
-    assert len(world.store.history) == written
+    assert len(await world.history()) == written
     return f"{caught.value.pointer}: {caught.value.detail}"
 
 
@@ -63,7 +63,7 @@ async def test_a_token_works_and_only_its_digest_is_kept(world: World) -> None:
         frozenset({"Group:a", "Group:b"}),
         "team payments",
     )
-    (row,) = world.store.history
+    (row,) = await world.history()
     assert (row.kind, row.subject, row.reason, row.ticket) == (
         "token-created",
         f"tokens/{made.token.id}",
@@ -72,7 +72,7 @@ async def test_a_token_works_and_only_its_digest_is_kept(world: World) -> None:
     )
     assert row.after == token_view(made.token, world.tokens.now)
     secret = made.text.removeprefix(api_tokens.PREFIX)
-    assert secret not in repr(world.store.history) + repr(await world.store.find_token(made.token.id))
+    assert secret not in repr(await world.history()) + repr(await world.store.find_token(made.token.id))
 
 
 @pytest.mark.parametrize("days", [(90, 365), (7, 30), (400, 30)])
@@ -165,7 +165,7 @@ async def test_a_stored_principal_with_such_characters_is_found_rotated_and_remo
     token = Token(uuid7(), principal, now, "User:admin", now + timedelta(days=1), note=control)
     assert await world.store.create_token(token, b"digest", change_of(world.caller(), "token-created", "tokens/1"))
     grant = StoredGrant(Grant(uuid7(), principal, role=Role.VIEWER), now, "User:admin")
-    world.store.add(grant)
+    grant = await world.add(grant)
     access = world.caller().access
     assert (await world.tokens.page(principal, access, page_size=9, after=None))[0] == [token]
     assert await world.overview.grants_of(principal, None, "one", access) == [grant]
@@ -386,7 +386,10 @@ async def test_a_portal_makes_what_both_may_and_the_history_has_both(world: Worl
     portal = await world.user("portal", *(replace(each, principal="User:portal") for each in TEAM), behalf_of=alice)
     made = await world.tokens.create(NewToken("User:payments-app"), world.caller(portal))
     assert made.text
-    assert (world.store.history[-1].principal, world.store.history[-1].behalf_of) == ("User:portal", "User:alice")
+    assert ((await world.history())[-1].principal, (await world.history())[-1].behalf_of) == (
+        "User:portal",
+        "User:alice",
+    )
     await refused(world, NewToken("User:alice"), portal)
     bob = await world.user("bob")
     await refused(world, NewToken("User:payments-app"), replace(portal, behalf_of=bob))
@@ -395,12 +398,12 @@ async def test_a_portal_makes_what_both_may_and_the_history_has_both(world: Worl
 async def test_nothing_is_written_when_only_validated(world: World) -> None:
     made = await world.tokens.create(NewToken("User:app"), world.caller(), validate_only=True)
     assert made.text is None
-    assert not world.store.history
+    assert not await world.history()
     made = await world.tokens.create(NewToken("User:app"), world.caller())
     rotated = await world.tokens.rotate(made.token.id, 60, world.caller(), validate_only=True)
     assert rotated.text is None
     assert (await world.tokens.revoke(made.token.id, world.caller(), validate_only=True)).token.revoked_at is None
-    assert len(world.store.history) == 1
+    assert len(await world.history()) == 1
 
 
 async def test_a_list_leaves_out_what_is_hidden(world: World) -> None:
@@ -454,8 +457,8 @@ async def test_a_revoked_token_stays_revoked_and_is_written_down_once(world: Wor
     first = await world.tokens.revoke(made.token.id, world.caller(reason="leaked"))
     assert first.token.revoked_at is not None
     assert await world.tokens.revoke(made.token.id, world.caller()) == first
-    assert [row.kind for row in world.store.history] == ["token-created", "token-revoked"]
-    before, after = world.store.history[-1].before, world.store.history[-1].after
+    assert [row.kind for row in await world.history()] == ["token-created", "token-revoked"]
+    before, after = (await world.history())[-1].before, (await world.history())[-1].after
     assert before is not None
     assert after is not None
     assert (before["status"], after["status"]) == ("active", "revoked")
@@ -484,7 +487,7 @@ async def test_a_rotated_token_has_what_the_old_one_had(world: World, overlap: i
     ended = await world.store.find_token(old.id)
     assert ended is not None
     assert ended.expires_at == new.created_at + timedelta(seconds=overlap)
-    assert world.store.history[-1].kind == "token-rotated"
+    assert (await world.history())[-1].kind == "token-rotated"
 
 
 @pytest.mark.parametrize("overlap", [-1, LONGEST_OVERLAP_S + 1])
@@ -600,6 +603,12 @@ async def test_a_caller_sees_its_own_tokens_by_whatever_credential(world: World)
             await world.tokens.find(made.id, other)
 
 
+def distrust(database: servers.Database, at: datetime) -> None:
+    """Reject the tokens created before a time, as after a restore."""
+    with psycopg.connect(database.owner_dsn) as connection:
+        connection.execute("UPDATE access_version SET tokens_from = %s, version = version + 1", [at])
+
+
 async def check(world: World, text: str | None) -> str | None:
     """Return the reason why a token is refused; None if it is admitted."""
     await world.book.refresh()
@@ -613,23 +622,25 @@ async def check(world: World, text: str | None) -> str | None:
     return None
 
 
-async def test_the_tokens_of_a_restored_postgres_are_rejected_until_they_are_confirmed(world: World) -> None:
+async def test_the_tokens_of_a_restored_postgres_are_rejected_until_they_are_confirmed(
+    world: World, module_database: servers.Database
+) -> None:
     old = await world.tokens.create(NewToken("User:old"), world.caller())
     assert await check(world, old.text) is None
     assert await world.tokens.confirm(world.caller()) is False
-    world.store.distrust(datetime.now(UTC))
+    distrust(module_database, datetime.now(UTC))
     assert "`confplane tokens confirm`" in (await check(world, old.text) or "")
     new = await world.tokens.create(NewToken("User:new"), world.caller())
     assert await check(world, new.text) is None
     assert await world.tokens.confirm(world.caller(reason="checked")) is True
     assert await check(world, old.text) is None
-    assert [(row.kind, row.reason) for row in world.store.history][-1] == ("tokens-confirmed", "checked")
+    assert [(row.kind, row.reason) for row in await world.history()][-1] == ("tokens-confirmed", "checked")
 
 
-async def test_all_tokens_created_before_a_time_are_revoked(world: World) -> None:
+async def test_all_tokens_created_before_a_time_are_revoked(world: World, module_database: servers.Database) -> None:
     old = await world.tokens.create(NewToken("User:old"), world.caller())
     restored = datetime.now(UTC)
-    world.store.distrust(restored)
+    distrust(module_database, restored)
     new = await world.tokens.create(NewToken("User:new"), world.caller())
     # Some of the rejected tokens are left.
     assert await world.tokens.invalidate(old.token.created_at, world.caller()) == 0
@@ -637,8 +648,10 @@ async def test_all_tokens_created_before_a_time_are_revoked(world: World) -> Non
     assert await world.tokens.invalidate(restored, world.caller(reason="restored")) == 1
     assert "was revoked" in (await check(world, old.text) or "")
     assert await check(world, new.text) is None
-    assert world.store.tokens_from is None
-    assert [(row.kind, row.after) for row in world.store.history][-1] == (
+    loaded = await world.store.load(None)
+    assert loaded is not None
+    assert loaded.tokens_from is None
+    assert [(row.kind, row.after) for row in await world.history()][-1] == (
         "tokens-invalidated",
         {"issuedBefore": restored.isoformat()},
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
@@ -39,7 +40,11 @@ from confplane.services.access_admin.overview import own_rights, rights_of
 from confplane.services.access_admin.views import etag_of, grant_view
 from confplane.services.etags import Precondition
 from confplane.services.ports.access import StoredGrant
+from tests.audit.rows import run
 from tests.support.access_world import ADMINISTRATOR, World, allow, deny
+
+if TYPE_CHECKING:
+    from tests.support import servers
 
 PREFIXED = PatternType.PREFIXED
 ANYHOW = Precondition()
@@ -52,17 +57,12 @@ LEAD = (
 """The grants of a person who lets a team's members manage users named payments-*."""
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 async def refused(world: World, wanted: NewGrant, by: Identity, kind: type[ConfplaneError] = ForbiddenError) -> str:
     """Return the text of a refusal, and see to it that nothing was written."""
-    written = len(world.store.history)
+    written = len(await world.history())
     with pytest.raises(kind) as caught:
         await world.grants.create(wanted, world.caller(by))
-    assert len(world.store.history) == written
+    assert len(await world.history()) == written
     return f"{caught.value.pointer}: {caught.value.detail}"
 
 
@@ -72,7 +72,7 @@ async def test_a_grant_exists_once_and_its_history_shows_it(world: World) -> Non
     again, is_new = await world.grants.create(replace(ALICE, note="another note"), world.caller())
     assert not is_new
     assert again == first == await world.grants.find(first.grant.id, world.caller().access)
-    (row,) = world.store.history
+    (row,) = await world.history()
     assert (row.kind, row.subject, row.before, row.after, row.reason, row.ticket) == (
         "grant-created",
         f"grants/{first.grant.id}",
@@ -231,7 +231,7 @@ async def test_the_end_of_an_allow_gives_nothing_and_the_end_of_a_deny_gives_bac
         assert await world.store.find_grant(denied.grant.id) == denied
     for denied in (great, along, bypass, role):
         await world.grants.remove(denied.grant.id, ANYHOW, world.caller())
-    assert {row.kind for row in world.store.history[-4:]} == {"grant-removed"}
+    assert {row.kind for row in (await world.history())[-4:]} == {"grant-removed"}
 
 
 async def test_nobody_ends_a_deny_of_their_own(world: World) -> None:
@@ -254,12 +254,12 @@ async def test_a_grant_is_replaced_under_its_etag(world: World) -> None:
         assert caught.value.etag == etag_of(replaced)
         with pytest.raises(PreconditionFailedError):
             await world.grants.remove(made.grant.id, precondition, world.caller())
-    row = world.store.history[-1]
+    row = (await world.history())[-1]
     assert (row.kind, row.before, row.after) == ("grant-replaced", grant_view(made), grant_view(replaced))
-    written = len(world.store.history)
+    written = len(await world.history())
     same = await world.grants.replace(made.grant.id, other, ANYHOW, world.caller())
     assert same == replaced
-    assert len(world.store.history) == written, "the same content is no change"
+    assert len(await world.history()) == written, "the same content is no change"
     twin, _ = await world.grants.create(ALICE, world.caller())
     with pytest.raises(AlreadyExistsError):
         await world.grants.replace(twin.grant.id, other, ANYHOW, world.caller())
@@ -283,19 +283,19 @@ async def test_a_replacement_amid_concurrent_replacements_gives_up_in_the_end(
 
 async def test_nothing_is_written_when_only_validated(world: World) -> None:
     made, _ = await world.grants.create(ALICE, world.caller())
-    written = len(world.store.history)
+    written = len(await world.history())
     assert (await world.grants.create(replace(ALICE, name="b"), world.caller(), validate_only=True))[1]
     changed = await world.grants.replace(
         made.grant.id, replace(ALICE, name="b"), ANYHOW, world.caller(), validate_only=True
     )
     assert changed.grant.name == "b"
     assert await world.grants.remove(made.grant.id, ANYHOW, world.caller(), validate_only=True) == made
-    assert len(world.store.history) == written
+    assert len(await world.history()) == written
 
 
 async def test_a_stored_grant_of_what_nothing_uses_is_read_and_removed(world: World) -> None:
     grant = Grant(uuid7(), "User:old", operation=Operation.PROPOSE, resource=ResourceType.USER)
-    world.store.add(StoredGrant(grant, world.tokens.now, "User:admin"))
+    await world.add(StoredGrant(grant, world.tokens.now, "User:admin"))
     assert (await world.grants.find(grant.id, world.caller().access)).grant == grant
     assert (await world.overview.grants_of("User:old", None, "one", world.caller().access))[0].grant == grant
     with pytest.raises(InvalidRequestError, match="not in use yet"):
@@ -357,16 +357,32 @@ async def test_a_list_has_the_callers_own_and_what_it_may_see(world: World) -> N
     assert len((await world.grants.page(None, None, world.caller().access, page_size=10, after=None))[0]) == 5
 
 
-async def test_a_page_of_few_visible_among_very_many_ends(world: World) -> None:
-    for number in range(10_500):
-        grant = Grant(UUID(int=number + 1), "User:x", role=Role.VIEWER, cluster=str(number))
-        world.store.add(StoredGrant(grant, world.tokens.now, "User:admin"))
+async def test_a_page_of_few_visible_among_very_many_ends(world: World, module_database: servers.Database) -> None:
+    hidden = """
+        INSERT INTO grants (id, principal, permission, cluster, role, pattern, name, created_at, created_by, change_id, version)
+        SELECT lpad(to_hex(number), 32, '0')::uuid, 'User:x', 'allow', number::text, 'viewer', 'literal', '*', now(), 'User:admin',
+               gen_random_uuid(), 1
+          FROM generate_series(1, 10500) AS number
+    """
+    run(module_database.owner_dsn, hidden)
     last = await world.give(replace(ALICE, principal="User:plain"))
     access = world.caller(await world.user("plain")).access
     found, cursor = await world.grants.page(None, None, access, page_size=10, after=None)
     assert found == []
     assert cursor is not None
     assert await world.grants.page(None, None, access, page_size=10, after=cursor) == ([last], None)
+
+
+async def test_what_a_limited_credential_may_not_give_is_no_lack_of_its_principal(world: World) -> None:
+    keeper = await world.user(
+        "keeper", Role.ADMIN, narrowing=CredentialNarrowing(operations=frozenset({Operation.ALTER}))
+    )
+    wanted = allow("User:a", Operation.ALTER_CONFIGS, ResourceType.USER, "app")
+    with pytest.raises(ForbiddenError, match="which the limits of the credential of User:keeper leave out"):
+        await world.grants.create(wanted, world.caller(keeper))
+    lead = await world.user("lead", allow("User:lead", Operation.ALTER, ResourceType.GRANTS))
+    with pytest.raises(ForbiddenError, match="which User:lead lacks; nobody gives more than they hold"):
+        await world.grants.create(wanted, world.caller(lead))
 
 
 # ---------------------------------------------------------------- who may what

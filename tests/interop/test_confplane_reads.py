@@ -128,29 +128,6 @@ async def test_passwords_that_the_broker_encoded(client: ConfplaneClient, admin:
     await same_configs(client, admin, "BROKER", BROKER)
 
 
-@pytest.mark.usefixtures("restored")
-async def test_kafka_configs_alters(client: ConfplaneClient, admin: Admin) -> None:
-    await new_topics(client, admin, "shell")
-    for kind, name, setting in (
-        ("topics", "shell", "cleanup.policy=[compact,delete],retention.ms=1234567"),
-        ("brokers", BROKER, "log.segment.bytes=209715200"),
-        ("brokers", None, "log.segment.bytes=104857601"),
-    ):
-        entity = ["--entity-default"] if name is None else ["--entity-name", name]
-        status, output = admin.config_command("--alter", "--entity-type", kind, *entity, "--add-config", setting)
-        assert status == 0, output
-    await same_configs(client, admin, "TOPIC", "shell")
-    default = await same_configs(client, admin, "BROKER", "")
-    assert default["log.segment.bytes"]["value"] == "104857601"
-    own = await same_configs(client, admin, "BROKER", BROKER)
-    assert own["log.segment.bytes"]["value"] == "209715200"
-    for level in ("broker", "broker=0"):
-        await client.delete("configs", level)
-    status, output = admin.config_command("--describe", "--entity-type", "topics", "--entity-name", "shell")
-    assert status == 0, output
-    assert "cleanup.policy=compact,delete sensitive=false" in output
-
-
 # ---------------------------------------------------------------- users
 
 

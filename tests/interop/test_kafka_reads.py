@@ -89,17 +89,6 @@ async def test_removed_quotas(client: ConfplaneClient, admin: Admin) -> None:
         assert await their_quotas(admin, exactly(names), strict=True) == {}
 
 
-async def test_kafka_configs_describes_quotas(client: ConfplaneClient, admin: Admin) -> None:
-    await client.put(
-        "client-quotas", Entity.of(user="shell user"), {"producer_byte_rate": 1024, "request_percentage": 50}
-    )
-    status, output = admin.config_command("--describe", "--entity-type", "users", "--entity-name", "shell user")
-    assert status == 0, output
-    assert "Quota configs for user-principal 'shell user' are " in output
-    assert "producer_byte_rate=1024.0" in output
-    assert "request_percentage=50.0" in output
-
-
 # ---------------------------------------------------------------- topics
 
 

@@ -136,14 +136,3 @@ def test_in_ranges_the_fold_is_that_of_the_history_at_once(spark: SparkSession) 
     # What is handed on continues in the range of the changes behind it.
     carried = CarriedFold(folding.next_fold(in_ranges, SETTLED), SETTLED, datetime(2026, 1, 1, tzinfo=UTC))
     assert by_entity(fold(newest_version=None, carried=carried)) == found
-
-
-@pytest.mark.usefixtures("small_ranges")
-@pytest.mark.parametrize(("newest_version", "shuffles"), [(2**BITS - 1, 1), (2**BITS, 2), (None, 2)])
-def test_only_where_a_znode_was_written_often_there_is_a_shuffle_more(
-    spark: SparkSession, newest_version: int | None, shuffles: int
-) -> None:
-    changes = frame(spark, history().changes()[:10])
-    folded = folding.fold_changes(changes, 10, 10, 1, newest_version=newest_version)
-    plan = folded._jdf.queryExecution().executedPlan().toString()
-    assert plan.count("Exchange hashpartitioning") == shuffles, plan

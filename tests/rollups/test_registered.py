@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-import pytest
-from pyspark.sql import functions as F  # noqa: N812
-
 from confplane.rollups import schemas
-from confplane.rollups.jobs import compatibility, impact, quotas
 from confplane.rollups.registrations import current_registrations
-from tests.rollups.made import Made, reading
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
-    from confplane.rollups.job import Job
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Key = tuple[str, str, str, tuple[str, ...]]
@@ -64,45 +54,6 @@ def rows(frame: DataFrame) -> dict[Key, tuple[datetime, datetime]]:
 def aware(local: datetime) -> datetime:
     # Spark hands out times of the machine's zone, without it.
     return local.astimezone(UTC)
-
-
-@dataclass
-class Counted:
-    """Frames of events that count each row as it is read."""
-
-    made: Made
-    read: Accumulator[int]
-
-    def frame(self, name: str, columns: Sequence[str], low: int | datetime | None = None) -> DataFrame:
-        frame = self.made.frame(name, columns, low)
-        if name == "registration_events":
-            read = self.read
-
-            def counted(_: int) -> bool:
-                read.add(1)
-                return True
-
-            # Each row that is read comes by here, and none is filtered out before.
-            return frame.where(F.udf(counted, "boolean", useArrow=False).asNondeterministic()("id"))
-        return frame
-
-    @property
-    def history(self) -> Made:
-        return self.made
-
-
-@pytest.mark.parametrize("jobs", [[compatibility.JOB], [impact.JOB, quotas.JOB]])
-def test_each_event_is_read_once(spark: SparkSession, jobs: list[Job]) -> None:
-    events = made(120)
-    read = spark.sparkContext.accumulator(0)
-    frames = Counted(Made(spark, events=events, znodes=[]), read)
-    at = reading(frames, START + timedelta(days=9))
-    for job in jobs:
-        given, since = at.frames(job)
-        more: dict[str, Any] = {"capacity": {}} if job.options else {}
-        more |= {"previous": None, "since": since} if job.incremental else {}
-        job(**given, **more).write.format("noop").mode("overwrite").save()
-    assert read.value == len(events)
 
 
 def test_registrations_are_the_events_folded_up_at_once_and_in_pieces(spark: SparkSession) -> None:

@@ -11,7 +11,6 @@ from confplane.domain.entities import Entity
 from confplane.rollups import schemas
 from confplane.services.ports.cluster_states import ENTITY as FREEZE
 from tests.bench.sample import clients
-from tests.bench.sample.population import ODD_NAMES
 from tests.bench.sample.trail import Plan, Trail
 
 PLAN = Plan(entities=2_000, events=20_000, seed=5)
@@ -51,26 +50,3 @@ def test_everything_that_happens_to_a_trail_is_in_it() -> None:
     assert timedelta(days=90) < span < timedelta(days=150)
     busiest = Counter(row["entity_id"] for row in rows).most_common(20)
     assert sum(count for _, count in busiest) > len(rows) / 5, "a few are changed most"
-
-
-def test_members_are_as_many_as_asked_for_and_below_their_users() -> None:
-    members = Trail(PLAN).members
-    ids = [member.entity_id for member in members]
-    assert len(ids) == len(set(ids)) == PLAN.entities
-    assert {Entity.of(user=name).id for name in ODD_NAMES} <= set(ids)
-    for at, member in enumerate(members):
-        if "," in member.entity_id:
-            assert member.parent is not None
-            assert member.parent.entity_id == member.entity_id.partition(",")[0]
-            assert ids.index(member.parent.entity_id) < at
-    assert [len(Trail(Plan(count, 0)).members) for count in (0, 1, 7, 100)] == [0, 1, 7, 100]
-
-
-def test_registrations_go_by_id_and_day() -> None:
-    trail = Trail(PLAN)
-    events = list(clients.events(PLAN, trail.members))
-    assert [event[0] for event in events] == list(range(1, PLAN.events // 2 + 1))
-    assert {event[1] for event in events} == {"seen", "cleared"}
-    versions = {event[4] for event in events if event[3] == "librdkafka"}
-    assert versions == {"2.3.0", "2.4.0", "2.6.1"}
-    assert all(event[6] <= event[7] for event in events if event[1] == "seen")

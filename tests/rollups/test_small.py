@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from py4j.java_gateway import JVMView
 from pydantic import SecretStr
-from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 
 from confplane.rollups import small_clusters, stores
 from confplane.rollups.jobs import activity, integrity
@@ -58,18 +56,6 @@ def test_a_collector_that_the_environment_names_stays(monkeypatch: pytest.Monkey
     assert small_clusters.java_options() == ["-XX:TieredStopAtLevel=1"]
 
 
-def test_planning_asks_java_for_no_class_twice(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def ask(_: JVMView, name: str) -> None:
-        asked.append(name)
-
-    monkeypatch.setattr(JVMView, "__getattr__", ask)
-    rows = F.transform(F.array(F.lit(1)), lambda each: each + 1)
-    spark.range(1).select("id", rows).filter(F.col("id") > 0)
-    assert asked == []
-
-
 def frames(spark: SparkSession, origin: Origin, *jobs: Job) -> dict[str, tuple[bool, list[str]]]:
     """By job, the trail that a reading gives to it: whether its rows are kept, and the rows."""
 
@@ -93,15 +79,3 @@ def test_jobs_that_read_the_whole_trail_share_one_pass(
     assert {name: kept for name, (kept, _) in alone.items()} == {"activity": False, "integrity": False}
     assert {name: rows for name, (_, rows) in both.items()} == {name: rows for name, (_, rows) in alone.items()}
     assert all(rows for _, rows in alone.values())
-
-
-def test_a_job_that_goes_on_from_its_last_run_reads_its_part_alone(
-    spark: SparkSession, origin: Origin, migrated: servers.Database
-) -> None:
-    fill(migrated.service_dsn)
-    with stores.read(spark, origin, jobs=[activity.JOB, integrity.JOB]) as reading:
-        part, since = reading.frames(activity.JOB, {**reading.position, "registration_id": "0"})
-        whole, _ = reading.frames(integrity.JOB)
-        assert since is not None
-        plans = [frame["changes"]._jdf.queryExecution().withCachedData().toString() for frame in (part, whole)]
-        assert ["InMemoryRelation" in plan for plan in plans] == [False, False]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,19 @@ async def test_a_load_that_fails_leaves_the_collector_on(
     await until(lambda: store._follower.trouble == "ConnectionLoss")
     assert gc.isenabled()
     await until(lambda: store._follower.loads == 2)
+
+
+def test_the_progress_of_a_load_is_logged_every_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    times = iter((100.0, 109.0, 110.0, 112.0, 119.9, 120.0))
+    progress = loader.LoadProgress("default", lambda: next(times))
+    progress.listed = 90
+    with caplog.at_level(logging.INFO, loader.__name__):
+        for _ in range(5):
+            progress.add(10)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Cluster default: loading its configs: 20 of 90 nodes listed so far were read in 10 s",
+        "Cluster default: loading its configs: 50 of 90 nodes listed so far were read in 20 s",
+    ]
 
 
 def test_few_nodes_are_walked_until_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:

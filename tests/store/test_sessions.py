@@ -233,6 +233,8 @@ async def test_the_old_copy_is_whole_and_stale_while_another_is_loaded(
     status = distant.status()
     assert (status.session, status.mirror) == (SessionState.CONNECTED, MirrorState.RELOADING)
     assert status.stale_ms is not None
+    assert status.load is not None
+    assert status.load.read == status.load.listed == len(raw_zk.get_children("/config/users")) == 1
     assert distant.get(Tree.CONFIG, ALICE.id) is not None
     assert distant.get(Tree.CONFIG, "user=bob") is None
     # What is written meanwhile is in the old copy, and in the new one.
@@ -240,7 +242,7 @@ async def test_the_old_copy_is_whole_and_stale_while_another_is_loaded(
     assert distant.get(Tree.CONFIG, "user=carol") is not None
     go_on.set()
     await until(lambda: healthy(distant))
-    assert distant.status().mirror is MirrorState.FRESH
+    assert (distant.status().mirror, distant.status().load) == (MirrorState.FRESH, None)
     assert distant.get(Tree.CONFIG, ALICE.id) is None
     assert distant.get(Tree.CONFIG, "user=bob") is not None
     assert distant.get(Tree.CONFIG, "user=carol") is not None

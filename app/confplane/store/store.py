@@ -25,7 +25,7 @@ from confplane.services.operator_warnings import OperatorWarning
 from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.cluster_states import Freeze, Incarnation, Layout, StoredState, Target
 from confplane.services.ports.incarnation import StorePosition
-from confplane.services.ports.store import StoreStatus
+from confplane.services.ports.store import MirrorLoad, StoreStatus
 from confplane.services.ports.transactions import (
     Committed,
     Conflict,
@@ -202,6 +202,7 @@ class ZooKeeperStore:
         """Return the current state."""
         follower = self._follower
         session, seconds = self._session_manager.state
+        progress = follower.progress
         return StoreStatus(
             session=session,
             session_ms=int(seconds * 1000),
@@ -220,6 +221,7 @@ class ZooKeeperStore:
                 *self._lists(),
             ),
             frozen=None if self._guard.freeze is None else OperatorWarning(_FROZEN, self._guard.freeze.reason),
+            load=None if progress is None else MirrorLoad(progress.read, progress.listed, int(progress.seconds * 1000)),
         )
 
     def _lists(self) -> Iterator[OperatorWarning]:

@@ -16,6 +16,14 @@ class Liveness(AnswerModel):
     version: str
 
 
+class ClusterLoad(AnswerModel):
+    """The progress of a load of the copy, the first one or one after missed notifications."""
+
+    read: Count = Field(description="Nodes that were read")
+    listed: Count = Field(description="Nodes whose names are known; the number may rise until the end")
+    ms: Count = Field(description="Milliseconds since the load began")
+
+
 class ClusterState(AnswerModel):
     """A cluster as this process sees it."""
 
@@ -29,6 +37,7 @@ class ClusterState(AnswerModel):
     mirror: Literal["loading", "fresh", "stale", "reloading"] = Field(
         description="This process's copy of the cluster's configs. While it is reloading the old one is answered from"
     )
+    load: ClusterLoad | None = Field(description="null unless the copy is loading or reloading")
     revision: Revision
     stale_ms: Count | None = Field(description="For how long the copy may have been stale, in ms; null while fresh")
     brokers_registered: bool

@@ -208,6 +208,9 @@ def _status(status: StoreStatus, *, named: bool) -> dict[str, Any]:
         "sessionMs": status.session_ms,
         "loaded": status.loaded,
         "mirror": status.mirror.value,
+        "load": None
+        if status.load is None
+        else {"read": status.load.read, "listed": status.load.listed, "ms": status.load.ms},
         "revision": str(status.revision),
         "staleMs": status.stale_ms,
         "brokersRegistered": status.brokers_registered,

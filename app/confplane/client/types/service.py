@@ -46,6 +46,8 @@ class ClusterData(TypedDict):
     loaded: NotRequired[bool]
     # This process's copy of the cluster's configs. While it is reloading the old one is answered from
     mirror: NotRequired[Literal["loading", "fresh", "stale", "reloading"]]
+    # null unless the copy is loading or reloading
+    load: NotRequired[ClusterLoad | None]
     # A zxid as a decimal string
     revision: NotRequired[str]
     # For how long the copy may have been stale, in ms; null while fresh
@@ -70,6 +72,8 @@ class ClusterDetails(TypedDict):
     loaded: NotRequired[bool]
     # This process's copy of the cluster's configs. While it is reloading the old one is answered from
     mirror: NotRequired[Literal["loading", "fresh", "stale", "reloading"]]
+    # null unless the copy is loading or reloading
+    load: NotRequired[ClusterLoad | None]
     # A zxid as a decimal string
     revision: NotRequired[str]
     # For how long the copy may have been stale, in ms; null while fresh
@@ -92,6 +96,17 @@ class ClusterList(TypedDict):
     nextPageToken: None
 
 
+class ClusterLoad(TypedDict):
+    """The progress of a load of the copy, the first one or one after missed notifications."""
+
+    # Nodes that were read
+    read: int
+    # Nodes whose names are known; the number may rise until the end
+    listed: int
+    # Milliseconds since the load began
+    ms: int
+
+
 class ClusterState(TypedDict):
     """A cluster as this process sees it."""
 
@@ -104,6 +119,8 @@ class ClusterState(TypedDict):
     loaded: bool
     # This process's copy of the cluster's configs. While it is reloading the old one is answered from
     mirror: Literal["loading", "fresh", "stale", "reloading"]
+    # null unless the copy is loading or reloading
+    load: ClusterLoad | None
     # A zxid as a decimal string
     revision: str
     # For how long the copy may have been stale, in ms; null while fresh

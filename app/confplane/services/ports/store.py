@@ -71,6 +71,18 @@ class MirrorState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class MirrorLoad:
+    """The progress of a load of the copy."""
+
+    read: int
+    """Nodes that were read."""
+    listed: int
+    """Nodes whose names are known. Names are listed in parts, so the number may rise until the end."""
+    ms: int
+    """Milliseconds since the load began."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStatus:
     """A cluster's state as readiness and headers show it."""
 
@@ -90,6 +102,8 @@ class StoreStatus:
     """For operators: stray children of /config/changes, undecodable nodes."""
     frozen: OperatorWarning | None = None
     """The reason why no config may be written now; None while they may."""
+    load: MirrorLoad | None = None
+    """The progress of the load, the first one or one after a gap; None while the copy is not loaded."""
 
     @property
     def connected(self) -> bool:

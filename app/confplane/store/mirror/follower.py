@@ -97,6 +97,7 @@ class MirrorFollower(BackgroundService):
         loads: Number of loads.
         gaps: Number of gaps.
         load_s: Seconds of the last load; 0 before.
+        progress: The progress of the load that is under way; None if there is none.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class MirrorFollower(BackgroundService):
         self.loads = 0
         self.gaps = 0
         self.load_s = 0.0
+        self.progress: loader.LoadProgress | None = None
         self._wake = asyncio.Event()
         self.metadata = TopicMetadata(self._wake.set)
         self._name = name
@@ -417,8 +419,8 @@ class MirrorFollower(BackgroundService):
                 waiter.set_result(self.revision)
 
     async def _load(self, session: Session) -> None:
-        started = time.monotonic()
         mirror = self._loading = Mirror(self._trees)
+        progress = self.progress = loader.LoadProgress(self._name)
         # The load lists the topics with the watch set; topics that fire it during the load are read afterwards.
         self._topics_fired = False
         try:
@@ -427,16 +429,16 @@ class MirrorFollower(BackgroundService):
             names, stat = await session.children(znodes.CHANGES)
             order = self._trees_in_order(loading=True)
             with memory.gc_paused(mirror):
-                await loader.load(session, mirror, order, self._topics_watch, self._sizes)
+                await loader.load(session, mirror, order, self._topics_watch, self._sizes, progress)
             self._publish(mirror)
         except BaseException:
             self._topics_fired = True
             raise
         finally:
-            self._loading = None
+            self._loading = self.progress = None
         self._reload = False
         self.loads += 1
-        self.load_s = time.monotonic() - started
+        self.load_s = progress.seconds
         self.next = znodes.next_sequence(stat.cversion, stat.numChildren)
         self.record_listing(names, stat)
         for number in [number for number in self._own if number < self.next]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections import defaultdict
 from functools import partial
 from itertools import islice
@@ -21,11 +23,51 @@ if TYPE_CHECKING:
 
     Sizes = defaultdict[str, SizeEstimate]
 
+logger = logging.getLogger(__name__)
+
 _PIECE: Final = 100
 """Names made into paths before other tasks get their turn."""
 _SORTED: Final = 10_000
 """Names sorted at a time: an index then takes them in less time."""
 _USERS: Final = "users"
+_LOGGED_S: Final = 10.0
+"""Seconds between two lines of the log about the progress of a load."""
+
+
+class LoadProgress:
+    """The progress of one load, which is logged every ten seconds.
+
+    Args:
+        name: The cluster, for the log.
+        clock: The time in seconds.
+
+    Attributes:
+        read: Nodes that were read.
+        listed: Nodes whose names are known.
+    """
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.read = 0
+        self.listed = 0
+        self._name = name
+        self._clock = clock
+        self._began = self._logged_at = clock()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the load began."""
+        return self._clock() - self._began
+
+    def add(self, nodes: int) -> None:
+        """Count nodes that were read, and log the progress if that is due."""
+        self.read += nodes
+        now = self._clock()
+        if now - self._logged_at >= _LOGGED_S:
+            self._logged_at = now
+            logger.info(
+                "Cluster %s: loading its configs: %d of %d nodes listed so far were read in %.0f s",
+                *(self._name, self.read, self.listed, now - self._began),
+            )
 
 
 def apply_node(mirror: Mirror, tree: Tree, path: str, value: Any, seen_at: int = 0) -> None:
@@ -67,7 +109,12 @@ def apply_nodes(mirror: Mirror, tree: Tree, paths: Sequence[str], values: Sequen
 
 
 async def load(
-    session: Session, mirror: Mirror, order: Iterable[Tree], topics_watch: Callable[[Any], None], sizes: Sizes
+    session: Session,
+    mirror: Mirror,
+    order: Iterable[Tree],
+    topics_watch: Callable[[Any], None],
+    sizes: Sizes,
+    progress: LoadProgress,
 ) -> None:
     """Read all trees of a mirror, in this order.
 
@@ -77,7 +124,7 @@ async def load(
     """
     for tree in order:
         if tree in mirror.trees:
-            walk = Walk(session, tree, partial(apply_nodes, mirror, tree), sizes)
+            walk = Walk(session, tree, partial(apply_nodes, mirror, tree), sizes, progress)
             for kind in znodes.CONFIG_TYPES:
                 walk.all(kind, topics_watch if f"{tree.value}/{kind}" == znodes.TOPIC_CONFIGS else None)
             await walk.run()
@@ -91,19 +138,28 @@ class Walk:
         tree: The tree.
         take: Called with some paths below the chroot, and their values; see :meth:`ReadWindow.data`.
         sizes: The sizes of nodes in earlier walks.
+        progress: Counts the nodes of a load.
     """
 
-    def __init__(self, session: Session, tree: Tree, take: ValuesCallback, sizes: Sizes | None = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        tree: Tree,
+        take: ValuesCallback,
+        sizes: Sizes | None = None,
+        progress: LoadProgress | None = None,
+    ) -> None:
         self._session = session
         self._root = root = tree.value
-        self._take = take
+        self._progress = progress
+        self._take = take if progress is None else self._counted(take, progress)
         self._reads = reads = ReadWindow(session)
         known = defaultdict(SizeEstimate) if sizes is None else sizes
         # Nodes below users that were read are read before more users are.
-        self._pairs = reads.data(take, known[f"{root}, pairs"])
+        self._pairs = reads.data(self._take, known[f"{root}, pairs"])
         self._lists = reads.children(self._listed, known[f"{root}, lists"])
         self._kinds = {
-            kind: reads.data(self._read_users if kind == _USERS else take, known[f"{root}, {kind}"])
+            kind: reads.data(self._read_users if kind == _USERS else self._take, known[f"{root}, {kind}"])
             for kind in znodes.CONFIG_TYPES
         }
         self._below: list[tuple[ReadQueue, Iterator[str]]] = []
@@ -152,7 +208,17 @@ class Walk:
                 return
             await self._reads.progress()
 
+    @staticmethod
+    def _counted(take: ValuesCallback, progress: LoadProgress) -> ValuesCallback:
+        def counted(paths: Sequence[str], values: Sequence[Any]) -> None:
+            take(paths, values)
+            progress.add(len(paths))
+
+        return counted
+
     def _descend(self, queue: ReadQueue, parent: str, names: list[str]) -> None:
+        if self._progress is not None:
+            self._progress.listed += len(names)
         if len(names) <= _PIECE:
             queue.request([f"{parent}/{name}" for name in sorted(names)])
             return

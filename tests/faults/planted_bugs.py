@@ -24,7 +24,8 @@ from kazoo.protocol.states import KazooState
 
 from confplane.audit import PostgresAuditLog, open_changes
 from confplane.cli.commands import main
-from confplane.services.changes import settle, shared
+from confplane.services.changes import commit as commits
+from confplane.services.changes import settle
 from confplane.services.ports.store import Marker
 from confplane.services.ports.trail import Outcome
 from confplane.services.ports.transactions import Committed, Conflict, TransactionUnknown
@@ -126,8 +127,8 @@ def refused_taken_for_applied() -> None:
 
 def shared_in_the_order_of_arrival() -> None:
     """The changes of several callers are in a transaction in the order in which they came to wait, the last first."""
-    next_load = shared._Queue.next_load
-    _replace(shared._Queue, "next_load", lambda queue: next_load(queue)[::-1])
+    next_load = commits._Queue.next_load
+    _replace(commits._Queue, "next_load", lambda queue: next_load(queue)[::-1])
 
 
 def shared_sent_again() -> None:

@@ -13,7 +13,7 @@ All attempts of a change are made under one ZooKeeper session, that of the first
 change can't commit any more, and a settler need not know whether another attempt is under way.
 
 Several changes of one caller make their first attempts together (services/changes/submission.py), and single changes of
-different callers share the transactions of their first attempts (services/changes/shared.py). A change that does not
+different callers share the transactions of their first attempts (services/changes/commit.py). A change that does not
 end by this attempt continues by itself (services/changes/change.py).
 """
 
@@ -24,11 +24,10 @@ import time
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from confplane.domain.errors import ConfplaneError
+from confplane.domain.errors import ConcurrentChangeError, ConfplaneError, WriteOutcome
 from confplane.services.changes.change import CONTENDED, ChangeResult, RunningChange
+from confplane.services.changes.commit import SharedTransactions
 from confplane.services.changes.draft import D
-from confplane.services.changes.queues import Queues
-from confplane.services.changes.shared import SharedTransactions
 from confplane.services.changes.submission import Submission
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.metrics import Sample
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.draft import Decide, NoChange
-    from confplane.services.changes.queues import Turn
     from confplane.services.ports.cluster_states import LayoutCheck
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import AuditLog
@@ -67,7 +65,7 @@ class ChangeRunner:
     Args:
         audit: The trail.
         now: The clock of refused paths, in seconds.
-        most_refused: As of :class:`~confplane.services.changes.shared.SharedTransactions`.
+        most_refused: As of :class:`~confplane.services.changes.commit.SharedTransactions`.
     """
 
     def __init__(
@@ -283,3 +281,81 @@ def _pieces(
         size += length
     if piece:
         yield layout, piece
+
+
+# ---------------------------------------------------------------- turns
+
+
+class Queues:
+    """One queue for each key that a change holds or waits for."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    def turn(self, keys: Sequence[str], deadline: float) -> Turn:
+        """Return a context in which no other change of this process has any of these keys.
+
+        Raises:
+            ConcurrentChangeError: On entering, when the turn was not reached by the deadline.
+        """
+        # In one order, so that batches can't wait for each other in a ring.
+        return Turn(self._waiting, sorted(keys) if len(keys) > 1 else keys, deadline)
+
+
+class Turn:
+    """One change's turn at the keys that it named."""
+
+    def __init__(self, waiting: dict[str, tuple[asyncio.Lock, int]], keys: Sequence[str], deadline: float) -> None:
+        self._waiting = waiting
+        self._keys = keys
+        self._deadline = deadline
+        self._held: list[tuple[str, asyncio.Lock]] = []
+
+    async def enter_if_free(self) -> bool:
+        """Enter if all keys are free, and return whether they were; never wait."""
+        if any(key in self._waiting for key in self._keys):
+            return False
+        await self.__aenter__()
+        return True
+
+    async def __aenter__(self) -> None:
+        for key in self._keys:
+            lock, users = self._waiting.get(key) or (asyncio.Lock(), 0)
+            self._waiting[key] = (lock, users + 1)
+            try:
+                await self._acquire(lock)
+            except BaseException:
+                self._leave(key)
+                self.leave()
+                raise
+            self._held.append((key, lock))
+
+    async def __aexit__(self, *_: object) -> None:
+        self.leave()
+
+    async def _acquire(self, lock: asyncio.Lock) -> None:
+        if not lock.locked():
+            await lock.acquire()
+            return
+        try:
+            async with asyncio.timeout(self._deadline - time.monotonic()):
+                await lock.acquire()
+        except TimeoutError:
+            raise ConcurrentChangeError(
+                "Other writes to the same entity took until the deadline; nothing was applied, try again",
+                outcome=WriteOutcome.NOT_APPLIED,
+                retry_after_s=1,
+            ) from None
+
+    def leave(self) -> None:
+        """End the turn."""
+        for key, lock in self._held:
+            lock.release()
+            self._leave(key)
+
+    def _leave(self, key: str) -> None:
+        lock, users = self._waiting[key]
+        if users == 1:
+            del self._waiting[key]
+        else:
+            self._waiting[key] = (lock, users - 1)

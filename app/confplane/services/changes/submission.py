@@ -6,7 +6,7 @@ for all of them. They stay separate changes: each has its own intent, marker, ou
 A refusal by admission that is due to all changes together is followed by an admission of each half.
 
 Attempts with intents are committed (services/changes/commit.py): those of a bulk together, and single ones with
-those of other callers (services/changes/shared.py).
+those of other callers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.shared import SharedTransactions
+    from confplane.services.changes.commit import SharedTransactions
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import AuditLog
 

@@ -27,7 +27,8 @@ from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.alter import EntryPart
 from confplane.services.changes.draft import Draft, NoChange
-from confplane.services.changes.edits import Edit, EntityDraft
+from confplane.services.changes.edits import Edit
+from confplane.services.changes.entity_drafts import EntityDraft
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.kraft.follow_parts import FollowParts
 from confplane.services.kraft.importer import Importer
@@ -246,7 +247,7 @@ class Made:
             draft = EntityDraft.of(quotas, Edit(BOB, ()), node, {} if given is None else given.config, [])
             if not draft.diff:
                 return NoChange(None)
-            return Draft(None, (draft.write(quotas),), (draft.intent(quotas),))
+            return Draft(None, (draft.write(),), (draft.intent(),))
 
         await self.parts.runner.run(store, decide, self.caller)
 

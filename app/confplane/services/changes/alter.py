@@ -3,7 +3,7 @@
 An entry is the edits of one entity, one for each facet that it alters, and always one change or part of one. The
 caller's grants are checked first: an edit of an entity that the caller may not alter fails before anything is read.
 Any other edit is encoded once, and decided by its facet's drafter against each node that is read
-(:mod:`confplane.services.changes.entities`); the runner does the rest (:mod:`confplane.services.changes.runner`).
+(:mod:`confplane.services.changes.entity_drafts`); the runner does the rest (:mod:`confplane.services.changes.runner`).
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confplane.domain.access.operations import Operation
+from confplane.domain.entities import EntityType
 from confplane.domain.errors import (
     ConfplaneError,
     ForbiddenError,
     InvalidRequestError,
     KafkaCode,
+    NotAttemptedError,
     UnavailableError,
+    UnknownTopicError,
     WriteOutcome,
 )
 from confplane.domain.facets import FacetName
-from confplane.services.changes.bulk import Bulk, LoadSemaphores, Planned
-from confplane.services.changes.edits import Edit, EditResult, EntityDraft, EntryResult
-from confplane.services.changes.entities import EntitiesChange, PreparedEdit, failed, not_attempted, results_of
-from confplane.services.changes.order import chains
-from confplane.services.changes.runner import ChangeJob
+from confplane.services.changes.edits import Edit, EditResult, EntryResult
+from confplane.services.changes.entity_drafts import EntitiesChange, PreparedEdit, by_znode, decide_with
 from confplane.services.cooperative_yielding import in_slices
 from confplane.services.metrics import Sample
 from confplane.services.policies import Policies
@@ -37,21 +37,29 @@ from confplane.services.ports.refusals import RefusedEdit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from uuid import UUID
 
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
-    from confplane.domain.facets import Rank
-    from confplane.services.changes.bulk import ReadyEdit
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.change import ChangeResult
-    from confplane.services.changes.edits import Drafter
-    from confplane.services.changes.entities import DecidedDrafts, DecideEntity, DryRunEdit, RefreshEntities
+    from confplane.services.changes.entity_drafts import (
+        DecideEntity,
+        Drafter,
+        Drafts,
+        DryRunEdit,
+        EntityDraft,
+        RefreshEntities,
+    )
     from confplane.services.changes.idempotency import RequestRun
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.kafka import KraftEntityType
 
 _NONE: Final = KafkaCode.NONE.name
+_REMADE: Final = (
+    "Others deleted the znode and made it again during this change; what they wrote into it was overwritten"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +103,6 @@ class AlterService:
         self._rules = rules
         self.dry_runs = dry_runs
         self.refreshes = refreshes
-        self._semaphores = LoadSemaphores()
         self._results: Counter[tuple[str, str, str, str]] = Counter()
 
     def drafter(self, cluster_facet: ClusterFacet) -> Drafter[Any]:
@@ -157,10 +164,12 @@ class AlterService:
         parts = await self._refreshed(parts, caller)
         repeated = _repeated(entries) if len(entries) > 1 else frozenset()
         prepared = await in_slices(lambda part: self._prepare(part, repeated), parts)
-        ends = accumulate(map(len, entries))
-        changes = (range(end - len(entry), end) for end, entry in zip(ends, entries, strict=True))
-        whole = [range(len(parts))] if parts else []
-        results = await self._run(prepared, whole if atomic else changes, caller, validate_only=validate_only)
+        if atomic:
+            changes = [range(len(parts))] if parts else []
+        else:
+            ends = accumulate(map(len, entries))
+            changes = [range(end - len(entry), end) for end, entry in zip(ends, entries, strict=True)]
+        results = await self._run(prepared, changes, caller, validate_only=validate_only)
         ended = list(zip(parts, results, strict=True))
         if run is not None:
             ended = [(part, result) for part, result in ended if result is not part.edit]
@@ -222,7 +231,10 @@ class AlterService:
             self._rules_of(cluster_facet).policies if policies else Policies(),
             self._dry_run_of(cluster_facet),
         )
-        [result], drafts = await self._alone([item], caller, validate_only=validate_only)
+        change = EntitiesChange([item], caller, validate_only=validate_only)
+        [ended] = await self._runner.run_entries(cluster_facet.store, [change], caller, validate_only=validate_only)
+        [result] = _results(ended, [item])
+        drafts: Drafts = [] if isinstance(ended, ConfplaneError) else ended.decided
         self._count([(cluster_facet, result)], caller, validate_only=validate_only)
         return result, drafts[0] if drafts else None
 
@@ -259,7 +271,7 @@ class AlterService:
                     f"{edit.entity.id} is named more than once in this request", pointer=edit.pointer
                 )
             cluster_facet.placed()
-            decide = partial(_draft, rules.drafter, edit, rules.drafter.encode(cluster_facet, edit))
+            decide = decide_with(rules.drafter, cluster_facet, edit)
         except ConfplaneError as error:
             return EditResult(edit, error)
         return PreparedEdit(cluster_facet, edit, decide, rules.policies, self._dry_run_of(cluster_facet))
@@ -267,82 +279,33 @@ class AlterService:
     async def _run(
         self,
         prepared: Sequence[PreparedEdit | EditResult],
-        changes: Iterable[range],
+        positions: Sequence[range],
         caller: Caller,
         *,
         validate_only: bool,
     ) -> list[EditResult]:
         """Run changes, each of the edits in a range; errors are in the results."""
-        results: dict[int, EditResult] = {}
-        to_run: dict[range, list[PreparedEdit]] = {}
-        for positions in changes:
-            some = prepared[positions.start : positions.stop]
-            items = [item for item in some if isinstance(item, PreparedEdit)]
-            if len(items) == len(some):
-                to_run[positions] = items
-            else:
-                results.update(zip(positions, _without_run(some), strict=True))
-        if len(to_run) == 1:
-            [items] = to_run.values()
-            ended = [(await self._alone(items, caller, validate_only=validate_only))[0]]
-        else:
-            ended = await self._together(list(to_run.values()), caller, validate_only=validate_only)
-        for positions, found in zip(to_run, ended, strict=True):
-            results.update(zip(positions, found, strict=True))
-        return [results[at] for at in range(len(prepared))]
 
-    async def _alone(
-        self, items: Sequence[PreparedEdit], caller: Caller, *, validate_only: bool
-    ) -> tuple[list[EditResult], list[EntityDraft]]:
-        """Run one change; errors are in the results."""
-        edits = [item.edit for item in items]
-        store = items[0].cluster_facet.store
-        try:
-            caller.check_in_time()
-            change = EntitiesChange(items, caller, validate_only=validate_only)
-            ended = await self._runner.run(
-                store, change.decide, caller, paths=change.paths, validate_only=validate_only
-            )
-        except ConfplaneError as error:
-            return failed(error, edits), []
-        return results_of(ended, edits), [each.draft for each in ended.decided.drafts]
+        def change_of(some: range) -> EntitiesChange | None:
+            items = [item for item in prepared[some.start : some.stop] if isinstance(item, PreparedEdit)]
+            return EntitiesChange(items, caller, validate_only=validate_only) if len(items) == len(some) else None
 
-    async def _together(
-        self, changes: Sequence[Sequence[PreparedEdit]], caller: Caller, *, validate_only: bool
-    ) -> list[list[EditResult]]:
-        """Run changes, in shared transactions; errors are in the results."""
-        results: dict[int, list[EditResult]] = {}
+        changes = await in_slices(change_of, positions)
+        to_run = [change for change in changes if change is not None]
+        ends: list[ChangeResult[Drafts] | ConfplaneError] = []
+        if to_run:
+            store = to_run[0].items[0].cluster_facet.store
+            ends = await self._runner.run_entries(store, to_run, caller, validate_only=validate_only)
+        ended = iter(ends)
 
-        async def send(load: Sequence[ReadyEdit]) -> None:
-            store = changes[load[0].position][0].cluster_facet.store
+        def results_of(found: tuple[range, EntitiesChange | None]) -> list[EditResult]:
+            some, change = found
+            if change is None:
+                return _without_run(prepared[some.start : some.stop])
+            return _results(next(ended), change.items)
 
-            def report(number: int, ended: ChangeResult[DecidedDrafts] | Exception) -> None:
-                if isinstance(ended, Exception) and not isinstance(ended, ConfplaneError):
-                    bulk.failed(ended)
-                    return
-                position = load[number].position
-                items = changes[position]
-                edits = [item.edit for item in items]
-                found = failed(ended, edits) if isinstance(ended, Exception) else results_of(ended, edits)
-                results[position] = found
-                bulk.ended(position, _made(items, found))
-
-            try:
-                async with self._semaphores.slot(store.name, len(load), caller.deadline):
-                    caller.check_in_time()
-                    sent = (
-                        EntitiesChange(changes[at], caller, planned, validate_only=validate_only)
-                        for at, planned in load
-                    )
-                    jobs = [ChangeJob(change.decide, change.paths, change.waits) for change in sent]
-                    await self._runner.run_together(store, jobs, caller, report, validate_only=validate_only)
-            except ConfplaneError as error:
-                for number in range(len(load)):
-                    report(number, error)
-
-        bulk = Bulk(chains(map(_rank, changes)))
-        await bulk.run(send)
-        return [results[position] for position in range(len(changes))]
+        results = await in_slices(results_of, zip(positions, changes, strict=True))
+        return [result for some in results for result in some]
 
 
 def _permitted(caller: Caller, part: EntryPart) -> EntryPart:
@@ -378,39 +341,15 @@ def _applied(run: RequestRun, part: EntryPart) -> EntryPart:
     return part if found is None else EntryPart(cluster_facet, found)
 
 
-async def _draft(
-    drafter: Drafter[Any],
-    edit: Edit,
-    encoded: Any,
-    cluster_facet: ClusterFacet,
-    node: Node | None,
-    planned: Planned,
-) -> EntityDraft:
-    return await drafter.draft(cluster_facet, edit, encoded, node, planned=planned)
-
-
 def _without_run(items: Sequence[PreparedEdit | EditResult]) -> list[EditResult]:
     """Return the results of a change that is not run: an edit of it can't be, or an earlier run applied it."""
     known = [item for item in items if isinstance(item, EditResult)]
     if len(known) == len(items) and all(item.error is None for item in known):
         return known
     return [
-        item if isinstance(item, EditResult) and item.error is not None else EditResult(item.edit, not_attempted())
+        item if isinstance(item, EditResult) and item.error is not None else EditResult(item.edit, _not_attempted())
         for item in items
     ]
-
-
-def _rank(items: Sequence[PreparedEdit]) -> Rank | None:
-    """Return the rank of an entry's entity; it has one in one facet at most."""
-    return next((item.rank for item in items if item.rank is not None), None)
-
-
-def _made(items: Sequence[PreparedEdit], results: Sequence[EditResult]) -> tuple[str, Mapping[str, str]] | None:
-    """Return the entity and its resulting map, as later checks read it; None if no check does."""
-    for item, result in zip(items, results, strict=True):
-        if item.rank is not None and result.error is None:
-            return item.edit.entity.id, result.after
-    return None
 
 
 def _repeated(entries: Sequence[Entry]) -> frozenset[str]:
@@ -420,3 +359,64 @@ def _repeated(entries: Sequence[Entry]) -> frozenset[str]:
     # An edit from which no entity could be made has an entity without components.
     named = Counter(entity.id for entity in entities if entity.components)
     return frozenset(name for name, times in named.items() if times > 1)
+
+
+# ---------------------------------------------------------------- results
+
+
+def _results(ended: ChangeResult[Drafts] | ConfplaneError, items: Sequence[PreparedEdit]) -> list[EditResult]:
+    """Return the results of a change's edits."""
+    if isinstance(ended, ConfplaneError):
+        return [EditResult(item.edit, _error_of(ended, item.edit)) for item in items]
+    drafts = ended.decided
+    if ended.error is not None:
+        return [
+            EditResult(item.edit, ended.error if index == len(drafts) else _not_attempted())
+            for index, item in enumerate(items)
+        ]
+    committed = ended.committed
+    if committed is None:
+        return [_result(draft, draft.node, ended.revision) for draft in drafts]
+    nodes = dict(zip(by_znode(drafts), committed.nodes, strict=True))
+    results = []
+    for draft in drafts:
+        node = nodes.get(draft.path, draft.node)
+        if draft.diff:
+            remade = draft.path in committed.remade
+            results.append(_result(draft, node, committed.revision, ended.change_id, remade=remade))
+        else:
+            results.append(_result(draft, node, committed.revision))
+    return results
+
+
+def _result(
+    draft: EntityDraft, node: Node | None, revision: int | None, change_id: UUID | None = None, *, remade: bool = False
+) -> EditResult:
+    """Return the result of an edit; ``revision`` is None if the edit was only validated."""
+    return EditResult(
+        draft.edit,
+        change_id=None if change_id is None else str(change_id),
+        revision=revision if revision is None or node is None else node.mzxid,
+        diff=draft.diff,
+        warnings=(*draft.warnings, _REMADE) if remade else draft.warnings,
+        node=node,
+        created=draft.created,
+        after=draft.after,
+    )
+
+
+def _error_of(error: ConfplaneError, edit: Edit) -> ConfplaneError:
+    """Return the error of one edit of a change that ended with an error."""
+    if not isinstance(error, UnknownTopicError):
+        return error
+    # An absent topic: its own error, or that of another edit in its batch.
+    if edit.entity.get(EntityType.TOPIC) not in error.topics:
+        return _not_attempted()
+    return UnknownTopicError(error.detail, topics=error.topics, pointer=edit.pointer, outcome=error.outcome)
+
+
+def _not_attempted() -> NotAttemptedError:
+    """Return the error of an edit whose change another edit made fail."""
+    return NotAttemptedError(
+        "Another entry of this atomic batch failed; nothing was applied", outcome=WriteOutcome.NOT_APPLIED
+    )

@@ -22,21 +22,25 @@ from __future__ import annotations
 import asyncio
 import time
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from confplane.domain.errors import ConcurrentChangeError, ConfplaneError, WriteOutcome
+from confplane.services.changes.bulk import Bulk, LoadSemaphores, Planned
 from confplane.services.changes.change import CONTENDED, ChangeResult, RunningChange
 from confplane.services.changes.commit import SharedTransactions
 from confplane.services.changes.draft import D
+from confplane.services.changes.order import chains
 from confplane.services.changes.submission import Submission
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.metrics import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 
+    from confplane.domain.facets import Rank
+    from confplane.services.changes.bulk import ReadyEdit
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.draft import Decide, NoChange
+    from confplane.services.changes.draft import Decide, Draft, NoChange
     from confplane.services.ports.cluster_states import LayoutCheck
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import AuditLog
@@ -59,6 +63,31 @@ class ChangeJob(NamedTuple, Generic[D]):
     once; each of them is a task, which costs as much as a short decision."""
 
 
+class EntryChange(Protocol[D]):
+    """One change of a request. Its decision may rest on the results of earlier changes of the same request."""
+
+    planned: Planned
+    """The results of earlier changes, as far as the decision reads them; set before the first decision."""
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """As of :class:`ChangeJob`."""
+
+    @property
+    def waits(self) -> bool:
+        """As of :class:`ChangeJob`."""
+
+    @property
+    def rank(self) -> Rank | None:
+        """The rank of the entity; None if no decision reads the result of this change."""
+
+    async def decide(self, *, again: bool) -> Draft[D] | NoChange[D]:
+        """Decide one attempt; see :class:`~confplane.services.changes.draft.Decide`."""
+
+    def made(self, decided: D) -> tuple[str, Mapping[str, str]] | None:
+        """Return the entity and its resulting map, as later decisions read it; None if none does."""
+
+
 class ChangeRunner:
     """Runs changes. One instance serves all clusters of a process.
 
@@ -76,6 +105,61 @@ class ChangeRunner:
         self._running: set[asyncio.Task[Any]] = set()
         self._in_flight = 0
         self._shared = SharedTransactions(self._begin, now=now, most_refused=most_refused)
+        self._semaphores = LoadSemaphores()
+
+    async def run_entries(
+        self, store: ClusterStore, changes: Sequence[EntryChange[D]], caller: Caller, *, validate_only: bool = False
+    ) -> list[ChangeResult[D] | ConfplaneError]:
+        """Run the changes of one request, and return the end or error of each, in order.
+
+        One change alone shares a transaction with changes of other callers. Several are sent in loads that share
+        transactions with each other (services/changes/bulk.py).
+
+        Args:
+            store: The cluster.
+            changes: The changes, of different entities.
+            caller: The caller, with the deadline.
+            validate_only: End before the intents.
+
+        Raises:
+            Exception: A fault of a change, once all changes under way have ended.
+        """
+        if len(changes) == 1:
+            [change] = changes
+            try:
+                caller.check_in_time()
+                return [await self.run(store, change.decide, caller, paths=change.paths, validate_only=validate_only)]
+            except ConfplaneError as error:
+                return [error]
+        ends: dict[int, ChangeResult[D] | ConfplaneError] = {}
+        bulk = Bulk(chains(change.rank for change in changes))
+
+        async def send(load: Sequence[ReadyEdit]) -> None:
+            def report(number: int, ended: ChangeResult[D] | Exception) -> None:
+                if isinstance(ended, Exception) and not isinstance(ended, ConfplaneError):
+                    bulk.failed(ended)
+                    return
+                position = load[number].position
+                ends[position] = ended
+                if isinstance(ended, ConfplaneError) or ended.error is not None:
+                    bulk.ended(position, None)
+                else:
+                    bulk.ended(position, changes[position].made(ended.decided))
+
+            try:
+                async with self._semaphores.slot(store.name, len(load), caller.deadline):
+                    caller.check_in_time()
+                    jobs = []
+                    for at, planned in load:
+                        changes[at].planned = planned
+                        jobs.append(ChangeJob(changes[at].decide, changes[at].paths, changes[at].waits))
+                    await self.run_together(store, jobs, caller, report, validate_only=validate_only)
+            except ConfplaneError as error:
+                for number in range(len(load)):
+                    report(number, error)
+
+        await bulk.run(send)
+        return [ends[position] for position in range(len(changes))]
 
     async def run(
         self,

@@ -31,7 +31,8 @@ from confplane.domain.errors import (
 )
 from confplane.domain.facets import full_path
 from confplane.services.changes.draft import Draft, NoChange
-from confplane.services.changes.edits import Edit, EntityDraft
+from confplane.services.changes.edits import Edit
+from confplane.services.changes.entity_drafts import EntityDraft
 from confplane.services.changes.states import decide_state
 from confplane.services.cluster_facet import LAYOUT_PATH
 from confplane.services.ports.cluster_states import Layout, LayoutCheck
@@ -286,8 +287,8 @@ class _EntityMove:
         for tree in (each for each in after if after[each] != before[each]):
             side = replace(self._configs, root=tree, laid_out=False)
             made = EntityDraft.of(side, Edit(entity, ()), nodes[tree], after[tree], [])
-            writes.append(made.write(side))
-            rows.append(replace(made, recorded_ops=(op,)).intent(side))
+            writes.append(made.write())
+            rows.append(replace(made, recorded_ops=(op,)).intent())
         return Draft(tuple(moved), writes=tuple(writes), entities=tuple(rows), layout=self._layout)
 
     async def _check_layout(self) -> None:

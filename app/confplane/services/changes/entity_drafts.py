@@ -1,0 +1,501 @@
+"""Drafts of edits: the decision of one change of entities at each attempt.
+
+Each facet has its own :class:`Drafter`, the same for the real thing, ``validateOnly``, and the next attempt after a
+conflict.
+
+The edits of a change may be of several facets. Client quotas and client configs in the layout ``shared`` have one
+znode; their drafts become one write of that znode, and one row of the trail. Each facet changes only its own keys, so
+neither draft depends on the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+
+from confplane.domain.changes import Difference, Node, difference, stored
+from confplane.domain.entities import Entity
+from confplane.domain.errors import (
+    AlreadyExistsError,
+    ConfplaneError,
+    CorruptZnodeError,
+    UnavailableError,
+    WriteOutcome,
+)
+from confplane.domain.facets import FacetName, Tree, full_path
+from confplane.domain.texts import clipped
+from confplane.services.changes.bulk import Planned
+from confplane.services.changes.draft import Draft, NoChange
+from confplane.services.changes.edits import Edit, Mode
+from confplane.services.cluster_facet import ClusterFacet
+from confplane.services.cooperative_yielding import TimeSlice
+from confplane.services.pending_keys import with_pending_keys
+from confplane.services.policies import Policies, PolicyRequest
+from confplane.services.ports.applying import DryRunResult
+from confplane.services.ports.history import Znode
+from confplane.services.ports.trail import CLIENTS, MOST_REVERTS, IntentEntity
+from confplane.services.ports.transactions import EntityWrite
+from confplane.services.reads.config_levels import NOTHING_PLANNED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
+    from confplane.domain.facets import Rank
+    from confplane.services.changes.callers import Caller
+    from confplane.services.ports.cluster_states import LayoutCheck
+
+E = TypeVar("E")
+
+_MOST_LISTED: Final = 20
+"""Keys that a warning names."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntityDraft:
+    """The decision on one edit, given the node that was read."""
+
+    cluster_facet: ClusterFacet
+    """The cluster facet as it was placed for the attempt."""
+    path: str
+    """The full path of the znode."""
+    edit: Edit
+    node: Node | None
+    after: dict[str, str] = field(repr=False)
+    diff: tuple[Difference, ...]
+    """The changed keys, without the values of secrets."""
+    warnings: tuple[str, ...]
+    created: bool
+    recorded_ops: tuple[dict[str, Any], ...] | None = None
+    """The ops for the trail, without secrets, if they differ from the edit's own."""
+    detail: Any = None
+    """Further results of the decision, for the caller of ``AlterService.rewrite``."""
+    topic_id: str | None = None
+    """The id of the topic in a Kafka cluster without ZooKeeper that was asked about the draft; None: not known."""
+
+    @classmethod
+    def of(
+        cls, cluster_facet: ClusterFacet, edit: Edit, node: Node | None, after: dict[str, str], warnings: list[str]
+    ) -> EntityDraft:
+        """Build the draft that changes a node's map to ``after``."""
+        entity, before = edit.entity, stored(node)
+        diff = difference(before, after)
+        if cluster_facet.facet.has_secrets:
+            is_secret = cluster_facet.facet.is_secret
+            diff = [
+                replace(item, before=None, after=None, secret=True) if is_secret(entity, item.key) else item
+                for item in diff
+            ]
+        owns = cluster_facet.facet.owns
+        removed = [key for key in before if key not in after]
+        if removed and edit.mode is Mode.REPLACE and edit.ops and not edit.is_conditional:
+            warnings = [*warnings, _removal(removed)]
+        created = any(owns(entity, key) for key in after) and not any(owns(entity, key) for key in before)
+        path = full_path(cluster_facet.tree, entity)
+        return cls(cluster_facet, path, edit, node, after, tuple(diff), tuple(warnings), created)
+
+    @property
+    def expected(self) -> int | None:
+        """The version that was read; None for an absent node."""
+        return None if self.node is None else self.node.version
+
+    def write(self) -> EntityWrite:
+        """Return the config node to write."""
+        cluster_facet = self.cluster_facet
+        extra = None if self.node is None else self.node.extra
+        czxid = None if self.node is None else self.node.czxid
+        applied = cluster_facet.name is not FacetName.CLIENT_CONFIGS and cluster_facet.store.target() is not None
+        if applied:
+            extra = with_pending_keys(extra, (item.key for item in self.diff), self.topic_id)
+        return EntityWrite(cluster_facet.tree, self.edit.entity, self.expected, self.after, extra, czxid, applied)
+
+    def intent(self) -> IntentEntity:
+        """Return the row of the trail, without secrets."""
+        cluster_facet, entity = self.cluster_facet, self.edit.entity
+        return IntentEntity(
+            entity_id=entity.id,
+            facet=cluster_facet.name.value,
+            path=self.path,
+            version_read=self.expected,
+            czxid_read=None if self.node is None else self.node.czxid,
+            keys=tuple(item.key for item in self.diff),
+            ops=_recorded_ops(cluster_facet, self.edit) if self.recorded_ops is None else self.recorded_ops,
+            before=cluster_facet.redact(cluster_facet.tree, entity.id, stored(self.node)),
+            after=cluster_facet.redact(cluster_facet.tree, entity.id, self.after),
+        )
+
+    def answer(self) -> dict[str, Any]:
+        """Return the edit's answer as plain data without secrets."""
+        cluster_facet = self.cluster_facet
+        return {
+            "facet": cluster_facet.name.value,
+            "entity": self.edit.entity.id,
+            "changed": bool(self.diff),
+            "created": self.created,
+            "warnings": self.warnings,
+            "diff": self.diff,
+            "after": cluster_facet.redact(cluster_facet.tree, self.edit.entity.id, self.after),
+            "czxid": None if self.node is None else self.node.czxid,
+            "revision": None if self.node is None else self.node.mzxid,
+        }
+
+
+class Drafter(Protocol[E]):
+    """A facet's way from edits to drafts. ``E`` is its form of an edit before anything stored is read."""
+
+    def encode(self, cluster_facet: ClusterFacet, edit: Edit) -> E:
+        """Check an edit on its own: its entity and its values.
+
+        Raises:
+            ConfplaneError: The edit is refused; the error has a JSON pointer.
+        """
+
+    async def draft(
+        self,
+        cluster_facet: ClusterFacet,
+        edit: Edit,
+        encoded: E,
+        node: Node | None,
+        *,
+        planned: Mapping[str, Mapping[str, str]],
+    ) -> EntityDraft:
+        """Draft an edit of a node. Waits for nothing but worker threads.
+
+        Args:
+            cluster_facet: The facet and its cluster.
+            edit: The edit.
+            encoded: The result of :meth:`encode`.
+            node: The entity's node as read; None if absent.
+            planned: Entity id -> resulting map of the edits before this one in the request; at least of the entities
+                that its check reads.
+
+        Raises:
+            CorruptZnodeError: The node can't be read, can't be written back without loss, or would keep a broken value.
+            PreconditionFailedError: The precondition does not hold.
+            AlreadyExistsError: A create met other content.
+            ConfplaneError: The resulting map is not valid.
+        """
+
+
+def check_node(cluster_facet: ClusterFacet, edit: Edit, node: Node | None) -> None:
+    """Refuse a node that can't be changed, or that does not meet the edit's precondition.
+
+    Raises:
+        CorruptZnodeError: The node can't be read, or can't be written back without loss.
+        PreconditionFailedError: The precondition does not hold.
+        ConfplaneError: The node has another content than the edit rests on.
+    """
+    if node is not None and node.defect is not None:
+        path = full_path(cluster_facet.tree, edit.entity)
+        raise CorruptZnodeError(path, node.defect, pointer=edit.pointer, outcome=WriteOutcome.NOT_APPLIED)
+    if edit.precondition.demands:
+        edit.precondition.check(_etag(cluster_facet, edit.entity, node))
+    if edit.expected is not None:
+        edit.expected.check(cluster_facet, edit.entity, node)
+
+
+def _removal(keys: list[str]) -> str:
+    """Return the warning about keys that a replacement removes although its client may not have read them."""
+    more = len(keys) - _MOST_LISTED
+    listed = f"{', '.join(map(clipped, keys[:_MOST_LISTED]))}{f' and {more} more' if more > 0 else ''}"
+    return f"Removed, because the request does not name them: {listed}. If-Match protects keys that others have added"
+
+
+def already_exists(cluster_facet: ClusterFacet, entity: Entity) -> AlreadyExistsError:
+    """Return the error of a create that met other content."""
+    return AlreadyExistsError(
+        f"{entity.id} already has {cluster_facet.name} of other content; use PUT to replace them",
+        outcome=WriteOutcome.NOT_APPLIED,
+    )
+
+
+def _etag(cluster_facet: ClusterFacet, entity: Entity, node: Node | None) -> str | None:
+    try:
+        return cluster_facet.tagged(entity, stored(node), node)[1]
+    except ValueError:
+        # Content that can't be shown has no ETag that anybody could hold; an unconditional write may still mend it.
+        return '"undecodable"'
+
+
+def _recorded_ops(cluster_facet: ClusterFacet, edit: Edit) -> tuple[dict[str, Any], ...]:
+    if not edit.ops and edit.mode is not Mode.ALTER:
+        return ({"removeAll": True},)
+    if not cluster_facet.facet.has_secrets:
+        return tuple(op.as_json() for op in edit.ops)
+    return tuple(
+        {**op.as_json(), "value": None, "secret": True}
+        if cluster_facet.facet.is_secret(edit.entity, op.key)
+        else op.as_json()
+        for op in edit.ops
+    )
+
+
+# ---------------------------------------------------------------- the decision of a change
+
+DecideEntity = Callable[[ClusterFacet, Node | None, Planned], Awaitable[EntityDraft]]
+"""Decides one entity's draft from its cluster facet, the node as read, and the maps planned before it."""
+
+DryRunEdit = Callable[[Entity, Mapping[str, str], Sequence[str], str | None], Awaitable[DryRunResult]]
+"""Validates new values of some keys of an entity with a dry run on a Kafka cluster without ZooKeeper, given the stored
+map as it would be, the keys, and the JSON pointer to the entity. Raises the cluster's refusal."""
+
+RefreshEntities = Callable[[Sequence[Entity], float], Awaitable[None]]
+"""Refreshes entities from a Kafka cluster without ZooKeeper, until a deadline, so that the preconditions of a write are
+compared with the configs of the cluster."""
+
+Drafts = Sequence[EntityDraft]
+"""The drafts of the edits of a change, in their order, up to the first that failed."""
+
+_Nodes = dict[Znode, Node | UnavailableError | None]
+
+
+class PreparedEdit(NamedTuple):
+    """One edit of a change, ready to be decided."""
+
+    cluster_facet: ClusterFacet
+    edit: Edit
+    decide: DecideEntity
+    policies: Policies
+    """The policies that are asked about the draft."""
+    dry_run: DryRunEdit | None = None
+    """The dry run of the draft on the Kafka cluster, after the policies; None: there is no dry run."""
+
+    @property
+    def rank(self) -> Rank | None:
+        """The entity's rank in its facet; None if no check reads the result of this edit."""
+        return self.cluster_facet.facet.rank(self.edit.entity)
+
+
+def decide_with(drafter: Drafter[Any], cluster_facet: ClusterFacet, edit: Edit) -> DecideEntity:
+    """Make every check of an edit that needs nothing stored, and return the decision of its attempts.
+
+    Raises:
+        ConfplaneError: The edit is refused.
+    """
+    encoded = drafter.encode(cluster_facet, edit)
+
+    def decide(placed: ClusterFacet, node: Node | None, planned: Planned) -> Awaitable[EntityDraft]:
+        return drafter.draft(placed, edit, encoded, node, planned=planned)
+
+    return decide
+
+
+class EntitiesChange:
+    """One change of entities of a cluster; decided at each attempt.
+
+    Args:
+        items: The edits, at least one, no two of one entity and facet.
+        caller: The caller.
+        validate_only: The policies are informed that nothing will be written.
+
+    Attributes:
+        items: The edits.
+        planned: The results of earlier edits of the same request, as far as checks read them.
+    """
+
+    __slots__ = ("_caller", "_validate_only", "items", "planned")
+
+    def __init__(self, items: Sequence[PreparedEdit], caller: Caller, *, validate_only: bool) -> None:
+        self.items = items
+        self.planned: Planned = NOTHING_PLANNED
+        self._caller = caller
+        self._validate_only = validate_only
+
+    @property
+    def paths(self) -> list[str]:
+        """A path for each entity, once. Changes of one entity run in turn, also if they are in different trees."""
+        return list(dict.fromkeys([full_path(Tree.CONFIG, item.edit.entity) for item in self.items]))
+
+    @property
+    def waits(self) -> bool:
+        """True if the edits need a dry run on a Kafka cluster."""
+        return any(item.dry_run is not None for item in self.items)
+
+    @property
+    def rank(self) -> Rank | None:
+        """The rank of the entity, which has one in one facet at most."""
+        return next((rank for item in self.items if (rank := item.rank) is not None), None)
+
+    def made(self, drafts: Sequence[EntityDraft]) -> tuple[str, Mapping[str, str]] | None:
+        """Return the entity and its resulting map, as later checks read it; None if no check does."""
+        for item, draft in zip(self.items, drafts, strict=True):
+            if item.rank is not None:
+                return item.edit.entity.id, draft.after
+        return None
+
+    async def decide(self, *, again: bool) -> Draft[Drafts] | NoChange[Drafts]:
+        """Decide one attempt; see :data:`~confplane.services.changes.draft.Decide`."""
+        # Client configs may have moved to the other tree since an earlier attempt.
+        places = {
+            cluster_facet: cluster_facet.placed()
+            for cluster_facet in dict.fromkeys(item.cluster_facet for item in self.items)
+        }
+        placed = [places[item.cluster_facet] for item in self.items]
+        nodes = await self._read(placed, again=again)
+        drafts: list[EntityDraft] = []
+        planned = dict(self.planned)
+        time_slice = TimeSlice()
+        for item, cluster_facet in zip(self.items, placed, strict=True):
+            if time_slice.due:
+                await time_slice.pause()
+            entity = item.edit.entity
+            try:
+                draft = await self._draft(item, cluster_facet, nodes[Znode(cluster_facet.tree, entity.id)], planned)
+            except ConfplaneError as error:
+                return self._unchanged(placed[: len(drafts) + 1], nodes, drafts, error)
+            if item.rank is not None:
+                planned[entity.id] = draft.after
+            drafts.append(draft)
+        drafts, refusal = await self._dry_run(drafts)
+        if refusal is not None:
+            return self._unchanged(placed[: len(drafts) + 1], nodes, drafts, refusal)
+        drafts = _merged(drafts)
+        changed = by_znode(drafts)
+        if not changed:
+            return self._unchanged(placed, nodes, drafts, None)
+        return Draft(
+            drafts,
+            writes=tuple(first.write() for first, *_ in changed.values()),
+            entities=tuple(map(_row, changed.values())),
+            answers=() if self._caller.run is None else tuple(draft.answer() for draft in drafts),
+            layout=_layout(placed),
+            reverts=_reverts(draft for drafts in changed.values() for draft in drafts),
+        )
+
+    async def _read(self, placed: Sequence[ClusterFacet], *, again: bool) -> _Nodes:
+        """Return the node of each znode; a first attempt is decided on the mirror."""
+        entities = [item.edit.entity for item in self.items]
+        if not again:
+            return {
+                Znode(cluster_facet.tree, entity.id): cluster_facet.get(entity.id)
+                for cluster_facet, entity in zip(placed, entities, strict=True)
+            }
+        wanted: dict[Tree, dict[str, Entity]] = {}
+        for cluster_facet, entity in zip(placed, entities, strict=True):
+            wanted.setdefault(cluster_facet.tree, {})[entity.id] = entity
+        nodes: _Nodes = {}
+        for tree, some in wanted.items():
+            found = await placed[0].store.read_many(tree, list(some.values()), self._caller.deadline)
+            nodes |= {Znode(tree, entity_id): node for entity_id, node in zip(some, found, strict=True)}
+        return nodes
+
+    async def _draft(
+        self, item: PreparedEdit, cluster_facet: ClusterFacet, node: Node | UnavailableError | None, planned: Planned
+    ) -> EntityDraft:
+        if isinstance(node, UnavailableError):
+            raise node
+        draft = await item.decide(cluster_facet, node, planned)
+        if draft.diff and node is None:
+            item.edit.entity.check_new(pointer=item.edit.pointer)
+        if draft.diff and item.policies:
+            self._check_policies(item.policies, draft)
+        return draft
+
+    async def _dry_run(self, drafts: list[EntityDraft]) -> tuple[list[EntityDraft], ConfplaneError | None]:
+        """Dry-run drafts on the Kafka cluster; return them with its warnings, up to the first that it would refuse."""
+
+        async def ask(item: PreparedEdit, draft: EntityDraft) -> EntityDraft:
+            if item.dry_run is None or not draft.diff:
+                return draft
+            keys = [difference.key for difference in draft.diff]
+            asked = await item.dry_run(draft.edit.entity, draft.after, keys, draft.edit.pointer)
+            warnings = draft.warnings if asked.warning is None else (*draft.warnings, asked.warning)
+            return replace(draft, warnings=warnings, topic_id=asked.topic_id)
+
+        if not self.waits:
+            return drafts, None
+        asked: list[EntityDraft] = []
+        for found in await asyncio.gather(*map(ask, self.items, drafts), return_exceptions=True):
+            if isinstance(found, ConfplaneError):
+                return asked, found
+            if isinstance(found, BaseException):
+                raise found
+            asked.append(found)
+        return asked, None
+
+    def _unchanged(
+        self,
+        placed: Sequence[ClusterFacet],
+        nodes: _Nodes,
+        drafts: list[EntityDraft],
+        error: ConfplaneError | None,
+    ) -> NoChange[Drafts]:
+        """Return the decision to write nothing, which rests on the nodes of the edits up to the last placed one."""
+        seen: dict[Znode, tuple[Tree, Entity, int | None]] = {}
+        for cluster_facet, item in zip(placed, self.items, strict=False):
+            znode = Znode(cluster_facet.tree, item.edit.entity.id)
+            node = nodes[znode]
+            if not isinstance(node, UnavailableError):
+                seen[znode] = cluster_facet.tree, item.edit.entity, None if node is None else node.version
+        return NoChange(drafts, error, tuple(seen.values()), _layout(placed))
+
+    def _check_policies(self, policies: Policies, draft: EntityDraft) -> None:
+        cluster_facet, entity, after = draft.cluster_facet, draft.edit.entity, draft.after
+        before = {} if draft.node is None else draft.node.config
+        redact, tree = cluster_facet.redact, cluster_facet.tree
+        shown = redact(tree, entity.id, after)
+        changed = {difference.key for difference in draft.diff}
+        owns = cluster_facet.facet.owns
+        policies.check(
+            PolicyRequest(
+                cluster=cluster_facet.store.name,
+                principal=self._caller.principal,
+                facet=cluster_facet.name.value,
+                entity=entity,
+                set={key: shown[key] for key in changed & after.keys()},
+                removed=frozenset(changed - after.keys()),
+                before={key: value for key, value in redact(tree, entity.id, before).items() if owns(entity, key)},
+                after={key: value for key, value in shown.items() if owns(entity, key)},
+                validate_only=self._validate_only,
+                pointers={op.key: op.pointer for op in draft.edit.ops if op.pointer is not None},
+                behalf_of=self._caller.behalf_of,
+            )
+        )
+
+
+def _layout(placed: Sequence[ClusterFacet]) -> LayoutCheck | None:
+    return next((cluster_facet.layout for cluster_facet in placed if cluster_facet.layout is not None), None)
+
+
+def _reverts(drafts: Iterable[EntityDraft]) -> tuple[UUID, ...]:
+    """Return the changes that drafts revert, each once, the latest :data:`MOST_REVERTS` of them."""
+    # The ids begin with the time of their changes.
+    return tuple(sorted({each for draft in drafts for each in draft.edit.reverts})[-MOST_REVERTS:])
+
+
+# ---------------------------------------------------------------- facets that share a znode
+
+
+def _merged(drafts: list[EntityDraft]) -> list[EntityDraft]:
+    """Return drafts, of which those of one znode have the map that all of them together leave."""
+    if len({draft.path for draft in drafts}) == len(drafts):
+        return drafts
+    left: dict[str, dict[str, str]] = {}
+    for draft in drafts:
+        after = left.setdefault(draft.path, stored(draft.node))
+        for item in draft.diff:
+            if item.key in draft.after:
+                after[item.key] = draft.after[item.key]
+            else:
+                del after[item.key]
+    return [replace(draft, after=left[draft.path]) for draft in drafts]
+
+
+def by_znode(drafts: Sequence[EntityDraft]) -> dict[str, list[EntityDraft]]:
+    """Return the drafts with an effect, by the paths of their znodes."""
+    found: dict[str, list[EntityDraft]] = {}
+    for draft in drafts:
+        if draft.diff:
+            found.setdefault(draft.path, []).append(draft)
+    return found
+
+
+def _row(drafts: Sequence[EntityDraft]) -> IntentEntity:
+    """Return the row of the trail for the drafts of one znode."""
+    rows = [draft.intent() for draft in drafts]
+    if len(rows) == 1:
+        return rows[0]
+    keys, ops = (key for row in rows for key in row.keys), (op for row in rows for op in row.ops)
+    return replace(rows[0], facet=CLIENTS, keys=tuple(keys), ops=tuple(ops))

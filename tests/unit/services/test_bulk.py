@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from confplane.services.changes import bulk
-from confplane.services.changes.bulk import Bulk, LoadSemaphores
-from confplane.services.changes.order import Stage
+from confplane.services.changes.bulk import Bulk, LoadSemaphores, Stage
 from confplane.services.ports.trail import FEW
 from tests.support.waiting import run_ready_tasks
 

@@ -10,7 +10,7 @@ from confplane.domain.client_configs import ClientConfigsFacet
 from confplane.domain.configs import ConfigsFacet
 from confplane.domain.entities import Entity
 from confplane.domain.quotas import ClientQuotasFacet
-from confplane.services.changes.order import chains
+from confplane.services.changes.bulk import chains
 from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ Any other edit is encoded once, and decided by its facet's drafter against each 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, islice
@@ -292,17 +292,17 @@ class AlterService:
 
         changes = await in_slices(change_of, positions)
         to_run = [change for change in changes if change is not None]
-        ends: list[ChangeResult[Drafts] | ConfplaneError] = []
+        # Each end is freed with its result, and not thousands of them at once.
+        ends: deque[ChangeResult[Drafts] | ConfplaneError] = deque()
         if to_run:
             store = to_run[0].items[0].cluster_facet.store
-            ends = await self._runner.run_entries(store, to_run, caller, validate_only=validate_only)
-        ended = iter(ends)
+            ends.extend(await self._runner.run_entries(store, to_run, caller, validate_only=validate_only))
 
         def results_of(found: tuple[range, EntitiesChange | None]) -> list[EditResult]:
             some, change = found
             if change is None:
                 return _without_run(prepared[some.start : some.stop])
-            return _results(next(ended), change.items)
+            return _results(ends.popleft(), change.items)
 
         results = await in_slices(results_of, zip(positions, changes, strict=True))
         return [result for some in results for result in some]

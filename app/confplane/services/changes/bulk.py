@@ -1,6 +1,7 @@
 """Bulks: the edits of one request, each as its own change, sent in loads that share transactions.
 
-A load takes edits that may be sent now, from any chains (services/changes/order.py). Two loads are under way at
+Levels of the same configs go one after another, all other edits at once (:func:`chains`). A load takes edits that may
+be sent now, from any chains. Two loads are under way at
 once: while ZooKeeper works on one, Postgres works on another. So few and small loads cost a bulk little, and a single
 concurrent change waits only briefly. An edit that continues by itself, apart from its load, delays only its own chain.
 """
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from confplane.services.ports.trail import FEW
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
-    from confplane.services.changes.order import Stage
+    from confplane.domain.facets import Rank
 
 Planned = Mapping[str, Mapping[str, str]]
 """Entity id -> resulting map, of the entities that the same request changes before."""
@@ -28,6 +29,34 @@ MOST: Final = 100
 """The greatest number of edits in a load."""
 AT_ONCE: Final = 2
 """The greatest number of loads under way at once: of one request, and of all requests to a cluster together."""
+
+
+class Stage(NamedTuple):
+    """Edits that run at once, of entities of one rank."""
+
+    rank: str
+    positions: list[int]
+
+
+def chains(ranks: Iterable[Rank | None]) -> list[list[Stage]]:
+    """Return chains that run at once, each of stages that run one after another.
+
+    The check of an edit then sees every edit before it whose entity it reads, and no edit after it.
+
+    Args:
+        ranks: The ranks of the edits' entities in the order of the request; None for an entity that is checked apart.
+    """
+    alone: list[list[Stage]] = []
+    scopes: dict[str, list[Stage]] = {}
+    for position, rank in enumerate(ranks):
+        if rank is None:
+            alone.append([Stage("", [position])])
+            continue
+        chain = scopes.setdefault(rank.scope, [])
+        if not chain or chain[-1].rank != rank.name:
+            chain.append(Stage(rank.name, []))
+        chain[-1].positions.append(position)
+    return [*alone, *scopes.values()]
 
 
 class ReadyEdit(NamedTuple):

@@ -3,7 +3,7 @@
 - ZooKeeper applies a transaction whole or not at all, and its refusal blames one change
   (store/write/transactions.py). The other changes are submitted again under the same attempt and intent: their
   writes are the same and do not depend on the refused one, since no two of them read each other's entity
-  (services/changes/order.py). After a second refusal each is submitted alone.
+  (services/changes/bulk.py). After a second refusal each is submitted alone.
 - After a lost reply nothing is submitted again: each change is settled by its own marker.
 
 Concurrent single changes of different callers are committed together. A change goes at once while fewer than two

@@ -25,11 +25,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from confplane.domain.errors import ConcurrentChangeError, ConfplaneError, WriteOutcome
-from confplane.services.changes.bulk import Bulk, LoadSemaphores, Planned
+from confplane.services.changes.bulk import Bulk, LoadSemaphores, Planned, chains
 from confplane.services.changes.change import CONTENDED, ChangeResult, RunningChange
 from confplane.services.changes.commit import SharedTransactions
 from confplane.services.changes.draft import D
-from confplane.services.changes.order import chains
 from confplane.services.changes.submission import Submission
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.metrics import Sample
@@ -149,11 +148,10 @@ class ChangeRunner:
             try:
                 async with self._semaphores.slot(store.name, len(load), caller.deadline):
                     caller.check_in_time()
-                    jobs = []
                     for at, planned in load:
                         changes[at].planned = planned
-                        jobs.append(ChangeJob(changes[at].decide, changes[at].paths, changes[at].waits))
-                    await self.run_together(store, jobs, caller, report, validate_only=validate_only)
+                    some = [changes[at] for at, _ in load]
+                    await self.run_together(store, some, caller, report, validate_only=validate_only)
             except ConfplaneError as error:
                 for number in range(len(load)):
                     report(number, error)
@@ -197,7 +195,7 @@ class ChangeRunner:
     async def run_together(
         self,
         store: ClusterStore,
-        jobs: Iterable[ChangeJob[D]],
+        jobs: Iterable[ChangeJob[D] | EntryChange[D]],
         caller: Caller,
         report: Callable[[int, ChangeResult[D] | Exception], None],
         *,

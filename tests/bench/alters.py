@@ -29,12 +29,15 @@ def measure(world: World, *, rounds: int, seconds: float) -> Iterator[Figure]:
     references = {mode: world.chroot() for mode in ("bridge", "threads")}
     with world.service() as service, world.service(cluster={"record_external_changes": False}) as other:
 
-        def alter(number: int, service: Service = service) -> Sample:
+        def alter(number: int, service: Service = service, key: str | None = None) -> Sample:
             load = Load(
                 service.port,
                 path,
                 method="PUT",
-                headers={"Authorization": f"Bearer {service.token}"},
+                headers={
+                    "Authorization": f"Bearer {service.token}",
+                    **({} if key is None else {"Idempotency-Key": key}),
+                },
                 body=_PUT,
                 connections=_IN_FLIGHT,
                 entities=_ENTITIES,
@@ -43,6 +46,9 @@ def measure(world: World, *, rounds: int, seconds: float) -> Iterator[Figure]:
                 seconds=seconds,
             )
             return loaded(load, "200", service.pid)
+
+        def alter_with_key(number: int) -> Sample:
+            return alter(rounds + 1 + number, key="bench-{value}")
 
         def transactions(mode: str, number: int) -> Sample:
             found: list[float] = probe(
@@ -59,12 +65,15 @@ def measure(world: World, *, rounds: int, seconds: float) -> Iterator[Figure]:
         # The first pass creates the entities; what is measured changes them.
         alter(0)
         alter(0, other)
+        alter_with_key(0)
         transactions("bridge", 0)
         transactions("threads", 0)
-        ours, unrecorded, bridge, threads = alternate(
-            "alter over HTTP | with the recorder off | its transactions through the store | from plain kazoo threads",
+        ours, keyed, unrecorded, bridge, threads = alternate(
+            "alter over HTTP | with an Idempotency-Key | with the recorder off | its transactions through the store"
+            " | from plain kazoo threads",
             rounds,
             alter,
+            alter_with_key,
             lambda number: alter(number, other),
             lambda number: transactions("bridge", number),
             lambda number: transactions("threads", number),
@@ -72,6 +81,7 @@ def measure(world: World, *, rounds: int, seconds: float) -> Iterator[Figure]:
     yield from _pair("the same transactions through the store, no HTTP, no Postgres", ours, bridge, "0.50")
     yield from _pair("the same transactions from 64 plain kazoo threads", ours, threads)
     yield from _pair("the same with the recorder off", ours, unrecorded)
+    yield from _pair("the same with an Idempotency-Key, as client library and CLI send them", ours, keyed)
 
 
 def _pair(name: str, ours: list[Sample], reference: list[Sample], goal: str = "information") -> Iterator[Figure]:

@@ -28,7 +28,7 @@ class Load:
     """The requests of a load.
 
     ``{entity}`` in path and body becomes a number below ``entities``, each connection going round those that are its
-    own; ``{value}`` in the body becomes a number of ten digits, never the same twice.
+    own; ``{value}`` in headers and body becomes a number of ten digits, never the same twice.
     """
 
     port: int
@@ -77,7 +77,7 @@ class _Connection:
         self._load = load
         self._entity = number
         self._value = load.first_value + number
-        self._varies = any(mark in f"{load.path}{load.body}" for mark in ("{entity}", "{value}"))
+        self._varies = any(mark in f"{load.path}{load.headers}{load.body}" for mark in ("{entity}", "{value}"))
         self._request = self._render()
         self._sent = 0.0
         self.open()
@@ -88,11 +88,11 @@ class _Connection:
         self.reply = b""
 
     def _render(self) -> bytes:
-        load = self._load
-        body = (load.body or "").replace("{entity}", f"{self._entity:06d}").replace("{value}", f"{self._value:010d}")
+        load, value = self._load, f"{self._value:010d}"
+        body = (load.body or "").replace("{entity}", f"{self._entity:06d}").replace("{value}", value)
         path = load.path.replace("{entity}", f"{self._entity:06d}")
         lines = [f"{load.method} {path} HTTP/1.1", "Host: 127.0.0.1"]
-        lines += [f"{name}: {value}" for name, value in load.headers.items()]
+        lines += [f"{name}: {text.replace('{value}', value)}" for name, text in load.headers.items()]
         if load.body is not None:
             lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
         return ("\r\n".join(lines) + "\r\n\r\n" + body).encode()

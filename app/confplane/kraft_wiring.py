@@ -10,14 +10,14 @@ from confplane.domain.definitions import catalog_of
 from confplane.domain.observed import ObservedRules
 from confplane.domain.quotas import ClientQuotasFacet
 from confplane.kraft.cluster import KraftCluster
-from confplane.services.kraft.applier import Applier
-from confplane.services.kraft.drift import DriftService
-from confplane.services.kraft.dry_run import DryRunValidator
-from confplane.services.kraft.follow_parts import FollowParts
+from confplane.services.kraft.apply.applier import Applier
+from confplane.services.kraft.apply.dry_run import DryRunValidator
+from confplane.services.kraft.apply.secrets import SecretOpener
 from confplane.services.kraft.importer import Importer
 from confplane.services.kraft.observer import Observer
+from confplane.services.kraft.reconcile.drift import DriftService
+from confplane.services.kraft.reconcile.follow_parts import FollowParts
 from confplane.services.kraft.refresh import Refresher
-from confplane.services.kraft.secrets import SecretOpener
 from confplane.services.kraft.target_service import TargetService
 from confplane.services.metrics import of_cluster
 

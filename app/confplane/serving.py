@@ -43,7 +43,7 @@ from confplane.security.token_cache import TokenCache
 from confplane.services.access import AccessControl
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.changes.idempotency import IdempotencyService
-from confplane.services.kraft.apply_status import ApplyWaiter
+from confplane.services.kraft.apply.apply_status import ApplyWaiter
 from confplane.services.kraft.warnings import UnobservedWarnings
 from confplane.services.limits import LimitClass, Limiter, LimitOverride, RateLimit, RateLimits
 from confplane.services.reads.describe import DescribeService

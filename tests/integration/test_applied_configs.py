@@ -238,7 +238,7 @@ async def test_a_broker_that_does_not_know_a_new_topic_yet_takes_no_config_of_it
     await alter(one, new, {"retention.ms": "5000"})
     await apply(one)
     kafka.behind = behind
-    monkeypatch.setattr("confplane.services.kraft.poll_loop.POLL_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("confplane.services.kraft.reconcile.poll_loop.POLL_TIMEOUT_S", 0.5)
     for _ in range(2):
         with suppress(UnavailableError):
             await one.poll_once()

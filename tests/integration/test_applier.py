@@ -17,8 +17,8 @@ from confplane.domain.errors import NotFoundError, ObservedError, UnavailableErr
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.freeze import FreezeService
-from confplane.services.kraft import enforce
-from confplane.services.kraft.apply_status import ApplyWaiter
+from confplane.services.kraft.apply.apply_status import ApplyWaiter
+from confplane.services.kraft.reconcile import enforce
 from confplane.services.ports.applying import AlterRefused, AlterRetriable, Delivery
 from tests.audit.rows import run
 from tests.support.adopting import (

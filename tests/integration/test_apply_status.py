@@ -16,7 +16,7 @@ from confplane.client.errors import ProblemError
 from confplane.domain.entities import Entity
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
-from confplane.services.kraft.apply_status import ApplyStatus, ApplyWaiter, ChangeApplyState
+from confplane.services.kraft.apply.apply_status import ApplyStatus, ApplyWaiter, ChangeApplyState
 from confplane.services.ports.applying import AlterRefused, AlterUnknown, Delivery
 from tests.support.adopting import apply, opener
 from tests.support.kafka_double import KafkaDouble

@@ -11,7 +11,7 @@ import pytest
 
 from confplane.domain.access.ranges import NameRanges
 from confplane.domain.errors import ForbiddenError, UnavailableError
-from confplane.services.kraft.entity_drift import DriftSelection, KeyDriftState
+from confplane.services.kraft.reconcile.entity_drift import DriftSelection, KeyDriftState
 from confplane.services.ports.applying import AlterRefused
 from tests.support.adopting import (
     ADMIN,
@@ -36,7 +36,7 @@ from tests.support.stores import soon
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from confplane.services.kraft.entity_drift import EntityDrift
+    from confplane.services.kraft.reconcile.entity_drift import EntityDrift
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
     from tests.support.world import World

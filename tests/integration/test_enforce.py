@@ -11,7 +11,7 @@ import pytest
 
 from confplane.domain.facets import Tree
 from confplane.services.changes.freeze import FreezeService
-from confplane.services.kraft import enforce
+from confplane.services.kraft.reconcile import enforce
 from confplane.services.ports.applying import AlterRefused
 from tests.support.adopting import (
     ALICE,

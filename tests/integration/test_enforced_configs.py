@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from confplane.domain.entities import Entity
-from confplane.services.kraft import enforce
-from confplane.services.kraft.entity_drift import DriftSelection
+from confplane.services.kraft.reconcile import enforce
+from confplane.services.kraft.reconcile.entity_drift import DriftSelection
 from confplane.services.ports.applying import AlterRefused
 from tests.support.adopting import (
     ADMIN,

@@ -13,9 +13,9 @@ import pytest
 
 from confplane.domain.errors import ForbiddenError
 from confplane.services.changes.freeze import FreezeService
-from confplane.services.kraft import applier, quiesce
-from confplane.services.kraft.apply_status import ApplyWaiter
-from confplane.services.kraft.quiesce import UNCONFIRMED, Quiescer, QuiesceResult
+from confplane.services.kraft.apply import applier, quiesce
+from confplane.services.kraft.apply.apply_status import ApplyWaiter
+from confplane.services.kraft.apply.quiesce import UNCONFIRMED, Quiescer, QuiesceResult
 from confplane.services.ports.cluster_states import Freeze
 from tests.support.adopting import (
     ALICE,

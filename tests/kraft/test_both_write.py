@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.proof
 _CLUSTER = "/v1/clusters/default"
 SOON = {
-    "confplane.services.kraft.entity_types.QUOTAS_S": 0.5,
-    "confplane.services.kraft.entity_types.INTERVALS_S": {
+    "confplane.services.kraft.observe.entity_types.QUOTAS_S": 0.5,
+    "confplane.services.kraft.observe.entity_types.INTERVALS_S": {
         "brokers": 1.0,
         "groups": 1.0,
         "client-metrics": 1.0,
         "topics": 1.0,
     },
-    "confplane.services.kraft.entity_types.COST_FACTOR": 2,
+    "confplane.services.kraft.observe.entity_types.COST_FACTOR": 2,
 }
 """Polls come so often that many are made in a few seconds."""
 
@@ -106,11 +106,11 @@ class Both:
         self._constants: dict[str, Any] = dict(SOON)
         # A freeze finds changes that wait.
         self._constants |= {
-            "confplane.services.kraft.applier.JOURNAL_POLL_S": 0.25,
-            "confplane.services.kraft.quiesce.DRAIN_S": 0.0,
+            "confplane.services.kraft.apply.applier.JOURNAL_POLL_S": 0.25,
+            "confplane.services.kraft.apply.quiesce.DRAIN_S": 0.0,
         }
         # Others write the same few keys all the time, and are not to be let alone for that.
-        self._constants["confplane.services.kraft.enforce.TIMES"] = 1_000_000 if most is None else most
+        self._constants["confplane.services.kraft.reconcile.enforce.TIMES"] = 1_000_000 if most is None else most
 
     async def run(
         self, zookeeper: ZooKeeper, postgres: Postgres, *, seconds: float, failovers: int, freezes: int = 2

@@ -30,8 +30,8 @@ from confplane.services.changes.draft import Draft, NoChange
 from confplane.services.changes.edits import Edit
 from confplane.services.changes.entity_drafts import EntityDraft
 from confplane.services.changes.freeze import FreezeService
-from confplane.services.kraft.follow_parts import FollowParts
 from confplane.services.kraft.importer import Importer
+from confplane.services.kraft.reconcile.follow_parts import FollowParts
 from confplane.services.kraft.target_service import TargetService
 from confplane.services.ports.kafka import KraftEntityType
 from confplane.services.ports.trail import AuditQuery

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from confplane.api.dependencies import while_valid
 from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.domain.errors import ConfplaneError, UnavailableError
-from confplane.services.kraft.apply_status import FACETS, PENDING
+from confplane.services.kraft.apply.apply_status import FACETS, PENDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from confplane.domain.changes import Node
     from confplane.services.changes.edits import EditResult
     from confplane.services.cluster_facet import ClusterFacet
-    from confplane.services.kraft.apply_status import ApplyStatus, ApplyWaiter
+    from confplane.services.kraft.apply.apply_status import ApplyStatus, ApplyWaiter
 
 
 async def read_status(call: Call, cluster_facet: ClusterFacet, nodes: Sequence[Node]) -> dict[str, dict[str, Any]]:

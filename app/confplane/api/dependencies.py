@@ -26,8 +26,8 @@ from confplane.services.changes.freeze import FreezeService
 from confplane.services.changes.idempotency import IdempotencyService, RequestRun
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.clusters import Cluster, ClusterRegistry
-from confplane.services.kraft.apply_status import ApplyWaiter
-from confplane.services.kraft.drift import DriftService
+from confplane.services.kraft.apply.apply_status import ApplyWaiter
+from confplane.services.kraft.reconcile.drift import DriftService
 from confplane.services.kraft.refresh import Refresher
 from confplane.services.limits import Allowance, LimitClass
 from confplane.services.ports.applied import AppliedReports

@@ -11,8 +11,8 @@ from confplane.cli.output import HIDDEN, bar, echo, emit, is_json, print_error, 
 from confplane.domain.global_config import ImportDecision
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.kips.global_config import plan_import, run_import
-from confplane.services.kraft.apply_status import ApplyWaiter
-from confplane.services.kraft.quiesce import Quiescer, freeze_view
+from confplane.services.kraft.apply.apply_status import ApplyWaiter
+from confplane.services.kraft.apply.quiesce import Quiescer, freeze_view
 from confplane.services.reads.broker_export import export_broker
 from confplane.services.recorder.adoption import AdoptionService
 from confplane.services.upkeep.compact import CompactService

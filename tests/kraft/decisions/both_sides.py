@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from confplane.kraft.views import ConfigResourceType, Resource
-from confplane.services.kraft.dry_run import DryRunValidator
+from confplane.services.kraft.apply.dry_run import DryRunValidator
 from confplane.services.ports.applying import AlterApplied
 from tests.interop.admin import JavaCalls
 from tests.interop.differential.sides import SOURCE

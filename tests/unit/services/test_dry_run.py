@@ -10,8 +10,8 @@ import pytest
 
 from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
-from confplane.services.kraft import dry_run as asking_module
-from confplane.services.kraft.dry_run import DryRunValidator
+from confplane.services.kraft.apply import dry_run as asking_module
+from confplane.services.kraft.apply.dry_run import DryRunValidator
 from confplane.services.ports.applying import AlterApplied, AlterRetriable, AlterUnknown, DryRunResult
 from confplane.services.ports.cluster_states import Target, TargetMode
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from confplane.services.kraft.entity_types import EntityTypeState, TopicPollRound
-from confplane.services.kraft.poller import PollResult
+from confplane.services.kraft.observe.entity_types import EntityTypeState, TopicPollRound
+from confplane.services.kraft.observe.poller import PollResult
 from confplane.services.kraft.report import EntityTypeReport
 from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
 

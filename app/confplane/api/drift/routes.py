@@ -14,8 +14,8 @@ from confplane.api.routing.routes import Routes
 from confplane.domain.entities import Entity, split_id
 from confplane.domain.errors import InvalidRequestError, UnavailableError
 from confplane.services.changes.alter import EntryPart
-from confplane.services.kraft.drift import DriftService
-from confplane.services.kraft.entity_drift import DriftSelection, EntityDrift, KeyDrift
+from confplane.services.kraft.reconcile.drift import DriftService
+from confplane.services.kraft.reconcile.entity_drift import DriftSelection, EntityDrift, KeyDrift
 from confplane.services.limits import LimitClass
 
 routes = Routes("/v1/clusters/{cluster}/drift", tag="drift")

@@ -8,7 +8,7 @@ from confplane.api.responses import json_response
 from confplane.api.routing.operations import change
 from confplane.api.routing.routes import Routes
 from confplane.services.changes.freeze import FreezeResult
-from confplane.services.kraft.quiesce import Quiescer, QuiesceResult, freeze_view
+from confplane.services.kraft.apply.quiesce import Quiescer, QuiesceResult, freeze_view
 from confplane.services.limits import LimitClass
 
 routes = Routes("/v1/clusters/{cluster}", tag="freezes")

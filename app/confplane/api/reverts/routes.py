@@ -20,7 +20,7 @@ from confplane.domain.errors import InvalidRequestError, RevertConflictError
 from confplane.domain.facets import FacetName
 from confplane.services.changes.edits import EntryResult
 from confplane.services.cooperative_yielding import in_slices
-from confplane.services.kraft.apply_status import FACETS
+from confplane.services.kraft.apply.apply_status import FACETS
 from confplane.services.limits import LimitClass
 from confplane.services.ports.trail import MOST_REVERTS
 from confplane.services.reverts.service import Reversal, RevertSelection

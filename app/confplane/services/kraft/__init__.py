@@ -1,1 +1,1 @@
-"""An observed Kafka cluster: its import, polls and metadata log (docs/architecture.md, "Observed clusters")."""
+"""A Kafka cluster without ZooKeeper: observing it, and applying changes to it (docs/architecture.md)."""

@@ -1,4 +1,4 @@
-"""The decision table: what to write for an entity that was observed in a Kafka cluster, given its znode.
+"""The decision on an entity that was observed in a Kafka cluster: :func:`decide`, a pure function.
 
 An observation from a poll has the complete config of an entity. An observation from the metadata log has some of its
 records, which are applied to the stored config. Foreign keys are kept.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confplane.domain.changes import stored
+from confplane.domain.facets import Tree
 from confplane.services.kraft import znode_metadata
 from confplane.services.pending_keys import pending_keys
+from confplane.services.ports.cluster_states import TargetMode
 from confplane.services.ports.kafka import kraft_type_of
 
 if TYPE_CHECKING:
@@ -82,8 +84,203 @@ class EntityObservation:
         return self.observed_range.exact
 
 
-class DecisionTable:
-    """Decides what to do with the observations of one cluster.
+class EntityDecision(NamedTuple):
+    """The decision on an entity."""
+
+    kind: FollowDecision
+    config: dict[str, str]
+    """The map that the znode is to have; the stored one if nothing is written."""
+
+
+def decide(
+    declared: Node | None,
+    delivered: TargetState | None,
+    observed: EntityObservation,
+    mode: TargetMode,
+    rules: ObservedRules,
+    *,
+    imported: bool,
+) -> EntityDecision:
+    """Decide what an observation means for the znode of its entity.
+
+    Args:
+        declared: The znode.
+        delivered: The state of deliveries, read after the poll; None if nothing was delivered.
+        observed: The entity in the cluster.
+        mode: The mode of its entity type.
+        rules: The owner of each key: the cluster, Confplane, or another writer of the znode.
+        imported: The import is complete.
+    """
+    decision = compare(declared, delivered, observed, mode, rules, imported=imported)
+    if decision.kind is FollowDecision.SAME or mode is TargetMode.OBSERVE:
+        return decision
+    kind = _protect_client_changes(declared, delivered, observed, decision.kind)
+    if kind is FollowDecision.WRITTEN and mode is TargetMode.ENFORCE:
+        return _enforce(declared, delivered, observed, rules, decision.config)
+    return EntityDecision(kind, decision.config)
+
+
+def compare(
+    declared: Node | None,
+    delivered: TargetState | None,
+    observed: EntityObservation,
+    mode: TargetMode,
+    rules: ObservedRules,
+    *,
+    imported: bool,
+) -> EntityDecision:
+    """Decide as if no client wrote the entity. Args as of :func:`decide`."""
+    metadata = metadata_of(declared, delivered)
+    if not observed.is_from_log:
+        return _compare_poll(declared, observed, metadata, rules, imported=imported)
+    before = stored(declared)
+    if mode is not TargetMode.OBSERVE:
+        # The log does not tell which records are this service's own. Polls follow external changes.
+        return EntityDecision(FollowDecision.SAME, before)
+    # An earlier run of the log, or a later poll, has already written these records.
+    if observed.observed_range.until <= metadata.after:
+        return EntityDecision(FollowDecision.SAME, before)
+    decision = (
+        _compare_records(observed, before, metadata, rules)
+        if observed.records
+        else _compare_topic(observed, before, metadata)
+    )
+    if decision.kind is FollowDecision.SAME or observed.observed_range.until > metadata.until:
+        return decision
+    # A poll may already include these records and later ones: it happened at some offset before its last one. A
+    # record that is written over such a poll could restore an older value.
+    unchanged = decision.kind is FollowDecision.WRITTEN and decision.config == before
+    return EntityDecision(FollowDecision.SAME if unchanged else FollowDecision.STALE, before)
+
+
+def puts_back(declared: Node | None, delivered: TargetState | None, observed: EntityObservation) -> bool:
+    """Return whether stale in-flight writes are to be put back: no change of the entity waits or was refused."""
+    if delivered is None or _is_behind(declared, delivered):
+        return False
+    kind = _protect_client_changes(declared, delivered, observed, FollowDecision.WRITTEN)
+    return kind is FollowDecision.WRITTEN
+
+
+def metadata_of(declared: Node | None, delivered: TargetState | None) -> ZnodeMetadata:
+    """Return the metadata of a znode.
+
+    The first configs of a topic are written without its id if the cluster could not be asked. They belong to the topic
+    that they were delivered to.
+    """
+    if declared is None:
+        return znode_metadata.NONE
+    metadata = znode_metadata.read(declared.extra)
+    if metadata.topic_id is None and delivered is not None and pending_keys(declared.extra):
+        return metadata._replace(topic_id=delivered.topic_id)
+    return metadata
+
+
+def _is_behind(declared: Node | None, delivered: TargetState) -> bool:
+    """Return whether another process has delivered a later revision than this one has; the mirror follows."""
+    return declared is not None and delivered.sent_mzxid > declared.mzxid
+
+
+def _compare_poll(
+    declared: Node | None, observed: EntityObservation, metadata: ZnodeMetadata, rules: ObservedRules, *, imported: bool
+) -> EntityDecision:
+    before = stored(declared)
+    if observed.observation is None:
+        kind, after = _compare_topic(observed, before, metadata)
+    else:
+        after = rules.reconcile(observed.entity, before, observed.observation)
+        if after == before and (declared is None or observed.topic_id is None):
+            kind = FollowDecision.SAME
+        elif _is_recreated(observed, metadata):
+            kind, after = FollowDecision.RECREATED, {}
+        elif after == before and (observed.topic_id == metadata.topic_id or imported):
+            # Only the topic id is missing in the znode, and nothing changed. The next change writes it.
+            kind = FollowDecision.SAME
+        else:
+            kind = FollowDecision.WRITTEN
+    of_this_poll = declared is not None and declared.mzxid == observed.emptied
+    if kind is not FollowDecision.SAME and observed.after < metadata.until and not of_this_poll:
+        kind = FollowDecision.STALE
+    return EntityDecision(kind, after)
+
+
+def _compare_records(
+    observed: EntityObservation, before: dict[str, str], metadata: ZnodeMetadata, rules: ObservedRules
+) -> EntityDecision:
+    if _is_recreated(observed, metadata):
+        return EntityDecision(FollowDecision.RECREATED, {})
+    after = dict(before)
+    for key, value in observed.records:
+        if not rules.governs(observed.entity, key):
+            continue
+        if value is None:
+            after.pop(key, None)
+        else:
+            after[key] = value
+    return EntityDecision(FollowDecision.WRITTEN, after)
+
+
+def _compare_topic(observed: EntityObservation, before: dict[str, str], metadata: ZnodeMetadata) -> EntityDecision:
+    """Decide on a topic that is gone, or that the log shows as just created: no earlier config counts for it."""
+    if not before and metadata.topic_id is None:
+        return EntityDecision(FollowDecision.SAME, before)
+    if observed.observation is not None:
+        return EntityDecision(FollowDecision.RECREATED, {})
+    # The log removes a topic by its id, and the znode may be that of a later topic of this name.
+    if _is_recreated(observed, metadata):
+        return EntityDecision(FollowDecision.SAME, before)
+    return EntityDecision(FollowDecision.REMOVED, {})
+
+
+def _is_recreated(observed: EntityObservation, metadata: ZnodeMetadata) -> bool:
+    return None not in {observed.topic_id, metadata.topic_id} and observed.topic_id != metadata.topic_id
+
+
+def _protect_client_changes(
+    declared: Node | None, delivered: TargetState | None, observed: EntityObservation, kind: FollowDecision
+) -> FollowDecision:
+    """Return the decision on an entity that clients write. Changes that the cluster has not applied yet are not undone.
+
+    The state was read after the poll. If it names the current revision of the znode, the cluster applied that revision
+    at a known offset, and a poll after that offset shows external changes. If a topic is gone or was recreated, the
+    changes that wait for the earlier topic are dropped.
+    """
+    if kind in {FollowDecision.REMOVED, FollowDecision.RECREATED}:
+        behind = delivered is not None and observed.after < delivered.applied_offset and observed.emptied is None
+        return FollowDecision.STALE if behind else kind
+    sent_mzxid = None if delivered is None or delivered.refused is None else delivered.sent_mzxid
+    if declared is not None and sent_mzxid == declared.mzxid:
+        return FollowDecision.REFUSED
+    applied_mzxid = None if delivered is None else delivered.applied_mzxid
+    if declared is not None and pending_keys(declared.extra) and applied_mzxid != declared.mzxid:
+        return FollowDecision.PENDING
+    if delivered is None:
+        return kind
+    if delivered.is_open:
+        return FollowDecision.PENDING
+    return FollowDecision.STALE if observed.after < delivered.applied_offset else kind
+
+
+def _enforce(
+    declared: Node | None,
+    delivered: TargetState | None,
+    observed: EntityObservation,
+    rules: ObservedRules,
+    after: dict[str, str],
+) -> EntityDecision:
+    """Decide on external changes under ``enforce``. Keys that the cluster itself manages are followed nevertheless."""
+    before = stored(declared)
+    if delivered is not None and _is_behind(declared, delivered):
+        return EntityDecision(FollowDecision.STALE, before)
+    if delivered is not None and delivered.refused is not None:
+        return EntityDecision(FollowDecision.REFUSED, before)
+    ours = {key: value for key, value in before.items() if not rules.manages(observed.entity, key)}
+    managed = {key: value for key, value in after.items() if rules.manages(observed.entity, key)}
+    followed = ours | managed
+    return EntityDecision(FollowDecision.ENFORCED if followed == before else FollowDecision.WRITTEN, followed)
+
+
+class ClusterDecisions:
+    """Decides on the observations of one cluster, in its present mode.
 
     Args:
         store: The cluster's store.
@@ -94,10 +291,14 @@ class DecisionTable:
         self._store = store
         self._rules = rules
 
+    def mode_of(self, entity_type: KraftEntityType) -> TargetMode:
+        """Return the mode of an entity type."""
+        target = self._store.target()
+        return TargetMode.OBSERVE if target is None else target.modes.get(entity_type, target.mode)
+
     def applies_to(self, entity_type: KraftEntityType) -> bool:
         """Return whether clients write the quotas or configs of an entity type."""
-        target = self._store.target()
-        return target is not None and target.applies_to(entity_type)
+        return self.mode_of(entity_type) is not TargetMode.OBSERVE
 
     @property
     def imported(self) -> bool:
@@ -105,151 +306,36 @@ class DecisionTable:
         target = self._store.target()
         return target is not None and target.imported
 
-    def decide_in_mode(self, observed: EntityObservation, node: Node | None) -> tuple[FollowDecision, dict[str, str]]:
-        """Return the decision in the target's mode, and the map to store."""
-        decision, after = self.decide(observed, node)
-        target, entity_type = self._store.target(), kraft_type_of(observed.entity)
-        if decision is FollowDecision.SAME or target is None or not target.applies_to(entity_type):
-            return decision, after
-        decision = _decide_applied(observed, node, decision)
-        if decision is FollowDecision.WRITTEN and target.enforces(entity_type):
-            return self._decide_enforced(observed, node, after)
-        return decision, after
+    def decide(self, observed: EntityObservation, node: Node | None) -> EntityDecision:
+        """Return the decision on an observation, given a znode."""
+        mode = self.mode_of(kraft_type_of(observed.entity))
+        return decide(node, observed.state, observed, mode, self._rules, imported=self.imported)
 
-    def puts_back(self, observed: EntityObservation, node: Node | None) -> bool:
-        """Return whether stale in-flight writes are to be put back: no change of the entity waits or was refused."""
-        state = observed.state
-        if state is None or (node is not None and state.sent_mzxid > node.mzxid):
-            return False  # another process has seen more; the mirror follows
-        return _decide_applied(observed, node, FollowDecision.WRITTEN) is FollowDecision.WRITTEN
+    def differs(self, observed: EntityObservation) -> bool:
+        """Return whether an entity's znode in the mirror differs from the observation.
 
-    def decide(self, observed: EntityObservation, node: Node | None) -> tuple[FollowDecision, dict[str, str]]:
-        """Return the decision, and the map to store."""
-        metadata = metadata_of(observed, node)
-        if observed.is_from_log and self.applies_to(kraft_type_of(observed.entity)):
-            # The log does not tell which records are this service's own. Polls follow external changes.
-            return FollowDecision.SAME, stored(node)
-        if not observed.is_from_log:
-            return self._decide_polled(observed, node, metadata)
-        before = stored(node)
-        # An earlier run of the log, or a later poll, has already written these records.
-        if observed.observed_range.until <= metadata.after:
-            return FollowDecision.SAME, before
-        decision, after = (
-            self._decide_logged(observed, before, metadata)
-            if observed.records
-            else _decide_topic(observed, before, metadata)
-        )
-        if decision is FollowDecision.SAME or observed.observed_range.until > metadata.until:
-            return decision, after
-        # A poll may already include these records and later ones: it happened at some offset before its last one. A
-        # record that is written over such a poll could restore an older value.
-        return (
-            FollowDecision.SAME if decision is FollowDecision.WRITTEN and after == before else FollowDecision.STALE
-        ), before
-
-    def _decide_polled(
-        self, observed: EntityObservation, node: Node | None, metadata: ZnodeMetadata
-    ) -> tuple[FollowDecision, dict[str, str]]:
-        before = stored(node)
-        if observed.observation is None:
-            decision, after = _decide_topic(observed, before, metadata)
-        else:
-            after = self._rules.reconcile(observed.entity, before, observed.observation)
-            if after == before and (node is None or observed.topic_id is None):
-                decision = FollowDecision.SAME
-            elif _is_recreated(observed, metadata):
-                decision, after = FollowDecision.RECREATED, {}
-            elif after == before and (observed.topic_id == metadata.topic_id or self.imported):
-                # Only the topic id is missing in the znode, and nothing changed. The next change writes it.
-                decision = FollowDecision.SAME
-            else:
-                decision = FollowDecision.WRITTEN
-        of_this_poll = node is not None and node.mzxid == observed.emptied
-        if decision is not FollowDecision.SAME and observed.after < metadata.until and not of_this_poll:
-            decision = FollowDecision.STALE
-        return decision, after
-
-    def _decide_enforced(
-        self, observed: EntityObservation, node: Node | None, after: dict[str, str]
-    ) -> tuple[FollowDecision, dict[str, str]]:
-        """Return the decision on an entity with external changes under ``enforce``, and the map to store.
-
-        Keys that the cluster itself manages are followed nevertheless.
+        Raises:
+            UnavailableError: The mirror was never loaded.
         """
-        state, before = observed.state, stored(node)
-        if state is not None and node is not None and state.sent_mzxid > node.mzxid:
-            return FollowDecision.STALE, before  # another process has seen more; the mirror follows
-        if state is not None and state.refused is not None:
-            return FollowDecision.REFUSED, before
-        ours = {key: value for key, value in before.items() if not self._rules.manages(observed.entity, key)}
-        managed = {key: value for key, value in after.items() if self._rules.manages(observed.entity, key)}
-        followed = ours | managed
-        return FollowDecision.ENFORCED if followed == before else FollowDecision.WRITTEN, followed
+        mode, node = self.mode_of(kraft_type_of(observed.entity)), self._mirrored(observed)
+        decision = compare(node, observed.state, observed, mode, self._rules, imported=self.imported)
+        return decision.kind is not FollowDecision.SAME
 
-    def _decide_logged(
-        self, observed: EntityObservation, before: dict[str, str], metadata: ZnodeMetadata
-    ) -> tuple[FollowDecision, dict[str, str]]:
-        if _is_recreated(observed, metadata):
-            return FollowDecision.RECREATED, {}
-        after = dict(before)
-        for key, value in observed.records:
-            if not self._rules.governs(observed.entity, key):
-                continue
-            if value is None:
-                after.pop(key, None)
-            else:
-                after[key] = value
-        return FollowDecision.WRITTEN, after
+    def enforces(self, observed: EntityObservation) -> bool:
+        """Return whether an entity is to be put back in the cluster, according to the mirror.
 
+        Raises:
+            UnavailableError: The mirror was never loaded.
+        """
+        return self.decide(observed, self._mirrored(observed)).kind is FollowDecision.ENFORCED
 
-def _decide_applied(observed: EntityObservation, node: Node | None, decision: FollowDecision) -> FollowDecision:
-    """Return the decision on an entity that clients write. Changes that the cluster has not applied yet are not undone.
+    def puts_back(self, observed: EntityObservation) -> bool:
+        """Return whether stale in-flight writes are to be put back, according to the mirror.
 
-    The state was read after the poll. If it names the current revision of the znode, the cluster applied that revision
-    at a known offset, and a poll after that offset shows external changes. If a topic is gone or was recreated, the
-    changes that wait for the earlier topic are dropped.
-    """
-    state = observed.state
-    if decision in {FollowDecision.REMOVED, FollowDecision.RECREATED}:
-        behind = state is not None and observed.after < state.applied_offset and observed.emptied is None
-        return FollowDecision.STALE if behind else decision
-    if node is not None and state is not None and state.refused is not None and state.sent_mzxid == node.mzxid:
-        return FollowDecision.REFUSED
-    if node is not None and pending_keys(node.extra) and (state is None or state.applied_mzxid != node.mzxid):
-        return FollowDecision.PENDING
-    if state is None:
-        return decision
-    if state.is_open:
-        return FollowDecision.PENDING
-    return FollowDecision.STALE if observed.after < state.applied_offset else decision
+        Raises:
+            UnavailableError: The mirror was never loaded.
+        """
+        return puts_back(self._mirrored(observed), observed.state, observed)
 
-
-def metadata_of(observed: EntityObservation, node: Node | None) -> ZnodeMetadata:
-    """Return the metadata of a znode.
-
-    The first configs of a topic are written without its id if the cluster could not be asked. They belong to the topic
-    that they were delivered to.
-    """
-    if node is None:
-        return znode_metadata.NONE
-    metadata = znode_metadata.read(node.extra)
-    if metadata.topic_id is None and observed.state is not None and pending_keys(node.extra):
-        return metadata._replace(topic_id=observed.state.topic_id)
-    return metadata
-
-
-def _decide_topic(
-    observed: EntityObservation, before: dict[str, str], metadata: ZnodeMetadata
-) -> tuple[FollowDecision, dict[str, str]]:
-    """Decide on a topic that is gone, or that the log shows as just created: no earlier config counts for it."""
-    if not before and metadata.topic_id is None:
-        return FollowDecision.SAME, before
-    if observed.observation is not None:
-        return FollowDecision.RECREATED, {}
-    # The log removes a topic by its id, and the znode may be that of a later topic of this name.
-    return (FollowDecision.SAME, before) if _is_recreated(observed, metadata) else (FollowDecision.REMOVED, {})
-
-
-def _is_recreated(observed: EntityObservation, metadata: ZnodeMetadata) -> bool:
-    return None not in {observed.topic_id, metadata.topic_id} and observed.topic_id != metadata.topic_id
+    def _mirrored(self, observed: EntityObservation) -> Node | None:
+        return self._store.get(Tree.CONFIG, observed.entity.id)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from confplane.services.changes.callers import Caller
-    from confplane.services.kraft.follow_parts import FollowParts
-    from confplane.services.kraft.poller import PollResult
+    from confplane.services.kraft.observe.poller import PollResult
+    from confplane.services.kraft.reconcile.follow_parts import FollowParts
     from confplane.services.kraft.target_service import TargetService
     from confplane.services.ports.kafka import ClusterIdentity
     from confplane.services.ports.store import ClusterStore

@@ -22,7 +22,7 @@ from confplane.domain.errors import ObservedError, UnavailableError
 from confplane.domain.texts import rfc3339
 from confplane.services.background import BackgroundTask
 from confplane.services.kraft import warnings
-from confplane.services.kraft.poll_loop import POLL_TIMEOUT_S, PollLoop
+from confplane.services.kraft.reconcile.poll_loop import POLL_TIMEOUT_S, PollLoop
 from confplane.services.kraft.report import ListedNames, ObservationReport, parse
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.ports.applying import DriftCause
@@ -31,9 +31,9 @@ from confplane.services.ports.kafka import OtherClusterError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from confplane.services.kraft.applier import Applier
-    from confplane.services.kraft.follow_parts import FollowParts
+    from confplane.services.kraft.apply.applier import Applier
     from confplane.services.kraft.ports import ObservedStore
+    from confplane.services.kraft.reconcile.follow_parts import FollowParts
     from confplane.services.kraft.report import ApplyReport
     from confplane.services.operator_warnings import OperatorWarning
     from confplane.services.ports.cluster_states import Target

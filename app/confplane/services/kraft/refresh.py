@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from confplane.domain.entities import Entity
-    from confplane.services.kraft.follow_parts import FollowParts
+    from confplane.services.kraft.reconcile.follow_parts import FollowParts
     from confplane.services.kraft.report import ObservationReport
     from confplane.services.ports.kafka import KraftEntityType
     from confplane.services.ports.store import ClusterStore

@@ -58,8 +58,8 @@ WHOLE_OPS: Final = frozenset({"MOVE", "DISCARD"})
 EXTERNAL: Final = "external"
 """The kind of an external change that the recorder found."""
 PUT_BACK: Final = "put-back"
-"""The kind of an external write to a Kafka cluster that was put back (services/kraft/enforce.py). It never was a
-version of an entity here, so it is not a committed change."""
+"""The kind of an external write to a Kafka cluster that was put back (services/kraft/reconcile/enforce.py). It
+never was a version of an entity here, so it is not a committed change."""
 FOLLOWING: Final = (IMPORT, OBSERVED)
 """The kinds of changes that follow an observed cluster (services/kraft)."""
 
@@ -216,9 +216,9 @@ class AuditRecord:
     @property
     def kind(self) -> str:
         """``change``; ``import`` and ``observed``: followed from a Kafka cluster (services/kraft); ``put-back``:
-        made there by others, and replaced (services/kraft/enforce.py); ``external``: made by others, and found by
-        the recorder (services/recorder/record.py); ``recovered``: made by this service, lost with Postgres's rows
-        and found by its marker.
+        made there by others, and replaced (services/kraft/reconcile/enforce.py); ``external``: made by others, and
+        found by the recorder (services/recorder/record.py); ``recovered``: made by this service, lost with Postgres's
+        rows and found by its marker.
         """  # noqa: D205 - one list
         return self.intent.kind
 

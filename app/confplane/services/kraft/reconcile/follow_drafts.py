@@ -17,7 +17,7 @@ from confplane.domain.observed import Observation
 from confplane.domain.ops import OpType, op_as_json
 from confplane.services.changes.draft import Draft, NoChange
 from confplane.services.kraft import znode_metadata
-from confplane.services.kraft.decisions import UNWRITTEN, DecisionTable, FollowDecision, metadata_of
+from confplane.services.kraft.decisions import UNWRITTEN, FollowDecision, metadata_of
 from confplane.services.ports.trail import IMPORT, OBSERVED, IntentEntity, ObservedRange
 from confplane.services.ports.transactions import EntityWrite, Guarded
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
     from confplane.domain.facets import Facet
     from confplane.domain.observed import ObservedRules
-    from confplane.services.kraft.decisions import EntityObservation
+    from confplane.services.kraft.decisions import ClusterDecisions, EntityObservation
     from confplane.services.ports.applying import TargetState
     from confplane.services.ports.store import ClusterStore
     from confplane.services.redaction import Redact
@@ -41,26 +41,14 @@ class FollowDrafts:
         store: The cluster's store.
         rules: The rules of its configs.
         redact: The redaction of znodes for the trail.
-
-    Attributes:
-        table: The decision table.
+        decisions: Decides on observations.
     """
 
-    def __init__(self, store: ClusterStore, rules: ObservedRules, redact: Redact) -> None:
+    def __init__(self, store: ClusterStore, rules: ObservedRules, redact: Redact, decisions: ClusterDecisions) -> None:
         self._store = store
         self._rules = rules
         self._redact = redact
-        self.table = DecisionTable(store, rules)
-
-    def differs(self, observed: EntityObservation) -> bool:
-        """Return whether an entity's znode in the mirror differs from the observation.
-
-        Raises:
-            UnavailableError: The mirror was never loaded.
-        """
-        return (
-            self.table.decide(observed, self._store.get(Tree.CONFIG, observed.entity.id))[0] is not FollowDecision.SAME
-        )
+        self.decisions = decisions
 
     def reconcile(self, observed: EntityObservation, node: Node | None) -> dict[str, str]:
         """Return the map that a polled observation would leave in a znode."""
@@ -118,7 +106,7 @@ class FollowDrafts:
             nodes = [self._store.get(Tree.CONFIG, each.entity.id) for each in observed]
         decisions, writes, rows, observed_ranges = [], [], [], []
         for each, node in zip(observed, nodes, strict=True):
-            decision, after = self.table.decide_in_mode(each, node)
+            decision, after = self.decisions.decide(each, node)
             decisions.append(decision)
             if decision in UNWRITTEN:
                 continue
@@ -136,7 +124,7 @@ class FollowDrafts:
             writes=tuple(writes),
             entities=tuple(rows),
             guarded=Guarded.OBSERVED,
-            kind=OBSERVED if self.table.imported else IMPORT,
+            kind=OBSERVED if self.decisions.imported else IMPORT,
             observed=min(observed_ranges, key=_begin),
         )
 
@@ -148,23 +136,6 @@ class FollowDrafts:
                 raise node
             nodes.append(node)
         return nodes
-
-    def enforces(self, observed: EntityObservation) -> bool:
-        """Return whether an entity is to be put back in the cluster, according to the mirror.
-
-        Raises:
-            UnavailableError: The mirror was never loaded.
-        """
-        node = self._store.get(Tree.CONFIG, observed.entity.id)
-        return self.table.decide_in_mode(observed, node)[0] is FollowDecision.ENFORCED
-
-    def puts_back(self, observed: EntityObservation) -> bool:
-        """Return whether stale in-flight writes are to be put back, according to the mirror.
-
-        Raises:
-            UnavailableError: The mirror was never loaded.
-        """
-        return self.table.puts_back(observed, self._store.get(Tree.CONFIG, observed.entity.id))
 
     def row(self, observed: EntityObservation, node: Node | None, after: Mapping[str, str]) -> IntentEntity:
         """Return the trail row, without secrets, of a change of a znode's map to ``after``."""
@@ -212,7 +183,7 @@ def _observed_range(observed: EntityObservation, node: Node | None, decision: Fo
     Neither is the end of an earlier topic, which happened at some record before those of the current topic. The writes
     in the row of a poll come after everything that the znode has.
     """
-    metadata = metadata_of(observed, node)
+    metadata = metadata_of(node, observed.state)
     observed_range = observed.observed_range
     if not observed_range.exact:
         return (
@@ -237,7 +208,7 @@ def _begin(observed_range: ObservedRange) -> int:
 def _write(
     observed: EntityObservation, node: Node | None, decision: FollowDecision, after: dict[str, str]
 ) -> EntityWrite:
-    metadata, observed_range = metadata_of(observed, node), observed.observed_range
+    metadata, observed_range = metadata_of(node, observed.state), observed.observed_range
     match decision:
         case FollowDecision.REMOVED:
             left = znode_metadata.ZnodeMetadata(None, observed.after, observed_range.until)

@@ -17,7 +17,7 @@ from confplane.domain.errors import UnavailableError, WriteOutcome
 from confplane.domain.facets import Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit
-from confplane.services.kraft.entity_drift import DriftCandidate, build_entity_drift, differing_keys
+from confplane.services.kraft.reconcile.entity_drift import DriftCandidate, build_entity_drift, differing_keys
 from confplane.services.ports.applying import DriftCause
 from confplane.services.ports.kafka import kraft_type_of
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from confplane.domain.observed import ObservedRules
     from confplane.services.access import Access
     from confplane.services.kraft.decisions import EntityObservation
-    from confplane.services.kraft.entity_drift import DriftSelection, EntityDrift
-    from confplane.services.kraft.poller import Poller
+    from confplane.services.kraft.observe.poller import Poller
     from confplane.services.kraft.ports import ObservedStore
+    from confplane.services.kraft.reconcile.entity_drift import DriftSelection, EntityDrift
     from confplane.services.ports.applying import TargetState, TargetStates
 
 logger = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
-from confplane.services.kraft.entity_types import RETRY_S, EntityTypeState, TopicPollRound
-from confplane.services.kraft.follow_writer import FollowResult
-from confplane.services.kraft.log_follower import LogFollower
+from confplane.services.kraft.observe.entity_types import RETRY_S, EntityTypeState, TopicPollRound
+from confplane.services.kraft.reconcile.follow_writer import FollowResult
+from confplane.services.kraft.reconcile.log_follower import LogFollower
 from confplane.services.kraft.report import EntityTypeReport
 from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.cluster_states import TargetMode
@@ -25,9 +25,9 @@ from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from confplane.services.kraft.follow_parts import FollowParts
-    from confplane.services.kraft.poller import PollResult
+    from confplane.services.kraft.observe.poller import PollResult
     from confplane.services.kraft.ports import ObservedStore
+    from confplane.services.kraft.reconcile.follow_parts import FollowParts
     from confplane.services.ports.applying import DriftRecord
     from confplane.services.ports.journal import Cursor, JournalEntry
 
@@ -159,7 +159,7 @@ class PollLoop:
 
     async def _settle(self, state: EntityTypeState, result: PollResult | None) -> None:
         """Clear the drift of entities that a poll found equal. None means that the cluster has no topics at all."""
-        if not self._drafts.table.applies_to(state.entity_type):
+        if not self._drafts.decisions.applies_to(state.entity_type):
             return
         if self._left is None:
             self._left = set(await self._writer.left_alone())
@@ -182,7 +182,7 @@ class PollLoop:
 
     def _has_log(self, entity_type: KraftEntityType) -> bool:
         """Return whether an entity type is followed by the log. Types that clients write are not."""
-        return self.log is not None and self.log.following and not self._drafts.table.applies_to(entity_type)
+        return self.log is not None and self.log.following and not self._drafts.decisions.applies_to(entity_type)
 
     def request_poll(self, entities: Iterable[Entity]) -> None:
         """Poll some entities in the next round, in addition to the entity types that are due.
@@ -208,7 +208,7 @@ class PollLoop:
         if result.differing and self.log is not None and self.log.following:
             # The log has each write separately.
             await self.log.reached(result.until)
-            result.differing = [each for each in result.differing if self._drafts.differs(each)]
+            result.differing = [each for each in result.differing if self._drafts.decisions.differs(each)]
         if result.after < self.moved:
             return None
         if not result.differing:
@@ -286,4 +286,4 @@ class PollLoop:
             return False
         if entry.after is None or not pending_keys(entry.after.extra):
             return True
-        return not self._drafts.table.applies_to(kraft_type_of(Entity.from_id(entry.entity_id)))
+        return not self._drafts.decisions.applies_to(kraft_type_of(Entity.from_id(entry.entity_id)))

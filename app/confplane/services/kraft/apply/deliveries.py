@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from confplane.services.kraft import znode_metadata
-from confplane.services.kraft.secrets import Secret, redact
+from confplane.services.kraft.apply.secrets import Secret, redact
 from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.applying import Alteration, AlterRefused, AlterRetriable, AlterUnknown, Delivery
 

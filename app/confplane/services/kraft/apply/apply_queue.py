@@ -18,16 +18,16 @@ from confplane.domain.errors import ConfplaneError, UnavailableError
 from confplane.domain.facets import Tree
 from confplane.domain.texts import LONGEST_INDEXED
 from confplane.services.kraft import topics
-from confplane.services.kraft.deliveries import PendingEntity
+from confplane.services.kraft.apply.deliveries import PendingEntity
 from confplane.services.ports.applying import AlterApplied, AlterRefused, AlterRetriable, AlterUnknown, DeliveryOutcome
 from confplane.services.ports.kafka import KraftEntityType, kraft_type_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from confplane.services.kraft.deliveries import EntityDelivery
+    from confplane.services.kraft.apply.deliveries import EntityDelivery
+    from confplane.services.kraft.apply.secrets import SecretOpener
     from confplane.services.kraft.ports import ObservedStore
-    from confplane.services.kraft.secrets import SecretOpener
     from confplane.services.ports.applying import (
         Alteration,
         AlterOutcome,

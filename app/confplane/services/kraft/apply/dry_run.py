@@ -25,15 +25,15 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.services.kraft import topics
-from confplane.services.kraft.apply_queue import queue_name
-from confplane.services.kraft.secrets import redact
+from confplane.services.kraft.apply.apply_queue import queue_name
+from confplane.services.kraft.apply.secrets import redact
 from confplane.services.ports.applying import AlterApplied, Alteration, AlterRefused, AlterUnknown, DryRunResult
 from confplane.services.ports.kafka import kraft_type_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from confplane.services.kraft.secrets import SecretOpener
+    from confplane.services.kraft.apply.secrets import SecretOpener
     from confplane.services.ports.applying import AlterOutcome, WritableKafkaCluster
     from confplane.services.ports.store import ClusterStore
 

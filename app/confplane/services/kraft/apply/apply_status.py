@@ -1,7 +1,8 @@
 """The apply status of client changes in the Kafka cluster (applied, pending or refused), and waits for it.
 
-Postgres has the state of each entity. The watermark that the leader publishes
-(:mod:`confplane.services.kraft.applied_watermark`) wakes all waits of a process at once, and one query answers them.
+Postgres has the state of each entity. The leader publishes a watermark
+(:mod:`confplane.services.kraft.apply.applied_watermark`), which wakes all waits of a process at once. One query answers
+them.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from confplane.domain.changes import stored
 from confplane.domain.facets import Tree
 from confplane.services.kraft import znode_metadata
-from confplane.services.kraft.enforce import intent_of
+from confplane.services.kraft.reconcile.enforce import intent_of
 from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.applying import BaseValue, LostUpdate
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.changes import Node
     from confplane.services.kraft.decisions import EntityObservation
-    from confplane.services.kraft.follow_drafts import FollowDrafts
+    from confplane.services.kraft.reconcile.follow_drafts import FollowDrafts
     from confplane.services.ports.applying import TargetStates
     from confplane.services.ports.store import ClusterStore
 

@@ -22,7 +22,7 @@ from confplane.services.ports.cluster_states import Freeze
 if TYPE_CHECKING:
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.freeze import FreezeResult, FreezeService
-    from confplane.services.kraft.apply_status import ApplyWaiter
+    from confplane.services.kraft.apply.apply_status import ApplyWaiter
     from confplane.services.ports.store import ClusterStore
 
 DRAIN_S: Final = 2.0

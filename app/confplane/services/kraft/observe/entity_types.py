@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.entities import Entity, EntityType
-from confplane.services.kraft.poller import PIECE
+from confplane.services.kraft.observe.poller import PIECE
 from confplane.services.kraft.report import EntityTypeReport, ListedNames
 from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType, kraft_type_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from confplane.services.kraft.poller import PollResult
+    from confplane.services.kraft.observe.poller import PollResult
 
 QUOTAS_S: Final = 2.0
 TOPICS_S: Final = 2.0

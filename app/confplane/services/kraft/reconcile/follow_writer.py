@@ -22,8 +22,8 @@ from confplane.services.changes.callers import Caller
 from confplane.services.changes.runner import ChangeJob
 from confplane.services.kraft import topics
 from confplane.services.kraft.decisions import UNWRITTEN, FollowDecision
-from confplane.services.kraft.enforce import SOURCE, Enforcer
-from confplane.services.kraft.lost_updates import LostUpdates
+from confplane.services.kraft.reconcile.enforce import SOURCE, Enforcer
+from confplane.services.kraft.reconcile.lost_updates import LostUpdates
 from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.recorder.ports import PRINCIPAL
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from confplane.services.changes.change import ChangeResult
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.kraft.decisions import EntityObservation
-    from confplane.services.kraft.follow_drafts import FollowDrafts
+    from confplane.services.kraft.reconcile.follow_drafts import FollowDrafts
     from confplane.services.ports.applying import Correction, TargetStates
     from confplane.services.ports.store import ClusterStore
 
@@ -136,7 +136,7 @@ class FollowWriter:
         result = FollowResult()
         observations = await self._with_states(observations)
         loads = iter(_in_order(observations) if in_order else _loads(observations))
-        size = 1 if self._drafts.table.imported else _IN_IMPORT
+        size = 1 if self._drafts.decisions.imported else _IN_IMPORT
 
         async def work() -> None:
             for load in loads:
@@ -153,7 +153,7 @@ class FollowWriter:
         return result
 
     async def _correct(self, stale: Sequence[EntityObservation], result: FollowResult) -> None:
-        ready = [each for each in stale if self._drafts.puts_back(each)]
+        ready = [each for each in stale if self._drafts.decisions.puts_back(each)]
         if self._store.status().frozen is not None:
             # Nothing is delivered during a freeze.
             result.pending += [each.entity.id for each in (*result.enforced, *stale)]
@@ -185,7 +185,7 @@ class FollowWriter:
 
     async def _with_states(self, observations: Sequence[EntityObservation]) -> Sequence[EntityObservation]:
         """Return the observations, with the delivery states of polled entities that clients write."""
-        applies_to = self._drafts.table.applies_to
+        applies_to = self._drafts.decisions.applies_to
         adopted = {
             each.entity.id for each in observations if not each.is_from_log and applies_to(kraft_type_of(each.entity))
         }

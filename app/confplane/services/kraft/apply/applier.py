@@ -2,7 +2,7 @@
 
 Clients' writes list their keys in the member ``altered`` of the znode (:mod:`confplane.services.pending_keys`). The
 applier finds the znodes whose newest revision the cluster has not accepted yet, and adds each to its queue
-(:mod:`confplane.services.kraft.apply_queue`). A queue makes its next deliveries durable, sends them together, and
+(:mod:`confplane.services.kraft.apply.apply_queue`). A queue makes its next deliveries durable, sends them together, and
 records their outcomes after a barrier. Deliveries with an unknown outcome are sent again, which is safe because the
 values are absolute.
 """
@@ -20,8 +20,8 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.background import BackgroundTask
-from confplane.services.kraft.applied_watermark import AppliedWatermark
-from confplane.services.kraft.apply_queue import ApplyQueue, ApplyQueueCounts, ApplyQueueParts, queue_name
+from confplane.services.kraft.apply.applied_watermark import AppliedWatermark
+from confplane.services.kraft.apply.apply_queue import ApplyQueue, ApplyQueueCounts, ApplyQueueParts, queue_name
 from confplane.services.kraft.report import ApplyReport, ListedNames
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.pending_keys import pending_keys
@@ -31,8 +31,8 @@ from confplane.services.ports.journal import ExpiredCursor
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 
+    from confplane.services.kraft.apply.secrets import SecretOpener
     from confplane.services.kraft.ports import ObservedStore
-    from confplane.services.kraft.secrets import SecretOpener
     from confplane.services.ports.applying import TargetStates, WritableKafkaCluster
     from confplane.services.ports.journal import Cursor
 

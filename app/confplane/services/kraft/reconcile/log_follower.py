@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from confplane.domain.entities import Entity
-    from confplane.services.kraft.follow_writer import FollowWriter
+    from confplane.services.kraft.reconcile.follow_writer import FollowWriter
     from confplane.services.ports.kafka import KafkaCluster, LogChange, LogPage
 
 logger = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.changes import Node
     from confplane.domain.observed import ObservedRules
-    from confplane.services.kraft.follow_drafts import FollowDrafts
+    from confplane.services.kraft.decisions import ClusterDecisions
     from confplane.services.ports.kafka import KafkaCluster, Snapshot, Unmanaged
     from confplane.services.ports.store import ClusterStore
 
@@ -64,14 +64,16 @@ class Poller:
         cluster: The cluster.
         store: Its store.
         rules: The rules of its configs.
-        drafts: Compares entities with the mirror.
+        decisions: Compares entities with the mirror.
     """
 
-    def __init__(self, cluster: KafkaCluster, store: ClusterStore, rules: ObservedRules, drafts: FollowDrafts) -> None:
+    def __init__(
+        self, cluster: KafkaCluster, store: ClusterStore, rules: ObservedRules, decisions: ClusterDecisions
+    ) -> None:
         self._cluster = cluster
         self._store = store
         self._rules = rules
-        self._drafts = drafts
+        self._decisions = decisions
 
     async def poll_quotas(self, digest: bytes, since: int | None, deadline: float) -> PollResult:
         """Poll all client quotas.
@@ -260,14 +262,14 @@ class Poller:
             observed = EntityObservation(
                 each.entity, observed_range, snapshot.after, observation, topic_id=each.topic_id
             )
-            if self._drafts.differs(observed):
+            if self._decisions.differs(observed):
                 result.differing.append(observed)
             if time_slice.due:
                 await time_slice.pause()
         return ids
 
     def _filter_differing(self, observed: Iterable[EntityObservation]) -> list[EntityObservation]:
-        return [each for each in observed if self._drafts.differs(each)]
+        return [each for each in observed if self._decisions.differs(each)]
 
     async def _add_gone(self, result: PollResult, polled: AbstractSet[str], since: int | None) -> None:
         """Add the client entities that the cluster no longer has."""
@@ -276,7 +278,7 @@ class Poller:
         async for node in self._pages(FacetName.CLIENT_QUOTAS, ""):
             if node.id not in polled and node.defect is None:
                 gone = EntityObservation(Entity.from_id(node.id), observed_range, result.after, nothing)
-                if self._drafts.differs(gone):
+                if self._decisions.differs(gone):
                     result.differing.append(gone)
 
     def _nodes(self, kind: EntityType) -> AsyncIterator[Node]:

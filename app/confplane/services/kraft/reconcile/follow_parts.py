@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from confplane.services.kraft.follow_drafts import FollowDrafts
-from confplane.services.kraft.follow_writer import FollowWriter
-from confplane.services.kraft.poller import Poller
+from confplane.services.kraft.decisions import ClusterDecisions
+from confplane.services.kraft.observe.poller import Poller
+from confplane.services.kraft.reconcile.follow_drafts import FollowDrafts
+from confplane.services.kraft.reconcile.follow_writer import FollowWriter
 
 if TYPE_CHECKING:
     from confplane.domain.observed import ObservedRules
@@ -33,7 +34,8 @@ class FollowParts:
 
     Attributes:
         cluster: The Kafka cluster.
-        drafts: Compares entities with the mirror, and drafts each change.
+        decisions: Compares entities with the mirror, and decides on those that differ.
+        drafts: Drafts each change.
         writer: Writes the changes.
         poller: Polls the cluster.
     """
@@ -48,6 +50,7 @@ class FollowParts:
         states: TargetStates,
     ) -> None:
         self.cluster = cluster
-        self.drafts = FollowDrafts(store, rules, redact)
+        self.decisions = ClusterDecisions(store, rules)
+        self.drafts = FollowDrafts(store, rules, redact, self.decisions)
         self.writer = FollowWriter(runner, store, self.drafts, states)
-        self.poller = Poller(cluster, store, rules, self.drafts)
+        self.poller = Poller(cluster, store, rules, self.decisions)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.changes import Node
     from confplane.services.kraft.decisions import EntityObservation
-    from confplane.services.kraft.follow_drafts import FollowDrafts
+    from confplane.services.kraft.reconcile.follow_drafts import FollowDrafts
     from confplane.services.ports.applying import TargetStates
     from confplane.services.ports.store import ClusterStore
 
@@ -75,7 +75,7 @@ class Enforcer:
             UnavailableError: Postgres is unavailable.
         """
         # A client may have written since the poll.
-        corrections = [self._correction(each) for each in enforced if self._drafts.enforces(each)]
+        corrections = [self._correction(each) for each in enforced if self._drafts.decisions.enforces(each)]
         corrections += [self._of_late(each) for each in late]
         moved = await self._states.correct(self._store.name, corrections)
         made = {each.entity_id: each for each in corrections if each.entity_id in moved}

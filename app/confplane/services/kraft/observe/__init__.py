@@ -1,0 +1,1 @@
+"""Observation of a Kafka cluster: its checks, polls, and when each entity type is due."""

@@ -10,11 +10,10 @@ from confplane.domain.definitions import catalog_of
 from confplane.domain.observed import ObservedRules
 from confplane.domain.quotas import ClientQuotasFacet
 from confplane.kraft.cluster import KraftCluster
-from confplane.services.kraft.apply.applier import Applier
 from confplane.services.kraft.apply.dry_run import DryRunValidator
 from confplane.services.kraft.apply.secrets import SecretOpener
 from confplane.services.kraft.importer import Importer
-from confplane.services.kraft.observer import Observer
+from confplane.services.kraft.loops import ReconcileLoops
 from confplane.services.kraft.reconcile.drift import DriftService
 from confplane.services.kraft.reconcile.follow_parts import FollowParts
 from confplane.services.kraft.refresh import Refresher
@@ -91,20 +90,21 @@ class KraftWiring:
         return of_cluster(self._store.name, self.kafka.metrics())
 
     @cached_property
-    def applier(self) -> Applier:
-        """The applier, not started."""
-        return Applier(self.kafka, self._store, self._states, self._secrets)
-
-    @cached_property
     def dry_run_validator(self) -> DryRunValidator:
         """The validator that asks the cluster before a commit."""
         return DryRunValidator(self.kafka, self._store, self._secrets)
 
     @cached_property
-    def observer(self) -> Observer:
-        """The observer, not started."""
-        return Observer(
-            self._follow_parts(), self._store, self.applier, log=self._follows_log, refresh_parts=self._refresh_parts
+    def loops(self) -> ReconcileLoops:
+        """The loops, not started."""
+        return ReconcileLoops(
+            self._store,
+            self.kafka,
+            self._follow_parts(),
+            self._refresh_parts,
+            self._states,
+            self._secrets,
+            log=self._follows_log,
         )
 
     @cached_property

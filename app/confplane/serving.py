@@ -129,8 +129,7 @@ def create_app(
 
     rollups = PostgresRollups(parts.database)
     rollup_watch = RollupWatch(list(parts.stores), rollups)
-    observers = [wiring.observer for wiring in parts.kraft_wirings.values()]
-    appliers = [wiring.applier for wiring in parts.kraft_wirings.values()]
+    loops = [wiring.loops for wiring in parts.kraft_wirings.values()]
     unobserved = [UnobservedWarnings(store) for name, store in parts.stores.items() if name not in parts.kraft_wirings]
 
     @asynccontextmanager
@@ -149,8 +148,8 @@ def create_app(
                 *recorders.values(),
                 rollup_watch,
                 # Before the appliers, which are stopped first: the observer closes the connections.
-                *observers,
-                *appliers,
+                *(each.observer for each in loops),
+                *(each.applier for each in loops),
             ):
                 work.start()
                 stack.push_async_callback(work.stop)
@@ -167,7 +166,7 @@ def create_app(
         *reconcilers,
         *recorders.values(),
         *authentication.background,
-        *observers,
+        *(each.reporter for each in loops),
         *unobserved,
     )
     readiness = Readiness(
@@ -194,8 +193,8 @@ def create_app(
     measured += [
         *recorders.values(),
         rollup_watch,
-        *observers,
-        *appliers,
+        *(each.reporter for each in loops),
+        *(each.queues for each in loops),
         *parts.kraft_wirings.values(),
         *authentication.background,
         parts.database,

@@ -131,15 +131,15 @@ async def test_a_broker_that_does_not_answer_holds_up_nothing_but_itself(
         await alter(one, DEFAULT, SETTINGS[DEFAULT])
         await until(lambda: kafka.now.configs.get(DEFAULT) == SETTINGS[DEFAULT])
         await until(lambda: kafka.now.configs[TOPIC].get("retention.ms") == "6")
-        await until(lambda: one.applier.report().pending == 1)
+        await until(lambda: one.queues.report().pending == 1)
         assert BROKER not in kafka.now.configs
         if state == "away":
-            await until(lambda: one.applier.report().held.first == (("broker=1", "Broker 1 is not alive"),))
+            await until(lambda: one.queues.report().held.first == (("broker=1", "Broker 1 is not alive"),))
         kafka.away = False
         kafka.broker_answers.set()
-        await until(lambda: one.applier.report().pending == 0)
+        await until(lambda: one.queues.report().pending == 0)
         assert kafka.now.configs[BROKER] == SETTINGS[BROKER]
-        assert one.applier.report().held.count == 0
+        assert one.queues.report().held.count == 0
     finally:
         await one.applier.stop()
 
@@ -157,11 +157,11 @@ async def test_a_recreated_topic_never_gets_the_configs_of_the_earlier_one(
         kafka.alter(TOPIC, {"retention.bytes": "77"})
     await apply(one)
     assert kafka.requests == []
-    assert one.applier.report().held.count == 1
+    assert one.queues.report().held.count == 1
     await one.poll()
     assert one.config(TOPIC) == ({"retention.bytes": "77"} if again else {})
     await apply(one)
-    assert (kafka.requests, one.applier.report().pending, one.applier.report().held.count) == ([], 0, 0)
+    assert (kafka.requests, one.queues.report().pending, one.queues.report().held.count) == ([], 0, 0)
     assert [each.kind for each in await rows(one, TOPIC)] == ["change", "observed", *(["observed"] if again else [])]
     # The present topic is written as any other.
     if not again:
@@ -193,7 +193,7 @@ async def test_a_topic_recreated_before_its_first_request_never_gets_the_configs
     kafka.create_topic(str(name))
     await apply(two)
     assert kafka.requests == []
-    assert two.applier.report().held.first == ((entity.id, "The topic was made again; its configs are followed anew"),)
+    assert two.queues.report().held.first == ((entity.id, "The topic was made again; its configs are followed anew"),)
     await two.poll()
     await apply(two)
     assert (kafka.requests, two.config(entity)) == ([], {})
@@ -238,13 +238,13 @@ async def test_a_broker_that_does_not_know_a_new_topic_yet_takes_no_config_of_it
     await alter(one, new, {"retention.ms": "5000"})
     await apply(one)
     kafka.behind = behind
-    monkeypatch.setattr("confplane.services.kraft.reconcile.poll_loop.POLL_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("confplane.services.kraft.round.POLL_TIMEOUT_S", 0.5)
     for _ in range(2):
         with suppress(UnavailableError):
             await one.poll_once()
     kafka.behind = None
     assert one.config(new) == {"retention.ms": "5000"}
-    one.observer.poll_loop._restart_all()
+    one.polls.restart_all()
     for _ in range(2):
         await apply(one)
         await one.poll()
@@ -260,7 +260,7 @@ async def test_applied_changes_are_polled_soon(opened: Opener, kafka: KafkaDoubl
     # Others change it right behind; no look at all groups is due.
     kafka.alter(GROUP, {"consumer.session.timeout.ms": "50000"})
     await one.store.catch_up(soon())
-    await one.observer.round()
+    await one.round.observe()
     assert one.config(GROUP) == {"consumer.session.timeout.ms": "50000"}
     assert [each.kind for each in await rows(one, GROUP)] == ["change", "observed"]
 
@@ -335,7 +335,7 @@ async def test_a_refusal_that_repeats_a_password_is_kept_without_it(
     await alter(one, BROKER, {PASSWORD: "hunter2"})
     kafka.refusals[BROKER] = AlterRefused(40, "The value hunter2 is no password")
     await apply(one)
-    assert one.applier.report().refused.first == (("broker=1", "The value [hidden] is no password (code 40)"),)
+    assert one.queues.report().refused.first == (("broker=1", "The value [hidden] is no password (code 40)"),)
     assert "hunter2" not in stored_states(world)
 
 
@@ -349,7 +349,7 @@ async def test_a_password_that_this_process_can_not_open_waits_alone(
     two = await opened()
     await apply(two)
     assert kafka.requests == [{TOPIC: {"retention.ms": "5"}}]
-    [(name, reason)] = two.applier.report().held.first
+    [(name, reason)] = two.queues.report().held.first
     assert name == "broker=1"
     assert "hunter2" not in reason
     await apply(one)

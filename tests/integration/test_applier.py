@@ -88,7 +88,7 @@ async def test_a_callers_change_is_committed_here_and_then_applied(
     await one.poll()
     assert len(kafka.requests) == 1
     assert [each.kind for each in await rows(one, ALICE)] == ["change"]
-    assert one.applier.report().pending == 0
+    assert one.queues.report().pending == 0
 
 
 async def test_a_znode_that_no_index_takes_holds_up_no_other_entity(
@@ -102,7 +102,7 @@ async def test_a_znode_that_no_index_takes_holds_up_no_other_entity(
     await alter(one, ALICE, producer_byte_rate=2048)
     await apply(one)
     assert kafka.now.configs[ALICE][RATE] == "2048"
-    report = one.applier.report()
+    report = one.queues.report()
     assert "Postgres can't index its id" in str(report.held)
     assert report.problem == ""
     await until(lambda: (one.store.applied_revision() or 0) >= node_of(one).mzxid)
@@ -205,13 +205,13 @@ async def test_a_request_without_an_answer_is_sent_again(opened: Opener, kafka: 
     await alter(one, ALICE, producer_byte_rate=2048)
     kafka.cut = cut
     await apply(one)
-    assert one.applier.report().unknown.first == (("user=alice", "No answer came"),)
-    assert {sample.name: sample.value for sample in one.applier.metrics()}["apply_unknown"] == 1
+    assert one.queues.report().unknown.first == (("user=alice", "No answer came"),)
+    assert {sample.name: sample.value for sample in one.queues.metrics()}["apply_unknown"] == 1
     await one.poll()
     assert one.config(ALICE) == {RATE: "2048", OTHER: "1"}
     await apply(one)
     assert kafka.requests == [{ALICE: {RATE: "2048"}}] * 2
-    assert one.applier.report().unknown.count == 0
+    assert one.queues.report().unknown.count == 0
     if kafka.waiting:
         kafka.arrive()
     await one.poll()
@@ -232,11 +232,11 @@ async def test_a_cluster_that_goes_away_during_a_request_leaves_its_outcome_unkn
     kafka.cut, kafka.after_request = "after", go
     with pytest.raises(UnavailableError):
         await apply(one)
-    assert one.applier.report().unknown.first == (("user=alice", "No answer came"),)
-    assert {each.name: each.value for each in one.applier.metrics()}["apply_unknown"] == 1
+    assert one.queues.report().unknown.first == (("user=alice", "No answer came"),)
+    assert {each.name: each.value for each in one.queues.metrics()}["apply_unknown"] == 1
     kafka.down, kafka.after_request = None, nothing
     await apply(one)
-    assert one.applier.report().unknown.count == 0
+    assert one.queues.report().unknown.count == 0
     await one.poll()
     equal(one, kafka)
     assert [each.kind for each in await rows(one, ALICE)] == ["change"]
@@ -269,7 +269,7 @@ async def test_a_change_that_the_journal_shows_during_a_delivery_is_sent_after_i
         await alter(one, ALICE, consumer_byte_rate=5)
         await one.store.catch_up(soon())
         # The next round of the applier reads the journal while the request is under way.
-        await one.applier._begin()
+        await one.round.apply()
 
     kafka.after_request = change_again
     first = node_of(one).mzxid
@@ -308,7 +308,7 @@ async def test_the_appliers_own_rounds_end_every_change(opened: Opener, kafka: K
             await alter(one, ALICE, consumer_byte_rate=5)
         newest = node_of(one).mzxid
         # The applier's rounds have read the journal meanwhile.
-        await until(lambda: (one.applier._watermark._collected or 0) >= newest)
+        await until(lambda: (one.queues._watermark._collected or 0) >= newest)
         answered.set()
         await until(lambda: (one.store.applied_revision() or 0) >= newest)
         assert await apply_status_of(one) == "applied"
@@ -333,7 +333,7 @@ async def test_a_late_duplicate_is_neither_adopted_nor_anothers(opened: Opener, 
     equal(one, kafka)
     observed = [each for each in await rows(one, ALICE) if each.kind == "observed"]
     assert [each.intent.entities[0].keys for each in observed] == [(OTHER,)]
-    assert {sample.name: sample.value for sample in one.applier.metrics()}["applied_late"] == 1
+    assert {sample.name: sample.value for sample in one.queues.metrics()}["applied_late"] == 1
 
 
 async def test_a_stale_duplicate_between_two_equal_polls_is_repaired(opened: Opener, kafka: KafkaDouble) -> None:
@@ -504,7 +504,7 @@ async def test_a_stale_in_flight_write_that_the_cluster_refuses_to_lose_is_not_a
 
 def late(one: Observing) -> Any:
     """The late values that a process has put back."""
-    return {sample.name: sample.value for sample in one.applier.metrics()}["applied_late"]
+    return {sample.name: sample.value for sample in one.queues.metrics()}["applied_late"]
 
 
 async def test_a_value_from_before_an_unknown_outcome_is_also_sent_after_a_refusal(
@@ -586,8 +586,8 @@ async def test_what_the_cluster_refuses_is_listed_until_it_is_changed(opened: Op
     await alter(one, BOB, producer_byte_rate=3)
     await apply(one)
     assert kafka.now.configs[BOB] == {RATE: "3"}
-    assert one.applier.report().refused.first == (("user=alice", "Invalid quota (code 42)"),)
-    refusals = {sample.labels: sample.value for sample in one.applier.metrics() if sample.name == "applied_refusals"}
+    assert one.queues.report().refused.first == (("user=alice", "Invalid quota (code 42)"),)
+    refusals = {sample.labels: sample.value for sample in one.queues.metrics() if sample.name == "applied_refusals"}
     assert refusals == {("default", "42"): 1}
     await apply(one)
     await one.poll()
@@ -596,11 +596,11 @@ async def test_what_the_cluster_refuses_is_listed_until_it_is_changed(opened: Op
     # Another leader lists it too, and sends nothing.
     two = await opened()
     await apply(two)
-    assert (two.applier.report().refused.count, len(kafka.requests)) == (1, 1)
+    assert (two.queues.report().refused.count, len(kafka.requests)) == (1, 1)
     kafka.refusals.clear()
     await alter(one, ALICE, producer_byte_rate=1000)
     await apply(one)
-    assert one.applier.report().refused.count == 0
+    assert one.queues.report().refused.count == 0
     await one.poll()
     equal(one, kafka)
 
@@ -842,7 +842,7 @@ async def test_states_of_another_ensemble_are_forgotten_with_a_new_begin(opened:
     await alter(one, ALICE, producer_byte_rate=2048)
     await apply(one)
     # Somebody seems to know a newer revision.
-    assert (kafka.requests, one.applier.report().pending) == ([], 1)
+    assert (kafka.requests, one.queues.report().pending) == ([], 1)
     await one.targets.observe(caller())
     await one.targets.adopt(one.states, caller())
     await one.aware()

@@ -81,7 +81,7 @@ async def applying(one: Observing) -> AsyncIterator[None]:
     ended = False
 
     async def applied() -> bool:
-        await one.applier.round()
+        await one.apply_all()
         return ended
 
     task = asyncio.create_task(until(applied))
@@ -214,7 +214,7 @@ async def test_what_waits_alone_for_a_broker_does_not_hold_the_revision_back(
     standings = ApplyWaiter(leader.store, leader.states)
     alone = await written(leader, BROKER, "log.cleaner.threads", "2")
     await apply(leader)
-    assert leader.applier.report().held.count == 1
+    assert leader.queues.report().held.count == 1
     await wait_applied(leader, alone)
     # The revision is passed, and the change waits all the same.
     assert await standings.wait({BROKER.id: alone}, soon(0)) == {BROKER.id: ApplyStatus(ChangeApplyState.PENDING)}
@@ -235,10 +235,10 @@ async def test_an_entity_that_is_always_answered_with_an_unknown_error_waits_alo
     other = await written(leader, BOB, RATE, 2)
     for _ in range(3):
         await apply(leader)
-    report = leader.applier.report()
+    report = leader.queues.report()
     assert (report.held.first, report.unknown.count) == (((ALICE.id, poison.reason),), 0)
     # Nobody else waits for it: neither the line of the quotas, nor the revision.
-    assert [line.due for line in leader.applier._queues.values()] == [0.0]
+    assert [line.due for line in leader.queues._queues.values()] == [0.0]
     await wait_applied(leader, other)
     assert await standings.wait({BOB.id: other}, soon(60)) == {BOB.id: ApplyStatus(ChangeApplyState.APPLIED, other)}
     assert report.pending == 1
@@ -246,11 +246,11 @@ async def test_an_entity_that_is_always_answered_with_an_unknown_error_waits_alo
     del kafka.refusals[ALICE]
     kafka.cut = "before"
     await apply(leader)
-    report = leader.applier.report()
+    report = leader.queues.report()
     assert (report.held.count, report.unknown.count) == (0, 1)
     await apply(leader)
     assert await standings.wait({ALICE.id: alone}, soon(60)) == {ALICE.id: ApplyStatus(ChangeApplyState.APPLIED, alone)}
-    report = leader.applier.report()
+    report = leader.queues.report()
     assert (report.held.count, report.unknown.count, report.pending) == (0, 0, 0)
 
 
@@ -262,13 +262,13 @@ async def test_a_znode_that_can_not_be_read_waits_alone_with_the_reason(
     await apply(leader)
     kafka_writes(raw_zk, "users/alice", b"nonsense")
     await apply(leader)
-    assert leader.applier.report().held.first == ((ALICE.id, "The znode can't be read: it does not hold JSON"),)
+    assert leader.queues.report().held.first == ((ALICE.id, "The znode can't be read: it does not hold JSON"),)
     await wait_applied(leader, alone)
     assert len(kafka.requests) == 1
     # Mended, it is compared with the cluster as any znode that others wrote.
     kafka_writes(raw_zk, "users/alice", b'{"version":1,"config":{}}')
     await apply(leader)
-    assert leader.applier.report().held.count == 0
+    assert leader.queues.report().held.count == 0
 
 
 async def test_what_was_sent_before_a_restore_waits_with_the_reason(leader: Observing) -> None:
@@ -276,12 +276,12 @@ async def test_what_was_sent_before_a_restore_waits_with_the_reason(leader: Obse
     newer = Delivery(ALICE.id, revision + 1_000_000, {RATE: "2"})
     await leader.states.begin("default", [newer])
     await apply(leader)
-    [line] = [each for each in leader.applier._queues.values() if each.pending]
+    [line] = [each for each in leader.queues._queues.values() if each.pending]
     # The mirror may follow in a moment: until then it is looked at a few times a second, and nothing is listed.
-    assert (leader.applier.report().held.count, line.is_ready) == (0, False)
+    assert (leader.queues.report().held.count, line.is_ready) == (0, False)
     line.mirror_lag_s = 0.0
     await apply(leader)
-    [(entity_id, reason)] = leader.applier.report().held.first
+    [(entity_id, reason)] = leader.queues.report().held.first
     assert entity_id == ALICE.id
     assert reason.endswith("End the mode and begin it again")
 

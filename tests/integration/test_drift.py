@@ -167,7 +167,7 @@ async def enforced(opened: Opener) -> Observing:
 
 def gauges(one: Observing) -> dict[str, Any]:
     """The leader's gauges of what differs."""
-    found = {each.name: each.value for each in one.observer.metrics()}
+    found = {each.name: each.value for each in one.reporter.metrics()}
     return {name: found[name] for name in ("apply_contested", "apply_extra", "apply_drift")}
 
 

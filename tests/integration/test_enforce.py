@@ -64,7 +64,7 @@ async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
 
 def report(one: Observing) -> Any:
     """The report on what is applied."""
-    return one.observer._applying()
+    return one.reporter.apply_report()
 
 
 async def put_back(one: Observing, entity: Entity) -> list[AuditRecord]:
@@ -246,7 +246,7 @@ async def test_a_leader_that_is_paused_before_it_decides_makes_no_second_row(
 ) -> None:
     one, two = await opened(), await opened()
     kafka.alter(ALICE, {RATE: "5"})
-    states: Any = one.observer._writer.enforcer._states
+    states: Any = one.polls._writer.enforcer._states
     correct = states.correct
 
     async def paused(*given: Any) -> set[str]:
@@ -287,7 +287,7 @@ async def test_a_late_duplicate_of_ours_is_repaired_and_not_anothers(opened: Ope
     await restore(one)
     equal(one, kafka)
     assert await put_back(one, ALICE) == []
-    assert {sample.name: sample.value for sample in one.applier.metrics()}["applied_late"] == 1
+    assert {sample.name: sample.value for sample in one.queues.metrics()}["applied_late"] == 1
 
 
 async def test_nothing_is_put_back_while_frozen(opened: Opener, kafka: KafkaDouble) -> None:

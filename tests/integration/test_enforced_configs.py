@@ -147,7 +147,7 @@ async def test_a_key_that_was_never_set_here_is_left_and_listed(opened: Opener, 
         "topic=late": {RETENTION: ("extra", None, "3", "External:unknown")},
         "topic=t": {"retention.bytes": ("extra", None, "77", "External:unknown")},
     }
-    listed = [name for name, _ in one.observer._applying().extra.first]
+    listed = [name for name, _ in one.reporter.apply_report().extra.first]
     assert listed == [
         "group=other consumer.heartbeat.interval.ms",
         f"topic=late {RETENTION}",
@@ -160,7 +160,7 @@ async def test_a_key_that_was_never_set_here_is_left_and_listed(opened: Opener, 
     kafka.alter(other, {"consumer.heartbeat.interval.ms": None})
     kafka.alter(TOPIC, {"retention.bytes": None})
     await restore(two)
-    assert (await drift(two), two.observer._applying().extra.count) == ([], 0)
+    assert (await drift(two), two.reporter.apply_report().extra.count) == ([], 0)
     assert {
         each.entity_id: each.drift for each in (await one.states.load("default", [late.id, other.id])).values()
     } == {
@@ -186,7 +186,7 @@ async def test_a_key_that_is_repeatedly_set_externally_is_contested_until_it_is_
     assert await kinds(one, TOPIC) == ["put-back"] * enforce.TIMES
     two = await opened()
     await restore(two)
-    assert two.observer._applying().contested.count == 2
+    assert two.reporter.apply_report().contested.count == 2
     # A look at other areas forgets nothing.
     assert shown_drift(await drift(two)) == expected
     assert await two.drift.reapply([DriftSelection(BROKER, None)], ADMIN, validate_only=False) == {
@@ -291,7 +291,7 @@ async def test_a_recreated_topic_never_gets_the_configs_of_the_earlier_one(
     assert {key: each[0] for key, each in shown_drift(await drift(one))["topic=t"].items()} == dict.fromkeys(
         theirs, "extra"
     )
-    assert one.applier.report().pending == one.applier.report().held.count == 0
+    assert one.queues.report().pending == one.queues.report().held.count == 0
     # The present topic is enforced as any other.
     await alter(one, TOPIC, {RETENTION: "7"})
     await apply(one)
@@ -309,7 +309,7 @@ async def test_the_state_of_a_topic_that_is_gone_is_dropped(opened: Opener, kafk
     await restore(one)
     assert one.config(TOPIC) == {}
     await apply(one)
-    assert (kafka.requests, one.applier.report().pending, one.applier.report().held.count) == ([], 0, 0)
+    assert (kafka.requests, one.queues.report().pending, one.queues.report().held.count) == ([], 0, 0)
     assert await one.states.load("default", [TOPIC.id]) == {}
     assert await drift(one) == []
 
@@ -336,7 +336,7 @@ async def test_what_the_cluster_refuses_is_not_sent_again_and_again(opened: Open
     for _ in range(3):
         await restore(one)
     assert len(kafka.requests) == 1
-    assert [name for name, _ in one.applier.report().refused.first] == ["topic=t"]
+    assert [name for name, _ in one.queues.report().refused.first] == ["topic=t"]
 
 
 async def test_a_client_that_writes_during_the_decision_is_not_an_external_writer(
@@ -344,7 +344,7 @@ async def test_a_client_that_writes_during_the_decision_is_not_an_external_write
 ) -> None:
     one = await opened()
     kafka.alter(TOPIC, {RETENTION: "9"})
-    enforcer: Any = one.observer._writer.enforcer
+    enforcer: Any = one.polls._writer.enforcer
     decide = enforcer.correct
 
     async def late(*given: Any) -> Any:
@@ -394,7 +394,7 @@ async def test_another_mode_takes_over_what_was_left_alone(opened: Opener, kafka
     one = await opened()
     kafka.alter(TOPIC, {"retention.bytes": "77"})
     await restore(one)
-    assert one.observer._applying().extra.count == 1
+    assert one.reporter.apply_report().extra.count == 1
     await (one.targets.adopt(one.states, caller()) if mode == "adopt" else one.targets.observe(caller()))
     await one.aware()
     await restore(one)

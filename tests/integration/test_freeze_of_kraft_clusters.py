@@ -13,7 +13,7 @@ import pytest
 
 from confplane.domain.errors import ForbiddenError
 from confplane.services.changes.freeze import FreezeService
-from confplane.services.kraft.apply import applier, quiesce
+from confplane.services.kraft.apply import queues, quiesce
 from confplane.services.kraft.apply.apply_status import ApplyWaiter
 from confplane.services.kraft.apply.quiesce import UNCONFIRMED, Quiescer, QuiesceResult
 from confplane.services.ports.cluster_states import Freeze
@@ -77,7 +77,7 @@ async def at_work(one: Observing) -> AsyncIterator[None]:
     one.applier.start()
     one.observer.start()
     try:
-        await until(lambda: one.observer._leading)
+        await until(lambda: one.reporter.leading)
         yield
     finally:
         await one.applier.stop()
@@ -109,13 +109,13 @@ async def test_what_was_committed_is_applied_and_nothing_is_sent_until_the_thaw(
         kafka.alter(ALICE, {RATE: "9"})
         kafka.alter(TOPIC, {"retention.ms": "9"})
         await one.states.reapply("default", {ALICE.id: [RATE]})
-        one.observer.poll_loop.request_poll([TOPIC])
-        await until(lambda: one.applier.report().pending == 2)
+        one.polls.request([TOPIC])
+        await until(lambda: one.queues.report().pending == 2)
         assert len(kafka.requests) == sent
         assert [await kinds(one, each) for each in (ALICE, TOPIC)] == [["change"], []]
         await thaw(one)
         await until(lambda: kafka.now.configs == {ALICE: {RATE: "5"}, TOPIC: {"retention.ms": "1000"}})
-        await until(lambda: one.applier.report().rested is None)
+        await until(lambda: one.queues.report().rested is None)
     equal(one, kafka)
 
 
@@ -129,11 +129,11 @@ async def test_a_stale_in_flight_write_is_counted_once_however_long_its_repair_i
     kafka.arrive()
     for _ in range(3):
         await one.poll()
-    assert one.applier._counts.late == 0
+    assert one.queues._counts.late == 0
     await thaw(one)
     await restore(one)
     equal(one, kafka)
-    assert one.applier._counts.late == 1
+    assert one.queues._counts.late == 1
 
 
 async def test_what_the_cluster_has_not_taken_is_counted_and_listed(
@@ -148,7 +148,7 @@ async def test_what_the_cluster_has_not_taken_is_counted_and_listed(
         assert shown_drift(await drift(one)) == {"user=bob": {RATE: ("pending", "5", None, "User:admin")}}
         kafka.down = None
         # Another leader sends nothing either.
-        assert not await one.applier.round()
+        assert not await one.apply_all()
         assert kafka.requests == []
         await thaw(one)
         await until(lambda: kafka.now.configs.get(BOB) == {RATE: "5"})
@@ -173,7 +173,7 @@ async def test_a_request_under_way_is_waited_for(
         await asked.wait()
         assert await freeze(one) == UNCONFIRMED
         ended.set()
-        await until(lambda: one.applier.report().rested is not None)
+        await until(lambda: one.queues.report().rested is not None)
         # The freeze stands; asked again, it says so.
         monkeypatch.setattr(quiesce, "QUIESCE_S", 60.0)
         assert await freeze(one) == QuiesceResult(rested=True, pending=0)
@@ -193,7 +193,7 @@ async def test_an_entity_added_during_its_last_delivery_does_not_wait(
         added.set()
         return [ALICE.id]
 
-    monkeypatch.setattr(applier, "STATES_POLL_S", 0.0)
+    monkeypatch.setattr(queues, "STATES_POLL_S", 0.0)
     monkeypatch.setattr(one.states, "undelivered", late_answer)
     async with at_work(one):
         await alter(one, ALICE, producer_byte_rate=5)
@@ -233,7 +233,7 @@ async def test_a_new_leader_says_so_in_its_turn(opened: Opener, kafka: KafkaDoub
         assert await freeze(one) == QuiesceResult(rested=True, pending=0)
     version = (await one.store.read_state(Freeze, soon())).version
     async with at_work(two):
-        await until(lambda: two.applier.report().rested == version)
+        await until(lambda: two.queues.report().rested == version)
         assert await freeze(two) == QuiesceResult(rested=True, pending=0)
     assert kafka.requests == []
 

@@ -87,7 +87,7 @@ async def take_back(one: Observing, kafka: KafkaDouble) -> None:
 
 def counted(one: Observing, name: str) -> Any:
     """A metric of a process."""
-    return {sample.name: sample.value for sample in one.observer.metrics()}[name]
+    return {sample.name: sample.value for sample in one.reporter.metrics()}[name]
 
 
 async def replaced(one: Observing, entity: Entity) -> list[tuple[dict[str, str | None], dict[str, str | None]]]:

@@ -135,17 +135,17 @@ async def test_a_type_that_is_observed_again_is_given_back_and_sent_nothing(open
     await choose(one, dict.fromkeys(KraftEntityType, TargetMode.ENFORCE))
     kafka.alter(TOPIC, {"segment.ms": "5"})
     await restore(one)
-    assert one.observer._applying().extra.count == 1
+    assert one.reporter.apply_report().extra.count == 1
     await alter(one, TOPIC, {"retention.ms": "5"})
     await alter(one, ALICE, producer_byte_rate=5)
     await choose(one, {KraftEntityType.TOPICS: TargetMode.OBSERVE})
     await apply(one)
     assert kafka.requests == [{ALICE: {RATE: "5"}}]
-    assert one.applier.report().pending == 0
+    assert one.queues.report().pending == 0
     await restore(one)
     assert one.config(TOPIC) == {"retention.ms": "1000", "segment.ms": "5"}
     assert sorted(await kinds(one, TOPIC)) == ["change", "observed"]
-    assert (one.observer._applying().extra.count, await drift(one)) == (0, [])
+    assert (one.reporter.apply_report().extra.count, await drift(one)) == (0, [])
     equal(one, kafka)
     # It begins anew: nothing is known of what was sent before.
     await choose(one, {KraftEntityType.TOPICS: TargetMode.ENFORCE})
@@ -227,7 +227,7 @@ async def test_cluster_and_tree_are_equal_whatever_the_modes_change_to(
             await apply(side)
             await side.poll()
     equal(one, kafka)
-    assert one.applier.report().pending == 0
+    assert one.queues.report().pending == 0
     # What was put back never was a version of its entity.
     for row in [row for entity in SET for row in await rows(one, entity)]:
         assert row.outcome is not None

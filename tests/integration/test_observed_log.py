@@ -110,7 +110,7 @@ async def test_whatever_cuts_it_short_every_record_is_in_one_row(world: World, k
         await asyncio.sleep(dice.random() / 20)
         if step % 4 == 3:
             # Another process leads, from the last report: what came behind it is read again.
-            await one.observer.publish()
+            await one.reporter.publish()
             kafka.alter(ALICE, {RATE: f"{written}000"})
             await one.reached()
             await one.observer.stop()
@@ -134,7 +134,7 @@ async def test_whatever_cuts_it_short_every_record_is_in_one_row(world: World, k
 async def test_a_log_that_begins_later_causes_a_full_poll(world: World, kafka: KafkaDouble) -> None:
     kafka.alter(ALICE, {RATE: "1"})
     one = await following(world, kafka)
-    await one.observer.publish()
+    await one.reporter.publish()
     await one.observer.stop()
     kafka.alter(ALICE, {RATE: "2"})
     kafka.alter(BOB, {RATE: "2"})
@@ -158,7 +158,7 @@ async def test_records_that_a_poll_may_have_seen_restore_no_older_value(
     raw_zk.set("/config/users/alice", json.dumps(znode).encode())
     raw_zk.create("/config/changes/config_change_", b'{"version":2,"entity_path":"users/alice"}', sequence=True)
     await one.store.catch_up(soon())
-    follower = one.observer.poll_loop._writer
+    follower = one.polls._writer
 
     def records(after: int, until_: int, *values: str) -> EntityObservation:
         observed_range = ObservedRange(after, until_, 0, exact=True, writes=len(values))
@@ -186,10 +186,9 @@ async def test_a_poll_ahead_of_the_log_counts_with_records_not_yet_read_from_the
     followed = kafka.now.offset
     kafka.alter(ALICE, {RATE: "2"})
     kafka.alter(ALICE, {RATE: "1"})
-    looking = one.observer.poll_loop
-    await looking.poll_up_to(kafka.now.offset)
+    await one.round.reconcile_up_to(kafka.now.offset)
     kafka.alter(ALICE, {RATE: "3"})
-    await looking.poll_up_to(kafka.now.offset)
+    await one.round.reconcile_up_to(kafka.now.offset)
     # The two writes that no look saw are within the bounds of the row, since the log brings them no more.
     rows = [row.intent.observed for row in await one.followed(entity_id="user=alice") if row.kind == "observed"]
     assert [(row.after, row.until) for row in rows if row is not None] == [(followed, kafka.now.offset)]

@@ -18,7 +18,7 @@ from confplane.domain.errors import ObservedError, UnavailableError
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.freeze import FreezeService
-from confplane.services.kraft.observer import IDENTITY_S, PERMISSIONS_S
+from confplane.services.kraft.observe.session import IDENTITY_S, PERMISSIONS_S
 from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType, OtherClusterError, Unmanaged
 from confplane.services.ports.trail import ObservedRange
 from tests.support.kafka_double import CLUSTER_ID, KafkaDouble
@@ -259,21 +259,21 @@ async def test_a_lagging_broker_brings_no_older_state_back(opened: Opener, kafka
         rows = await one.followed()
         # Another broker answers next, which is not that far.
         kafka.behind = stale
-        for state in one.observer.poll_loop.entity_types.values():
+        for state in one.polls.entity_types.values():
             state.restart()
-        await one.observer.round()
-        assert all(state.report.problem for area, state in one.observer.poll_loop.entity_types.items())
+        await one.round.observe()
+        assert all(state.report.problem for area, state in one.polls.entity_types.items())
         # And so another leader, who has the first one's report.
-        await one.observer.publish()
-        await until(lambda: one.observer.report is not None and one.observer.report.moved == kafka.now.offset)
+        await one.reporter.publish()
+        await until(lambda: one.reporter.report is not None and one.reporter.report.moved == kafka.now.offset)
         other = await opened(imported=False)
-        await until(lambda: other.observer.report == one.observer.report)
+        await until(lambda: other.reporter.report == one.reporter.report)
         await other.poll_once()
     assert (one.config(ALICE), await one.followed()) == ({RATE: "2048", "request_percentage": "12.5"}, rows)
-    for state in one.observer.poll_loop.entity_types.values():
+    for state in one.polls.entity_types.values():
         state.due = 0.0
     await one.poll()
-    assert not any(state.report.problem for state in one.observer.poll_loop.entity_types.values())
+    assert not any(state.report.problem for state in one.polls.entity_types.values())
     assert await one.followed() == rows
 
 
@@ -303,12 +303,10 @@ async def test_a_pause_stops_it_and_a_freeze_does_not(opened: Opener, kafka: Kaf
     kafka.alter(BOB, {RATE: "6"})
     kafka.release = "4.2"
     await one.poll()
-    await one.observer.publish()
+    await one.reporter.publish()
     assert one.config(BOB) == {RATE: "5"}
     with pytest.raises(ObservedError):
-        await one.observer._writer.follow(
-            (await one.observer.poll_loop._poller.poll_quotas(b"", None, soon())).differing
-        )
+        await one.polls._writer.follow((await one.polls._poller.poll_quotas(b"", None, soon())).differing)
     await one.targets.resume(caller())
     await one.aware()
     await one.poll()
@@ -326,10 +324,10 @@ async def test_failures_are_reported_and_nothing_is_lost_or_written(opened: Open
     filled(kafka)
     one = await opened()
     await one.poll()
-    before, observer = await one.followed(), one.observer
+    before, reporter = await one.followed(), one.reporter
     kafka.alter(BOB, {RATE: "5"})
     kafka.cluster_id = "another"
-    observer.clock = lambda: time.monotonic() + IDENTITY_S
+    one.loops.session.clock = lambda: time.monotonic() + IDENTITY_S
     with pytest.raises(OtherClusterError, match="belong to the cluster another"):
         await one.poll()
     kafka.cluster_id, kafka.release = CLUSTER_ID, "4.2"
@@ -340,14 +338,14 @@ async def test_failures_are_reported_and_nothing_is_lost_or_written(opened: Open
         await one.poll()
     assert await one.followed() == before
     # By itself, and again by itself once the cluster is back.
-    observer.start()
-    await until(lambda: observer._problem == "No broker answers")
-    await observer.publish()
-    await until(lambda: (found := observer.report) is not None and found.problem == "No broker answers")
-    assert any("is not observed now" in notice.public for notice in observer.warnings())
+    one.observer.start()
+    await until(lambda: reporter.problem == "No broker answers")
+    await reporter.publish()
+    await until(lambda: (found := reporter.report) is not None and found.problem == "No broker answers")
+    assert any("is not observed now" in notice.public for notice in reporter.warnings())
     kafka.down = None
     await until(lambda: one.config(BOB) == {RATE: "5"})
-    await until(lambda: observer._problem == "")
+    await until(lambda: reporter.problem == "")
 
 
 async def test_an_entity_type_that_is_not_shown_is_off_and_the_rest_works(opened: Opener, kafka: KafkaDouble) -> None:
@@ -357,16 +355,16 @@ async def test_an_entity_type_that_is_not_shown_is_off_and_the_rest_works(opened
     kafka.alter(BOB, {RATE: "5"})
     await one.poll()
     assert (one.config(BOB), one.config(TOPIC)) == ({RATE: "5"}, None)
-    await one.observer.publish()
-    await until(lambda: one.observer.report is not None and KraftEntityType.TOPICS in one.observer.report.areas)
-    report = one.observer.report
+    await one.reporter.publish()
+    await until(lambda: one.reporter.report is not None and KraftEntityType.TOPICS in one.reporter.report.areas)
+    report = one.reporter.report
     assert report is not None
     assert (report.areas[KraftEntityType.TOPICS].permission, report.areas[KraftEntityType.TOPICS].reason) == (
         EntityTypePermission.NONE, "The right DESCRIBE_CONFIGS is missing"
     )  # fmt: skip
-    assert [notice for notice in one.observer.warnings() if "does not show its topics" in notice.public]
+    assert [notice for notice in one.reporter.warnings() if "does not show its topics" in notice.public]
     kafka.denied = set()
-    one.observer.clock = lambda: time.monotonic() + PERMISSIONS_S
+    one.loops.session.clock = lambda: time.monotonic() + PERMISSIONS_S
     await one.poll()
     assert one.config(TOPIC) == kafka.now.configs[TOPIC]
 
@@ -388,9 +386,9 @@ async def test_foreign_keys_passwords_and_names_without_a_place_stay_out(
     assert one.config(ALICE) == {"SCRAM-SHA-256": "salt=x", RATE: "1024", "request_percentage": "12.5"}
     assert one.config(BROKER) == {"background.threads": "12"}
     assert znode_metadata(raw_zk.get("/config/users/alice")[0])["odd"] == {"a": [1]}
-    report = one.observer.poll_loop.entity_types[KraftEntityType.BROKERS].report
+    report = one.polls.entity_types[KraftEntityType.BROKERS].report
     assert dict(report.hidden.first).keys() == {"broker=1 ssl.key.password", "broker=1 acme.x"}
-    assert one.observer.poll_loop.entity_types[KraftEntityType.QUOTAS].report.unmanaged.first == (
+    assert one.polls.entity_types[KraftEntityType.QUOTAS].report.unmanaged.first == (
         ("user=..", "The user name '..' can't be stored in ZooKeeper"),
     )
     shown = str(await one.replica.trail())
@@ -412,7 +410,7 @@ async def test_writes_into_the_znodes_are_recorded_and_put_back(
     kafka_writes(raw_zk, "topics/t", b'{"version":1,"config":{}}')
     await until(lambda: one.config(ALICE) == {RATE: "66"} and one.config(TOPIC) == {})
     await one.replica.record()
-    await one.observer.round()
+    await one.round.observe()
     assert (one.config(ALICE), one.config(TOPIC)) == (kafka.now.configs[ALICE], kafka.now.configs[TOPIC])
     await one.replica.record()
     trail = await one.replica.trail()

@@ -158,7 +158,7 @@ async def test_a_controller_that_hangs_leaves_changes_unknown_until_it_goes_on(
 
     By itself it answers after about a minute: with code 7. A service asks no broker for so long.
     """
-    patient = {"confplane.services.kraft.apply.applier.ROUND_S": timeout_ms / 1000}
+    patient = {"confplane.services.kraft.round.ROUND_S": timeout_ms / 1000}
     with kraft_cluster(tmp_path / "kafka", kraft_class_path, controllers=1) as kafka:
         (controller,) = kafka.controllers
         service = world.adopting(kafka, constants=patient, settings={"request_timeout_ms": timeout_ms})

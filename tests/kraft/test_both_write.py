@@ -106,7 +106,7 @@ class Both:
         self._constants: dict[str, Any] = dict(SOON)
         # A freeze finds changes that wait.
         self._constants |= {
-            "confplane.services.kraft.apply.applier.JOURNAL_POLL_S": 0.25,
+            "confplane.services.kraft.loops.JOURNAL_POLL_S": 0.25,
             "confplane.services.kraft.apply.quiesce.DRAIN_S": 0.0,
         }
         # Others write the same few keys all the time, and are not to be let alone for that.

@@ -123,7 +123,7 @@ async def spelled_by_callers(kraft: KraftCluster, world: World, seed: int, *, ro
         await writer.create_topics(name)
         await one.import_all()
         await one.poll()
-        await one.observer.publish()
+        await one.reporter.publish()
         await one.targets.adopt(one.states, caller())
         await one.aware()
         await until(lambda: one.store.kafka_release() == cluster.release)
@@ -160,7 +160,7 @@ async def _altered(one: Observing, place: Place, texts: list[str]) -> bool:
 async def _applied(one: Observing) -> bool:
     """Run a round of the applier; say whether nothing is left."""
     await apply(one)
-    report = one.applier.report()
+    report = one.queues.report()
     assert not report.refused.count, report
     return not report.pending
 
@@ -226,7 +226,7 @@ async def _observed(one: Observing, cluster: Cluster) -> int:
     """Follow everything that was acknowledged, poll everything, and return the number of rows."""
     deadline = time.monotonic() + 60
     offset = await cluster.barrier(deadline)
-    log = one.observer.poll_loop.log
+    log = one.polls.log
     if log is not None:
         await until(lambda: log.following and (log.offset or 0) >= offset)
     await one.refresher.refresh_types(KraftEntityType, deadline)

@@ -48,7 +48,7 @@ async def opener(world: World, kafka: KafkaDouble, **cluster: Any) -> AsyncItera
             await one.import_all()
             # With the release of the cluster.
             await one.poll()
-            await one.observer.publish()
+            await one.reporter.publish()
             if adopted:
                 take = one.targets.enforce if enforced else one.targets.adopt
                 await take(one.states, caller())
@@ -73,8 +73,8 @@ async def alter(one: Observing, entity: Entity, /, values: dict[str, Any] | None
 async def apply(one: Observing) -> bool:
     """One round of the applier, after all commits."""
     await one.store.catch_up(soon())
-    one.applier.states_read_at = float("-inf")
-    return await one.applier.round()
+    one.queues.states_read_at = float("-inf")
+    return await one.apply_all()
 
 
 async def overtake(one: Observing, kafka: KafkaDouble) -> None:
@@ -113,7 +113,7 @@ async def kill(one: Observing, step: str) -> None:
                 patch.setattr(one.states, step, end)
         with pytest.raises(Killed):
             await apply(one)
-        ends = await asyncio.gather(*one.applier._deliveries, return_exceptions=True)
+        ends = await asyncio.gather(*one.queues._deliveries, return_exceptions=True)
     assert all(isinstance(each, Killed) for each in ends)
 
 
@@ -194,7 +194,7 @@ class Gate:
     def __init__(self, one: Observing) -> None:
         self.step: str | None = None
         self.reached, self.opened = asyncio.Event(), asyncio.Event()
-        parts = one.applier._parts
+        parts = one.queues._parts
         parts.states, parts.cluster = cast("Any", _Gated(parts.states, self)), cast("Any", _Gated(parts.cluster, self))
 
     async def pass_by(self, step: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from functools import partial
@@ -16,11 +17,10 @@ from confplane.domain.facets import FacetName, Tree
 from confplane.domain.observed import ObservedRules
 from confplane.domain.quotas import ClientQuotasFacet
 from confplane.services.changes.callers import Caller
-from confplane.services.kraft.apply.applier import Applier
 from confplane.services.kraft.apply.dry_run import DryRunValidator
 from confplane.services.kraft.apply.secrets import SecretOpener
 from confplane.services.kraft.importer import Importer
-from confplane.services.kraft.observer import Observer
+from confplane.services.kraft.loops import ReconcileLoops
 from confplane.services.kraft.reconcile.drift import DriftService
 from confplane.services.kraft.reconcile.follow_parts import FollowParts
 from confplane.services.kraft.refresh import Refresher, refresh_first
@@ -30,6 +30,7 @@ from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
     from confplane.domain.entities import Entity
+    from confplane.services.kraft.ports import ReconciledCluster
     from confplane.services.ports.applying import WritableKafkaCluster
     from confplane.services.ports.kafka import KafkaCluster
     from confplane.services.ports.trail import AuditRecord
@@ -71,9 +72,10 @@ class Observing:
         secrets = SecretOpener(rules_of(kafka), cipher)
         asking = DryRunValidator(cast("WritableKafkaCluster", kafka), store, secrets)
         replica.parts.alter.dry_runs = {("default", FacetName.CONFIGS): asking.validate}
-        self.applier = Applier(cast("WritableKafkaCluster", kafka), store, states, secrets)
         at_the_moment = own()
-        self.observer = Observer(own(), store, self.applier, log=log, refresh_parts=at_the_moment)
+        loops = ReconcileLoops(store, cast("ReconciledCluster", kafka), own(), at_the_moment, states, secrets, log=log)
+        self.loops, self.observer, self.applier = loops, loops.observer, loops.applier
+        self.round, self.polls, self.queues, self.reporter = loops.round, loops.polls, loops.queues, loops.reporter
         self.importer = Importer(own(), store, self.targets)
         self.refresher = Refresher(at_the_moment, store)
         replica.parts.alter.refreshes = {"default": partial(refresh_first, store, self.refresher)}
@@ -98,23 +100,34 @@ class Observing:
     async def poll(self) -> None:
         """Poll everything once, whether due or not."""
         await self.store.catch_up(soon())
-        for state in self.observer.poll_loop.entity_types.values():
+        for state in self.polls.entity_types.values():
             state.due = 0.0
-        await self.observer.round()
-        while any(state.topics.names for state in self.observer.poll_loop.entity_types.values()):
-            for state in self.observer.poll_loop.entity_types.values():
+        await self.round.observe()
+        while any(state.topics.names for state in self.polls.entity_types.values()):
+            for state in self.polls.entity_types.values():
                 state.due = 0.0 if state.topics.names else time.monotonic() + 60
-            await self.observer.round()
+            await self.round.observe()
+
+    async def apply_all(self) -> bool:
+        """Deliver everything that is queued, and wait for the outcomes; return whether changes are applied now."""
+        for queue in self.queues._queues.values():
+            queue.due = 0.0
+            queue._held_until.clear()
+        applies = await self.round.apply()
+        await asyncio.gather(*self.queues._in_flight.values())
+        if applies:
+            await self.queues.publish_watermark(soon(60))
+        return applies
 
     async def poll_once(self) -> None:
         """Make the polls that are due in one round."""
-        for state in self.observer.poll_loop.entity_types.values():
+        for state in self.polls.entity_types.values():
             state.due = 0.0
-        await self.observer.round()
+        await self.round.observe()
 
     async def reached(self) -> None:
         """Wait until the observer has followed the log of the double to its end."""
-        log, double = self.observer.poll_loop.log, cast("KafkaDouble", self.kafka)
+        log, double = self.polls.log, cast("KafkaDouble", self.kafka)
         assert log is not None
         await until(lambda: log.following and (log.offset or 0) >= double.now.offset)
 

@@ -133,7 +133,7 @@ async def test_records_that_the_next_leader_reads_again_bring_no_removed_topic_b
     make(kafka, "5")
     one = await following(world, kafka)
     begin = kafka.now.offset
-    await one.observer.publish()
+    await one.reporter.publish()
     kafka.alter(TOPIC, {KEY: "6"})
     kafka.delete_topic("t")
     make(kafka, "7")
@@ -164,7 +164,7 @@ async def test_the_end_of_an_earlier_topic_is_none_of_the_records_of_the_present
         records=(("retention.ms", "6"), ("flush.ms", "7")),
         topic_id="of the present one",
     )
-    await one.observer.poll_loop._writer.follow([seen], in_order=True)
+    await one.polls._writer.follow([seen], in_order=True)
     assert one.config(TOPIC) == {"retention.ms": "6", "flush.ms": "7"}
     rows = [row.intent.observed for row in await one.followed(entity_id="topic=t") if row.kind == "observed"]
     assert rows == [ObservedRange(followed[0], 1008, 0), ObservedRange(1006, 1008, 0, exact=True, writes=2)]
@@ -180,7 +180,7 @@ async def test_every_record_of_a_topic_is_in_one_row_regardless_of_polls_and_lea
     make(kafka, "0")
     one = await following(world, kafka)
     begin = kafka.now.offset
-    await one.observer.publish()
+    await one.reporter.publish()
     two = Observing(await world.replica(client_configs_layout="separate", leads=False), kafka)
     await two.aware()
 
@@ -198,7 +198,7 @@ async def test_every_record_of_a_topic_is_in_one_row_regardless_of_polls_and_lea
         elif dice.random() < 0.3:
             kafka.behind = None
         if dice.random() < 0.15:
-            await one.observer.publish()
+            await one.reporter.publish()
         if dice.random() < 0.1:
             await one.observer.stop()
             one.observer.start()

@@ -89,11 +89,4 @@ async def _refresh_observed(
     refresher = call.services.refreshers.get(call.cluster.name)
     if refresher is None:
         raise no_brokers(call.cluster.name)
-    times = []
-    if entities:
-        times.append(await refresher.refresh_entities(entities, deadline))
-    if entity_types:
-        times.append(await refresher.refresh_types(entity_types, deadline))
-    call.observed_at = min((each for each in times if each is not None), default=None)
-    # Another process may have written the values that the refresh found.
-    await call.cluster.store.catch_up(deadline)
+    call.observed_at = await refresher.refresh(entities, entity_types, deadline)

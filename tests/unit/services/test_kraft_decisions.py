@@ -140,6 +140,7 @@ CASES: Final[list[Any]] = [
     ("a record of an unknown key", (OBSERVE,), znode(OURS), None, records(("acme.x", "9")), WRITTEN, OURS),
     ("a record that was written already", (OBSERVE,), znode(OURS), None, records((KEY, "2"), until=50), SAME, OURS),
     ("a record within a poll", (OBSERVE,), znode(OURS), None, records((KEY, "2"), until=55), STALE, OURS),
+    ("a record at the end of a poll", (OBSERVE,), znode(OURS), None, records((KEY, "2"), until=60), STALE, OURS),
     ("the same within a poll", (OBSERVE,), znode(OURS), None, records((KEY, "1"), until=55), SAME, OURS),
     ("a record after a poll", (OBSERVE,), znode(OURS), None, records((KEY, "2"), until=61), WRITTEN, THEIRS),
     ("a record of a recreated topic", (OBSERVE,), znode(OURS), None, records((KEY, "2"), topic_id="B"), RECREATED, NOTHING),
@@ -191,17 +192,18 @@ def test_a_key_that_the_cluster_manages_is_followed_in_every_mode(mode: TargetMo
 
 
 @pytest.mark.parametrize(
-    ("delivered", "after", "expected"),
+    ("declared", "delivered", "after", "expected"),
     [
-        (None, 80, False),
-        (TAKEN, 80, True),
-        (TAKEN, 69, False),
-        (sent(), 80, False),
-        (sent(refused=True), 80, False),
-        (sent(9, applied=9), 80, False),
+        (znode(OURS, KEY), None, 80, False),
+        (znode(OURS, KEY), TAKEN, 80, True),
+        (znode(OURS, KEY), TAKEN, 69, False),
+        (znode(OURS, KEY), sent(), 80, False),
+        (znode(OURS, KEY), sent(refused=True), 80, False),
+        (znode(OURS), TAKEN, 80, True),
+        (znode(OURS), sent(9, applied=9), 80, False),
     ],
 )
 def test_stale_writes_are_put_back_once_no_change_waits(
-    delivered: TargetState | None, after: int, *, expected: bool
+    declared: Node, delivered: TargetState | None, after: int, *, expected: bool
 ) -> None:
-    assert puts_back(znode(OURS, KEY), delivered, poll(THEIRS, after=after)) is expected
+    assert puts_back(declared, delivered, poll(THEIRS, after=after)) is expected

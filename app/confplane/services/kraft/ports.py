@@ -1,9 +1,11 @@
-"""The store of an observed cluster."""
+"""The store of an observed cluster, and a Kafka cluster that is observed and altered."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
+from confplane.services.ports.applying import WritableKafkaCluster
+from confplane.services.ports.kafka import KafkaCluster
 from confplane.services.ports.store import ClusterStore
 
 
@@ -16,3 +18,7 @@ class ObservedStore(ClusterStore, Protocol):
         Raises:
             UnavailableError: The mirror was never loaded.
         """
+
+
+class ReconciledCluster(KafkaCluster, WritableKafkaCluster, Protocol):
+    """A Kafka cluster that is both observed and altered."""

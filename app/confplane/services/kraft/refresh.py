@@ -33,6 +33,30 @@ class Refresher:
         self._writer = parts.writer
         self._poller = parts.poller
 
+    async def refresh(
+        self, entities: Sequence[Entity], entity_types: Sequence[KraftEntityType], deadline: float
+    ) -> int | None:
+        """Refresh some entities, and all entities of some types; bring the mirror up to date with the result.
+
+        Args:
+            entities: Entities whose configs the cluster has.
+            entity_types: Entity types that are refreshed completely.
+            deadline: On ``time.monotonic()``'s clock.
+
+        Returns:
+            The time of the first poll, milliseconds since the epoch. None if the cluster is not observed now.
+
+        Raises:
+            UnavailableError: As :meth:`refresh_entities`.
+        """
+        times = [
+            await self.refresh_entities(entities, deadline) if entities else None,
+            await self.refresh_types(entity_types, deadline) if entity_types else None,
+        ]
+        # Another process may have written the observed changes.
+        await self._store.catch_up(deadline)
+        return min((each for each in times if each is not None), default=None)
+
     async def refresh_types(self, entity_types: Iterable[KraftEntityType], deadline: float) -> int | None:
         """Refresh all entities of some types. Types that the cluster does not show are left out.
 
@@ -124,7 +148,7 @@ async def refresh_first(
         deadline: On ``time.monotonic()``'s clock.
 
     Raises:
-        UnavailableError: As of :meth:`Refresher.refresh_entities`.
+        UnavailableError: As of :meth:`Refresher.refresh`.
     """
     target = store.target()
     shared = [each for each in entities if target is not None and target.applies_to(kraft_type_of(each))]
@@ -132,9 +156,7 @@ async def refresh_first(
         return
     if refresher is None:
         raise no_brokers(store.name)
-    await refresher.refresh_entities(shared, deadline)
-    # Another process may have written the observed changes.
-    await store.catch_up(deadline)
+    await refresher.refresh(shared, (), deadline)
 
 
 def _recorded_offset(report: ObservationReport | None, entity_types: Iterable[KraftEntityType]) -> int | None:

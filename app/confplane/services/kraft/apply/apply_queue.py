@@ -23,8 +23,9 @@ from confplane.services.ports.applying import AlterApplied, AlterRefused, AlterR
 from confplane.services.ports.kafka import KraftEntityType, kraft_type_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from confplane.services.kraft.apply.applied_watermark import AppliedWatermark
     from confplane.services.kraft.apply.deliveries import EntityDelivery
     from confplane.services.kraft.apply.secrets import SecretOpener
     from confplane.services.kraft.ports import ObservedStore
@@ -80,9 +81,8 @@ class ApplyQueueParts:
         states: The durable states.
         secrets: Opens passwords.
         counts: Counts the outcomes.
-        request_poll: Called with entities to poll: those that were applied, and those changed outside Confplane.
-        on_completed: Called with an entity and the revision up to which its changes are completed, if a later one is
-            queued.
+        watermark: The applied watermark.
+        delivered: Entity id -> entities to poll: those that were applied, and those changed outside Confplane.
     """
 
     cluster: WritableKafkaCluster
@@ -90,8 +90,8 @@ class ApplyQueueParts:
     states: TargetStates
     secrets: SecretOpener
     counts: ApplyQueueCounts
-    request_poll: Callable[[Collection[Entity]], None]
-    on_completed: Callable[[str, int], None]
+    watermark: AppliedWatermark
+    delivered: dict[str, Entity] = field(default_factory=dict)
 
 
 class ApplyQueue:
@@ -125,11 +125,6 @@ class ApplyQueue:
     def add(self, entity_id: str) -> None:
         """Queue an entity."""
         self.pending.setdefault(entity_id, time.monotonic())
-
-    def retry_now(self) -> None:
-        """Include every queued entity in the next delivery."""
-        self.due = 0.0
-        self._held_until.clear()
 
     @property
     def is_ready(self) -> bool:
@@ -220,7 +215,7 @@ class ApplyQueue:
         node = self._parts.store.get(Tree.CONFIG, entity_id)
         if node is not None and node.mzxid > mzxid:
             self.add(entity_id)
-            self._parts.on_completed(entity_id, mzxid)
+            self._parts.watermark.record_completed(entity_id, mzxid)
 
     async def _withdraw(self, deliveries: Sequence[EntityDelivery]) -> None:
         """Record that nothing of some deliveries was sent."""
@@ -240,13 +235,11 @@ class ApplyQueue:
 
     def _request_poll(self, deliveries: Sequence[EntityDelivery], outcomes: Mapping[str, AlterOutcome]) -> None:
         """Request a poll of applied entities, and of externally changed znodes with nothing to send."""
-        seen = [
-            each.entity
+        self._parts.delivered |= {
+            each.entity.id: each.entity
             for each in deliveries
             if not each.delivery.values or isinstance(outcomes[each.delivery.entity_id], AlterApplied)
-        ]
-        if seen:
-            self._parts.request_poll(seen)
+        }
 
     # -- what is to be sent
 
@@ -294,7 +287,7 @@ class ApplyQueue:
                 continue
             reason = topics.refusal(topic_ids, node, known.get(entity_id))
             if reason is not None:
-                self._parts.request_poll([entity])
+                self._parts.delivered[entity_id] = entity
                 self._hold(entity_id, reason)
                 continue
             keys = candidate.keys

@@ -38,6 +38,7 @@ class FollowParts:
         drafts: Drafts each change.
         writer: Writes the changes.
         poller: Polls the cluster.
+        states: The delivery states.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class FollowParts:
         states: TargetStates,
     ) -> None:
         self.cluster = cluster
+        self.states = states
         self.decisions = ClusterDecisions(store, rules)
         self.drafts = FollowDrafts(store, rules, redact, self.decisions)
         self.writer = FollowWriter(runner, store, self.drafts, states)

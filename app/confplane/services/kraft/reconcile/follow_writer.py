@@ -28,7 +28,7 @@ from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.recorder.ports import PRINCIPAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from confplane.services.changes.change import ChangeResult
     from confplane.services.changes.runner import ChangeRunner
@@ -166,22 +166,6 @@ class FollowWriter:
         result.stale_writes = {
             each.entity_id: frozenset(each.late) for each in result.corrections.values() if each.late
         }
-
-    async def left_alone(self) -> list[str]:
-        """Return the ids of the entities that may have drift, according to the durable states.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
-        """
-        return await self._states.drifting_entities(self._store.name)
-
-    async def settle(self, entity_ids: Collection[str]) -> None:
-        """Clear the drift of entities that no longer differ.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
-        """
-        await self._states.clear_drift(self._store.name, entity_ids)
 
     async def _with_states(self, observations: Sequence[EntityObservation]) -> Sequence[EntityObservation]:
         """Return the observations, with the delivery states of polled entities that clients write."""

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.errors import UnavailableError
@@ -42,7 +43,6 @@ class LogFollower:
         cluster: The cluster.
         name: Its name here.
         writer: Writes the changes.
-        poll_up_to: Polls everything as of an offset or later.
 
     Attributes:
         offset: The offset up to which everything was followed; None: not known.
@@ -50,15 +50,11 @@ class LogFollower:
         problem: The reason why the log is not followed now; empty if it is followed, as far as known.
     """
 
-    def __init__(
-        self, cluster: KafkaCluster, name: str, writer: FollowWriter, poll_up_to: Callable[[int], Awaitable[None]]
-    ) -> None:
+    def __init__(self, cluster: KafkaCluster, name: str, writer: FollowWriter) -> None:
         self._cluster = cluster
         self._name = name
         self._writer = writer
-        self._poll_up_to = poll_up_to
-        self._background = BackgroundTask(self._run, name=f"observer-log-{name}")
-        self._started = False
+        self._background: BackgroundTask | None = None
         self._moved = asyncio.Condition()
         self.offset: int | None = None
         self.at_ms: int | None = None
@@ -68,20 +64,24 @@ class LogFollower:
     @property
     def following(self) -> bool:
         """True while the log is read from a known offset, as far as known. Polls wait for it then."""
-        return self.offset is not None and self._started and time.monotonic() - self._read_at < _ALIVE_S
+        return self.offset is not None and self._background is not None and time.monotonic() - self._read_at < _ALIVE_S
 
-    def start(self) -> None:
-        """Start in the background, unless started."""
-        if not self._started:
-            self._started = True
+    def start(self, reconcile_up_to: Callable[[int], Awaitable[None]]) -> None:
+        """Start in the background, unless started.
+
+        Args:
+            reconcile_up_to: Reconciles everything, as of an offset or later, where records are not enough.
+        """
+        if self._background is None:
             self._read_at = time.monotonic()
+            self._background = BackgroundTask(partial(self._run, reconcile_up_to), name=f"observer-log-{self._name}")
             self._background.start()
 
     async def stop(self) -> None:
         """Stop; the next start continues after :attr:`offset`."""
-        if self._started:
-            self._started = False
-            await self._background.stop()
+        if self._background is not None:
+            background, self._background = self._background, None
+            await background.stop()
             self.problem = ""
 
     async def reached(self, offset: int) -> None:
@@ -92,12 +92,12 @@ class LogFollower:
         except TimeoutError:
             return
 
-    async def _run(self) -> None:
+    async def _run(self, reconcile_up_to: Callable[[int], Awaitable[None]]) -> None:
         failures = 0
         while True:
             try:
                 async for page in self._cluster.follow(self.offset):
-                    await self._apply_page(page)
+                    await self._apply_page(page, reconcile_up_to)
                     failures = 0
             except UnavailableError as error:
                 logger.warning("Cluster %s: its metadata log has to wait: %s", self._name, error.detail)
@@ -109,15 +109,15 @@ class LogFollower:
             failures += 1
             await asyncio.sleep(min(_SLOWEST_S, 2.0 ** min(failures, 10) / 2) * random.uniform(0.5, 1))  # noqa: S311 - no secret
 
-    async def _apply_page(self, page: LogPage) -> None:
+    async def _apply_page(self, page: LogPage, reconcile_up_to: Callable[[int], Awaitable[None]]) -> None:
         if page.reset:
             self._read_at = float("-inf")
-            await self._poll_up_to(page.until)
+            await reconcile_up_to(page.until)
         else:
             outcome = await self._writer.follow(observations_of(page.changes), in_order=True)
             if outcome.stale or page.incomplete:
                 # A poll came first and may include some of the records; or a topic is gone.
-                await self._poll_up_to(page.until)
+                await reconcile_up_to(page.until)
         async with self._moved:
             self.offset, self.at_ms, self._read_at = page.until, int(time.time() * 1000), time.monotonic()
             if not page.reset:

@@ -1,0 +1,176 @@
+"""The two loops of a process over the rounds of a cluster: when a round begins, and what follows if it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, Final
+
+from confplane.domain.errors import ObservedError, UnavailableError
+from confplane.services.background import BackgroundTask
+from confplane.services.kraft.apply.queues import ApplyQueues
+from confplane.services.kraft.observe.session import ClusterSession
+from confplane.services.kraft.reconcile.log_follower import LogFollower
+from confplane.services.kraft.reconcile.polls import Polls
+from confplane.services.kraft.reporter import LeaderReporter
+from confplane.services.kraft.round import Round
+
+if TYPE_CHECKING:
+    from confplane.services.kraft.apply.secrets import SecretOpener
+    from confplane.services.kraft.ports import ObservedStore, ReconciledCluster
+    from confplane.services.kraft.reconcile.follow_parts import FollowParts
+    from confplane.services.ports.applying import TargetStates
+
+logger = logging.getLogger(__name__)
+
+IDLE_S: Final = 1.0
+JOURNAL_POLL_S: Final = 0.05
+"""Seconds between two rounds that apply changes, each of which reads the journal."""
+_SLOWEST_S: Final = 30.0
+
+
+class Observer:
+    """Repeats the rounds that follow a cluster. The recorder records external writes to znodes; these put them back.
+
+    Args:
+        name: The cluster's name.
+        kafka: The Kafka cluster; its connections are closed at the end.
+        rounds: The rounds.
+        polls: The polls.
+        reporter: Publishes the report.
+    """
+
+    def __init__(
+        self, name: str, kafka: ReconciledCluster, rounds: Round, polls: Polls, reporter: LeaderReporter
+    ) -> None:
+        self._name = name
+        self._kafka = kafka
+        self._rounds = rounds
+        self._polls = polls
+        self._reporter = reporter
+        self._failures = 0
+        self._background = BackgroundTask(self._run, name=f"observer-{name}")
+
+    def start(self) -> None:
+        """Start in the background."""
+        self._background.start()
+
+    async def stop(self) -> None:
+        """Stop, and close the connections."""
+        await self._background.stop()
+        await self._rounds.step_down()
+        await self._kafka.close()
+
+    async def _run(self) -> None:
+        while True:
+            wait = IDLE_S
+            try:
+                if await self._rounds.observe():
+                    wait = min(IDLE_S, max(0.01, self._polls.due - time.monotonic()))
+                self._failures = 0
+            except ObservedError:
+                logger.info("Cluster %s: its observation was paused", self._name)
+            except UnavailableError as error:
+                wait = self._record_failure(error.detail)
+            except Exception:
+                logger.exception("Cluster %s: the observation failed", self._name)
+                wait = self._record_failure("The observation failed; the leader's log has the error")
+            await self._reporter.publish_if_due()
+            await asyncio.sleep(wait)
+
+    def _record_failure(self, problem: str) -> float:
+        """Record a failure; return the seconds before the next attempt."""
+        self._reporter.record_problem(problem)
+        self._failures += 1
+        longest = min(_SLOWEST_S, 2.0 ** min(self._failures, 10) / 2)
+        return longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+
+class Applier:
+    """Repeats the rounds that apply client changes to a cluster.
+
+    Args:
+        name: The cluster's name.
+        rounds: The rounds.
+        queues: The queues of client changes.
+    """
+
+    def __init__(self, name: str, rounds: Round, queues: ApplyQueues) -> None:
+        self._name = name
+        self._rounds = rounds
+        self._queues = queues
+        self._background = BackgroundTask(self._run, name=f"applier-{name}")
+
+    def start(self) -> None:
+        """Start in the background."""
+        self._background.start()
+
+    async def stop(self) -> None:
+        """Stop. The next leader sends unanswered values again."""
+        await self._background.stop()
+        await self._queues.stop()
+
+    async def _run(self) -> None:
+        while True:
+            wait = IDLE_S
+            try:
+                if await self._rounds.apply():
+                    wait = JOURNAL_POLL_S
+                self._queues.problem = ""
+            except UnavailableError as error:
+                self._record_failure(error.detail)
+            except Exception:
+                logger.exception("Cluster %s: applying failed", self._name)
+                self._record_failure("Applying failed; the leader's log has the error")
+            await asyncio.sleep(wait)
+
+    def _record_failure(self, problem: str) -> None:
+        if problem != self._queues.problem:
+            logger.warning("Cluster %s: its changes wait to be applied: %s", self._name, problem)
+        self._queues.problem = problem
+
+
+class ReconcileLoops:
+    """The parts that reconcile one cluster, neither started.
+
+    Args:
+        store: The cluster's store.
+        kafka: The Kafka cluster.
+        parts: The parts that poll and write.
+        refresh_parts: The parts of refreshes, whose changes are counted too.
+        states: The durable states of deliveries.
+        secrets: Opens passwords.
+        log: Follow the metadata log: the settings name controllers.
+
+    Attributes:
+        queues: The queues of client changes.
+        polls: The polls.
+        session: The checks of the cluster.
+        reporter: The reporter.
+        round: The rounds.
+        observer: The loop that follows the cluster.
+        applier: The loop that applies client changes.
+    """
+
+    def __init__(
+        self,
+        store: ObservedStore,
+        kafka: ReconciledCluster,
+        parts: FollowParts,
+        refresh_parts: FollowParts,
+        states: TargetStates,
+        secrets: SecretOpener,
+        *,
+        log: bool,
+    ) -> None:
+        follower = LogFollower(kafka, store.name, parts.writer) if log else None
+        self.queues = ApplyQueues(kafka, store, states, secrets)
+        self.polls = Polls(parts, store, follower)
+        self.session = ClusterSession(kafka)
+        writers = (parts.writer, refresh_parts.writer)
+        self.reporter = LeaderReporter(store, self.session, self.polls, self.queues, writers)
+        self.round = Round(store, self.session, parts, self.polls, self.queues, self.reporter, follower)
+        self.observer = Observer(store.name, kafka, self.round, self.polls, self.reporter)
+        self.applier = Applier(store.name, self.round, self.queues)

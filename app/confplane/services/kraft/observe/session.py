@@ -1,0 +1,102 @@
+"""The checks of a cluster before its polls: it is the target, its release is no older, and what it permits."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Final
+
+from confplane.domain.errors import UnavailableError
+from confplane.services.ports.kafka import OtherClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from confplane.services.ports.cluster_states import Target
+    from confplane.services.ports.kafka import ClusterIdentity, EntityTypePermission, KafkaCluster, KraftEntityType
+
+IDENTITY_S: Final = 10.0
+PERMISSIONS_S: Final = 60.0
+_TIMEOUT_S: Final = 30.0
+
+
+class ClusterSession:
+    """The checks of one cluster. The results are valid for some seconds.
+
+    Args:
+        cluster: The Kafka cluster.
+
+    Attributes:
+        identity: The identity by the last check; None if it must be checked.
+        release: The release that the cluster may not fall below.
+        clock: The clock of the checks.
+    """
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self._cluster = cluster
+        self.clock: Callable[[], float] = time.monotonic
+        self._permissions_due = 0.0
+        self.reset()
+
+    def reset(self, release: str = "") -> None:
+        """Forget the identity.
+
+        Args:
+            release: The release that the cluster may not fall below; empty for any.
+        """
+        self.identity: ClusterIdentity | None = None
+        self.release = release
+        self._identity_due = 0.0
+
+    def expire(self) -> None:
+        """Check the identity again before the next poll."""
+        self._identity_due = 0.0
+
+    def begin_term(self) -> None:
+        """Check everything before the next poll, and accept any release."""
+        self.reset()
+        self._permissions_due = 0.0
+
+    async def check(self, target: Target) -> None:
+        """Check the cluster's identity.
+
+        Raises:
+            OtherClusterError: The brokers belong to another cluster.
+            UnavailableError: The cluster is unavailable, or was downgraded.
+        """
+        now = self.clock()
+        if self.identity is None or now >= self._identity_due:
+            await self._identify(target, now)
+
+    async def permissions(self) -> Mapping[KraftEntityType, tuple[EntityTypePermission, str]]:
+        """Return the permissions with the missing rights, or an empty map if they were read a moment ago.
+
+        Raises:
+            UnavailableError: The cluster is unavailable.
+        """
+        now = self.clock()
+        if now < self._permissions_due:
+            return {}
+        permissions = await self._cluster.permissions(now + _TIMEOUT_S)
+        self._permissions_due = now + PERMISSIONS_S
+        return permissions
+
+    async def _identify(self, target: Target, now: float) -> None:
+        identity = await self._cluster.identity(now + _TIMEOUT_S)
+        if identity.cluster_id != target.cluster_id:
+            raise OtherClusterError(
+                f"The brokers belong to the cluster {identity.cluster_id}, and {target.cluster_id} is observed: nothing"
+                " is followed. Set the addresses in clusters.<name>.kafka to those of the observed cluster"
+            )
+        if _number(identity.release) < _number(self.release):
+            raise UnavailableError(
+                f"The cluster has brokers of release {identity.release}, and had {self.release} before: nothing is"
+                " followed, because an older release may not show all configs. It goes on once all brokers are of"
+                f" {self.release} again; `confplane target pause` and then `resume` accept the older release"
+            )
+        self.identity, self.release = identity, identity.release
+        self._identity_due = now + IDENTITY_S
+
+
+def _number(release: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall("[0-9]+", release)))

@@ -1,0 +1,189 @@
+"""The leader's report on a cluster, published for all processes, and the metrics of polls."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from confplane.domain.errors import UnavailableError
+from confplane.domain.texts import rfc3339
+from confplane.services.kraft import warnings
+from confplane.services.kraft.report import ListedNames, ObservationReport, parse
+from confplane.services.metrics import Sample, of_cluster
+from confplane.services.ports.applying import DriftCause
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from confplane.services.kraft.apply.queues import ApplyQueues
+    from confplane.services.kraft.observe.session import ClusterSession
+    from confplane.services.kraft.ports import ObservedStore
+    from confplane.services.kraft.reconcile.follow_writer import FollowWriter
+    from confplane.services.kraft.reconcile.polls import Polls
+    from confplane.services.kraft.report import ApplyReport
+    from confplane.services.operator_warnings import OperatorWarning
+    from confplane.services.ports.cluster_states import Target
+
+logger = logging.getLogger(__name__)
+
+PUBLISH_S: Final = 5.0
+_TIMEOUT_S: Final = 30.0
+
+
+class LeaderReporter:
+    """Reports on one cluster.
+
+    Args:
+        store: The cluster's store.
+        session: The checks of the cluster.
+        polls: The polls.
+        queues: The queues of client changes.
+        writers: The writers whose changes are counted.
+
+    Attributes:
+        leading: True from the first round of a term as the leader to its end.
+        problem: The reason why the cluster is not observed; empty if it is.
+    """
+
+    def __init__(
+        self,
+        store: ObservedStore,
+        session: ClusterSession,
+        polls: Polls,
+        queues: ApplyQueues,
+        writers: tuple[FollowWriter, ...],
+    ) -> None:
+        self._store = store
+        self._session = session
+        self._polls = polls
+        self._queues = queues
+        self._writers = writers
+        self.leading = False
+        self._published_at = float("-inf")
+        self.clear_problem()
+
+    @property
+    def report(self) -> ObservationReport | None:
+        """The leader's latest report, in any process. None if there is none."""
+        return parse(self._store.observation())
+
+    def begin_term(self, target: Target) -> None:
+        """Begin a term as the leader, from the last leader's report if there is one for this cluster."""
+        self._polls.reset()
+        self._session.begin_term()
+        self.clear_problem()
+        self.leading = True
+        last = self.report
+        if last is None or last.cluster_id != target.cluster_id:
+            return
+        self._session.release, self._polls.moved = last.release, last.moved
+        for entity_type, state in self._polls.entity_types.items():
+            known = last.areas.get(entity_type)
+            if known is not None:
+                state.since, state.report = known.offset, known
+        if self._polls.log is not None:
+            self._polls.log.offset = last.log_offset
+
+    def clear_problem(self) -> None:
+        """Record that the cluster is observed."""
+        self.problem, self._problem_since = "", 0
+
+    def record_problem(self, problem: str) -> None:
+        """Record the reason why the cluster is not observed."""
+        if problem != self.problem:
+            logger.warning("Cluster %s: its observation has to wait: %s", self._store.name, problem)
+            self.problem, self._problem_since = problem, self._problem_since or _now_ms()
+        self._session.expire()
+
+    async def publish_if_due(self) -> None:
+        """Publish the report if this process leads, every few seconds."""
+        if self.leading and time.monotonic() - self._published_at >= PUBLISH_S:
+            with contextlib.suppress(UnavailableError):
+                await self.publish()
+
+    async def publish_if_leading(self) -> None:
+        """Publish the report at once, if this process leads.
+
+        Raises:
+            UnavailableError: ZooKeeper is unavailable.
+        """
+        if self.leading:
+            await self.publish()
+
+    async def publish(self) -> None:
+        """Publish the report for all processes.
+
+        Raises:
+            UnavailableError: ZooKeeper is unavailable.
+        """
+        target, identity, log = self._store.target(), self._session.identity, self._polls.log
+        if target is None:
+            return
+        report = ObservationReport(
+            at=_now_ms(),
+            process=self._store.writer(),
+            cluster_id=target.cluster_id,
+            release=self._session.release,
+            metadata_version="" if identity is None else identity.metadata_version,
+            brokers=() if identity is None else identity.brokers,
+            problem=self.problem,
+            problem_since=self._problem_since or None,
+            paused=target.paused,
+            moved=self._polls.moved,
+            log_offset=None if log is None else log.offset,
+            log_at=None if log is None else log.at_ms,
+            log_problem="" if log is None else log.problem,
+            areas={entity_type: state.report for entity_type, state in self._polls.entity_types.items()},
+            applying=self.apply_report() if target.applies else None,
+        )
+        await self._store.publish_observation(report.encode(), time.monotonic() + _TIMEOUT_S)
+        self._published_at = time.monotonic()
+
+    def apply_report(self) -> ApplyReport:
+        """Return the report on client changes, with the external changes that are left alone."""
+        left: dict[DriftCause, dict[str, str]] = {cause: {} for cause in DriftCause}
+        for entity_id, keys in self._polls.drift.items():
+            for key, drift in keys.items():
+                since = rfc3339(datetime.fromtimestamp(drift.since_ms / 1000, UTC))
+                left[drift.cause][f"{entity_id} {key}"] = f"since {since}"
+        return replace(
+            self._queues.report(),
+            contested=ListedNames.of(left[DriftCause.CONTESTED]),
+            extra=ListedNames.of(left[DriftCause.EXTRA]),
+        )
+
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics. Only the leader has those of polls."""
+        return of_cluster(self._store.name, self._metrics())
+
+    def _metrics(self) -> Iterator[Sample]:
+        yield Sample("observed_changes", sum(each.written for each in self._writers))
+        yield Sample("put_back_changes", sum(each.enforcer.put_back for each in self._writers))
+        yield Sample("overwritten_changes", sum(each.lost_updates.rows for each in self._writers))
+        for (entity_type, result), count in self._polls.counts.items():
+            if count:
+                yield Sample("observation_looks", count, (entity_type.value, result))
+        if not self.leading:
+            return
+        yield Sample("observation_problem", bool(self.problem))
+        applying = self.apply_report()
+        yield Sample("apply_contested", applying.contested.count)
+        yield Sample("apply_extra", applying.extra.count)
+        yield Sample("apply_drift", len(self._queues.differing | self._polls.drift.keys()))
+        for entity_type, state in self._polls.entity_types.items():
+            report = state.report
+            if state.permitted and report.observed_at is not None:
+                yield Sample("observation_age_seconds", time.time() - report.observed_at / 1000, (entity_type.value,))
+                yield Sample("observation_unmanaged", report.unmanaged.count, (entity_type.value,))
+
+    def warnings(self) -> list[OperatorWarning]:
+        """Return warnings for operators, the same in every process: see :mod:`confplane.services.kraft.warnings`."""
+        return warnings.list_warnings(self._store.name, self._store.target(), self.report)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

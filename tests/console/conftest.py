@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.console.visitor import Visitor
+from tests.console.visitor import Visitor, console_key
 from tests.support.service import Service
 
 if TYPE_CHECKING:
@@ -19,9 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def console_settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The variables of a service with a console; its replicas have the same."""
-    file = tmp_path_factory.mktemp("console") / "key"
-    file.write_text(secrets.token_urlsafe(32) + "\n")
-    return {"CONFPLANE_CONSOLE_KEY_FILE": str(file)}
+    return console_key(tmp_path_factory.mktemp("console"))
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import html
 import re
+import secrets
 from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.service import Service
 
 SIGN_IN = "/console/sign-in"
@@ -62,6 +65,13 @@ class Visitor:
     def session(self) -> str | None:
         """The session's cookie."""
         return self.client.cookies.get("confplane_session")
+
+
+def console_key(directory: Path) -> dict[str, str]:
+    """Return the variables of a service with a console, whose replicas have the same key."""
+    file = directory / "console-key"
+    file.write_text(secrets.token_urlsafe(32) + "\n")
+    return {"CONFPLANE_CONSOLE_KEY_FILE": str(file)}
 
 
 def csrf_of(page: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,10 +27,12 @@ class OpenIdProvider:
     Args:
         directory: The folder of its keys and its log.
         modules: The folder of its modules.
+        redirect_uri: The address to which the client ``console`` has people sent back; None for no such client.
     """
 
-    def __init__(self, directory: Path, modules: str) -> None:
+    def __init__(self, directory: Path, modules: str, redirect_uri: str | None = None) -> None:
         self._directory = directory
+        self._environment = {**os.environ, **({} if redirect_uri is None else {"REDIRECT_URI": redirect_uri})}
         self._modules = modules
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -44,6 +47,7 @@ class OpenIdProvider:
                 ["node", str(ISSUER_SOURCE / "provider.mjs"), str(self._port), str(keys), self._modules],
                 stdout=log,
                 stderr=log,
+                env=self._environment,
             )
         wait_for(self._answers, why=(self._directory / "provider.log").read_text)
 

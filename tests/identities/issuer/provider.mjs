@@ -20,6 +20,14 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
       redirect_uris: [],
       response_types: [],
     })),
+    ...(process.env.REDIRECT_URI ? [{
+      client_id: "console",
+      token_endpoint_auth_method: "none",
+      id_token_signed_response_alg: "ES256",
+      grant_types: ["authorization_code"],
+      response_types: ["code"],
+      redirect_uris: [process.env.REDIRECT_URI],
+    }] : []),
     {
       client_id: "people",
       token_endpoint_auth_method: "none",
@@ -33,6 +41,7 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
   extraTokenClaims: (_, token) => ({
     repository_owner: token.clientId === "people" ? "acme" : owners[token.clientId], groups: ["pipelines"],
   }),
+  interactions: { url: (_, interaction) => `/interaction/${interaction.uid}` },
   features: {
     devInteractions: { enabled: false },
     clientCredentials: { enabled: true },
@@ -68,5 +77,19 @@ provider.use(async (context, next) => {
   }
   await code.save();
   context.status = 204;
+});
+
+// In the place of the pages on which a person logs in and consents: olga does both at once.
+provider.use(async (context, next) => {
+  if (!context.path.startsWith("/interaction/")) return next();
+  const { params, prompt } = await provider.interactionDetails(context.req, context.res);
+  const grant = new provider.Grant({ accountId: "olga", clientId: params.client_id });
+  grant.addOIDCScope(params.scope);
+  if (params.resource) grant.addResourceScope(params.resource, "api");
+  const result = prompt.name === "login"
+    ? { login: { accountId: "olga" } }
+    : { consent: { grantId: await grant.save() } };
+  context.respond = false;
+  await provider.interactionFinished(context.req, context.res, result, { mergeWithLastSubmission: true });
 });
 provider.listen(Number(port), "127.0.0.1");

@@ -99,11 +99,11 @@ def test_a_yaml_export_loaded_into_an_empty_cluster_gives_equal_znodes(
     assert dry.code == 0
     assert {line.partition(" ")[0] for line in dry.err.splitlines()} == {"Warning:"}
     assert dry.out.splitlines()[0].split() == ["ENTITY", "KEY", "BEFORE", "AFTER"]
-    assert dry.out.endswith(f"\nEntities to change: {len(expected)}; equal already: 0{left_out}")
+    assert dry.out.endswith(f"\nEntities to change: {len(expected)}; already equal: 0{left_out}")
     assert odd_configs.stored(copy) == {}
-    assert run(*load)[:2] == (0, f"Entities changed: {len(expected)}; equal already: 0{left_out}")
+    assert run(*load)[:2] == (0, f"Entities changed: {len(expected)}; already equal: 0{left_out}")
     assert odd_configs.stored(copy) == expected
-    assert run(*load)[:2] == (0, f"Entities changed: 0; equal already: {len(expected)}{left_out}")
+    assert run(*load)[:2] == (0, f"Entities changed: 0; already equal: {len(expected)}{left_out}")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_filters_select_entities(run: Callable[..., Said], words: list[str], ids
         (["--settings-file", "confplane.yaml"], 2, "--settings-file"),
         (["--command", "echo"], 2, "--format kafka-configs alone"),
         (["--format", "properties"], 2, "give --broker N"),
-        (["--format", "properties", "--broker", "1"], 2, "properties need the cluster, by its name"),
+        (["--format", "properties", "--broker", "1"], 2, "Name a cluster of the settings."),
         (["--format", "properties", "--broker", "one", "--cluster", "default"], 2, "not the id of a broker"),
         (["--format", "properties", "--broker", "1", "--topic", "orders"], 2, "no other filter"),
         (["--output", "/nowhere/file"], 1, "Not exported: /nowhere/file can't be written: No such file or directory"),
@@ -244,12 +244,13 @@ def test_a_load_stops_at_a_refusal_and_says_where(run: Callable[..., Said], copy
     )
     said = run("load", str(file), "--cluster", COPY)
     assert said.code == 1
-    assert said.out == "Entities changed: 2; equal already: 0\n"
+    assert said.out == "Entities changed: 2; already equal: 0\n"
     refusal, advice = said.err.splitlines()
     assert refusal.startswith(f"{file}, line 5, column 3, user=load2: ")
     assert "acks" in refusal
     assert (
-        advice == "Not all is loaded. Entities that were changed stay so. Fix the errors above and load the file again."
+        advice
+        == "Not all entities were loaded. Changes that were made stay. Fix the errors above and load the file again."
     )
     assert odd_configs.stored(copy)["users/load1"] == {"producer_byte_rate": "5"}
     assert "users/load2" not in odd_configs.stored(copy)
@@ -267,7 +268,7 @@ def test_a_defect_at_the_end_of_a_file_leaves_the_cluster_as_it_is(
     file.write_text(f"{entities}- id: nothing=1\n")
     said = run("load", str(file), "--cluster", COPY)
     assert (said.code, said.out) == (2, "")
-    assert said.err.startswith(f"Nothing is loaded. {file}, line 1201, column 3: 'nothing=1' is not an entity id")
+    assert said.err.startswith(f"Nothing was loaded. {file}, line 1201, column 3: 'nothing=1' is not an entity id")
     assert odd_configs.stored(copy) == before
 
 

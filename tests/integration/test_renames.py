@@ -105,7 +105,7 @@ def test_a_run_that_was_cut_short_is_run_again(
     for number in range(15):
         put(raw_zk, f"topics/t{number:02}", {"segment.size": "20000000"})
     assert store.upgrade_keys(settings, "default", apply=True, table=TABLE) == 1
-    assert "Not all was done; run it again: " in capsys.readouterr().err
+    assert "The work is incomplete. Run the command again: " in capsys.readouterr().err
     done = [number for number in range(15) if "segment.bytes" in stored(raw_zk, f"topics/t{number:02}")]
     assert done == list(range(10))
     for name in raw_zk.get_children("/config/changes"):

@@ -113,9 +113,9 @@ def test_an_entity_goes_back_with_all_its_facets(service: Service) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("", "Give one of ENTITY"),
+        ("", "Give ENTITY with --to, --change"),
         ("user=a", "--to a moment"),
-        ("--change 1 --request-id 2", "Give one of ENTITY"),
+        ("--change 1 --request-id 2", "Give ENTITY with --to, --change"),
         ("--change nonsense --yes", "--change nonsense is not a valid change id"),
         ("--principal User:x", "--since is needed"),
         ("--request-id x --since 1h", "--since is needed"),

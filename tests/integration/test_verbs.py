@@ -149,7 +149,7 @@ def test_set_and_delete_show_what_they_change() -> None:
     assert done.err == f"Changed user=changed: revision {change['revision']}, change {change['changeId']}\n"
     again = run("set", "user=changed", "acks=all")
     assert (again.code, again.out) == (0, "")
-    assert "has these values already" in again.err
+    assert "already has these values" in again.err
     tried = run("delete", "user=changed", "acks", "--validate-only")
     assert tried.err == "Valid; nothing was written\n"
     assert tried.out.splitlines()[1].split() == ["acks", "all", "(not", "set)"]
@@ -243,7 +243,7 @@ def test_the_grants_and_limits_of_a_token_are_shown(
     ("line", "code", "said"),
     [
         ("set user=refused acks=7", 1, "acks"),
-        ("set client-id=refused acks=all", 2, "clients have quotas alone; client configs need a user"),
+        ("set client-id=refused acks=all", 2, "clients have only quotas; client configs require a user"),
         ("set user=refused producer_byte_rate=much", 2, "The value of producer_byte_rate is not a number: 'much'"),
         ("set topic=refused no.such=1", 1, "no.such"),
         ("set user=refused acks=all,1 acks=1", 2, "acks is given twice"),
@@ -276,7 +276,7 @@ def test_refused_changes_change_nothing(line: str, code: int, said: str) -> None
         ("diff user=alice", 2, "--from"),
         ("audit --since yesterday", 2, "--since yesterday is not a valid time"),
         ("audit --outcome lost", 1, "outcome"),
-        ("audit 019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10 --key acks", 2, "leave the options of a search out"),
+        ("audit 019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10 --key acks", 2, "Omit the options of a search."),
         ("audit 019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10", 1, "019a9c5e"),
     ],
 )

@@ -92,7 +92,7 @@ async def test_quotas_are_written_by_http_and_by_kafkas_own_way(
                 return target["mode"] == "adopt" and target["applying"] is not None
 
             await until(told)
-            assert "nothing waits to be applied" in target(service, "status")
+            assert "none are waiting to be applied" in target(service, "status")
 
 
 async def test_configs_of_each_kind_are_written_by_http(
@@ -297,7 +297,7 @@ async def test_a_service_that_is_killed_during_configs_ends_its_work_afterwards(
 async def test_topics_are_enforced_while_quotas_are_observed_and_nothing_is_sent_in_a_freeze(
     service: Service, kraft: KraftCluster, client: KraftClient
 ) -> None:
-    assert "takes topics from callers" in target(service, "enforce", "--type", "topics", "--reason", "a test")
+    assert "accepts changes of topics" in target(service, "enforce", "--type", "topics", "--reason", "a test")
     assert "takes no client-quotas" in target(service, "observe", "--type", "client-quotas", "--reason", "a test")
     topic, key = Resource(ConfigResourceType.TOPIC, "enforced-t"), "retention.ms"
 

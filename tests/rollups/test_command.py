@@ -423,7 +423,7 @@ def test_options_of_an_export_that_are_not_valid(
         (["activity", "--since", "yesterday"], "not a date such as 2026-01-31"),
         (["activity", "--as-of", "2026-01-31T12:00:00"], "is not a valid time. Use RFC 3339 with an offset"),
         (["activity", "--as-of", "noon"], "'noon' is not a valid time. Use RFC 3339 with an offset"),
-        (["drift", "--fail-on-mismatch"], "Only integrity finds mismatches"),
+        (["drift", "--fail-on-mismatch"], "It is only for the rollup integrity."),
         (["drift", "--max-connections", "5"], "--max-connections"),
         (["drift", "--master", "spark:7077"], "'spark:7077' is not a Spark master. Use local[*]"),
         (["quotas", "--since", "2026-01-01"], "quotas does not read --since; it is for compatibility and activity"),

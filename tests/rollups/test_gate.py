@@ -95,6 +95,6 @@ def test_the_gate_is_shut_by_mismatches_that_stay(
     )
     assert fetch(migrated.owner_dsn, stay) == [("user=b", "rewound")]
     assert said == (
-        f"{PROGRESS}integrity: 1 mismatch that will not go away alone; `confplane rollups show integrity --cluster default"
+        f"{PROGRESS}integrity: 1 mismatch that will not resolve by themselves; `confplane rollups show integrity --cluster default"
         " --where pending=false` lists all\n"
     )

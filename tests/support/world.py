@@ -138,7 +138,7 @@ class World:
         kafka = {"bootstrap": cluster.bootstrap, **(settings or {})}
         service = self.make_service(cluster={"kafka": kafka}, deadline_ms=deadline_ms, **options)
         target(service, "import", "--apply")
-        assert "takes quotas and configs from callers" in target(service, "adopt", "--reason", "a test")
+        assert "accepts changes of quotas and configs" in target(service, "adopt", "--reason", "a test")
         return service
 
     @asynccontextmanager

@@ -121,7 +121,7 @@ def test_killed_in_the_middle_and_run_again_it_ends_complete(brokers: Brokers, o
         brokers.put(broker, config)
     with stalled_at(owner, step, f"broker={STALLED}", f"/config/brokers/{STALLED}") as statement:
         with program(ROTATE_ALL, environment=brokers.environment()) as command:
-            command.read_until(f"broker {STALLED - 1}: 2 keys encoded anew (change ")
+            command.read_until(f"broker {STALLED - 1}: 2 keys encoded again (change ")
             statement.wait_for(command, 120)
             command.process.send_signal(signal.SIGKILL)
             assert command.wait() == -signal.SIGKILL
@@ -132,7 +132,10 @@ def test_killed_in_the_middle_and_run_again_it_ends_complete(brokers: Brokers, o
     code, said, _ = brokers.rotate("--all")
     assert code == 0
     left = BROKERS - touched
-    assert f"Done: 33 brokers, {2 * left} keys encoded anew, {2 * touched} under the current secret already" in said
+    assert (
+        f"Done: 33 brokers, {2 * left} keys encoded again, {2 * touched} already encoded with the current secret"
+        in said
+    )
     assert said.count("nothing to do\n") == touched
     for broker, passwords in plain.items():
         config = brokers.get(broker)
@@ -168,7 +171,7 @@ def test_stopped_by_a_signal_it_reports_what_was_done(
         statement.wait_for(command, 120)
         command.process.send_signal(number)
         assert command.wait() == code
-    assert "Done: 1 broker, 1 key encoded anew" in command.output
+    assert "Done: 1 broker, 1 key encoded again" in command.output
     assert "Stopped, because you stopped it. Run the command again for the remaining brokers" in command.output
     assert [brokers.version(broker) for broker in (1, 2, 3)] == [1, 0, 0]
     assert brokers.rotate("--all").code == 0
@@ -179,7 +182,7 @@ def test_the_trail_and_the_notification(brokers: Brokers, owner: str) -> None:
     brokers.put(4, {KEY: OLD.encode("planted"), KEYSTORE: NEW.encode("planted"), "num.io.threads": "8"})
     code, said, errors = brokers.rotate("--broker", "4")
     assert (code, errors) == (0, "")
-    line = re.match(r"broker 4: 1 key encoded anew \(change ([0-9a-f-]{36})\)\nDone: 1 broker, 1 key encoded", said)
+    line = re.match(r"broker 4: 1 key encoded again \(change ([0-9a-f-]{36})\)\nDone: 1 broker, 1 key encoded", said)
     assert line
     with psycopg.connect(owner) as connection:
         [(change, principal, reason, keys, ops, stored, after, committed)] = connection.execute(
@@ -211,16 +214,16 @@ def test_what_it_can_t_do_it_says_and_does_the_rest(brokers: Brokers) -> None:
     assert code == 1
     odd = r"'odd\n\x1b[2J.ssl.key.password'"
     assert re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "…", said).splitlines() == [
-        f"broker 1: 1 key encoded anew (change …), 2 keys undecodable: {KEY}, {odd}",
+        f"broker 1: 1 key encoded again (change …), 2 keys undecodable: {KEY}, {odd}",
         "broker 2: nothing to do",
         "broker 3: not done. The znode /config/brokers/3 does not hold JSON; it is left as it is until a person mends it",
-        "broker 4: 1 key encoded anew (change …)",
+        "broker 4: 1 key encoded again (change …)",
         f"broker 5: 1 key undecodable: {KEY}",
-        "broker 6: 1 key encoded anew (change …)",
-        "Done: 5 brokers, 3 keys encoded anew, 0 under the current secret already, 3 undecodable",
+        "broker 6: 1 key encoded again (change …)",
+        "Done: 5 brokers, 3 keys encoded again, 0 already encoded with the current secret, 3 undecodable",
     ]
     assert errors.splitlines() == [
-        "No secret opens these, so brokers leave them out; set them anew:",
+        "No secret decodes these values, so brokers ignore them. Set them again:",
         f"  broker 1: {KEY}, {odd}",
         f"  broker 5: {KEY}",
         "No old secret is known for 5: name its file in password_encoder.old_secret_file or --old-secret-file, if they are under that",
@@ -239,7 +242,7 @@ def test_what_it_can_t_do_it_says_and_does_the_rest(brokers: Brokers) -> None:
     assert said.splitlines() == [
         "Broker 77 has no configs of its own in ZooKeeper",
         "broker 77: nothing to do",
-        "Done: 1 broker, 0 keys encoded anew, 0 under the current secret already, 0 undecodable",
+        "Done: 1 broker, 0 keys encoded again, 0 already encoded with the current secret, 0 undecodable",
     ]
 
 
@@ -310,7 +313,7 @@ def test_a_terminal_gets_a_bar_and_lines_for_problems_alone(brokers: Brokers) ->
     assert "3/3" in text
     assert "broker 1" not in text
     assert f"broker 2: 1 key undecodable: {KEY}" in text
-    assert "Done: 3 brokers, 2 keys encoded anew" in text
+    assert "Done: 3 brokers, 2 keys encoded again" in text
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,8 @@
-"""First words of docstrings: a noun phrase or an imperative names the subject, never a question word or a pronoun."""
+"""Words of docstrings and messages.
+
+The first word of a docstring is of a noun phrase or an imperative, never a question word or a pronoun. No text in the
+code of the service has a phrase that the guide for words avoids, except as often as ``words.txt`` allows for its file.
+"""
 
 import ast
 import re
@@ -58,3 +62,57 @@ def test_question_words_are_found_wherever_docstrings_stand(source: str) -> None
 
 def test_other_words_are_not() -> None:
     assert not refused('"""Howitzers, whatnots and items."""\nx = "What a value"\n')
+
+
+AVOIDED = re.compile(
+    r"""\b(?:
+    (?<!there\ )(?<!There\ )(?:is|are)\ no\b(?!\ (?:longer|more|less|later|earlier|other|such))
+    |(?<!there\ )(?<!There\ )(?:is|are)\ none\b
+    |anew|whoever|whomever|as\ ever|meanwhile|begin\ of|the\ like
+    |(?:by|of|what|that|from|to)\ others\b
+    |[Oo]thers\ (?:change|changed|make|made|set|write|wrote)\b
+    |behind\ the\ (?:answer|moment|response|write)|in\ front\ of
+    )\b""",
+    re.VERBOSE,
+)
+"""Phrases that the guide for words replaces."""
+ALLOWED = Path(__file__).with_name("words.txt")
+
+
+def avoided(source: str) -> list[str]:
+    """Phrases to avoid in the strings of a module."""
+    if not AVOIDED.search(source):
+        return []
+    return [
+        phrase[0]
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for phrase in AVOIDED.finditer(node.value)
+    ]
+
+
+def test_texts_avoid_the_phrases_of_the_guide() -> None:
+    allowed = {path: int(number) for path, number in (line.split() for line in ALLOWED.read_text().splitlines())}
+    found = {
+        str(path.relative_to(ROOT)): phrases
+        for path in sorted((ROOT / "app").rglob("*.py"))
+        if (phrases := avoided(path.read_text("utf-8")))
+    }
+    more = {path: phrases for path, phrases in found.items() if len(phrases) > allowed.get(path, 0)}
+    assert not more, "write these as public documentation does"
+    less = {path: number for path, number in allowed.items() if len(found.get(path, ())) < number}
+    assert not less, "reduce the numbers in words.txt, which may only shrink"
+
+
+@pytest.mark.parametrize(
+    "text", ["'x' is no time", "changes by others", "encoded anew", "What others wrote", "is none"]
+)
+def test_a_phrase_of_the_guide_is_found_in_every_string(text: str) -> None:
+    assert len(avoided(f'x = f"a {{1}} {text}"')) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["there is no such topic", "it is no longer so", "all others", "Returns None: x is None"]
+)
+def test_phrases_of_other_texts_are_not_avoided(text: str) -> None:
+    assert avoided(f'x = "{text}"') == []

@@ -46,11 +46,13 @@ def run(work: Coroutine[None, None, int], failure: str, *, resumable: bool = Fal
     try:
         return termination.run(work)
     except OutcomeUnknownError as error:
-        return print_error(f"It is not known whether it was done. {error}", UNKNOWN)
+        return print_error(f"It is unknown whether the change was made. {error}", UNKNOWN)
     except (InvalidRequestError, NotFoundError) as error:
         return print_error(f"{failure}: {error}", INVALID)
     except ConfplaneError as error:
-        return print_error(f"{'Not all was done; run it again' if resumable else failure}: {error}", FAILED)
+        return print_error(
+            f"{'The work is incomplete. Run the command again' if resumable else failure}: {error}", FAILED
+        )
 
 
 def pluralize(number: int, one: str, many: str) -> str:

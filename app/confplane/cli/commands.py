@@ -56,7 +56,7 @@ _MODULES: Final = (
         "remote.read_commands",
         {
             "get": "Show the quotas and configs that are set on an entity, or list entities.",
-            "effective": "Show the values that are in effect for an entity, each with the level that it is from.",
+            "effective": "Show the effective values of an entity, each with its level.",
             "history": "Show the changes of an entity, newest first: who changed which key, from which value to which,"
             " and why.",
             "diff": "Show the keys of an entity that differ between two moments.",
@@ -79,21 +79,27 @@ _MODULES: Final = (
         _API,
         "remote.about_commands",
         {
-            "whoami": "Show the principal of the token, the place of the token, and the grants that count.",
+            "whoami": "Show the principal of the token, the source of the token, and the grants that apply.",
             "clusters": "List the clusters of the service, each with its state and its warnings.",
-            "login": "Log in at the issuer of the service, in any browser, and keep the tokens.",
-            "logout": "End the tokens of a login at the issuer, and remove them.",
+            "login": "Log in at the issuer of the service, in any browser, and store the tokens.",
+            "logout": "Revoke the tokens of a login at the issuer, and remove them.",
         },
     ),
     _Module(
         _API,
         "remote.revert_commands",
-        {"revert": "Undo changes: give each key its value before them. Shows first what will change, then asks."},
+        {
+            "revert": "Undo changes: set each key to its value before them. The command shows the differences"
+            " and asks for confirmation."
+        },
     ),
     _Module(
         _API,
         "remote.drift_commands",
-        {"drift": "Differences between a Kafka cluster without ZooKeeper (Kafka 4) and what callers wrote here."},
+        {
+            "drift": "Differences between a Kafka cluster without ZooKeeper (Kafka 4) and the configs written"
+            " through Confplane."
+        },
     ),
     _Module(
         _API, "remote.configs.command", {"configs": "Describe and change configs with the options of kafka-configs.sh."}
@@ -117,7 +123,7 @@ _MODULES: Final = (
     _Module(
         _API,
         "remote.profile_commands",
-        {"profiles": "Profiles: services by name, each with a cluster and the place of a token."},
+        {"profiles": "Profiles: named services, each with a cluster and the source of its token."},
     ),
     _Module(
         _ADMIN,
@@ -147,8 +153,8 @@ _MODULES: Final = (
         _STORES,
         "store_commands",
         {
-            "adopt-store": "Accept the state of a ZooKeeper that was restored to an earlier moment.",
-            "secrets": "Passwords of brokers: the secrets that they are encoded under.",
+            "adopt-store": "Accept the state of a ZooKeeper that was restored to an earlier time.",
+            "secrets": "Passwords of brokers, and the secrets that encode them.",
             "import": "Import configs from an older store into the znodes that brokers read.",
             "upgrade-keys": "Write configs that Kafka renamed under their new names, with the values of the old ones.",
             "compact": "Remove the znodes of users, clients and ips that hold no config any more.",
@@ -163,7 +169,7 @@ _MODULES: Final = (
     _Module(
         _STORES,
         "rollup_commands",
-        {"rollups": "Questions about a whole cluster and all of its history, answered by Spark."},
+        {"rollups": "Statistics of a whole cluster and all of its history, computed by Spark."},
     ),
 )
 _NAMES: Final = {command: module.name for module in _MODULES for command in module.commands}

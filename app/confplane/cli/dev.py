@@ -115,7 +115,7 @@ _CLUSTER = "default"
 
 def _observe(stack: Stack) -> int:
     """Check the Kafka cluster and import its configs, or the changes since the last run; return the exit code."""
-    echo("Looking at the Kafka cluster. Nothing is sent to it but describes")
+    echo("Reading the Kafka cluster. Only describe requests are sent to it.")
     for command in (["check"], ["import", "--apply"]):
         code = 0 if stack.cancelled else stack.command("target", *command, "--cluster", _CLUSTER)
         if code:
@@ -140,12 +140,12 @@ def _guide(stack: Stack, clusters: str) -> str:
         "brokers and topics that deviate from most": (
             f"confplane rollups run drift {settings} && confplane rollups show drift {settings}"
         ),
-        "changes by others, from now on": f"{cluster}/audit",
-        "the freshness of all this": cluster,
+        "external changes, from now on": f"{cluster}/audit",
+        "the age of this information": cluster,
     }
     lines = [f"  # {purpose}\n  {command}" for purpose, command in steps.items()]
     return (
-        "Confplane follows the Kafka cluster, and has written nothing to it. Look in another shell:\n\n"
+        "Confplane follows the Kafka cluster, and has written nothing to it. Try in another shell:\n\n"
         + "\n\n".join(lines)
-        + "\n\nClient configs (KIP-649) can be written here; everything else is altered with Kafka's own tools."
+        + "\n\nClient configs (KIP-649) can be written here. Everything else is changed with Kafka's own tools."
     )

@@ -52,7 +52,8 @@ def _name(option: str, help_text: str, metavar: str = "NAME") -> typer.models.Op
     "    confplane export --type topic --prefix orders\n\n"
     "    confplane export --format kafka-configs --output payments.sh\n\n"
     "    confplane export --format properties --cluster payments --broker 3 --output 3.properties\n\n"
-    "Exit codes: 0 exported; 1 something could not be exported, the service or a store is away, or the file can't be"
+    "Exit codes: 0 exported; 1 something could not be exported, the service or a store is not available, or the"
+    " file can't be"
     " written; 2 the arguments, the profile or the settings are not valid.",
 )
 def export(
@@ -86,14 +87,14 @@ def export(
     group: Annotated[str | None, _name("--group", "Only this group.")] = None,
     key: Annotated[str | None, _name("--key", "Only entities that set this key.", "KEY")] = None,
     prefix: Annotated[
-        str, _name("--prefix", "Only entities whose name begins so; for a pair, the user's.", "TEXT")
+        str, _name("--prefix", "Only entities whose name has this prefix; for a pair, the name of the user.", "TEXT")
     ] = "",
     at: At = None,
     command: Annotated[
         str | None,
         typer.Option(
             metavar="WORDS",
-            help="The words in front of the options of each command of Kafka's tool.",
+            help="The words before the options in each command of Kafka's tool.",
             show_default='kafka-configs.sh --bootstrap-server "$BOOTSTRAP"',
         ),
     ] = None,
@@ -103,9 +104,11 @@ def export(
 ) -> None:
     """Write all quotas and configs of a cluster, or those of some entities, to a file or to standard output.
 
-    Secrets are never written: a secret is null in YAML. Credentials (SCRAM) and ACLs are no configs, and are left out.
+    Secrets are never written: a secret is null in YAML. Credentials (SCRAM) and ACLs are not configs and are not
+    exported.
 
-    The form `properties` is for a broker's downgrade: the effective values of its own configs and of the default of
+    The format `properties` is for the downgrade of a broker: the effective values of its own configs and of the
+    default of
     all brokers, each with a comment on its source. It is read from ZooKeeper, with the service's settings; the service
     need not run.
     """
@@ -119,16 +122,16 @@ def export(
     }
     given = {name: value for name, value in names.items() if value is not None}
     if command is not None and export_format is not ExportFormat.KAFKA_CONFIGS:
-        raise typer.BadParameter("it goes with --format kafka-configs alone", param_hint="--command")
+        raise typer.BadParameter("It is only for --format kafka-configs.", param_hint="--command")
     if export_format is ExportFormat.PROPERTIES:
         if given.keys() != {"broker"} or prefix or not all(each is None for each in (kind, key, at, profile)):
             raise typer.BadParameter(
-                "properties are of one broker: give --broker N, --cluster NAME and no other filter",
+                "A file of properties is for one broker. Give --broker N, --cluster NAME and no other filter.",
                 param_hint="--format",
             )
         _properties(cluster, given["broker"], output, settings_file)
     if settings_file is not None:
-        raise typer.BadParameter("it goes with --format properties alone", param_hint="--settings-file")
+        raise typer.BadParameter("It is only for --format properties.", param_hint="--settings-file")
     from confplane.cli.remote.export_forms import export as written
     from confplane.cli.remote.export_forms import form_of
     from confplane.cli.remote.selection import EntitySelection
@@ -141,7 +144,7 @@ def export(
 
 def _properties(cluster: str | None, broker: str, output: Path | None, settings_file: Path | None) -> None:
     if cluster is None:
-        raise typer.BadParameter("properties need the cluster, by its name in the settings", param_hint="--cluster")
+        raise typer.BadParameter("Name a cluster of the settings.", param_hint="--cluster")
     if not (broker.isascii() and broker.isdecimal() and int(broker) < 2**31):
         raise typer.BadParameter(f"{broker!r} is not the id of a broker", param_hint="--broker")
     from confplane.cli import store as command

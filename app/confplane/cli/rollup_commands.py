@@ -39,7 +39,7 @@ _FAILED = 1
 commands = CommandGroup(add_completion=False)
 rollups = CommandGroup(
     name="rollups",
-    help="Questions about a whole cluster and all of its history, answered by Spark.",
+    help="Statistics of a whole cluster and all of its history, computed by Spark.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -141,7 +141,7 @@ def run(
             "--with",
             metavar="CLUSTER|TIME",
             help="The other side of `compare`: another cluster of the settings as it is, or the same cluster at a time,"
-            " such as 2026-01-31T12:00:00Z, by its trail. `all` runs `compare` only where this is given.",
+            " such as 2026-01-31T12:00:00Z, by its trail. `all` includes `compare` only if this option is given.",
             show_default=False,
         ),
     ] = None,
@@ -150,7 +150,7 @@ def run(
         typer.Option(
             metavar="FILE",
             help="The measurements of `usage`: CSV or Parquet with the columns time, user, client-id, metric, value, or"
-            " YAML with queries for Prometheus (docs/rollups.md). `all` runs `usage` only where this is given.",
+            " YAML with queries for Prometheus (docs/rollups.md). `all` includes `usage` only if this option is given.",
             show_default=False,
         ),
     ] = None,
@@ -172,13 +172,15 @@ def run(
     if given.get(name, "") is None:
         raise typer.BadParameter(f"{name} needs {ROLLUPS[name].needs}", param_hint="NAME")
     if fail_on_mismatch and "integrity" not in names:
-        raise typer.BadParameter("Only integrity finds mismatches", param_hint="--fail-on-mismatch")
+        raise typer.BadParameter("It is only for the rollup integrity.", param_hint="--fail-on-mismatch")
     if since is not None and full:
         raise typer.BadParameter("Give either --since or --full", param_hint="--since")
     if source is not None and as_of is not None:
-        raise typer.BadParameter("Give either --source, which is of its own moment, or --as-of", param_hint="--source")
+        raise typer.BadParameter(
+            "Give either --source, whose exports have their own time, or --as-of", param_hint="--source"
+        )
     if source is not None and (other, usage) != (None, None):
-        raise typer.BadParameter("A lake has no other side, and no measurements", param_hint="--source")
+        raise typer.BadParameter("--with and --usage are not supported with --source.", param_hint="--source")
     if source is not None and read_dsn is not None:
         raise typer.BadParameter("Give either --source or --read-dsn", param_hint="--read-dsn")
     check_master(master)
@@ -220,13 +222,13 @@ def run(
     "- `trail`: the changes with their outcomes, and the recorder's states\n\n"
     "- `registrations`: the events of the registrations\n\n"
     "- `znodes`: the configs as they are, without secrets\n\n"
-    "Only days with rows that are new, or whose outcome is, are read again and written anew. Nothing is visible before"
-    " all of it is. `confplane rollups run --source PATH` runs rollups on the exports. The lake is outside the grants:"
-    " whoever reads its files reads all entities.",
+    "Only days with new rows or new outcomes are read and written again. The export becomes visible as a whole."
+    " `confplane rollups run --source PATH` runs rollups on the exports. Grants do not apply to the lake:"
+    " everybody who can read its files can read all entities.",
     epilog="Examples:\n\n"
     "    confplane rollups export all --cluster payments --output s3a://lake/confplane\n\n"
     "    confplane rollups export trail --cluster payments --output /lake --without reason,ticket --pseudonyms key\n\n"
-    "Exit codes: 0 exported; 1 it could not be, or a store is away; 2 the settings or the options are not valid.",
+    "Exit codes: 0 exported; 1 not exported, or a store is not available; 2 the settings or the options are not valid.",
 )
 def export(
     name: Annotated[str, typer.Argument(metavar="NAME|all", help="The part of the history.", show_default=False)],
@@ -377,7 +379,7 @@ def show(
     epilog="Examples:\n\n"
     "    confplane rollups report --cluster payments --output rollups.html\n\n"
     "    confplane rollups report --cluster payments --base-url https://confplane.example.com --png charts\n\n"
-    "Exit codes: 0 written; 1 it could not be, or Postgres is away; 2 the settings or the options are not valid.",
+    "Exit codes: 0 written; 1 not written, or Postgres is not available; 2 the settings or the options are not valid.",
 )
 def report(
     cluster: ClusterName,
@@ -409,7 +411,7 @@ def report(
 ) -> None:
     """Write one HTML page with charts of all current results.
 
-    The page needs no network and has no scripts. It lists the rows that say most: the largest, and the strangest. The
+    The page needs no network and has no scripts. It lists the most relevant rows: the largest and the most unusual. The
     charts need the extra `spark`, but no Java.
     """
     address = address_of(base_url)

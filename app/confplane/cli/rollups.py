@@ -160,7 +160,7 @@ def _mismatches(settings: Settings, cluster: str, ended: Sequence[_JobResult]) -
     mismatches = sum(runs.count(each.run.id, {"pending": False}) for each in found if each is not None)
     if mismatches:
         say(
-            f"integrity: {callers.pluralize(mismatches, 'mismatch', 'mismatches')} that will not go away alone;"
+            f"integrity: {callers.pluralize(mismatches, 'mismatch', 'mismatches')} that will not resolve by themselves;"
             f" `confplane rollups show integrity --cluster {cluster} --where pending=false` lists all",
             err=True,
         )
@@ -178,7 +178,7 @@ def _side(settings: Settings, given: str, cluster: str) -> Side:
     try:
         found = datetime_of(given, "--with")
     except typer.BadParameter as error:
-        others = ", ".join(sorted(settings.clusters.keys() - {cluster})) or "there is none"
+        others = ", ".join(sorted(settings.clusters.keys() - {cluster})) or "none"
         raise ValueError(f"--with: {error.message} Or name another cluster of the settings ({others}).") from None
     return check_past(found, "--with")
 

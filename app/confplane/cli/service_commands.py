@@ -33,7 +33,7 @@ Each has a variable too, for example CONFPLANE_POSTGRES__DSN, CONFPLANE_HTTP__PO
     "    confplane dev\n\n"
     "    confplane dev --port 8081 --data-dir /tmp/second\n\n"
     "    confplane dev --zookeeper-port 2181    (for Kafka's own tools and brokers)\n\n"
-    "    confplane dev --kraft localhost:9092   (a Kafka 4 cluster of your own, which is asked and never written to)"
+    "    confplane dev --kraft localhost:9092   (a Kafka 4 cluster of your own, which is only read)"
 )
 def dev(
     data_dir: Annotated[
@@ -68,7 +68,7 @@ def dev(
     ready, the command prints the URL, the path of the admin token, and a curl line to paste.
 
     With `--kraft` the command imports the quotas and configs of a Kafka cluster into the embedded servers, and follows
-    the cluster from then on. It only asks the cluster to describe itself, and writes nothing to it. The variables
+    the cluster from then on. It only sends describe requests to the cluster, and writes nothing to it. The variables
     CONFPLANE_CLUSTERS__DEFAULT__KAFKA__SASL and CONFPLANE_CLUSTERS__DEFAULT__KAFKA__TLS hold a login and TLS, as JSON
     (docs/kafka4.md).
     """
@@ -102,7 +102,7 @@ def serve(settings_file: SettingsFile = None) -> None:
 def migrate(settings_file: SettingsFile = None) -> None:
     """Create or upgrade the tables, and grant the service's role its rights.
 
-    Connects as `postgres.migration_dsn`, the role that owns the tables (as `postgres.dsn` where that is not set), and
+    Connects as `postgres.migration_dsn`, the role that owns the tables (or as `postgres.dsn` if that is not set), and
     grants to the user named in `postgres.dsn`. The command may be run at any time, also while the service runs.
     """
     from confplane.cli import migrate as command

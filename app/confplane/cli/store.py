@@ -71,7 +71,7 @@ async def _adopt(settings: Settings, cluster: str, reason: str) -> int:
         differing=0 if adoption is None else adoption.differing,
     )
     if adoption is None:
-        say(f"The ZooKeeper of cluster {cluster} is the one that the trail knows; nothing to do")
+        say(f"The ZooKeeper of cluster {cluster} was not restored; nothing to do")
         return callers.DONE
     differing = callers.pluralize(adoption.differing, "entity differs", "entities differ")
     say(

@@ -32,7 +32,7 @@ def adopt_store(
     as_json: AsJson = False,
     settings_file: SettingsFile = None,
 ) -> None:
-    """Accept the state of a ZooKeeper that was restored to an earlier moment.
+    """Accept the state of a ZooKeeper that was restored to an earlier time.
 
     A ZooKeeper that goes back uses revisions again. The service notices it, refuses writes, and serves reads with
     `Confplane-Store-Restored: true` until this command accepts the state as it is: a new incarnation begins, and each
@@ -49,7 +49,7 @@ def adopt_store(
 
 secrets = CommandGroup(
     name="secrets",
-    help="Passwords of brokers: the secrets that they are encoded under.",
+    help="Passwords of brokers, and the secrets that encode them.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -86,20 +86,20 @@ def rotate(
     as_json: AsJson = False,
     settings_file: SettingsFile = None,
 ) -> None:
-    """Encode brokers' stored passwords anew, under the current secret instead of the old one.
+    """Encode the stored passwords of brokers with the current secret instead of the old one.
 
     The steps of replacing a secret:
 
     1. In each broker's server.properties, set `password.encoder.secret` to the new secret and
        `password.encoder.old.secret` to the old one, and restart the brokers one after the other. Set no passwords
-       meanwhile; `confplane freeze` prevents it.
+       until then; `confplane freeze` prevents it.
 
     2. In the settings, name the new secret in `password_encoder.secret_file` and the old one in
        `password_encoder.old_secret_file`, and restart the service. Both secrets decode now, and the new one encodes.
 
-    3. Thaw the cluster, and run this command. A broker encodes its own passwords anew when it restarts. The command
+    3. Thaw the cluster, and run this command. A broker encodes its own passwords again when it restarts. The command
        does so for brokers that were down, and for passwords written in between, and lists the passwords that neither
-       secret opens.
+       secret decodes.
 
     4. After exit code 0, remove the old secret from the settings and from the brokers' files.
 
@@ -148,7 +148,7 @@ def import_kip5(
 ) -> None:
     """Import a legacy znode of KIP-5 as the default configs of all brokers.
 
-    The command lists every entry with its fate: written to the default of all brokers, kept for each broker's
+    The command lists the result for every entry: written to the default of all brokers, kept for each broker's
     server.properties, unknown to every broker, or refused with the reason. `--apply` writes the entries of the first
     kind as one change, and the trail records the change as an import. The legacy znode stays unchanged.
     """
@@ -203,7 +203,7 @@ def compact(
 ) -> None:
     """Remove the znodes of users, clients and ips that hold no config any more.
 
-    A config that is emptied leaves an empty znode, so that its version never starts again while anybody may remember
+    A config that is emptied leaves an empty znode, so that its version never starts again while a client may still know
     it. This command removes such znodes after a while; newer Kafka versions remove them at once. A user's znode is
     removed with its last client, where it is empty too. Each removal is one change, in the trail. Topics' and brokers'
     znodes stay.
@@ -243,7 +243,7 @@ def move_layout(
         bool,
         typer.Option(
             "--discard",
-            help="Remove client configs that nobody reads from the other layout; --to names the current layout.",
+            help="Remove unused client configs from the other layout; --to names the current layout.",
         ),
     ] = False,
     as_json: AsJson = False,

@@ -78,16 +78,16 @@ class TargetAction(Enum):
     """A change of the target, with its result in words."""
 
     ADOPT = (
-        "Cluster {name} takes {what} from callers, and applies them to the Kafka cluster {id}. `confplane"
+        "Cluster {name} accepts changes of {what} and applies them to the Kafka cluster {id}. `confplane"
         " target observe` ends this"
     )
     ENFORCE = (
-        "Cluster {name} takes {what} from callers, applies them to the Kafka cluster {id}, and puts back"
-        " what others change. `confplane target adopt` or `observe` ends this"
+        "Cluster {name} accepts changes of {what}, applies them to the Kafka cluster {id}, and reverts"
+        " external changes. `confplane target adopt` or `observe` ends this"
     )
-    OBSERVE = "Cluster {name} takes no {what} from callers: it follows the Kafka cluster {id}"
+    OBSERVE = "Cluster {name} accepts no changes of {what}: it follows the Kafka cluster {id}"
     PAUSE = (
-        "Cluster {name} does not follow the Kafka cluster {id} any more: its copy stays as it is. `confplane target"
+        "Cluster {name} no longer follows the Kafka cluster {id}: its copy is not updated. `confplane target"
         " resume` ends this"
     )
     RESUME = "Cluster {name} follows the Kafka cluster {id}"
@@ -197,17 +197,17 @@ def _status_line(entity_type: KraftEntityType, report: EntityTypeReport) -> str:
 
 def _show_applying(applying: ApplyReport) -> None:
     if not applying.pending:
-        say("Changes of callers: nothing waits to be applied")
+        say("Changes: none are waiting to be applied")
     else:
         waits = callers.pluralize(applying.pending, "entity", "entities")
-        say(f"Changes of callers: {waits} to be applied, for {applying.waiting_ms / 1000:.1f} s")
+        say(f"Changes: {waits} waiting to be applied, for {applying.waiting_ms / 1000:.1f} s")
     if applying.problem:
         say(f"Not applied now: {applying.problem}")
     _show_names("changes", "refused by the Kafka cluster", applying.refused)
-    _show_names("changes", "sent without an answer, and sent again", applying.unknown)
+    _show_names("changes", "sent without a response, and sent again", applying.unknown)
     _show_names("changes", "waiting alone", applying.held)
-    _show_names("keys", "contested: others change them again and again", applying.contested)
-    _show_names("keys", "extra: others set them, and they were never set here", applying.extra)
+    _show_names("keys", "contested: they are changed externally again and again", applying.contested)
+    _show_names("keys", "extra: they were only set outside Confplane", applying.extra)
 
 
 def _show_names(entity_type: str, what: str, names: ListedNames) -> None:
@@ -358,7 +358,7 @@ async def _check(settings: Settings, cluster: str) -> int:
     for entity_type, (permission, reason) in permissions.items():
         say(f"  {entity_type:<16}{permission.value.replace('-', ' ')}{f': {reason}' if reason else ''}")
     if unproven is None:
-        say("  barrier         yes: a read with consistency=strong is behind every acknowledged change")
+        say("  barrier         yes: a read with consistency=strong includes every acknowledged change")
     else:
         say(
             f"  barrier         no: {unproven}; needed: DESCRIBE on CLUSTER. Without it a strong read waits a second,"
@@ -367,7 +367,7 @@ async def _check(settings: Settings, cluster: str) -> int:
     if logged:
         say(
             "  metadata log    "
-            + ("yes: every write is in the trail" if unfollowed is None else f"no: {unfollowed}. Looks do without it")
+            + ("yes: every write is in the trail" if unfollowed is None else f"no: {unfollowed}. Polls work without it")
         )
     unaltered = [
         entity_type
@@ -375,7 +375,7 @@ async def _check(settings: Settings, cluster: str) -> int:
         if permission is not EntityTypePermission.FULL
     ]
     if unaltered:
-        say(f"In the modes adopt and enforce callers' changes would wait: {', '.join(unaltered)}")
+        say(f"In the modes adopt and enforce, changes would wait: {', '.join(unaltered)}")
     missing = [
         entity_type for entity_type, (permission, _) in permissions.items() if permission is EntityTypePermission.NONE
     ]

@@ -20,10 +20,10 @@ target = CommandGroup(
 commands.add_typer(target)
 
 _CODES = "Exit codes: 0 done; 1 not done, or not all; 2 invalid options or settings"
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the trail.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="The reason, which is stored in the trail.")]
 Types = Annotated[
     list[KraftEntityType] | None,
-    typer.Option("--type", help="An entity type; may be repeated. Without it the mode is that of all types."),
+    typer.Option("--type", help="An entity type. May be repeated. Without this option, all types are changed."),
 ]
 
 
@@ -34,10 +34,11 @@ Types = Annotated[
 def status(cluster: ClusterName, *, as_json: AsJson = False, settings_file: SettingsFile = None) -> None:
     """Show the target of a cluster, and how fresh the copy of each part is.
 
-    Each part has the time of its last look, and what is missing for it: a right, a broker, a sound connection. Names
+    Each part has the time of its last poll, and what it lacks: a permission, a broker, a working connection. Names
     that ZooKeeper can't hold, and keys whose values the cluster hides, are counted and listed.
 
-    The command reads what the leading process published; it asks Kafka nothing. No leader, no news: start the service.
+    The command reads the report of the leading process and sends nothing to Kafka. Without a leader the report is old:
+    start the service.
     """
     from confplane.cli import target as command
 
@@ -49,14 +50,14 @@ def status(cluster: ClusterName, *, as_json: AsJson = False, settings_file: Sett
     "Exit codes: 0 everything can be followed; 1 not everything, or the cluster is away; 2 invalid options or settings."
 )
 def check(cluster: ClusterName, *, as_json: AsJson = False, settings_file: SettingsFile = None) -> None:
-    """Try each describe and each alter on the Kafka cluster, and say what can be followed and written.
+    """Try each describe and each alter on the Kafka cluster, and report what can be followed and written.
 
     Needs the setting `kafka` of the cluster, and no target. For client quotas, topics, brokers, groups and client
     metrics the command prints `full`, `read only` or `none`, with the missing right in Kafka's words. Alters are tried
-    with no keys and as `validateOnly`: nothing is changed. A part that is not allowed is off, and the others work.
+    with no keys and as `validateOnly`: nothing is changed. A part that is not permitted is left out.
 
-    Without the right to describe the quorum (DESCRIBE on CLUSTER) there is no barrier; a strong read then waits until
-    its broker has heard of changes twice, a second at least.
+    Without the right to describe the quorum (DESCRIBE on CLUSTER), strong reads have no barrier. They wait until their
+    broker has fetched changes twice, at least a second.
     """
     from confplane.cli import target as command
 
@@ -80,8 +81,8 @@ def import_(
     `import`. Quotas and configs that are in the copy and not in the cluster are removed from the copy. The Kafka
     cluster itself is asked for descriptions, and never written to.
 
-    An interrupted import leaves a part of the work done: run the command again to do the rest. From the first moment on
-    callers can't write quotas and configs of this cluster; client configs they can.
+    An interrupted import leaves a part of the work done: run the command again to do the rest. From its start on,
+    quotas and configs of this cluster can't be written by clients. Client configs can.
 
     The command works on ZooKeeper, Postgres and Kafka directly, with the service's settings; the service need not run.
     """
@@ -101,11 +102,11 @@ def adopt(
     as_json: AsJson = False,
     settings_file: SettingsFile = None,
 ) -> None:
-    """Let callers write quotas and configs, which are then applied to the Kafka cluster.
+    """Accept writes of quotas and configs, and apply them to the Kafka cluster.
 
     A write is committed here, and in the trail, as on a cluster with ZooKeeper; within a moment the leader sends it to
-    the Kafka cluster. `confplane target status` shows the changes that wait, and those that the cluster refused. What
-    others change in the cluster becomes that of the copy, as before.
+    the Kafka cluster. `confplane target status` shows the changes that wait, and those that the cluster refused.
+    External changes in the cluster are copied, as before.
 
     Needs a complete import, and the right ALTER_CONFIGS on CLUSTER, on TOPIC and on GROUP. `confplane target observe`
     ends it.
@@ -129,10 +130,10 @@ def enforce(
     as_json: AsJson = False,
     settings_file: SettingsFile = None,
 ) -> None:
-    """Let callers write quotas and configs, as `adopt` does, and put back those that others change.
+    """Accept writes of quotas and configs, as `adopt` does, and revert external changes.
 
-    A change by others in the Kafka cluster is put back once a look shows it, and is in the trail with both values and
-    the kind put-back. A key that was put back three times in ten minutes is left alone, and listed as contested by
+    An external change in the Kafka cluster is reverted once a poll finds it. The trail has it with both values and the
+    kind put-back. A key that was reverted three times in ten minutes is left alone, and listed as contested by
     `confplane drift list` and `confplane target status`. A key that was never set here is left alone too, as extra.
 
     Needs what `adopt` needs. `confplane target adopt` or `observe` ends it.
@@ -153,9 +154,9 @@ def observe(
     as_json: AsJson = False,
     settings_file: SettingsFile = None,
 ) -> None:
-    """Refuse quotas and configs from callers again, and send nothing more to the Kafka cluster.
+    """Refuse writes of quotas and configs again, and send nothing more to the Kafka cluster.
 
-    Changes of callers that the cluster has not taken by then are undone in the copy, with rows in the trail.
+    Changes that the cluster has not applied by then are undone in the copy, with rows in the trail.
     """
     from confplane.cli import target as command
 
@@ -168,8 +169,8 @@ def observe(
 def pause(cluster: ClusterName, reason: Reason, *, as_json: AsJson = False, settings_file: SettingsFile = None) -> None:
     """Stop following the Kafka cluster, and send it nothing; the copy stays as it is.
 
-    All processes stop before the command ends. Changes in the cluster are found and recorded after `resume`, and what
-    callers write meanwhile (mode adopt) is applied then.
+    All processes stop before the command ends. Changes in the cluster are found and recorded after `resume`, and writes
+    in the meantime (mode adopt) are applied then.
     """
     from confplane.cli import target as command
 
@@ -180,7 +181,7 @@ def pause(cluster: ClusterName, reason: Reason, *, as_json: AsJson = False, sett
 def resume(
     cluster: ClusterName, reason: Reason, *, as_json: AsJson = False, settings_file: SettingsFile = None
 ) -> None:
-    """Follow the Kafka cluster again after `pause`. Changes made meanwhile are recorded."""
+    """Follow the Kafka cluster again after `pause`. Changes made in the meantime are recorded."""
     from confplane.cli import target as command
 
     raise typer.Exit(command.change(load_settings(settings_file), cluster, reason, command.TargetAction.RESUME))

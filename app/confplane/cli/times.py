@@ -51,7 +51,7 @@ def moment_of(text: str, option: str, now: datetime | None = None) -> str:
         now: The time from which a time ago counts; None means the present.
 
     Raises:
-        InvalidRequestError: The text is none of the forms, or before the year 1.
+        InvalidRequestError: The text has none of these forms, or is before the year 1.
     """
     if _REVISION.fullmatch(text):
         return text
@@ -97,5 +97,5 @@ def _time(text: str, now: datetime | None) -> str | None:
     try:
         moment = (now or datetime.now(timezone.utc)) - timedelta(seconds=ago)
     except OverflowError:
-        raise InvalidRequestError(f"{text} ago is before all time") from None
+        raise InvalidRequestError(f"{text} ago is before the year 1") from None
     return rfc3339(moment)

@@ -148,7 +148,7 @@ class _LayoutMoveCommand:
         if survey.unread:
             say(
                 f"The layout {survey.current.tree.other.layout} has client configs of {_entities(len(survey.unread))}"
-                f" that nobody reads, {survey.unread[0]} among them;"
+                f" that are not in use, for example {survey.unread[0]};"
                 f" --to {survey.current.tree.layout} --discard removes them",
                 err=True,
             )
@@ -158,7 +158,7 @@ def _move_line(result: MoveResult) -> str:
     if result.error is not None:
         return f"{result.entity_id}: {result.error}"
     if result.change_id is None:
-        return f"{result.entity_id}: was done already"
+        return f"{result.entity_id}: already done"
     return f"{result.entity_id}: {', '.join(result.keys)} (change {result.change_id})"
 
 
@@ -219,7 +219,7 @@ async def _rotate(settings: Settings, cluster: str, broker_id: int | None, repor
                     say(_rotation_line(result))
                 advance()
                 if result.error is not None and not isinstance(result.error, _OF_ONE_BROKER):
-                    report.stopped = f"broker {each} was not to be written"
+                    report.stopped = f"broker {each} could not be written"
                     return
 
 
@@ -242,7 +242,7 @@ def _rotation_line(result: RotatedBroker) -> str:
         return f"broker {result.broker_id}: {unknown}. {result.error}"
     said = []
     if result.reencoded:
-        said.append(f"{_keys(len(result.reencoded))} encoded anew (change {result.change_id})")
+        said.append(f"{_keys(len(result.reencoded))} encoded again (change {result.change_id})")
     if result.undecodable:
         said.append(f"{_keys(len(result.undecodable))} undecodable: {_names(result.undecodable)}")
     return f"broker {result.broker_id}: {', '.join(said) or 'nothing to do'}"
@@ -280,12 +280,12 @@ class _Report:
         undecodable = sum(len(result.undecodable) for result in done)
         brokers = "1 broker" if len(done) == 1 else f"{len(done)} brokers"
         say(
-            f"Done: {brokers}, {_keys(reencoded)} encoded anew, {current} under the current secret already, "
+            f"Done: {brokers}, {_keys(reencoded)} encoded again, {current} already encoded with the current secret, "
             f"{undecodable} undecodable"
         )
         left = [result for result in done if result.undecodable]
         if left:
-            say("No secret opens these, so brokers leave them out; set them anew:", err=True)
+            say("No secret decodes these values, so brokers ignore them. Set them again:", err=True)
         for result in left:
             say(f"  broker {result.broker_id}: {_names(result.undecodable)}", err=True)
         without = [str(result.broker_id) for result in left if not result.old_known]

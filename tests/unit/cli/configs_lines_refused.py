@@ -15,7 +15,7 @@ class Refused(NamedTuple):
 
 
 _LOGGERS: Final = "Levels of loggers are kept by each broker"
-_SCRAM: Final = "credentials are no configs"
+_SCRAM: Final = "credentials are not configs"
 _ADD_SCRAM: Final = "--add-config 'SCRAM-SHA-256=[iterations=8192,password=foo-secret]'"
 _FORM: Final = "not of the form key=value"
 _DIGITS: Final = "is not a legal broker name"
@@ -73,7 +73,7 @@ REFUSED: Final = (
     Refused(
         "shouldFailIfMixedEntityTypeFlags",
         "--entity-name A --entity-type users --client B --describe",
-        "do not go with",
+        "can't be combined",
     ),
     Refused("shouldFailIfInvalidHost", "--entity-name A,B --entity-type ips --describe", "not an IPv4 address"),
     Refused(
@@ -186,7 +186,7 @@ REFUSED: Final = (
         "getAllClientQuotasConfigs", "--describe --entity-type users --entity-name a --entity-name b", "more names"
     ),
     # ------------------------------------------------------------ refused here alone
-    Refused("a word of no option", "--alter --topic a --add-config a=1, b=hidden", "A word behind --add-config"),
+    Refused("a word of no option", "--alter --topic a --add-config a=1, b=hidden", "A word after --add-config"),
     Refused("an ip that is no address of four numbers", "--describe --ip 1", "not an IPv4 address"),
     *(
         Refused("an empty name, as of an unset variable", f"{entity} --alter --add-config a=b", reason)

@@ -45,7 +45,7 @@ def test_a_secret_is_never_shown_and_on_a_command_line_it_is_warned_of(
     assert answer.exit_code == 0
     assert answer.stdout.splitlines()[1].split() == [KEY, "(hidden)", "(hidden)"]
     assert "geheim" not in answer.output
-    assert ("everybody on the machine can read it" in answer.stderr) is (given == "line")
+    assert ("every user of the machine can read it" in answer.stderr) is (given == "line")
     [(path, body)] = secret.sent
     assert path == "configs:incrementalAlter"
     [resource] = body["resources"]
@@ -72,8 +72,8 @@ def test_a_terminal_does_not_show_what_is_typed() -> None:
 @pytest.mark.parametrize(
     ("applied", "code", "said"),
     [
-        ({"state": "applied", "revision": "7", "code": None, "message": None}, 0, "has taken the change"),
-        ({"state": "pending", "revision": None, "code": None, "message": None}, 1, "has not taken the change yet"),
+        ({"state": "applied", "revision": "7", "code": None, "message": None}, 0, "has applied the change"),
+        ({"state": "pending", "revision": None, "code": None, "message": None}, 1, "has not applied the change yet"),
         (
             {"state": "refused", "revision": None, "code": 42, "message": "Invalid quota"},
             1,

@@ -37,21 +37,21 @@ def of_topic(name: str, applied: dict[str, Any] | None) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("applied", "code", "said"),
     [
-        ((TAKEN, TAKEN), 0, ["The Kafka cluster has taken 2 of 2 changes"]),
+        ((TAKEN, TAKEN), 0, ["The Kafka cluster has applied 2 of 2 changes"]),
         (
             (TAKEN, REFUSED),
             1,
             [
                 "topic=b: The Kafka cluster refuses the change, which stays committed: Invalid value (code 40)",
-                "The Kafka cluster has taken 1 of 2 changes",
+                "The Kafka cluster has applied 1 of 2 changes",
             ],
         ),
         (
             (PENDING, TAKEN),
             1,
             [
-                "topic=a: The Kafka cluster has not taken the change yet; it stays committed, and is sent later",
-                "The Kafka cluster has taken 1 of 2 changes",
+                "topic=a: The Kafka cluster has not applied the change yet. It stays committed and is sent later",
+                "The Kafka cluster has applied 1 of 2 changes",
             ],
         ),
         ((None, None), 0, []),

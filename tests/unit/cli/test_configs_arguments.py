@@ -58,7 +58,7 @@ def test_options_of_servers_are_refused_with_the_service_that_takes_their_place(
     assert command.run([option, "localhost:9092", *shlex.split(case.line)]) == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert f"{option} is not taken" in err
+    assert f"{option} is not supported" in err
     assert "the cluster default of the service http://confplane.test is used" in err
 
 

@@ -137,7 +137,7 @@ def test_a_file_that_would_lose_or_change_data_is_refused_before_any_request(
     file.write_text(text)
     said = CliRunner().invoke(cli, ["load", str(file)])
     assert (said.exit_code, said.stdout, answered.requests) == (2, "", [])
-    assert said.stderr.startswith(f"Nothing is loaded. {file}, {reason}")
+    assert said.stderr.startswith(f"Nothing was loaded. {file}, {reason}")
 
 
 def test_warnings_of_the_service_are_printed_with_their_place(answered: Recorded, tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_dry_run_shows_the_differences_and_goes_on_after_a_refusal(answered: R
     assert lines[0].split() == ["ENTITY", "KEY", "BEFORE", "AFTER"]
     assert lines[1].split() == ["topic=t0", "retention.ms", "(not", "set)", "1"]
     assert lines[-2].split() == ["broker=0", "ssl.key.password", "(hidden)", "(hidden)"]
-    assert lines[-1] == "Entities to change: 500; equal already: 1; refused: 1"
+    assert lines[-1] == "Entities to change: 500; already equal: 1; refused: 1"
     assert said.stderr.splitlines() == [
         f"{file_of_topics}, line 1, column 3, topic=r0: not valid",
         "Nothing was written. Fix the errors above and load the file again.",
@@ -197,9 +197,9 @@ def test_a_dry_run_shows_the_differences_and_goes_on_after_a_refusal(answered: R
 
 def test_a_load_ends_with_the_first_request_that_has_a_refusal(answered: Recorded, file_of_topics: Path) -> None:
     said = CliRunner().invoke(cli, ["load", str(file_of_topics), "--ticket", "T-1"])
-    assert (said.exit_code, said.stdout, len(answered.requests)) == (1, "Entities changed: 498; equal already: 1\n", 1)
+    assert (said.exit_code, said.stdout, len(answered.requests)) == (1, "Entities changed: 498; already equal: 1\n", 1)
     assert said.stderr.endswith(
-        "Not all is loaded. Entities that were changed stay so. Fix the errors above and load the file again.\n"
+        "Not all entities were loaded. Changes that were made stay. Fix the errors above and load the file again.\n"
     )
     assert [path for path, _ in answered.sent] == ["configs:incrementalAlter?ticket=T-1"]
 
@@ -210,7 +210,21 @@ def test_json_is_a_line_for_each_entity(file_of_topics: Path, option: list[str])
     found = [json.loads(line) for line in said.stdout.splitlines()]
     assert [(each["id"], each["errorCode"]) for each in found[:2]] == [("topic=r0", 40), ("topic=e1", 0)]
     assert len(found) == (502 if option else 500)
-    assert "equal already: 1" in said.stderr
+    assert "already equal: 1" in said.stderr
+    assert found[0]["place"] == f"{file_of_topics}, line 1, column 3"
+    error = json.loads(said.stderr.splitlines()[-1])
+    assert (error["exitCode"], error["refused"]) == (1, 1)
+    assert "line 1" not in said.stderr
+
+
+def test_a_load_to_a_frozen_cluster_ends_with_the_reason(answered: Recorded, file_of_topics: Path) -> None:
+    refused = {"errorCode": 44, "errorName": "POLICY_VIOLATION", "errorMessage": "frozen", "outcome": "not_applied"}
+    problem = {"type": "/problems/frozen", "detail": "Cluster default is frozen: CHG-1", "responses": [refused] * 500}
+    answered.answers["incrementalAlter"] = httpx.Response(409, json=problem)
+    said = CliRunner().invoke(cli, ["load", str(file_of_topics)])
+    assert said.exit_code == 1
+    assert said.stderr.startswith("Not all entities were loaded. Entities changed before: 0\nCluster default is frozen")
+    assert "Fix the errors" not in said.stderr
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_a_read_that_fails_is_no_write(
         (lambda _: httpx.Response(422, json=PROBLEM), 1, "The value is below 0 (INVALID_REQUEST)\n"),
         (lambda _: httpx.Response(401, json=PROBLEM), 1, "Check the token"),
         (lambda _: httpx.Response(504, json=PROBLEM | {"outcome": "unknown"}), 3, "The value is below 0"),
-        (lambda _: httpx.Response(502, text="bad gateway"), 3, "bad gateway\nThe write may be done or not"),
+        (lambda _: httpx.Response(502, text="bad gateway"), 3, "bad gateway\nThe write may or may not be applied"),
         (
             lambda _: httpx.Response(302, headers={"Location": "https://confplane.test"}),
             1,

@@ -132,7 +132,7 @@ def _accepted(server: socket.socket, running: Program) -> socket.socket:
         pytest.param(
             'sys.exit(callers.run(unknown(), "Not done"))',
             3,
-            "It is not known whether it was done. The connection was lost",
+            "It is unknown whether the change was made. The connection was lost",
             id="an unknown outcome",
         ),
         pytest.param("jobs()", 143, "jobs cancelled", id="a handler of Ctrl-C"),

@@ -29,7 +29,7 @@ commands = CommandGroup(add_completion=False)
 
 @commands.command(epilog=f"Example:\n\n    confplane whoami --profile production\n\n{READ_CODES}")
 def whoami(*, as_json: AsJson = False, cluster: ClusterName = None, profile: ProfileName = None) -> None:
-    """Show the principal of the token, the place of the token, and the grants that count."""
+    """Show the principal of the token, the source of the token, and the grants that apply."""
 
     def work() -> int:
         chosen = profiles.choose_profile(profile, cluster)
@@ -51,20 +51,21 @@ def clusters(*, as_json: AsLines = False, profile: ProfileName = None) -> None:
     "Exit codes: 0 logged in; 1 the service or the issuer refused or did not answer; 2 the profile is not valid."
 )
 def login(*, as_json: AsJson = False, profile: ProfileName = None) -> None:
-    """Log in at the issuer of the service, in any browser, and keep the tokens.
+    """Log in at the issuer of the service, in any browser, and store the tokens.
 
-    The profile names the client of the issuer. The tokens are kept in a file that only you can read, and are renewed
-    as long as the issuer does so.
+    The profile names the client of the issuer. The tokens are stored in a file that only you can read, and are renewed
+    for as long as the issuer allows it.
     """
     raise typer.Exit(session.code_of(lambda: _login(profiles.choose_profile(profile, None))))
 
 
 @commands.command(
     epilog="Example:\n\n    confplane logout --profile people\n\n"
-    "Exit codes: 0 logged out; 1 the tokens are removed here, but not ended at the issuer; 2 the profile is not valid."
+    "Exit codes: 0 logged out; 1 the tokens are removed here, but not revoked at the issuer; 2 the profile is"
+    " not valid."
 )
 def logout(*, as_json: AsJson = False, profile: ProfileName = None) -> None:
-    """End the tokens of a login at the issuer, and remove them."""
+    """Revoke the tokens of a login at the issuer, and remove them."""
     raise typer.Exit(session.code_of(lambda: _logout(profiles.choose_profile(profile, None))))
 
 
@@ -97,7 +98,7 @@ def _limits(narrowing: Mapping[str, Any] | None) -> str | None:
     """Return the limits of a credential in words, or None if it has no limits."""
     if narrowing is None:
         return None
-    parts = ["reads alone"] if narrowing["readOnly"] else []
+    parts = ["only reads"] if narrowing["readOnly"] else []
     parts += [f"{name}: {', '.join(narrowing[name])}" for name in ("clusters", "operations") if narrowing[name]]
     return "; ".join(parts)
 
@@ -125,7 +126,7 @@ async def _clusters(client: AsyncConfplane) -> int:
 def _cluster(cluster: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a row of the table; of a cluster in which the caller may describe nothing only the name is known."""
     if "mirror" not in cluster:
-        return cluster["name"], "not shown to you", "-", ""
+        return cluster["name"], "not visible to you", "-", ""
     return cluster["name"], _state(cluster), cluster["revision"], "; ".join(cluster["warnings"])
 
 

@@ -71,7 +71,8 @@ def audit(
         typer.Option(metavar="OUTCOME", help="Changes that are committed, rejected or open.", show_default=False),
     ] = None,
     refused: Annotated[
-        bool, typer.Option("--refused", help="Writes that were refused before they were begun, instead of changes.")
+        bool,
+        typer.Option("--refused", help="Search attempts that were refused before a change began, instead of changes."),
     ] = False,
     limit: Limit = 20,
     as_json: AsLines = False,
@@ -83,10 +84,10 @@ def audit(
     wanted = (entity, key, principal, since, until, outcome)
     if change is not None:
         if refused or any(each is not None for each in wanted):
-            raise typer.BadParameter("A change is shown whole: leave the options of a search out")
+            raise typer.BadParameter("CHANGE shows one change. Omit the options of a search.")
         raise run(profile, cluster, lambda client: _show(client, change))
     if refused and outcome is not None:
-        raise typer.BadParameter("Refused attempts have no outcome: leave --outcome or --refused out")
+        raise typer.BadParameter("Refused attempts have no outcome. Omit --outcome or --refused.")
     search = _AuditSearch(*wanted)
     raise run(
         profile,
@@ -130,7 +131,7 @@ async def _search(client: AsyncConfplane, wanted: _AuditSearch, *, refused: bool
             ("TIME", "BY", "OPERATION", "ENTITY", "KEYS", "PROBLEM", "COUNT", "REQUEST"),
             _refused_rows,
             noun="attempts",
-            empty=f"No such attempt was refused in the cluster {client.cluster}",
+            empty=f"No such refused attempt is recorded in the cluster {client.cluster}",
             pages=pages,
         )
     else:

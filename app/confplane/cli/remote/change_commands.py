@@ -41,13 +41,17 @@ commands = CommandGroup(add_completion=False)
 _QuotasEtag = Annotated[
     str | None,
     typer.Option(
-        metavar="ETAG", help="Only if the quotas still have this ETag, of `confplane get --json`.", show_default=False
+        metavar="ETAG",
+        help="Change only if the quotas still have this ETag from `confplane get --json`.",
+        show_default=False,
     ),
 ]
 _ConfigsEtag = Annotated[
     str | None,
     typer.Option(
-        metavar="ETAG", help="Only if the configs still have this ETag, of `confplane get --json`.", show_default=False
+        metavar="ETAG",
+        help="Change only if the configs still have this ETag from `confplane get --json`.",
+        show_default=False,
     ),
 ]
 
@@ -67,7 +71,7 @@ def put(
         typer.Argument(
             metavar="KEY=VALUE",
             help="Keys and values. KEY=@FILE is the file's text, KEY=@- that of standard input; for KEY alone the value"
-            " is asked for, and not shown.",
+            " is prompted for and not shown.",
             show_default=False,
             autocompletion=completion.keys_to_set,
         ),
@@ -85,7 +89,7 @@ def put(
 ) -> None:
     """Set keys of an entity, in one change; other keys stay as they are.
 
-    Keys that are quotas become quotas, and all others configs. Shown are the values before and after.
+    Keys of quotas set quotas, and all other keys set configs. The values before and after are shown.
     """
     options = ChangeOptions(validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied)
     raise run(profile, cluster, lambda client: _put(client, entity, values, options))
@@ -122,7 +126,7 @@ def delete(
 ) -> None:
     """Remove keys of an entity, in one change. A key that is not set is refused.
 
-    `--all` removes the keys that the command has read, and nothing where somebody changes them meanwhile.
+    `--all` removes the keys that the command read first. If they change in the meantime, nothing is removed.
     """
     options = ChangeOptions(validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied)
     raise run(
@@ -139,8 +143,8 @@ async def _put(client: AsyncConfplane, name: str, words: Sequence[str], options:
     result = await change.send(client, options)
     if bared := sorted(each["key"] for each in differences(result) if each.get("secret") and each["key"] in on_line):
         echo(
-            f"Warning: {', '.join(bared)} was given on the command line, where everybody on the machine can read it."
-            " Give a secret as KEY=@FILE, or as KEY alone to be asked for it.",
+            f"Warning: {', '.join(bared)} was given on the command line, where every user of the machine can read it."
+            " Give a secret as KEY=@FILE, or as KEY alone for a prompt.",
             err=True,
         )
     _show(change, result, options)
@@ -156,13 +160,13 @@ async def _delete(
     """
     entity = entity_of(name)
     if bool(keys) == everything:
-        raise InvalidRequestError("Give the keys to delete, or --all for all keys of the entity")
+        raise InvalidRequestError("Give the keys to delete, or --all for all keys of the entity.")
     found = await read_entity_values(client, entity)
     present = [key for facet, answer in found.items() for key in keys_of(facet, answer)]
     refuse_unset(keys, present)
     if everything:
         if not present:
-            raise InvalidRequestError(f"Nothing is changed: nothing is set on {entity.id}")
+            raise InvalidRequestError(f"Nothing was changed. Nothing is set on {entity.id}.")
         etags = {facet: answer.etag for facet, answer in found.items()}
         configs = etags.get(FacetName.CLIENT_CONFIGS, etags.get(FacetName.CONFIGS))
         options = replace(
@@ -184,7 +188,7 @@ def _show(change: EntityUpdate, result: Mapping[str, Any], options: ChangeOption
     elif changes:
         print_changes(changes)
     if not changes:
-        said = f"Nothing to change: {change.entity.id} has these values already"
+        said = f"Nothing to change: {change.entity.id} already has these values"
     elif options.validate_only:
         said = "Valid; nothing was written"
     else:
@@ -239,5 +243,5 @@ def _asked(key: str, number: int) -> str:
     else:
         text = sys.stdin.readline().removesuffix("\n").removesuffix("\r")
     if not text:
-        raise InvalidRequestError(f"Argument {number} after the entity got no value; an empty one is written KEY=")
+        raise InvalidRequestError(f"Argument {number} after the entity has no value. Write KEY= for an empty value.")
     return text

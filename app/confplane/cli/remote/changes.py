@@ -75,7 +75,8 @@ class EntityUpdate:
         configs = {key: value for key, value in values.items() if key not in quotas}
         if configs and EntityType.USER not in entity.types:
             raise InvalidRequestError(
-                f"{', '.join(sorted(configs))}: {entity.types[0].plural} have quotas alone; client configs need a user"
+                f"{', '.join(sorted(configs))}: {entity.types[0].plural} have only quotas; client configs"
+                " require a user"
             )
         return cls(entity, quotas, configs)
 
@@ -148,7 +149,7 @@ def report_many(results: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
     for entity_id, applied in left:
         echo(f"{entity_id}: {_sentence(applied)}", err=True)
     if waited:
-        echo(f"The Kafka cluster has taken {len(waited) - len(left)} of {len(waited)} changes", err=True)
+        echo(f"The Kafka cluster has applied {len(waited) - len(left)} of {len(waited)} changes", err=True)
     return FAILED if left else DONE
 
 
@@ -159,7 +160,7 @@ def _code(applied: Mapping[str, Any] | None) -> int:
 def _sentence(applied: Mapping[str, Any]) -> str:
     match applied:
         case {"state": "applied"}:
-            return "The Kafka cluster has taken the change"
+            return "The Kafka cluster has applied the change"
         case {"state": "refused", "code": code, "message": message}:
             return f"The Kafka cluster refuses the change, which stays committed: {message} (code {code})"
-    return "The Kafka cluster has not taken the change yet; it stays committed, and is sent later"
+    return "The Kafka cluster has not applied the change yet. It stays committed and is sent later"

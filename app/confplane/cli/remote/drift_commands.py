@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 commands = CommandGroup(add_completion=False)
 drift = CommandGroup(
     name="drift",
-    help="Differences between a Kafka cluster without ZooKeeper (Kafka 4) and what callers wrote here.",
+    help="Differences between a Kafka cluster without ZooKeeper (Kafka 4) and the configs written through Confplane.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -68,9 +68,10 @@ def list_drift(
     cluster: ClusterName = None,
     profile: ProfileName = None,
 ) -> None:
-    """List the keys whose values in the Kafka cluster differ, with both values, and who made the change when.
+    """List the keys whose values in the Kafka cluster differ, with both values, the author and the time of the change.
 
-    `pending` is on its way, `refused` was refused by the cluster, `extra` was set there by others and never here.
+    A key is `pending` until its change is delivered, `refused` if the cluster refused it, and `extra` if it was only
+    set outside Confplane.
     """
     raise run(profile, cluster, lambda client: _list_drift(client, pages=not no_pager))
 
@@ -92,7 +93,7 @@ def adopt(
     cluster: ClusterName = None,
     profile: ProfileName = None,
 ) -> None:
-    """Give keys that differ the value that the Kafka cluster has, each entity in a change of its own."""
+    """Set keys that differ to their value in the Kafka cluster. Each entity is a separate change."""
     given = DriftOptions(tuple(entities), tuple(key or ()), validate_only, reason, ticket)
     raise run(profile, cluster, lambda client: _adopt(client, given))
 
@@ -110,7 +111,7 @@ def reapply(
     cluster: ClusterName = None,
     profile: ProfileName = None,
 ) -> None:
-    """Have what the Kafka cluster refused, and what is contested, sent to it again."""
+    """Send changes that the Kafka cluster refused, and contested keys, to the cluster again."""
     given = DriftOptions(tuple(entities), tuple(key or ()), validate_only)
     raise run(profile, cluster, lambda client: _reapply(client, given))
 
@@ -173,7 +174,7 @@ async def _reapply(client: AsyncConfplane, options: DriftOptions) -> int:
     if rows:
         print_table(("ENTITY", "KEY"), rows)
     else:
-        echo("Nothing of these entities was refused or is contested", err=True)
+        echo("These entities have no refused changes and no contested keys", err=True)
     return DONE
 
 

@@ -61,8 +61,8 @@ def load(
 ) -> None:
     """Set the quotas and configs of a file that `confplane export` wrote.
 
-    Keys that the file does not name stay as they are, and so do those with null, the place of a secret. The first
-    refusal ends the load, but not a dry run. A file may be loaded again: what is equal already is no change.
+    Keys that are not in the file are not changed, and neither are keys with null, which stands for a secret. The first
+    refusal ends the load, but not a dry run. A file may be loaded again: equal values are not changed.
     """
     options = ChangeOptions(validate_only, reason, ticket, wait_applied_ms=wait_applied)
     raise run(profile, cluster, lambda client: _load(client, file, options))
@@ -143,11 +143,14 @@ class _LoadReport:
         """Print what was done before an error or Ctrl-C."""
         self._print_rows()
         if self._dry:
-            echo("Not all is checked. Nothing was written.", err=True)
+            echo("Not all entities were checked. Nothing was written.", err=True)
             return
-        echo(f"Not all is loaded. Entities changed before: {self._changed}", err=True)
+        echo(f"Not all entities were loaded. Entities changed before: {self._changed}", err=True)
         if interrupted:
-            echo("The last request may be done or not. Load the file again: equal values stay.", err=True)
+            echo(
+                "The last request may or may not be applied. Load the file again: equal values are not changed.",
+                err=True,
+            )
 
     def finish(self, secrets: int) -> int:
         """Print the end of the report, and return the exit code."""
@@ -157,11 +160,11 @@ class _LoadReport:
         left_out = f"; secrets left out: {secrets}" if secrets else ""
         what = "to change" if self._dry else "changed"
         refused = f"; refused: {len(self._refused)}" if self._dry and self._refused else ""
-        echo(f"Entities {what}: {self._changed}; equal already: {self._equal}{refused}{left_out}", err=is_json())
+        echo(f"Entities {what}: {self._changed}; already equal: {self._equal}{refused}{left_out}", err=is_json())
         taken = report_many(self._applied)
         if not self._refused:
             return taken
-        end = "Nothing was written." if self._dry else "Not all is loaded. Entities that were changed stay so."
+        end = "Nothing was written." if self._dry else "Not all entities were loaded. Changes that were made stay."
         is_unknown = any(result["outcome"] == "unknown" for result in self._refused)
         return print_error(
             f"{end} Fix the errors above and load the file again.",
@@ -203,7 +206,7 @@ def _checked(path: Path, stream: BinaryIO) -> int:
     try:
         return check(stream, str(path))
     except InvalidRequestError as error:
-        raise InvalidRequestError(f"Nothing is loaded. {error}") from None
+        raise InvalidRequestError(f"Nothing was loaded. {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

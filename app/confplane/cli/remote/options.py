@@ -55,17 +55,20 @@ OptionalEntity = Annotated[
 ]
 Key = Annotated[
     str | None,
-    typer.Option("--key", metavar="KEY", help="Show this key alone.", show_default=False),
+    typer.Option("--key", metavar="KEY", help="Show only this key.", show_default=False),
 ]
 Reason = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="The reason, which the trail keeps.", show_default=False)
+    str | None,
+    typer.Option("--reason", metavar="TEXT", help="The reason, which is stored in the trail.", show_default=False),
 ]
 Ticket = Annotated[
     str | None,
-    typer.Option("--ticket", metavar="ID", help="The id of a ticket, which the trail keeps.", show_default=False),
+    typer.Option(
+        "--ticket", metavar="ID", help="The id of a ticket, which is stored in the trail.", show_default=False
+    ),
 ]
 ValidateOnly = Annotated[
-    bool, typer.Option("--validate-only", help="Check everything, show the differences, and write nothing.")
+    bool, typer.Option("--validate-only", help="Check everything and show the differences without writing.")
 ]
 WaitApplied = Annotated[
     int | None,
@@ -74,8 +77,8 @@ WaitApplied = Annotated[
         metavar="MS",
         min=0,
         max=60_000,
-        help="Wait so many milliseconds at most until the Kafka 4 cluster has taken the change. Exit code 1 where it"
-        " has not by then, or refuses; the change stays committed.",
+        help="Wait at most this many milliseconds until the Kafka 4 cluster has applied the change. The exit code is"
+        " 1 if it has not by then, or refuses the change, which stays committed.",
         show_default=False,
     ),
 ]
@@ -84,7 +87,7 @@ At = Annotated[
     typer.Option(
         "--at",
         metavar="MOMENT",
-        help="A moment of the past: a revision, 2026-01-31T12:00:00Z, or a time ago such as 30m.",
+        help="A time in the past: a revision, 2026-01-31T12:00:00Z, or a time ago such as 30m.",
         show_default="now",
     ),
 ]
@@ -99,6 +102,8 @@ Since = Annotated[
 ]
 Until = Annotated[
     str | None,
-    typer.Option("--until", metavar="TIME", help="Changes before this time; as --since.", show_default=False),
+    typer.Option(
+        "--until", metavar="TIME", help="Changes before this time, in the form of --since.", show_default=False
+    ),
 ]
-Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="The most changes to show, newest first.")]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of changes.")]

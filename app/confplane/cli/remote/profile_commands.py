@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 commands = CommandGroup(add_completion=False)
 profiles = CommandGroup(
     name="profiles",
-    help="Profiles: services by name, each with a cluster and the place of a token.",
+    help="Profiles: named services, each with a cluster and the source of its token.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
 commands.add_typer(profiles)
 
-_CODES = "Exit codes: 0 done; 2 the file of profiles can't be used, or there is no such profile."
+_CODES = "Exit codes: 0 done; 2 the file of profiles can't be used, or the profile does not exist."
 _Name = Annotated[
     str,
     typer.Argument(metavar="NAME", help="The profile.", show_default=False, autocompletion=completion.profile_names),
@@ -76,12 +76,12 @@ def set_profile(
     ] = None,
     scope: Annotated[
         str | None,
-        typer.Option(metavar="SCOPES", help="The scopes of a login.", show_default="openid offline_access"),
+        typer.Option(metavar="SCOPES", help="The scopes that a login requests.", show_default="openid offline_access"),
     ] = None,
     resource: Annotated[
         str | None,
         typer.Option(
-            metavar="URI", help="The resource of a login (RFC 8707), if the issuer wants one.", show_default=False
+            metavar="URI", help="The resource of a login (RFC 8707), if the issuer requires one.", show_default=False
         ),
     ] = None,
     ca_file: Annotated[
@@ -97,7 +97,7 @@ def set_profile(
 ) -> None:
     """Write a profile, or replace it. The first profile becomes the current profile.
 
-    The file has the place of the token and never the token.
+    The file names the source of the token and never contains the token.
     """
     made = Profile(
         url,
@@ -122,7 +122,7 @@ def use(name: _Name, *, as_json: AsJson = False) -> None:
 
 @profiles.command(epilog=f"Example:\n\n    confplane profiles remove production\n\n{_CODES}")
 def remove(name: _Name, *, as_json: AsJson = False) -> None:
-    """Remove a profile. Its token's file stays."""
+    """Remove a profile. The file of its token is kept."""
     raise _run(lambda: _remove(name))
 
 

@@ -89,17 +89,17 @@ def get(
     prefix: Annotated[
         str,
         typer.Option(
-            metavar="TEXT", help="List entities whose name begins so; for a pair, the user's.", show_default=False
+            metavar="TEXT",
+            help="List entities whose name has this prefix; for a pair, the name of the user.",
+            show_default=False,
         ),
     ] = "",
     limit: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="The most entities to list.", show_default="all")
+        int | None, typer.Option(metavar="N", min=1, help="Maximum number of entities.", show_default="all")
     ] = None,
     not_applied: Annotated[
         bool,
-        typer.Option(
-            "--not-applied", help="List client configs that some clients, as they say, do not run with, or refuse."
-        ),
+        typer.Option("--not-applied", help="List client configs that clients report as not applied, or as refused."),
     ] = False,
     at: At = None,
     as_json: AsLines = False,
@@ -141,12 +141,12 @@ def effective(
     entity: EntityName,
     *,
     key: Key = None,
-    everything: Annotated[bool, typer.Option("--all", help="Show Kafka's own defaults too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include Kafka's own defaults.")] = False,
     as_json: AsJson = False,
     cluster: ClusterName = None,
     profile: ProfileName = None,
 ) -> None:
-    """Show the values that are in effect for an entity, each with the level that it is from.
+    """Show the effective values of an entity, each with its level.
 
     Levels are entities for quotas and client configs, and Kafka's sources for configs of topics and brokers.
     """
@@ -174,7 +174,7 @@ def history(
 ) -> None:
     """Show the changes of an entity, newest first: who changed which key, from which value to which, and why.
 
-    Changes that others made past the service are marked `(external)`.
+    Changes that were made outside Confplane are marked `(external)`.
     """
     raise run(profile, cluster, lambda client: _history(client, entity, limit=limit, pages=not no_pager))
 

@@ -51,7 +51,7 @@ commands = CommandGroup(add_completion=False)
 def revert(
     entity: Annotated[
         str | None,
-        typer.Argument(metavar="ENTITY", help="An entity that goes back to the moment --to.", show_default=False),
+        typer.Argument(metavar="ENTITY", help="An entity to revert to the time --to.", show_default=False),
     ] = None,
     *,
     change: Annotated[
@@ -72,16 +72,16 @@ def revert(
         str | None,
         typer.Option(
             metavar="MOMENT",
-            help="The moment of ENTITY: a revision, 2026-01-31T12:00:00Z, or a time ago such as 30m.",
+            help="The time to which ENTITY is reverted: a revision, 2026-01-31T12:00:00Z, or a time ago such as 30m.",
             show_default=False,
         ),
     ] = None,
     key: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", help="Revert this key of the changes alone; may be repeated.", show_default=False),
+        typer.Option(metavar="KEY", help="Revert only this key of the changes. May be repeated.", show_default=False),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Revert over later changes of the same keys.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Revert even if the same keys were changed later.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     validate_only: ValidateOnly = False,
     reason: Reason = None,
     ticket: Ticket = None,
@@ -90,9 +90,10 @@ def revert(
     cluster: ClusterName = None,
     profile: ProfileName = None,
 ) -> None:
-    """Undo changes: give each key its value before them. Shows first what will change, then asks.
+    """Undo changes: set each key to its value before them. The command shows the differences and asks for confirmation.
 
-    Later changes of the same keys refuse a revert, and are named. Without a terminal `--yes` is needed.
+    A revert is refused if the same keys were changed later; the error lists these changes. Without a terminal, `--yes`
+    is required.
     """
     target = RevertTarget(entity, to, change, request_id, principal, since, until, tuple(key or ()))
     options = RevertOptions(force, reason, ticket, wait_applied)
@@ -233,18 +234,18 @@ async def _resolve(
     """
     named = [each for each in (target.entity, target.change, target.request_id, target.principal) if each is not None]
     if len(named) != 1:
-        raise InvalidRequestError("Give one of ENTITY with --to, --change, --request-id, and --principal with --since")
+        raise InvalidRequestError("Give ENTITY with --to, --change, --request-id, or --principal with --since.")
     if (target.entity is None) != (target.to is None):
-        raise InvalidRequestError("An entity goes back --to a moment; changes need none")
+        raise InvalidRequestError("--to is required with ENTITY, and only allowed with it.")
     if (target.principal is None) != (target.since is None) or (target.until is not None and target.principal is None):
-        raise InvalidRequestError("--since is needed with --principal; it and --until are for --principal alone")
+        raise InvalidRequestError("--principal requires --since. --since and --until are only for --principal.")
     asks = not (mode.yes or mode.validate_only)
     if asks and (is_json() or not sys.stdin.isatty()):
         raise InvalidRequestError("A confirmation needs a terminal. Use --yes, or --validate-only to see the changes.")
     if target.entity is None or target.to is None:
         return _ChangesRevert(_selection(target), target.keys, options)
     if target.keys:
-        raise InvalidRequestError("--key is for changes; an entity goes back with all its keys")
+        raise InvalidRequestError("--key is for changes. A revert of ENTITY includes all of its keys.")
     entity, to = entity_of(target.entity), moment_of(target.to, "--to")
     etags = {facet: answer.etag for facet, answer in (await read_entity_values(client, entity)).items()}
     return _EntityRevert(entity, to, etags, options)

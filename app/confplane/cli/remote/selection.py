@@ -68,7 +68,7 @@ class EntitySelection:
         found = {facet for kind in kinds if named.issubset(kind.split(",")) for facet in facets_of_kind(kind)}
         if self.not_applied:
             if self.at is not None:
-                raise InvalidRequestError("The applied status is known of now alone: leave --at out")
+                raise InvalidRequestError("The applied status is only known for the present. Omit --at.")
             found &= {FacetName.CLIENT_CONFIGS}
         if not found:
             wanted = sorted({*named, *filter(None, [self.kind])})

@@ -117,7 +117,7 @@ def problem_text(error: ProblemError) -> str:
         lines.append(step)
     if error.may_be_applied:
         shown = f"`confplane audit {body['changeId']}`" if "changeId" in body else "`confplane audit`"
-        lines.append(f"The write may be done or not; {shown} shows its outcome once it is settled.")
+        lines.append(f"The write may or may not be applied; {shown} shows its outcome once it is known.")
     return "\n".join(lines)
 
 
@@ -141,7 +141,7 @@ def _place(pointer: str) -> str:
 def _no_answer(error: ConnectionFailedError) -> str:
     step = _CHECK_URL
     if error.may_be_applied:
-        step = "The write may be done or not; `confplane audit --since 10m` shows it if it is."
+        step = "The write may or may not be applied; `confplane audit --since 10m` shows it if it was."
     return f"The service did not answer: {error}\n{step}"
 
 

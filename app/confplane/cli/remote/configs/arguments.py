@@ -95,7 +95,7 @@ def read(parsed: ParsedOptions) -> Command:
     if parsed.has("alter") == parsed.has("describe"):
         raise InvalidRequestError("Give exactly one action: --describe or --alter")
     if parsed.has("describe") and parsed.has("add-config", "add-config-file", "delete-config"):
-        raise InvalidRequestError("--describe changes nothing; give --alter with --add-config and --delete-config")
+        raise InvalidRequestError("--describe changes nothing. Use --alter with --add-config and --delete-config.")
     command = Command(
         alter=parsed.has("alter"),
         types=_types(parsed),
@@ -133,7 +133,8 @@ def _check_servers(parsed: ParsedOptions) -> None:
         else:
             place = f"Without it, the cluster {profile.cluster} of the service {profile.url} is used"
         raise InvalidRequestError(
-            f"--{name} is not taken: configs are read and changed through a Confplane service, never on brokers or in"
+            f"--{name} is not supported: configs are read and changed through a Confplane service, never on"
+            " brokers or in"
             f" ZooKeeper. {place}. `--command-config NAME` names another profile, `--cluster NAME` another cluster."
         )
 
@@ -142,11 +143,14 @@ def _types(parsed: ParsedOptions) -> tuple[str, ...]:
     shorthands = [kind for name, kind in {**_NAMED, **_DEFAULTS}.items() if parsed.has(name)]
     if shorthands and parsed.has("entity-type", "entity-name", "entity-default"):
         raise InvalidRequestError(
-            "--entity-type, --entity-name and --entity-default do not go with --topic, --user and the like"
+            "--entity-type, --entity-name and --entity-default can't be combined with options such as --topic"
+            " and --user"
         )
     types = (*(_SINGULARS.get(each, each) for each in parsed.values("entity-type")), *shorthands)
     if not types:
-        raise InvalidRequestError("Give an entity type: --entity-type TYPE, or --topic NAME, --user NAME and the like")
+        raise InvalidRequestError(
+            "Give an entity type: --entity-type TYPE, or an option such as --topic NAME or --user NAME"
+        )
     for each in types:
         if each == _LOGGERS:
             raise InvalidRequestError(
@@ -182,7 +186,7 @@ def _wait_applied(parsed: ParsedOptions) -> int | None:
     if text is None:
         return None
     if not parsed.has("alter"):
-        raise InvalidRequestError("--wait-applied is for --alter: a describe waits for nothing")
+        raise InvalidRequestError("--wait-applied is only for --alter.")
     if not (text.isascii() and text.isdecimal() and int(text) <= _LONGEST_WAIT_MS):
         raise InvalidRequestError(f"--wait-applied is a number of milliseconds up to {_LONGEST_WAIT_MS}")
     return int(text)
@@ -198,7 +202,7 @@ def _check_alter(parsed: ParsedOptions, command: Command) -> None:
         raise InvalidRequestError("--alter needs one name, --entity-name NAME or --entity-default, for each type")
     if scram := SCRAM_KEYS & {*command.added, *command.deleted}:
         raise InvalidRequestError(
-            f"{', '.join(sorted(scram))}: credentials are no configs, and are neither shown nor changed here: use"
+            f"{', '.join(sorted(scram))}: credentials are not configs, and are neither shown nor changed here. Use"
             " `kafka-configs.sh --bootstrap-server BROKER --alter --user NAME`"
         )
 

@@ -71,10 +71,12 @@ GROUPS: Final = (
         "The service",
         {
             "command-config": Option("PROFILE", "The profile of the service; the current profile if absent."),
-            "profile": Option("PROFILE", "The same, as all commands over the API name it."),
+            "profile": Option("PROFILE", "The same as --command-config."),
             "cluster": Option("NAME", "The cluster; the cluster of the profile if absent."),
-            "wait-applied": Option("MS", "Of an alter: wait so long, at most, until a Kafka 4 cluster has taken it."),
-            "force": Option(None, "Taken as Kafka takes it: it has no effect."),
+            "wait-applied": Option(
+                "MS", "For --alter: the maximum wait until a Kafka 4 cluster has applied the change."
+            ),
+            "force": Option(None, "Accepted as by Kafka's tool; it has no effect."),
             "help": Option(None, "Show this text."),
             "version": Option(None, "Show the version."),
         },
@@ -135,8 +137,10 @@ def split(words: Sequence[str]) -> ParsedOptions:
         if not word.startswith("-"):
             # Kafka's tool ignores such words, and so a config after a blank: `--add-config a=1, b=2`. The word itself
             # may be a secret.
-            place = f" behind --{found[-1][0]}" if found else ""
-            raise InvalidRequestError(f"A word{place} belongs to no option; a value with blanks needs quotes")
+            place = f" after --{found[-1][0]}" if found else ""
+            raise InvalidRequestError(
+                f"A word{place} does not belong to an option. Put a value with blanks into quotes."
+            )
         name, attached, value = word.removeprefix("-").removeprefix("-").partition("=")
         name = _SPELLINGS.get(name, name)
         if name not in _METAVARS:

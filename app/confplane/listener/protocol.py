@@ -43,6 +43,8 @@ _MAX_PIPELINED: Final = 100
 
 _MAX_DROPPED_BYTES: Final = 40 * 1024 * 1024
 """Bytes that a client may send after its last response: four bodies of the largest size, and their chunks' heads."""
+_DROPPED_AT_ONCE: Final = 512 * 1024
+"""Bytes of these that are read as they arrive: most clients send no more, and then close."""
 _LAST_S: Final = 1.0
 """Seconds for which a client may read its last response once the process is stopping."""
 _CHUNKS: Final = 1_024
@@ -126,7 +128,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._dropped_bytes += len(data)
             if self._dropped_bytes > _MAX_DROPPED_BYTES:
                 self.drop()
-            else:
+            elif self._dropped_bytes > _DROPPED_AT_ONCE:
                 self.flow.pause_reading()
                 self._connections.drain(self)
             return

@@ -132,8 +132,9 @@ async def test_bytes_after_the_last_response_are_read_with_pauses() -> None:
         connection = listener.accept()
         connection.connection_made(transport)
         connection.data_received(_head(chunked=True) + _CHUNK * 2_000)
+        connection.data_received(b"x" * 500_000)
         assert transport.reads
-        connection.data_received(_CHUNK)
+        connection.data_received(b"x" * 100_000)
         assert not transport.reads
     await until(lambda: all(transport.reads for transport in transports))
 

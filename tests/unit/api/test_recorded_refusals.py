@@ -1,4 +1,4 @@
-"""Which errors of a request are recorded as refused attempts."""
+"""The errors of a request that are recorded as refused attempts, and those that are not."""
 
 from __future__ import annotations
 

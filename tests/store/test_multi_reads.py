@@ -282,53 +282,24 @@ def mirrored(store: ZooKeeperStore) -> dict[str, str | None]:
     }
 
 
-async def everything_is_loaded(open_store: Opener, zk: KazooClient) -> None:
-    nodes = populate(zk)
+async def test_everything_is_loaded_as_it_is(
+    open_store: Opener, raw_zk: KazooClient, asked: list[Sequence[str]]
+) -> None:
+    nodes = populate(raw_zk)
     store = await open_store()
     assert mirrored(store) == nodes
     forbidden = {f"/config/users/closed{number}" for number in range(0, 300, 10)} | {"/config/users/u003"}
     assert set(store._follower.loaded().forbidden) == forbidden
+    assert max(map(len, asked)) > 50
 
 
-def forbidden_is_absent(patch: pytest.MonkeyPatch) -> None:
-    """An error of one node is taken for its absence."""
-    patch.setattr(reads, "ERRORS", {NoNodeError.code: None, NoAuthError.code: None})
-
-
-def shifted(patch: pytest.MonkeyPatch) -> None:
-    """Each reply is taken for that of the next read."""
-    deserialize = MultiRead.deserialize
-
-    def later(request: MultiRead, buffer: bytes, offset: int) -> Any:
-        results, size = deserialize(request, buffer, offset)
-        return results[1:] + results[:1], size
-
-    patch.setattr(MultiRead, "deserialize", later)
-
-
-@pytest.mark.parametrize(
-    "defect", [None, forbidden_is_absent, shifted], ids=lambda defect: getattr(defect, "__name__", None)
-)
-async def test_everything_is_loaded_as_it_is(
-    open_store: Opener,
-    raw_zk: KazooClient,
-    asked: list[Sequence[str]],
-    monkeypatch: pytest.MonkeyPatch,
-    defect: Callable[[pytest.MonkeyPatch], None] | None,
+async def test_an_absence_among_many_replies_does_not_remove_what_a_later_one_has(
+    open_store: Opener, zk_proxy: Proxy, chroot: str, raw_zk: KazooClient
 ) -> None:
-    if defect is None:
-        await everything_is_loaded(open_store, raw_zk)
-        assert max(map(len, asked)) > 50
-        return
-    defect(monkeypatch)
-    with pytest.raises(AssertionError):
-        await everything_is_loaded(open_store, raw_zk)
-
-
-async def an_absence_does_not_remove_later_nodes(store: ZooKeeperStore, zk_proxy: Proxy, zk: KazooClient) -> None:
     """A commit creates a node whose absence is among many replies right before its own."""
+    store = await open_store(zk_proxy.connect(chroot))
     for number in range(300):
-        zk.create(f"/config/users/u{number:03d}", rate(str(number)))
+        raw_zk.create(f"/config/users/u{number:03d}", rate(str(number)))
     session, follower = store._session_manager.current, store._follower
 
     def taken(paths: Sequence[str], values: Sequence[Any]) -> None:
@@ -342,40 +313,11 @@ async def an_absence_does_not_remove_later_nodes(store: ZooKeeperStore, zk_proxy
     size.record(1_000, 100_000)
     reading = asyncio.create_task(many.done())
     writing = asyncio.create_task(committed(store, write(ALICE, {"acks": "1"})))
-    await until(lambda: zk.exists("/config/users/alice"))
+    await until(lambda: raw_zk.exists("/config/users/alice"))
     zk_proxy.replies.set()
     await reading
     await writing
     assert len(store._follower.loaded().trees[Tree.CONFIG].nodes) == 301
-
-
-def late(patch: pytest.MonkeyPatch) -> None:
-    """A reply is taken by and by, whatever comes meanwhile."""
-    take = Replies.set
-
-    def taken(replies: Replies, value: Any = None) -> None:
-        loop = replies._mailbox.loop
-        loop.call_soon_threadsafe(loop.call_later, 0.1, take, replies, value)
-
-    patch.setattr(Replies, "set", taken)
-
-
-@pytest.mark.parametrize("defect", [None, late], ids=lambda defect: getattr(defect, "__name__", None))
-async def test_replies_are_taken_in_their_place(
-    open_store: Opener,
-    zk_proxy: Proxy,
-    chroot: str,
-    raw_zk: KazooClient,
-    monkeypatch: pytest.MonkeyPatch,
-    defect: Callable[[pytest.MonkeyPatch], None] | None,
-) -> None:
-    store = await open_store(zk_proxy.connect(chroot))
-    if defect is None:
-        await an_absence_does_not_remove_later_nodes(store, zk_proxy, raw_zk)
-        return
-    defect(monkeypatch)
-    with pytest.raises(AssertionError):
-        await an_absence_does_not_remove_later_nodes(store, zk_proxy, raw_zk)
 
 
 async def test_a_topic_created_after_the_list_of_topics_is_not_removed(

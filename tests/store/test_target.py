@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +123,16 @@ async def test_modes_of_another_form_stop_all_writes(store: ZooKeeperStore, raw_
     await until(lambda: store._guard.target_defect is not None)
     with pytest.raises(CorruptZnodeError):
         await store.check_admission([EntityWrite(Tree.CONFIG, Entity.of(topic="t"), None, {}, applied=True)], soon())
+
+
+async def test_a_write_drafted_before_the_cluster_was_adopted_is_refused(store: ZooKeeperStore) -> None:
+    """It names no keys to apply, so the Kafka cluster would never get them."""
+    await set_target(store, OBSERVED.with_mode(TargetMode.ADOPT, []))
+    drafted = write(ALICE, {"producer_byte_rate": "1"})
+    with pytest.raises(ObservedError, match="send it again") as refusal:
+        await commit(store, drafted)
+    assert refusal.value.outcome == "not_applied"
+    await committed(store, replace(drafted, applied=True))
 
 
 async def test_a_pause_stops_what_follows(store: ZooKeeperStore) -> None:

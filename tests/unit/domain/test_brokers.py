@@ -331,6 +331,10 @@ TWO = {
         ({"listener.security.protocol.map": "INTERNAL:SASL_PLAINTEXT"}, "has no protocol for EXTERNAL"),
         ({"listener.security.protocol.map": "A:SSL,a:SSL"}, "must name each listener once"),
         (
+            {"listener.security.protocol.map": "INTERNAL:SASL_PLAINTEXT,EXTERNAL:SSL,:SSL"},
+            "must be a list of NAME:PROTOCOL",
+        ),
+        (
             {"ssl.client.auth": "required", "listener.name.external.ssl.protocol": "TLSv1.2"},
             "listener.name.external.ssl.protocol is other than in the broker's own file",
         ),

@@ -100,6 +100,13 @@ def test_a_key_twice(kinds: tuple[OpType, OpType]) -> None:
     assert caught.value.pointer == "/1"
 
 
+def test_keys_differ_in_case() -> None:
+    given = [Op("My.Key", OpType.SET, "a"), Op("my.key", OpType.SET, "b")]
+    check_ops(given)
+    with pytest.raises(InvalidRequestError, match=r"My\.Key is named twice"):
+        check_ops([*given, given[0]])
+
+
 def test_no_value() -> None:
     ops = [Op("a", OpType.DELETE), Op("b", OpType.SET, pointer="/1"), Op("c", OpType.APPEND)]
     with pytest.raises(InvalidRequestError, match=r"Null value not supported for : b, c$") as caught:

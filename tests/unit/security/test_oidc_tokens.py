@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from confplane.domain.access.identities import Authentication
 from confplane.domain.errors import UnauthenticatedError, UnavailableError
+from confplane.security.oidc import compact
 from confplane.security.oidc.claims import identity_of
 from confplane.security.oidc.provider import OLDEST_S, Provider
 from confplane.security.oidc.tokens import OidcTokens
@@ -169,6 +170,12 @@ async def test_a_token_with_wrong_claims_is_refused(world: World, claims: dict[s
     with pytest.raises(UnauthenticatedError) as raised:
         world.tokens.authenticate(token)
     assert "olga" not in raised.value.detail
+
+
+def test_the_longest_key_id_is_read() -> None:
+    header = {"alg": "ES256", "kid": "k" * compact.MAX_KID, "typ": "JWT"}
+    token = resigned(Signer("one"), header, {"iss": "https://id.example"})
+    assert compact.read(token).kid == header["kid"]
 
 
 async def test_claims_within_bounds_are_accepted(world: World) -> None:

@@ -111,20 +111,21 @@ async def test_values_that_could_not_be_kept_are_kept_later_and_never_in_the_loo
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures = [OSError(28, "No space left on device")] * 2
-    threads: set[threading.Thread] = set()
+    threads: list[threading.Thread] = []
     save = LastKnownGoodFile.save
 
     def full(kept: LastKnownGoodFile, configs: Mapping[str, str]) -> None:
-        threads.add(threading.current_thread())
+        threads.append(threading.current_thread())
         if failures:
             raise failures.pop()
         save(kept, configs)
 
     monkeypatch.setattr(LastKnownGoodFile, "save", full)
-    await followed(ALL, UnchangedValues(), UnchangedValues(), UnchangedValues(), last_known_good=tmp_path / "kept.json")
+    await followed(ALL, *[UnchangedValues()] * 5, last_known_good=tmp_path / "kept.json")
     assert LastKnownGoodFile(tmp_path / "kept.json", BOUND).load() == {"acks": "all"}
     assert caplog.text.count("can't be kept") == 1
     assert threading.current_thread() not in threads
+    assert len(threads) == 3, "values that are kept are not written again"
 
 
 async def test_kept_values_of_a_service_that_lacks_the_feature_are_not_used(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -10,6 +11,7 @@ import pytest
 from confplane.domain.changes import Node
 from confplane.services.ports.history import Content, RecordedState, SurroundingChanges, ZnodeChange
 from confplane.services.reads.past import PastState, current, past_of
+from confplane.services.reads.point_in_time import PointInTime
 
 SINCE: Final = 100
 OLD: Final[Content] = {"producer_byte_rate": "1"}
@@ -218,3 +220,11 @@ def test_what_was_not_written_since_is_as_it_is() -> None:
     assert current(node(3, 90), NEW) == PastState(NEW)
     broken = Node("user=alice", (), 3, 50, 90, 0, "is no JSON")
     assert current(broken, {}) == PastState({}, defect="is no JSON")
+
+
+def test_a_znode_is_later_than_a_time_by_its_revision_or_by_its_time() -> None:
+    moment = PointInTime(revision=110, since=SINCE, recorded=120, time_ms=1_000)
+    written_at = {(110, 1_000): False, (111, 1_000): True, (110, 1_001): True}
+    for (revision, time_ms), later in written_at.items():
+        assert moment.precedes(node(4, revision)._replace(mtime_ms=time_ms)) is later
+    assert not replace(moment, time_ms=None).precedes(node(4, 110)._replace(mtime_ms=1_001))

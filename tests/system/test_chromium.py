@@ -79,7 +79,7 @@ def shown(chromium: Path, url: str, profile: Path) -> dict[str, Any]:
 def test_a_page_of_another_origin_does_a_conditional_put(
     chroot: str, migrated: servers.Database, tmp_path: Path
 ) -> None:
-    chromium, compiler = tools.obtain(tools.chromium, fetched=False), tools.obtain(tools.typescript)
+    chromium, compiler = tools.obtain(tools.chromium), tools.obtain(tools.typescript)
     site = tmp_path / "site"
     subprocess.run([compiler, *STRICT, "--outDir", site, EXAMPLE], check=True, timeout=120)
     (site / "page.html").write_bytes(PAGE.read_bytes())

@@ -12,6 +12,7 @@ import pytest
 from confplane.console.app import PAGES
 from confplane.console.page import FormDep
 from confplane.console.sign_in import SignInFormDep
+from confplane.devstack.postgres import SERVICE
 from confplane.domain.texts import rfc3339
 from tests.audit.rows import fetch, run
 from tests.console.visitor import SIGN_IN, Visitor, csrf_of
@@ -21,6 +22,7 @@ from tests.support.waiting import wait_for
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from confplane.devstack.postgres import Postgres
     from tests.support.servers import Database
 
 OTHER = {"Origin": "https://evil.example.com"}
@@ -273,3 +275,28 @@ def test_the_first_page_leads_to_the_console_or_to_the_docs(
             assert response.status_code == 404
             assert "console_key_file" in response.text
         assert "The web console is off: console_key_file is not set" in off.tail()
+
+
+def test_sessions_go_on_while_postgres_is_away(
+    own_postgres: Postgres, chroot: str, console_settings: dict[str, str], tmp_path: Path
+) -> None:
+    dsn = own_postgres.dsn(SERVICE, "trail")
+    with (
+        Service(tmp_path, connect=chroot, dsn=dsn, settings=console_settings) as alone,
+        Visitor(alone) as known,
+        Visitor(alone) as late,
+    ):
+        known.signed_in()
+        known.page("/console/")
+        own_postgres.stop()
+        assert "default" in known.page("/console/")
+        refused = late.sign_in()
+        assert refused.status_code == 503
+        assert "Nobody can sign in now" in refused.text
+        assert late.session is None
+        out = known.post("/console/sign-out", {}, page="/console/")
+        assert out.status_code == 503
+        known.page("/console/")
+        own_postgres.start()
+        wait_for(lambda: late.sign_in().status_code == 303)
+        late.page("/console/")

@@ -190,7 +190,7 @@ class ClusterSettings(_SettingsGroup):
         " registered; shared otherwise",
     )
     record_external_changes: bool = Field(
-        default=True, description="Record in the trail what others write to the cluster's configs"
+        default=True, description="Record external changes of the cluster's configs in the trail"
     )
     dynamic_client_configs: frozenset[str] = Field(
         default=frozenset(), description="Client configs that may be set besides KIP-649's three"
@@ -268,8 +268,8 @@ class HttpSettings(_SettingsGroup):
         default=75_000,
         ge=1_000,
         le=3_600_000,
-        description="How long a connection is kept between requests. Longer than the proxies in front keep theirs:"
-        " whoever closes it must not be the one that is sent to",
+        description="How long a connection is kept between requests. Use a longer time than the proxies before the"
+        " service, so that a proxy never sends to a connection that is being closed",
     )
     max_connections: int = Field(
         default=12_000,

@@ -45,9 +45,9 @@ _ROLLUP: Final = ("cluster", "rollup")
 METRICS: Final[dict[str, Metric]] = {
     # the process
     "build_info": Metric(_G, "1, with the version that runs", ("version",)),
-    "ready": Metric(_G, "1 while /readyz answers 200, as whoever asked it last was told"),
-    "stopping": Metric(_G, "1 once the process was told to stop"),
-    "warnings": Metric(_G, "Warnings of /readyz, as whoever asked it last was told; it has their texts"),
+    "ready": Metric(_G, "1 if the last response of /readyz was 200"),
+    "stopping": Metric(_G, "1 once the process is stopping"),
+    "warnings": Metric(_G, "Number of warnings in the last response of /readyz, which has their texts"),
     # requests
     "response_bytes_in_flight": Metric(_G, "Bytes of large responses that clients have not received yet"),
     "responses_refused": Metric(
@@ -120,7 +120,9 @@ METRICS: Final[dict[str, Metric]] = {
     ),
     "notifications_purged": Metric(_C, "Old notifications that this process deleted", _CLUSTER),
     "stray_notifications": Metric(
-        _G, "Children of /config/changes that are no notifications: they stop brokers from seeing changes", _CLUSTER
+        _G,
+        "Children of /config/changes that are not notifications; they prevent brokers from reading changes",
+        _CLUSTER,
     ),
     "nameless_notifications": Metric(_G, "Notifications that name no config entity, as far as read", _CLUSTER),
     # settling
@@ -136,7 +138,7 @@ METRICS: Final[dict[str, Metric]] = {
     "markers_dropped": Metric(_C, "Markers that this process has dropped", _CLUSTER),
     "stray_markers": Metric(_G, "Markers of no change that the trail knows, as the leader saw last", _CLUSTER),
     # the recorder
-    "external_changes": Metric(_C, "Changes of others that this process recorded", _CLUSTER),
+    "external_changes": Metric(_C, "External changes that this process recorded", _CLUSTER),
     "recorder_watermark": Metric(_G, "The revision up to which the trail is complete, on the leader", _CLUSTER),
     "recorder_lag_seconds": Metric(
         _G, "How long ago the leader's copy was such that the trail explains all of it", _CLUSTER
@@ -176,9 +178,9 @@ METRICS: Final[dict[str, Metric]] = {
         (*_CLUSTER, "api", "code"),
     ),
     # clients' changes of a Kafka cluster
-    "put_back_changes": Metric(_C, "Changes by others in a Kafka cluster that were put back", _CLUSTER),
+    "put_back_changes": Metric(_C, "External changes in a Kafka cluster that were reverted", _CLUSTER),
     "overwritten_changes": Metric(
-        _C, "Changes by others in a Kafka cluster that callers' changes of the same keys replace", _CLUSTER
+        _C, "External changes in a Kafka cluster that changes of the same keys here replace", _CLUSTER
     ),
     "applied_changes": Metric(
         _C, "Entities that were sent to a Kafka cluster, by the end: applied, refused, or unknown", (*_CLUSTER, "end")
@@ -196,12 +198,14 @@ METRICS: Final[dict[str, Metric]] = {
     ),
     "apply_refused": Metric(_G, "Entities whose changes the Kafka cluster refused", _CLUSTER),
     "apply_contested": Metric(
-        _G, "Keys that others change again and again in the Kafka cluster, and that are put back no more", _CLUSTER
+        _G,
+        "Keys that are changed externally in the Kafka cluster again and again, and are no longer reverted",
+        _CLUSTER,
     ),
-    "apply_extra": Metric(_G, "Keys that others set in the Kafka cluster, and that were never set here", _CLUSTER),
+    "apply_extra": Metric(_G, "Keys that were only set in the Kafka cluster, never here", _CLUSTER),
     "apply_drift": Metric(
         _G,
-        "Entities that differ in the Kafka cluster: changes wait or were refused, or keys of others are left alone",
+        "Entities that differ in the Kafka cluster: changes wait or were refused, or extra keys are left alone",
         _CLUSTER,
     ),
     # tokens and grants

@@ -1091,7 +1091,7 @@ async def test_a_missing_recorder_is_reported_and_catches_up_later(world: World)
     await other.recorder.round()
     advance(other, 72)
     [warning] = other.recorder.warnings()
-    assert "another process leads, and it does not record what others write" in str(warning)
+    assert "another process leads, and does not record external changes" in str(warning)
     cast("Any", other.store).leadership = Leads()
     await other.record()
     assert other.recorder.warnings() == []

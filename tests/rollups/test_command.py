@@ -451,7 +451,10 @@ def test_options_of_an_export_that_are_not_valid(
         (["compare", "--with", "default"], "--with: 'default' is not a valid time. Use RFC 3339"),
         (["compare", "--with", "2026-01-31"], "Or name another cluster of the settings (there is none)"),
         (["quotas", "--capacity", "FILE: - 1"], "this must be a map of quota keys to numbers"),
-        (["quotas", "--capacity", "FILE: bytes: 1"], "'bytes' is no quota of clients; there are: consumer_byte_rate"),
+        (
+            ["quotas", "--capacity", "FILE: bytes: 1"],
+            "'bytes' is not a quota of clients. Available: consumer_byte_rate",
+        ),
         (["quotas", "--capacity", "FILE: producer_byte_rate: .inf"], "producer_byte_rate: inf is not a number above"),
         (["quotas", "--capacity", "FILE: producer_byte_rate: true"], "producer_byte_rate: True is not a number above"),
         (["quotas", "--capacity", "FILE: request_percentage: 0"], "request_percentage: 0 is not a number above"),

@@ -252,6 +252,6 @@ def _check_path(scope: Scope) -> None:
     parts = raw.removeprefix(scope.get("root_path", "").encode()).split(b"/", _PARTS)[:_PARTS]
     if any(b"%2f" in part.lower() for part in parts):
         raise UnknownRouteError(
-            f"There is no operation at {raw[:200].decode('latin-1')!a}: before the entity id %2F is no separator, and "
-            "part of no name; /openapi.json lists all"
+            f"There is no operation at {raw[:200].decode('latin-1')!a}: before the entity id, %2F is not a "
+            "separator or part of a name. /openapi.json lists all operations."
         )

@@ -222,10 +222,12 @@ Kind = Literal["change", "import", "observed", "put-back", "external", "recovere
 class LaterChange(AnswerModel):
     """A change that touched the keys of a revert behind the reverted changes."""
 
-    change_id: ChangeId | None = Field(description="null: others wrote the keys, and the trail does not have it yet")
+    change_id: ChangeId | None = Field(description="null: an external change that the trail does not have yet")
     kind: Kind | None
     principal: str | None
-    revision: Revision | None = Field(description="null: others removed the znode, and it is not known yet when")
+    revision: Revision | None = Field(
+        description="null: the znode was removed externally, at a time that is not known yet"
+    )
     time: Time | None
     keys: list[str]
 
@@ -355,7 +357,8 @@ class PastMoment(AnswerModel):
 
     revision: Revision
     exact: bool = Field(
-        description="False within several writes of others that were seen as one: the content is that before them"
+        description="False for a time within several external writes that were observed as one: the content is"
+        " that before them"
     )
     run: tuple[Revision, Revision | None] | Absent = Field(
         default=None,
@@ -393,8 +396,8 @@ class HistoryItem(AnswerModel):
     """One change of an entity in one facet."""
 
     change_id: ChangeId
-    kind: Kind = Field(description="As in the trail; external: others wrote it, past this service")
-    writes: int | None = Field(description="Of a change by others: how many writes it was, at least")
+    kind: Kind = Field(description="As in the trail; external: a change made outside this service")
+    writes: int | None = Field(description="For an external change: the minimum number of writes")
     revision: Revision
     time: Time
     principal: str

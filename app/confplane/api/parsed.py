@@ -58,7 +58,7 @@ def revision_or_time(text: str, pointer: str) -> int | datetime:
     if text.isascii() and text.isdigit():
         if len(text) > _REVISION_DIGITS or int(text) >= 2**63:
             raise InvalidRequestError(
-                f"{pointer.removeprefix('/')} is no revision: it has too many digits", pointer=pointer
+                f"{pointer.removeprefix('/')} is not a valid revision: it has too many digits", pointer=pointer
             )
         return int(text)
     return time(text, pointer)

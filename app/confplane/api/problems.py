@@ -111,7 +111,7 @@ TABLE: Final[dict[type[ConfplaneError], ProblemType]] = {
     errors.AlreadyExistsError: ProblemType(409, "already-exists", "Already exists"),
     errors.RevertConflictError: ProblemType(409, "revert-conflict", "Later changes touched the same keys"),
     errors.NotRevertibleError: ProblemType(409, "not-revertible", "Can't be reverted"),
-    errors.ConcurrentChangeError: ProblemType(409, "concurrent-change", "Changed by others meanwhile"),
+    errors.ConcurrentChangeError: ProblemType(409, "concurrent-change", "Changed concurrently"),
     errors.PreconditionFailedError: ProblemType(412, "precondition-failed", "Precondition failed"),
     errors.ListFullError: ProblemType(422, "list-full", "Brokers could not list more names"),
     errors.ThrottledError: ProblemType(429, "throttled", "Too many changes"),

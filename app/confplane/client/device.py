@@ -230,7 +230,7 @@ def _tokens(answer: Mapping[str, Any], refresh: str | None) -> LoginTokens:
     try:
         expires_at = None if lifetime is None else time.time() + float(lifetime)
     except (TypeError, ValueError):
-        raise LoginError("The issuer answered with an expires_in that is no number") from None
+        raise LoginError("The issuer answered with an expires_in that is not a number") from None
     return LoginTokens(access, expires_at, answer.get("refresh_token", refresh))
 
 

@@ -106,7 +106,7 @@ def parse_legacy(data: bytes) -> dict[str, str | None]:
     except (ValueError, RecursionError):
         raise ValueError("does not hold JSON") from None
     if not isinstance(content, dict):
-        raise ValueError("holds JSON that is no object")  # noqa: TRY004 - about data, not about an argument
+        raise ValueError("holds JSON that is not an object")  # noqa: TRY004 - about data, not about an argument
     if content.get("version", "1") != "1":
         raise ValueError("has a version other than 1, the only one that there is")
     config = content.get("config")

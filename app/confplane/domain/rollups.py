@@ -238,9 +238,10 @@ _MISMATCHES: Final = {
     " stays, compare the entity's trail with the znode, and PUT the right value",
     "altered": "A change found another value than the change before it left, at the same version of the znode: one of"
     " the two rows of the trail was altered. Compare both with a backup of Postgres, and find out who may write to it",
-    "no_trail": "The trail does not know the znode. Others wrote it just now, or while nobody recorded"
-    " that (record_external_changes), or the trail lost rows. If it stays, look for a restore of Postgres",
-    "no_znode": "The znode of the trail is gone. Others deleted it while nobody recorded that"
+    "no_trail": "The trail does not have the znode. It was written externally just now, or while external"
+    " changes were not"
+    " recorded (record_external_changes), or the trail lost rows. If it stays, look for a restore of Postgres",
+    "no_znode": "The znode of the trail is gone. It was deleted externally while external changes were not recorded"
     " (record_external_changes), or the trail lost rows. PUT its configs again where they are missed",
     "version": "The content is right, and the znode was written more or less often than by the trail, or made again."
     " Nothing has to be done for the configs",
@@ -368,7 +369,7 @@ def capacity(given: object) -> dict[str, float]:
     found: dict[str, float] = {}
     for key, value in given.items():
         if key not in _OF_CLIENTS:
-            raise ValueError(f"{key!r} is no quota of clients; there are: {', '.join(_OF_CLIENTS)}")
+            raise ValueError(f"{key!r} is not a quota of clients. Available: {', '.join(_OF_CLIENTS)}")
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not is_number or not 0 < value < float("inf"):
             raise ValueError(f"{key}: {value!r} is not a number above zero")

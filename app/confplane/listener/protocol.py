@@ -156,7 +156,7 @@ class BoundedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             if not self._discarding:  # otherwise a callback stopped the parser
                 self._refuse(
-                    InvalidRequestError("The request is no HTTP/1.1 that can be parsed; the connection is closed"),
+                    InvalidRequestError("The request is not valid HTTP/1.1; the connection is closed"),
                     CloseReason.MALFORMED,
                 )
         if self._unreported_bytes >= self._max_head_bytes and not self._discarding:
@@ -241,7 +241,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Parse a request again without its offer to upgrade, and then the bytes after its head."""
         method, self._upgrade = self.parser.get_method(), False
         if method == b"CONNECT":
-            self._refuse(InvalidRequestError("CONNECT is for proxies, and this is none"), CloseReason.MALFORMED)
+            self._refuse(InvalidRequestError("CONNECT is only for proxies"), CloseReason.MALFORMED)
             return
         head = [method, b" ", self.url, b" HTTP/", self.parser.get_http_version().encode(), b"\r\n"]
         for name, value in self.headers:

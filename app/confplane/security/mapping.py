@@ -84,7 +84,7 @@ def _parsed(text: str) -> _MappingRule | None:
     """Return a rule, or None for an empty one."""
     match = _PARSER.match(text)
     if match is None or match.end() != len(text):
-        raise ValueError(f"{text!r} is no rule of the form RULE:pattern/replacement/[LU], and not DEFAULT")
+        raise ValueError(f"{text!r} is not a rule of the form RULE:pattern/replacement/[LU], and not DEFAULT")
     if match[1] is not None:
         return _MappingRule()
     if match[2] is None:

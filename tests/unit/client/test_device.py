@@ -152,7 +152,7 @@ def test_an_answer_without_a_whole_device_code_is_refused(members: dict[str, Any
         ({"error": "expired_token"}, 60, "code has expired"),
         ({"error": "invalid_client", "error_description": "no such client"}, 60, r"invalid_client \(no such client\)"),
         ({"access_token": "geheim", "token_type": "mac"}, 60, "without a bearer token"),
-        (GIVEN | {"expires_in": "soon"}, 60, "expires_in that is no number"),
+        (GIVEN | {"expires_in": "soon"}, 60, "expires_in that is not a number"),
         (GIVEN, -1, "code has expired"),
     ],
 )

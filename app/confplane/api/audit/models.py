@@ -32,7 +32,7 @@ class AuditedEntity(AnswerModel):
     id: EntityId
     facet: Literal["client-quotas", "client-configs", "clients", "configs", "cluster", "node"] = Field(
         description="clients: client quotas and client configs in one change of the znode that has both; node: all "
-        "keys of the znode, in a change that others made or that was recovered; cluster: a freeze, a thaw, a layout, a "
+        "keys of the znode, in an external or recovered change; cluster: a freeze, a thaw, a layout, a "
         "target"
     )
     path: str = Field(description="Of the znode, below the cluster's chroot")
@@ -49,10 +49,10 @@ class AuditedEntity(AnswerModel):
 
 
 class AuditedSighting(AnswerModel):
-    """The place of others' writes in the metadata log of an observed Kafka cluster."""
+    """The place of external writes in the metadata log of an observed Kafka cluster."""
 
     after: Annotated[str, Field(pattern=r"^-?[0-9]+$")] | None = Field(
-        description="A metadata offset at which the entity still was as before; null where no earlier look is known"
+        description="A metadata offset at which the entity still was as before; null if no earlier poll is known"
     )
     until: Annotated[str, Field(pattern=r"^-?[0-9]+$")] = Field(
         description="A metadata offset at which the entity was as the change left it. The writes are among the records "
@@ -71,10 +71,12 @@ class AuditedChange(AnswerModel):
 
     change_id: ChangeId
     kind: Kind = Field(
-        description="import: a config of an observed Kafka cluster was taken over; observed: others wrote it to that "
-        "cluster afterwards; put-back: others wrote it to that cluster, where the value here replaced it, so it was "
-        "never committed; external: others wrote it to ZooKeeper (a broker, Kafka's tools, a person by hand); "
-        "recovered: this service wrote it and Postgres lost the rows, so what was asked for is not known"
+        description="import: a config was imported from an observed Kafka cluster; observed: an external change"
+        " in that "
+        "cluster afterwards; put-back: an external change in that cluster that was replaced by the value here, and so "
+        "never committed; external: a change in ZooKeeper outside this service (by a broker, Kafka's tools or a"
+        " person); "
+        "recovered: this service wrote it and Postgres lost the rows, so the request is not known"
     )
     writes: int | None = Field(
         description="Of an external change: how many writes it was, at least; of a recovered one 1; else null"

@@ -31,7 +31,7 @@ class ConfigDefinition(AnswerModel):
     section: Section = Field(description="Whose config it is")
     name: str
     type: Literal["BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD"]
-    default: str | None = Field(description="As Kafka writes it; null is none")
+    default: str | None = Field(description="As Kafka writes it; null: no default")
     required: bool
     valid: str | None = Field(description="The rule besides the type, in Kafka's notation", examples=["[1,...]"])
     importance: Literal["HIGH", "MEDIUM", "LOW"]

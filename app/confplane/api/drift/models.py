@@ -33,8 +33,9 @@ class DriftedKey(AnswerModel):
     key: str
     state: Literal["pending", "refused", "contested", "extra"] = Field(
         description="pending: the change is on its way, to the cluster or from there; refused: the cluster refused the"
-        " entity's values; contested: others set the key again and again, and it is put back no more; extra: others set"
-        " the key in the cluster, and it was never set here"
+        " entity's values; contested: the key is changed externally again and again, and is no longer reverted;"
+        " extra: the key was"
+        " only set in the cluster, never here"
     )
     ours: str | float | None
     theirs: str | float | None = Field(

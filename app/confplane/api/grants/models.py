@@ -39,7 +39,7 @@ class GrantBody(RequestModel):
     )
     name: StrictStr | None = Field(
         default=None,
-        description="The name, or the begin of names; null or `*`: every name, but no default entity. Names of tokens"
+        description="The name, or a prefix of names; null or `*`: every name, but no default entity. Names of tokens"
         " and grants are principals",
     )
     note: StrictStr | None = Field(default=None, max_length=LONGEST_NOTE)

@@ -43,7 +43,7 @@ def add_routes(routes: Routes, name: FacetName, noun: str, id_pattern: str, exam
     """Add the routes of a facet's changes and differences."""
     operation = partial(read, limit=LimitClass.BULK, tagged=False)
     listed = operation(
-        "The changes of an entity, by this service and by others, newest first",
+        "The changes of an entity, including external ones, newest first",
         HistoryPage,
         id=f"history{noun}",
         description="Each change has the keys that it gave another value, with their values before and after; secrets"
@@ -54,8 +54,8 @@ def add_routes(routes: Routes, name: FacetName, noun: str, id_pattern: str, exam
         "The keys of an entity that differ between two moments",
         PastDiff,
         id=f"diff{noun}",
-        description="410 for a moment before the trail knew the cluster. A moment within a run of others' writes, which"
-        " were seen as one, has `exact: false` and the bounds of the run.",
+        description="410 for a time before the trail began. A time within a run of external writes that were"
+        " observed as one has `exact: false` and the bounds of the run.",
         problems=(409, 410, 503),
     )
     for suffix, handler, facts in (("/history", _history, listed), ("/diff", _diff, compared)):

@@ -76,8 +76,10 @@ def add_routes(routes: Routes, name: FacetName, noun: str, id_pattern: str, exam
         limit=LimitClass.WRITE,
         tagged=False,
         problems=(410,),
-        description="Undoes all changes of the entity's keys behind the moment, by whomever. `If-Match` refuses content"
-        " that the caller has not seen; `force` goes on where others write meanwhile. 410 before the trail's begin",
+        description="Reverts every change to the entity's keys after the given time, regardless of author. `If-Match`"
+        " refuses content that the caller has not seen; `force` continues despite concurrent external changes."
+        " 410 for a"
+        " time before the trail began",
     )
     routes.post("/{id:path}:revert", facts)(declared(partial(_revert_entity, name), entity=entity))
 

@@ -32,7 +32,7 @@ class RollupRevisions(AnswerModel):
         description="Every commit up to this revision has its change in the trail; null where no znodes were read"
     )
     watermark: Revision | None = Field(
-        description="Up to which writes of others were recorded; null where nobody records them"
+        description="The revision up to which external writes were recorded; null if they are not recorded"
     )
     folded: Revision | None = Field(
         description="Of `integrity`: changes up to this revision were not read, and are those of the fold of"

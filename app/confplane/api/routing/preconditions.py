@@ -13,7 +13,7 @@ from confplane.domain.errors import InvalidRequestError
 from confplane.services.etags import ANY, Precondition
 
 _REFRESHED_FIRST: Final = (
-    " Quotas and configs of a Kafka 4 cluster that callers and others write are looked at in the cluster first"
+    ". Quotas and configs that are also written in a Kafka 4 cluster are read from the cluster first"
 )
 _ETAG: Final = re.compile(r'\s*(?:(W/)?("[\x21\x23-\x7e\x80-\xff]*"))\s*(?:,|$)')
 
@@ -55,7 +55,7 @@ def _conditions(
         str | None,
         Header(
             alias="If-None-Match",
-            description="Only if the current ETag is none of these; `*`: if nothing is set." + _REFRESHED_FIRST,
+            description="Only if the current ETag differs from all of these; `*`: if nothing is set" + _REFRESHED_FIRST,
             json_schema_extra={"pattern": patterns.ETAGS},
         ),
     ] = None,

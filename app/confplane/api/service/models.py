@@ -55,7 +55,7 @@ class ClusterData(ClusterState):
 
 
 class Recorded(AnswerModel):
-    """The span of the audit trail that has writes by others past this service."""
+    """The span of the audit trail that includes external changes."""
 
     since: Revision | None = Field(description="null: first contact is under way, or an early version made it")
     since_at: Time | None
@@ -83,11 +83,11 @@ class ObservedArea(AnswerModel):
 
     permission: Literal["read-only", "none"] = Field(description="none: the cluster does not show this part")
     reason: str | None = Field(description="The missing right, or what else is missing")
-    observed_at: Time | None = Field(description="The begin of the last look at all of this part; null: none yet")
+    observed_at: Time | None = Field(description="The start of the last poll of this whole part; null: not polled yet")
     entities: Count = Field(description="Entities with configs")
     unmanaged: ReasonedNames = Field(description="Entities and keys without a place in ZooKeeper")
     hidden: ReasonedNames = Field(description="Keys whose values are not followed: passwords, references to providers")
-    problem: str | None = Field(description="The reason why the last look did not count")
+    problem: str | None = Field(description="The reason why the last poll failed")
 
 
 EntityTypeName = Literal["client-quotas", "topics", "brokers", "groups", "client-metrics"]
@@ -105,9 +105,9 @@ class ApplyingData(AnswerModel):
         description="Entities that wait alone: their broker is away, a right is missing, or their topic is looked at"
     )
     contested: ReasonedNames = Field(
-        description="Under enforce: keys that others change again and again, so that they are put back no more"
+        description="In the mode enforce: keys that are changed externally again and again, and are no longer reverted"
     )
-    extra: ReasonedNames = Field(description="Under enforce: keys that others set, and that were never set here")
+    extra: ReasonedNames = Field(description="In the mode enforce: keys that were only set outside this service")
     problem: str | None = Field(description="The reason why nothing is applied now")
 
 
@@ -119,7 +119,7 @@ class TargetData(AnswerModel):
     )
     mode: Mode | None = Field(
         description="observe: nothing is written to the Kafka cluster; adopt: callers' changes are applied to it;"
-        " enforce: what others change there is put back, too"
+        " enforce: external changes there are reverted, too"
     )
     modes: dict[EntityTypeName, Mode] | None = Field(description="The mode of each entity type")
     cluster_id: str | None

@@ -152,7 +152,7 @@ async def list_clusters(call: ServiceCallDep) -> Response:
     checks=[Consistency],
 )
 async def get_cluster(call: CallDep) -> Response:
-    """The state of one cluster as this process sees it, the span of its trail with writes by others, and its target.
+    """The state of one cluster as this process sees it, the span of its trail with external changes, and its target.
 
     The target of a Kafka cluster without ZooKeeper says how fresh each part is, by the leader's report.
 

@@ -104,9 +104,9 @@ async def revoke_token(
         ),
     ] = False,
 ) -> Response:
-    """The token is refused by every process within two seconds, for good. Revoking again changes nothing.
+    """Every process rejects the token within two seconds, permanently. Revoking it again changes nothing.
 
-    The answer counts the active tokens that were created with it: whoever had the token may have them.
+    The response counts the active tokens that were created with it, which may have leaked with the token.
     """
     services = call.services.tokens_and_grants
     found = await services.tokens.revoke(

@@ -92,7 +92,7 @@ def unreadable_answer_error(call: ApiCall[Any], reason: str) -> ClientError:
 def _json(call: ApiCall[T], response: httpx.Response) -> dict[str, Any]:
     body = _parsed(response)
     if not isinstance(body, dict):
-        raise unreadable_answer_error(call, "the answer is no JSON object")
+        raise unreadable_answer_error(call, "the answer is not a JSON object")
     return body
 
 
@@ -140,4 +140,4 @@ def _number(call: ApiCall[Any], headers: httpx.Headers, name: str) -> int | None
     try:
         return int(text)
     except ValueError:
-        raise unreadable_answer_error(call, f"the header {name} is no number") from None
+        raise unreadable_answer_error(call, f"the header {name} is not a number") from None

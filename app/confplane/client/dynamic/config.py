@@ -132,7 +132,7 @@ class DynamicConfig:
         self._follower = ConfigFollower(self.kind, own, library, label=self._label, file=file)
         self._max_age_s = max_age_s(in_java) or DEFAULT_MAX_AGE_MS / 1000
         if self._enabled and max_age_s(in_java) is None:
-            _log.warning("%s: polls every five minutes, as %s is no number above 0", self._label, METADATA_MAX_AGE)
+            _log.warning("%s: polls every five minutes, as %s is not a number above 0", self._label, METADATA_MAX_AGE)
         self._registration = SoftwareRegistration(library.name, library.version, SUPPORTED[self.kind])
         self._entity, self._service, self._source = entity, service, source
         self._sleep = sleep

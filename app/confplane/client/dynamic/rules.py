@@ -121,7 +121,7 @@ def _contradiction(own: Mapping[str, str], accepted: Mapping[str, str], library:
         if library.max_poll_interval_ms is not None:
             longest = int(own.get(names.MAX_POLL_INTERVAL, library.max_poll_interval_ms))
     except ValueError:
-        return "a timeout of the application's own is no number"
+        return "a timeout of the application's own is not a number"
     if heartbeat >= session:
         return f"{HEARTBEAT_INTERVAL} ({heartbeat}) would not be below {SESSION_TIMEOUT} ({session})"
     if longest is not None and session > longest:

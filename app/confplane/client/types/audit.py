@@ -27,10 +27,10 @@ class AuditedChange(TypedDict):
 
     # UUIDv7 of the change
     changeId: str
-    # import: a config of an observed Kafka cluster was taken over; observed: others wrote it to that cluster
-    # afterwards; put-back: others wrote it to that cluster, where the value here replaced it, so it was never
-    # committed; external: others wrote it to ZooKeeper (a broker, Kafka's tools, a person by hand); recovered: this
-    # service wrote it and Postgres lost the rows, so what was asked for is not known
+    # import: a config was imported from an observed Kafka cluster; observed: an external change in that cluster
+    # afterwards; put-back: an external change in that cluster that was replaced by the value here, and so never
+    # committed; external: a change in ZooKeeper outside this service (by a broker, Kafka's tools or a person);
+    # recovered: this service wrote it and Postgres lost the rows, so the request is not known
     kind: Literal["change", "import", "observed", "put-back", "external", "recovered"]
     # Of an external change: how many writes it was, at least; of a recovered one 1; else null
     writes: int | None
@@ -68,7 +68,7 @@ class AuditedEntity(TypedDict):
     # Entity id
     id: str
     # clients: client quotas and client configs in one change of the znode that has both; node: all keys of the
-    # znode, in a change that others made or that was recovered; cluster: a freeze, a thaw, a layout, a target
+    # znode, in an external or recovered change; cluster: a freeze, a thaw, a layout, a target
     facet: Literal["client-quotas", "client-configs", "clients", "configs", "cluster", "node"]
     # Of the znode, below the cluster's chroot
     path: str
@@ -137,9 +137,9 @@ class AuditedRefusal(TypedDict):
 
 
 class AuditedSighting(TypedDict):
-    """The place of others' writes in the metadata log of an observed Kafka cluster."""
+    """The place of external writes in the metadata log of an observed Kafka cluster."""
 
-    # A metadata offset at which the entity still was as before; null where no earlier look is known
+    # A metadata offset at which the entity still was as before; null if no earlier poll is known
     after: str | None
     # A metadata offset at which the entity was as the change left it. The writes are among the records behind
     # after, up to until; of an exact change, until is the offset of the last one

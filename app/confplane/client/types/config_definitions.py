@@ -15,7 +15,7 @@ class ConfigDefinition(TypedDict):
     section: Literal["topic", "broker", "producer", "consumer", "group", "client-metrics", "quota"]
     name: str
     type: Literal["BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD"]
-    # As Kafka writes it; null is none
+    # As Kafka writes it; null: no default
     default: str | None
     required: bool
     # The rule besides the type, in Kafka's notation

@@ -106,8 +106,8 @@ class DriftedKey(TypedDict):
 
     key: str
     # pending: the change is on its way, to the cluster or from there; refused: the cluster refused the entity's
-    # values; contested: others set the key again and again, and it is put back no more; extra: others set the key
-    # in the cluster, and it was never set here
+    # values; contested: the key is changed externally again and again, and is no longer reverted; extra: the key
+    # was only set in the cluster, never here
     state: Literal["pending", "refused", "contested", "extra"]
     ours: str | float | None
     # null also where the cluster did not answer; observedAt is null then

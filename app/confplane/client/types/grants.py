@@ -64,8 +64,8 @@ class GrantBody(TypedDict):
     ]
     # null: literal
     patternType: NotRequired[Literal["literal", "prefixed"] | None]
-    # The name, or the begin of names; null or `*`: every name, but no default entity. Names of tokens and grants
-    # are principals
+    # The name, or a prefix of names; null or `*`: every name, but no default entity. Names of tokens and grants are
+    # principals
     name: NotRequired[str | None]
     note: NotRequired[str | None]
 

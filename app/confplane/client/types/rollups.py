@@ -218,14 +218,15 @@ class IntegrityRow(TypedDict):
     # stays, compare the entity's trail with the znode, and PUT the right value. `altered`: A change found another
     # value than the change before it left, at the same version of the znode: one of the two rows of the trail was
     # altered. Compare both with a backup of Postgres, and find out who may write to it. `no_trail`: The trail does
-    # not know the znode. Others wrote it just now, or while nobody recorded that (record_external_changes), or the
-    # trail lost rows. If it stays, look for a restore of Postgres. `no_znode`: The znode of the trail is gone.
-    # Others deleted it while nobody recorded that (record_external_changes), or the trail lost rows. PUT its
-    # configs again where they are missed. `version`: The content is right, and the znode was written more or less
-    # often than by the trail, or made again. Nothing has to be done for the configs. `gap`: A change was made on a
-    # state that no change before it left: a row of the trail is missing, or others wrote while nobody recorded
-    # that. The change itself names what it found. `state`: The recorder holds a state that no row of the trail
-    # explains: the row is lost. Look for a restore of Postgres, and for rows that somebody removed
+    # not have the znode. It was written externally just now, or while external changes were not recorded
+    # (record_external_changes), or the trail lost rows. If it stays, look for a restore of Postgres. `no_znode`:
+    # The znode of the trail is gone. It was deleted externally while external changes were not recorded
+    # (record_external_changes), or the trail lost rows. PUT its configs again where they are missed. `version`: The
+    # content is right, and the znode was written more or less often than by the trail, or made again. Nothing has
+    # to be done for the configs. `gap`: A change was made on a state that no change before it left: a row of the
+    # trail is missing, or others wrote while nobody recorded that. The change itself names what it found. `state`:
+    # The recorder holds a state that no row of the trail explains: the row is lost. Look for a restore of Postgres,
+    # and for rows that somebody removed
     kind: str
     # The key of `content` and `altered`; empty otherwise
     configKey: str
@@ -314,7 +315,7 @@ class RollupRevisions(TypedDict):
     floor: str | None
     # Every commit up to this revision has its change in the trail; null where no znodes were read
     horizon: str | None
-    # Up to which writes of others were recorded; null where nobody records them
+    # The revision up to which external writes were recorded; null if they are not recorded
     watermark: str | None
     # Of `integrity`: changes up to this revision were not read, and are those of the fold of `previous`; null where
     # all were read

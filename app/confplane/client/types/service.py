@@ -26,9 +26,9 @@ class ApplyingData(TypedDict):
     refused: ReasonedNames
     # Entities that wait alone: their broker is away, a right is missing, or their topic is looked at
     held: ReasonedNames
-    # Under enforce: keys that others change again and again, so that they are put back no more
+    # In the mode enforce: keys that are changed externally again and again, and are no longer reverted
     contested: ReasonedNames
-    # Under enforce: keys that others set, and that were never set here
+    # In the mode enforce: keys that were only set outside this service
     extra: ReasonedNames
     # The reason why nothing is applied now
     problem: str | None
@@ -146,7 +146,7 @@ class ObservedArea(TypedDict):
     permission: Literal["read-only", "none"]
     # The missing right, or what else is missing
     reason: str | None
-    # The begin of the last look at all of this part; null: none yet
+    # The start of the last poll of this whole part; null: not polled yet
     observedAt: str | None
     # Entities with configs
     entities: int
@@ -154,7 +154,7 @@ class ObservedArea(TypedDict):
     unmanaged: ReasonedNames
     # Keys whose values are not followed: passwords, references to providers
     hidden: ReasonedNames
-    # The reason why the last look did not count
+    # The reason why the last poll failed
     problem: str | None
 
 
@@ -202,7 +202,7 @@ class ReasonedNames(TypedDict):
 
 
 class Recorded(TypedDict):
-    """The span of the audit trail that has writes by others past this service."""
+    """The span of the audit trail that includes external changes."""
 
     # null: first contact is under way, or an early version made it
     since: str | None
@@ -228,8 +228,8 @@ class TargetData(TypedDict):
 
     # zookeeper: the brokers read ZooKeeper themselves, and all other members are null
     kind: Literal["zookeeper", "kraft"]
-    # observe: nothing is written to the Kafka cluster; adopt: callers' changes are applied to it; enforce: what
-    # others change there is put back, too
+    # observe: nothing is written to the Kafka cluster; adopt: callers' changes are applied to it; enforce: external
+    # changes there are reverted, too
     mode: Literal["observe", "adopt", "enforce"] | None
     # The mode of each entity type
     modes: dict[str, Literal["observe", "adopt", "enforce"]] | None

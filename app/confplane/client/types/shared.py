@@ -96,9 +96,9 @@ class HistoryItem(TypedDict):
 
     # UUIDv7 of the change
     changeId: str
-    # As in the trail; external: others wrote it, past this service
+    # As in the trail; external: a change made outside this service
     kind: Literal["change", "import", "observed", "put-back", "external", "recovered"]
-    # Of a change by others: how many writes it was, at least
+    # For an external change: the minimum number of writes
     writes: int | None
     # A zxid as a decimal string
     revision: str
@@ -138,11 +138,11 @@ class KeyChange(TypedDict):
 class LaterChange(TypedDict):
     """A change that touched the keys of a revert behind the reverted changes."""
 
-    # null: others wrote the keys, and the trail does not have it yet
+    # null: an external change that the trail does not have yet
     changeId: str | None
     kind: Literal["change", "import", "observed", "put-back", "external", "recovered"] | None
     principal: str | None
-    # null: others removed the znode, and it is not known yet when
+    # null: the znode was removed externally, at a time that is not known yet
     revision: str | None
     time: str | None
     keys: list[str]
@@ -173,7 +173,7 @@ class PastMoment(TypedDict):
 
     # A zxid as a decimal string
     revision: str
-    # False within several writes of others that were seen as one: the content is that before them
+    # False for a time within several external writes that were observed as one: the content is that before them
     exact: bool
     # Where exact is false: the last revision at which the content is known to have stood, and the revision at which
     # the writes were over; null: they are not recorded yet

@@ -117,7 +117,7 @@ def check_group(group: str, pointer: str) -> None:
     check_principal(group, pointer)
     if not group.startswith(GROUP) or group == f"{GROUP}{ANY}":
         raise InvalidRequestError(
-            f"{shown(group)} is no group: the form is Group:name, and every caller is {EVERYBODY}", pointer=pointer
+            f"{shown(group)} is not a valid group. Use Group:name; {EVERYBODY} means every caller.", pointer=pointer
         )
 
 

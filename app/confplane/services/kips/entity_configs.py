@@ -323,7 +323,8 @@ def _check_known(cluster_facet: ClusterFacet, entity: Entity, key: str, pointer:
         known = key in cluster_facet.catalog.of(KINDS[entity.types])
     if not known and key not in stored(cluster_facet.get(entity.id)):
         raise InvalidConfigError(
-            f"Unknown config name: {clipped(key)} is no config of a {entity.types[0]}, and nothing is stored under it",
+            f"Unknown config name: {clipped(key)} is not a config of a {entity.types[0]}, and nothing is stored"
+            " under it",
             pointer=pointer,
         )
 

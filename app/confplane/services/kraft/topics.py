@@ -74,4 +74,4 @@ def refusal(topic_ids: Mapping[str, str | None], node: Node, state: TargetState 
     if now is None:
         return "The cluster shows no such topic"
     metadata = znode_metadata.read(node.extra).topic_id or (None if state is None else state.topic_id)
-    return None if metadata in {None, now} else "The topic was made again; its configs are followed anew"
+    return None if metadata in {None, now} else "The topic was created again; its new configs are followed"

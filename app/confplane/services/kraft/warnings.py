@@ -71,7 +71,7 @@ def _apply_warnings(cluster: str, applying: ApplyReport) -> list[OperatorWarning
             _listed(f"{cluster}: its Kafka cluster refused changes that were committed here", applying.refused)
         )
     if applying.contested.count:
-        text = f"{cluster}: others change keys of its Kafka cluster again and again, so they are not put back"
+        text = f"{cluster}: keys of its Kafka cluster are changed externally again and again, so they are not reverted"
         found.append(_listed(text, applying.contested))
     return found
 

@@ -128,8 +128,8 @@ class Recorder:
         if self._troubled_since is not None and self.clock() - self._troubled_since > _HEALTHY_S:
             found.append(
                 OperatorWarning(
-                    f"for {self.clock() - self._troubled_since:.0f} s changes made by others could not be recorded;"
-                    " they will be"
+                    f"for {self.clock() - self._troubled_since:.0f} s external changes could not be recorded;"
+                    " they will be recorded later"
                 ).about(name)
             )
         if self._explainer.refused:
@@ -141,7 +141,7 @@ class Recorder:
         if self._nobody_since is not None and self.clock() - self._nobody_since > _HEALTHY_S:
             found.append(
                 OperatorWarning(
-                    "another process leads, and it does not record what others write: its setting"
+                    "another process leads, and does not record external changes: its setting"
                     " record_external_changes is off, or it is in trouble. It will be recorded once it leads that does"
                 ).about(name)
             )

@@ -447,6 +447,6 @@ def _too_many(entity: Entity) -> NotRevertibleError:
 def _vague(past: PastEntity) -> NotRevertibleError:
     high = "not known yet" if past.high is None else f"revision {past.high}"
     return NotRevertibleError(
-        f"The content of {past.entity_id} at revision {past.revision} is not known exactly: others wrote it several"
-        f" times behind revision {past.low}, up to one that is {high}. Name a revision outside of these"
+        f"The content of {past.entity_id} at revision {past.revision} is not known exactly: it was changed externally"
+        f" several times after revision {past.low} and up to {high}. Use a revision outside of this range"
     )

@@ -191,7 +191,7 @@ class LayoutService:
         def after(state: StoredState[Layout]) -> Layout:
             if state.version != survey.version:
                 raise ConcurrentChangeError(
-                    f"Another command changed the layout of cluster {store.name} meanwhile; look at it again",
+                    f"Another command changed the layout of cluster {store.name} in the meantime. Read it again.",
                     outcome=WriteOutcome.NOT_APPLIED,
                 )
             return wanted
@@ -294,7 +294,9 @@ class _EntityMove:
     async def _check_layout(self) -> None:
         """Raise an error if the layout changed; a conflict may come from another znode of the transaction."""
         if (await self._store.read_state(Layout, self._deadline)).version != self._layout.version:
-            raise UnavailableError("Another command changed the layout meanwhile; what was moved is moved")
+            raise UnavailableError(
+                "Another command changed the layout in the meantime. Entities that were moved stay moved."
+            )
 
 
 def _and_more(names: Sequence[str]) -> str:

@@ -375,7 +375,7 @@ def test_no_setting_of_the_application_hinders_it(
     assert dynamic.settings["client.id"] == client_id
     said = [record.getMessage() for record in caplog.records]
     unnamed = f"user=alice: configs can't be set for the client-id {client_id!r}, those of the user apply"
-    at_an_age = "producer user=alice: polls every five minutes, as metadata.max.age.ms is no number above 0"
+    at_an_age = "producer user=alice: polls every five minutes, as metadata.max.age.ms is not a number above 0"
     if switch == "false":
         assert said == []
     elif client_id in {".", ".."}:

@@ -324,5 +324,5 @@ def test_the_command_line_lists_them(service: Service, tmp_path: Path, monkeypat
     assert [line.split()[1:6] for line in table.out.splitlines()[1:]] == [
         ["User:admin", row["operation"], "user=refused-cli", QUOTA, "invalid-request"]
     ]
-    assert run_here("audit", "--refused", "--entity", "user=refused-nothing").err.startswith("No such attempt")
+    assert run_here("audit", "--refused", "--entity", "user=refused-nothing").err.startswith("No such refused attempt")
     assert run_here("audit", "--refused", "--outcome", "rejected").code == 2

@@ -59,7 +59,7 @@ def test_a_change_is_shown_and_reverted() -> None:
     assert (newest["reason"], newest["ticket"], newest["reverts"]) == ("undo", "T-1", [change])
     again = run("revert", "--change", change, "--yes")
     assert (again.code, again.out) == (0, "")
-    assert "have the values of before already" in again.err
+    assert "already have their earlier values" in again.err
     printed = json.loads(run("revert", "--change", newest["changeId"], "--yes", "--json").out)
     assert sorted(each["facet"] for each in printed["results"]) == ["client-configs", "client-quotas"]
     assert printed["failed"] == 0
@@ -114,12 +114,12 @@ def test_an_entity_goes_back_with_all_its_facets(service: Service) -> None:
     ("line", "said"),
     [
         ("", "Give ENTITY with --to, --change"),
-        ("user=a", "--to a moment"),
+        ("user=a", "--to is required with ENTITY"),
         ("--change 1 --request-id 2", "Give ENTITY with --to, --change"),
         ("--change nonsense --yes", "--change nonsense is not a valid change id"),
-        ("--principal User:x", "--since is needed"),
-        ("--request-id x --since 1h", "--since is needed"),
-        ("--request-id x --to 1h", "--to a moment"),
+        ("--principal User:x", "--principal requires --since"),
+        ("--request-id x --since 1h", "--principal requires --since"),
+        ("--request-id x --to 1h", "--to is required with ENTITY"),
         ("--principal User:x --since yesterday --yes", "--since yesterday is not a valid time"),
         ("--principal User:x --since 1h --until later --yes", "--until later is not a valid time"),
         ("user=a --to 1h --key acks --yes", "--key is for changes"),

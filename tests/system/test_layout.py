@@ -360,14 +360,14 @@ async def test_reads_find_everything_and_writes_survive_while_it_moves(
 def test_what_nobody_reads_stands_in_the_way_until_it_is_discarded(world: World) -> None:
     world.move("separate", "--apply")
     kafka_writes(world.zk, "users/ghost", b'{"version":1,"config":{"acks":"0","producer_byte_rate":"5"}}')
-    assert "nobody reads, user=ghost among them" in world.move("separate").err
+    assert "not in use, for example user=ghost" in world.move("separate").err
     for options in ((), ("--apply",)):
         refused = world.move("shared", *options, code=1)
         assert "shared has others already, which nobody reads, of user=ghost" in refused.err
     assert world.layout() == {"version": 1, "layout": "separate"}
     assert (
         world.move("shared", "--discard", "--apply", code=2).err
-        == "--discard goes with the layout that counts: --to separate\n"
+        == "Not moved: --discard removes client configs from the layout that is not in use: give --to separate.\n"
     )
     assert "user=ghost: would be discarded from shared" in world.move("separate", "--discard").out
     assert world.node("/config/users/ghost")["acks"] == "0"

@@ -232,7 +232,7 @@ def test_the_grants_and_limits_of_a_token_are_shown(
     monkeypatch.setenv("CONFPLANE_TOKEN_FILE", str(tmp_path / "olga"))
     wait_for(lambda: "viewer" in run("whoami").out)
     said = run("whoami").out
-    assert "reads alone" in said
+    assert "only reads" in said
     assert "User:olga  allow       the role viewer  all of the role  default" in said
     refused = run("set", "user=olga", "acks=all")
     assert refused.code == 1

@@ -73,7 +73,7 @@ async def history(page: PageDep, cluster: str, entity_id: str, facet: str = "", 
     command = page.command("GET", path, "history", entity_id, "--cluster", cluster)
     return _render(
         page, "entity_history.html", cluster, entity_id, "history", items=found["items"], next=found["nextPageToken"],
-        facets=facets, facet=chosen, first=token is None, command=command,
+        facet=chosen, first=token is None, command=command,
     )  # fmt: skip
 
 
@@ -116,7 +116,8 @@ async def access(page: PageDep, cluster: str, entity_id: str) -> Response:
 
 
 def _render(page: ConsolePage, template: str, cluster: str, entity_id: str, view: str, **values_: Any) -> Response:
-    return page.render(template, cluster=cluster, id=entity_id, view=view, sources=SOURCES, **values_)
+    facets = facets_of(entity_id)
+    return page.render(template, cluster=cluster, id=entity_id, view=view, sources=SOURCES, facets=facets, **values_)
 
 
 def _facets(entity_id: str) -> tuple[str, ...]:

@@ -30,7 +30,11 @@ if TYPE_CHECKING:
     from confplane.security.oidc.code_flow import CodeFlow
 
 HOME: Final = "/console/"
-NAVIGATION: Final = (("Overview", HOME), ("Entities", "/console/clusters/{cluster}/entities"))
+NAVIGATION: Final = (
+    ("Overview", HOME),
+    ("Entities", "/console/clusters/{cluster}/entities"),
+    ("Audit", "/console/clusters/{cluster}/audit"),
+)
 """The pages of the navigation. A path with ``{cluster}`` is that of the chosen cluster."""
 MAX_FORM_BYTES: Final = 1_048_576
 """Bytes of the longest form."""

@@ -25,6 +25,13 @@ _RATES: Final = {
     "connection_creation_rate": "connections/s",
 }
 _KIB: Final = 1_024
+_SIZES: Final = (
+    *((name, _KIB**step) for step, name in enumerate(_BINARY[:5])),
+    ("kB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+)
+"""Units of sizes; SI units too, because networks are measured in them."""
 _MILLISECONDS: Final = re.compile(r"[._]ms(\.|$)")
 _BYTES: Final = re.compile(r"bytes(\.|$)|buffer\.size$")
 _UNLIMITED: Final = re.compile(r"^retention\.|[._](bytes|ms)$")
@@ -88,6 +95,27 @@ def human(value: Any, key: str) -> str | None:
     if _MILLISECONDS.search(key):
         return _duration(number)
     return _bytes(number) if _BYTES.search(key) and number >= _KIB else None
+
+
+def units(key: str) -> tuple[tuple[str, int], ...]:
+    """Return the units in which a value can be typed, each with its factor, that of the value itself first."""
+    if _RATES.get(key) == "bytes":
+        return tuple((f"{name}/s", factor) for name, factor in _SIZES)
+    if key in _RATES:
+        return ()
+    if _MILLISECONDS.search(key):
+        return (("ms", 1), *((name, size) for size, name in reversed(_DURATIONS)))
+    return _SIZES if _BYTES.search(key) else ()
+
+
+def unit_of(value: str, choices: Sequence[tuple[str, int]]) -> tuple[str, str]:
+    """Return the greatest unit in which a value is a whole number, and the number; otherwise its own unit."""
+    own = choices[0][0] if choices else ""
+    if not value.isascii() or not value.isdigit() or int(value) in {0, *_LARGEST}:
+        return own, value
+    fits = [(factor, name) for name, factor in choices if int(value) % factor == 0]
+    factor, name = max(fits, default=(1, own))
+    return name, str(int(value) // factor)
 
 
 def _bytes(number: float) -> str:

@@ -1,0 +1,113 @@
+"""The audit trail of a cluster: a search of changes and of refused attempts, and one change in words."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+from fastapi import APIRouter
+
+from confplane.console.api import ApiRefusal
+from confplane.console.page import ConsolePage, PageDep
+from confplane.domain.texts import rfc3339
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+router = APIRouter()
+
+_PATH: Final = "/console/clusters/{cluster}/audit"
+_SHOWN: Final = 50
+_AGE: Final = re.compile(r"^(\d{1,6})\s*([smhd])$")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_UNAUTHENTICATED: Final = 401
+_FILTERS: Final = ("entity", "key", "principal", "requestId", "since", "until", "outcome", "result")
+_OPTIONS: Final = {"entity", "key", "principal", "since", "until", "outcome"}
+"""The filters that `confplane audit` has as well."""
+
+
+def moment(text: str) -> str:
+    """Return a time for the API: an age such as ``30m`` as the time so long ago, anything else as it is."""
+    age = _AGE.match(text)
+    if age is None:
+        return text
+    return rfc3339(datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: int(age[1])}))
+
+
+@router.get(_PATH)
+async def trail(page: PageDep, cluster: str) -> Response:
+    """The changes, or the refused attempts, that the filters of the address select, newest first."""
+    given = page.request.query_params
+    search = {name: given.get(name, "").strip() for name in _FILTERS}
+    token = given.get("token")
+    query = {name: moment(text) if name in {"since", "until"} else text for name, text in search.items() if text}
+    path = f"/v1/clusters/{cluster}/audit"
+    found: dict[str, Any] = {"items": [], "nextPageToken": None}
+    error, status = None, 200
+    try:
+        found = await page.api.get(path, pageSize=_SHOWN, pageToken=token, **query)
+    except ApiRefusal as refused:
+        if refused.status == _UNAUTHENTICATED:
+            raise
+        error, status = refused.problem["detail"], refused.status
+    refused_only = search["result"] == "refused"
+    options = [part for name, text in query.items() if name in _OPTIONS for part in (f"--{name}", text)]
+    command = page.command(
+        "GET", path, "audit", *options, *(("--refused",) if refused_only else ()), "--cluster", cluster, query=query
+    )
+    chosen = {name: text for name, text in search.items() if text}
+    return page.render(
+        "audit.html",
+        status=status,
+        cluster=cluster,
+        search=search,
+        chosen=chosen,
+        revert=_revert(cluster, search),
+        refused=refused_only,
+        items=found["items"],
+        next=None if found["nextPageToken"] is None else urlencode({**chosen, "token": found["nextPageToken"]}),
+        first=token is None,
+        error=error,
+        command=command,
+    )
+
+
+def _revert(cluster: str, search: dict[str, str]) -> str | None:
+    """Return the address of the revert of what a search selects, if there is one that reverts just that."""
+    others = {name for name, text in search.items() if text}
+    parts: dict[str, str] = {}
+    if others == {"requestId"}:
+        parts = {"requestId": search["requestId"]}
+    elif {"principal", "since"} <= others <= {"principal", "since", "until"}:
+        until = moment(search["until"]) if search["until"] else rfc3339(datetime.now(UTC))
+        parts = {"principal": search["principal"], "since": moment(search["since"]), "until": until}
+    return f"/console/clusters/{cluster}/audit:revert?{urlencode(parts)}" if parts else None
+
+
+@router.get(f"{_PATH}/{{change_id}}")
+async def one_change(page: PageDep, cluster: str, change_id: str, saved: str | None = None) -> Response:
+    """One change: who, when, why, and each key from what to what."""
+    path = f"/v1/clusters/{cluster}/audit/{change_id}"
+    change = await page.api.get(path)
+    command = page.command("GET", path, "audit", change_id, "--cluster", cluster)
+    undone = change["kind"] == "change" and change["outcome"] == "committed"
+    return page.render(
+        "change.html",
+        cluster=cluster,
+        change=change,
+        saved=saved is not None,
+        siblings=await _siblings(page, cluster, change),
+        revert=f"/console/clusters/{cluster}/audit:revert?{urlencode({'changeId': change_id})}" if undone else None,
+        command=command,
+    )
+
+
+async def _siblings(page: ConsolePage, cluster: str, change: dict[str, Any]) -> int:
+    """Return how many changes the same request made, up to a page."""
+    try:
+        found = await page.api.get(f"/v1/clusters/{cluster}/audit", requestId=change["requestId"], pageSize=_SHOWN)
+    except ApiRefusal:
+        return 0
+    return len(found["items"])

@@ -193,9 +193,7 @@ async def test_a_topic_recreated_before_its_first_request_never_gets_the_configs
     kafka.create_topic(str(name))
     await apply(two)
     assert kafka.requests == []
-    assert two.queues.report().held.first == (
-        (entity.id, "The topic was created again; its new configs are followed"),
-    )
+    assert two.queues.report().held.first == ((entity.id, "The topic was created again; its new configs are followed"),)
     await two.poll()
     await apply(two)
     assert (kafka.requests, two.config(entity)) == ([], {})

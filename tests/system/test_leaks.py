@@ -190,6 +190,8 @@ ACCESS_COMMANDS: Final = [
 ]
 """Commands of no cluster."""
 REMOTE_COMMANDS: Final = [
+    *(["tokens", "list"], ["tokens", "rotate", ABSENT], ["tokens", "revoke", ABSENT], ["rollups", "list"]),
+    *(["grants", "list"], ["grants", "show", "--principal", "User:app"], ["grants", "remove", ABSENT]),
     ["get", "broker=0"],
     ["drift", "list"],
     ["drift", "adopt", "user=alice", "--reason", "quiet"],

@@ -10,7 +10,19 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from confplane.console import assets, audit, design, edit, entities, entity, overview, revert, sign_in
+from confplane.console import (
+    access,
+    assets,
+    audit,
+    definitions,
+    design,
+    edit,
+    entities,
+    entity,
+    overview,
+    revert,
+    sign_in,
+)
 from confplane.console.api import ApiRefusal
 from confplane.console.page import (
     FormRefusedError,
@@ -30,7 +42,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
-PAGES: Final = (sign_in, overview, entities, edit, entity, audit, revert, design, assets)
+PAGES: Final = (sign_in, overview, entities, edit, entity, audit, revert, definitions, access, design, assets)
 """The modules of the pages, each with a ``router``. A new page is a module here, and a line in ``page.NAVIGATION``."""
 _PATH: Final = "/console"
 _UNAUTHENTICATED: Final = 401

@@ -34,6 +34,8 @@ NAVIGATION: Final = (
     ("Overview", HOME),
     ("Entities", "/console/clusters/{cluster}/entities"),
     ("Audit", "/console/clusters/{cluster}/audit"),
+    ("Definitions", "/console/clusters/{cluster}/definitions"),
+    ("Access", "/console/clusters/{cluster}/access"),
 )
 """The pages of the navigation. A path with ``{cluster}`` is that of the chosen cluster."""
 MAX_FORM_BYTES: Final = 1_048_576

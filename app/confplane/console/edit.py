@@ -108,7 +108,7 @@ class FormField:
 
 @dataclass(slots=True)
 class EntityEdit:
-    """What a person wants to change of one entity in one facet."""
+    """A change that a person makes to one entity in one facet."""
 
     facet: str
     entity_id: str

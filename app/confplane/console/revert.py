@@ -28,7 +28,7 @@ _UNAUTHENTICATED: Final = 401
 
 @router.get(_PATH)
 async def revert_preview(page: PageDep, cluster: str) -> Response:
-    """What a revert would do now."""
+    """Preview a revert."""
     given = page.request.query_params
     return await _preview(page, cluster, _selected(given), given)
 

@@ -216,5 +216,5 @@ async def test_a_put_that_removes_keys_names_them_unless_it_is_conditional(
     assert await warnings(after, **{"If-Match": etag}) == []
     assert await warnings(before) == []
     assert await warnings(after) == [
-        f"Removed, because the request does not name them: {gone}. If-Match protects keys that others have added"
+        f"Removed, because the request does not name them: {gone}. If-Match protects keys added in the meantime"
     ]

@@ -43,7 +43,7 @@ class Inside:
     def __init__(self, app: ASGIApp, made: Credentials) -> None:
         self.app = app
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://inside", timeout=60)
-        self._book: TokenCache = cast("Any", app)._authenticator._control._copy
+        self._book: TokenCache = cast("Any", app).api._authenticator._control._copy
         self._made = made
         self._tokens = {"admin": _ADMIN}
 

@@ -23,7 +23,7 @@ CLUSTER = "/console/clusters/default"
 ENTITIES = f"{CLUSTER}/entities"
 PAIR = f"{ENTITIES}/user=payments,client-id=billing"
 PATHS = ("/console/", "/console/design", ENTITIES, f"{ENTITIES}?prefix=pay", PAIR, f"{PAIR}/history", f"{PAIR}/clients",
-         f"{PAIR}/access", f"{PAIR}/edit/client-quotas?key=consumer_byte_rate", f"{CLUSTER}/audit", f"{CLUSTER}/audit?since=x",
+         f"{PAIR}/access", f"{PAIR}/edit/client-quotas?key=consumer_byte_rate", f"{CLUSTER}/audit",
         f"{CLUSTER}/definitions?search=retention", f"{CLUSTER}/access", f"{CLUSTER}/access/who?principal=User:a",
         f"{CLUSTER}/access/tokens", f"{CLUSTER}/access/grants", "/console/none")  # fmt: skip
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}

@@ -58,7 +58,7 @@ class Front:
     """
 
     def __init__(self, api: ASGIApp, console: Console | None) -> None:
-        self._api = api
+        self.api = api
         self._console = None if console is None else _application(console)
         home = "/docs" if console is None else f"{_PATH}/"
         self._home = RedirectResponse(home, 303)
@@ -67,7 +67,7 @@ class Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection."""
         path = scope.get("path", "")
-        app: ASGIApp = self._api
+        app: ASGIApp = self.api
         if path == "/" and scope["type"] == "http" and scope["method"] in {"GET", "HEAD"}:
             app = self._home
         elif path == _PATH:

@@ -10,8 +10,8 @@ Concurrent single changes of different callers are committed together. A change 
 transactions of its queue are under way, together with whatever waits; otherwise it waits for the next reply of
 ZooKeeper. So a lone caller never waits, and many callers share the cost of a transaction. Each change keeps its caller:
 its intent, marker, outcome, errors and deadline. These go alone: a further attempt; a change of a path that ZooKeeper
-refused within the last second, since an entity that others write in a loop must not delay other callers; and a change
-of the cluster's own states.
+refused within the last second, since an entity that is written in a loop must not delay other callers; and a change of
+the cluster's own states.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Attempt(Generic[D]):
 
 
 class Committer:
-    """Commits attempts in one cluster, whoever their callers are.
+    """Commits attempts in one cluster, those of different callers together.
 
     Args:
         audit: The trail.

@@ -200,7 +200,7 @@ def _removal(keys: list[str]) -> str:
     """Return the warning about keys that a replacement removes although its client may not have read them."""
     more = len(keys) - _MOST_LISTED
     listed = f"{', '.join(map(clipped, keys[:_MOST_LISTED]))}{f' and {more} more' if more > 0 else ''}"
-    return f"Removed, because the request does not name them: {listed}. If-Match protects keys that others have added"
+    return f"Removed, because the request does not name them: {listed}. If-Match protects keys added in the meantime"
 
 
 def already_exists(cluster_facet: ClusterFacet, entity: Entity) -> AlreadyExistsError:

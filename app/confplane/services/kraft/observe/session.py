@@ -1,4 +1,4 @@
-"""The checks of a cluster before its polls: it is the target, its release is no older, and what it permits."""
+"""Checks a cluster before its polls: it is the target, its release is not older, and what it permits."""
 
 from __future__ import annotations
 

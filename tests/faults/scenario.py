@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx
+from kazoo.exceptions import ConnectionLoss
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.faults import planted_bugs
@@ -227,7 +228,8 @@ class Scenario:
 
     async def recorded(self) -> None:
         """Wait until the recorder has explained all that was written; before the first write, until it records."""
-        await until_thread(self._is_recorded)
+        # The client of the test may be at a server that a scenario has just cut off.
+        await until_thread(self._is_recorded, refused=ConnectionLoss)
 
     def _is_recorded(self) -> bool:
         with connect(self._database.service_dsn) as connection:

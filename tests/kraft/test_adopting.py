@@ -199,7 +199,7 @@ async def _has(shown: Any, resource: Resource, key: str, value: str | None) -> b
 
 async def test_external_changes_are_reverted(service: Service, kraft: KraftCluster, client: KraftClient) -> None:
     """The service is killed once it has sent the value again, and another ends what it began."""
-    assert "puts back what others change" in target(service, "enforce", "--reason", "a test")
+    assert "reverts external changes" in target(service, "enforce", "--reason", "a test")
     with service:
         async with service.client() as http, KraftWriter(kraft.bootstrap[0]) as outside:
             await put(http, "enforced", 1000)
@@ -298,7 +298,9 @@ async def test_topics_are_enforced_while_quotas_are_observed_and_nothing_is_sent
     service: Service, kraft: KraftCluster, client: KraftClient
 ) -> None:
     assert "accepts changes of topics" in target(service, "enforce", "--type", "topics", "--reason", "a test")
-    assert "takes no client-quotas" in target(service, "observe", "--type", "client-quotas", "--reason", "a test")
+    assert "accepts no changes of client-quotas" in target(
+        service, "observe", "--type", "client-quotas", "--reason", "a test"
+    )
     topic, key = Resource(ConfigResourceType.TOPIC, "enforced-t"), "retention.ms"
 
     async def has(value: str) -> bool:

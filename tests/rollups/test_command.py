@@ -368,7 +368,7 @@ def test_rollups_that_are_published_are_shown_where_postgres_goes_away_after_the
     done = CliRunner().invoke(cli, ["rollups", "run", "all", "--cluster", "default"])
     assert done.exit_code == 1
     assert [line.split()[:2] for line in done.stdout.splitlines()] == [
-        ["rollup", "rows"], ["compatibility", "7"], ["activity", "-"]
+        ["ROLLUP", "ROWS"], ["compatibility", "7"], ["activity", "-"]
     ]  # fmt: skip
     assert done.stderr == "compatibility (1 of 2)\nactivity (2 of 2)\nactivity: Postgres is away\n"
     assert fetch(migrated.owner_dsn, "SELECT job, state FROM rollup_runs") == [("compatibility", "complete")]
@@ -449,7 +449,7 @@ def test_options_of_an_export_that_are_not_valid(
         (["usage"], "usage needs --usage FILE"),
         (["compare"], "compare needs --with CLUSTER|TIME"),
         (["compare", "--with", "default"], "--with: 'default' is not a valid time. Use RFC 3339"),
-        (["compare", "--with", "2026-01-31"], "Or name another cluster of the settings (there is none)"),
+        (["compare", "--with", "2026-01-31"], "Or name another cluster of the settings (none)"),
         (["quotas", "--capacity", "FILE: - 1"], "this must be a map of quota keys to numbers"),
         (
             ["quotas", "--capacity", "FILE: bytes: 1"],

@@ -65,9 +65,15 @@ async def until_warned(client: ConfplaneClient, text: str) -> None:
     await until(warned, why=text)
 
 
-async def until_thread(what: Callable[[], Any], seconds: float = PATIENCE_S, *, why: object = "") -> Any:
+async def until_thread(
+    what: Callable[[], Any],
+    seconds: float = PATIENCE_S,
+    *,
+    why: object = "",
+    refused: type[Exception] | tuple[type[Exception], ...] = (),
+) -> Any:
     """Like :func:`until`, for a function that blocks: called in a thread, because the loop may have to run a proxy."""
-    return await until(lambda: asyncio.to_thread(what), seconds, why=why, pause_s=0.05)
+    return await until(lambda: asyncio.to_thread(what), seconds, why=why, refused=refused, pause_s=0.05)
 
 
 async def run_ready_tasks() -> None:

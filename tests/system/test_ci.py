@@ -59,7 +59,7 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "tests/conftest.py").write_text(
         "from hypothesis import settings\nsettings.register_profile('new-seeds', settings())\n"
     )
-    for folder in ("unit", "store", "audit", "contract", "integration"):
+    for folder in ("unit", "store", "audit", "contract", "console", "integration"):
         (tmp_path / "tests" / folder).mkdir()
     (tmp_path / "tests/unit/test_gate.py").write_text(dedent(GOOD))
     (tmp_path / "tests/support").mkdir()

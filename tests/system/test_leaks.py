@@ -414,7 +414,9 @@ def test_what_was_to_be_stored_was_stored(evidence: Evidence) -> None:
     encoder = PasswordEncoder(next(text for way, text in texts.items() if way.endswith(" old encoder secret")))
     plain = {encoder.decode(evidence.stored[number][KEY]) for number in (0, 4, 20)}
     assert plain == {text for way, text in texts.items() if way.endswith((" PUT, full", " mended", " created"))}
-    report = re.search(r"Done: (\d+) brokers, (\d+) keys encoded anew", evidence.said["confplane secrets rotate --all"])
+    report = re.search(
+        r"Done: (\d+) brokers, (\d+) keys encoded again", evidence.said["confplane secrets rotate --all"]
+    )
     assert report
     assert int(report[2]) >= 5
 

@@ -137,8 +137,8 @@ def _check_known(postgres: ReadOnlyTransaction, cluster: str, at: datetime, now:
     [(since,)] = postgres.rows(f"SELECT max(since_at) FROM watermarks WHERE cluster = {literal(cluster)}")  # noqa: S608 - a literal, quoted
     if since is None:
         raise ValueError(
-            f"The trail of cluster {cluster} does not know the writes of others yet; it begins with the first complete"
-            " look of the recorder, and never while the setting record_external_changes is off"
+            f"The trail of cluster {cluster} has no external changes yet. The recorder adds them after its first"
+            " complete round, unless the setting record_external_changes is off"
         )
     if at < since:
         raise ValueError(f"The trail of cluster {cluster} knows all writes since {since.isoformat()}, and not before")

@@ -22,9 +22,12 @@ from tests.support.waiting import until
 from tests.unit.services.scripted_stores import REVISION, World, change_of, committed, entities, lost, ok, refused
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from confplane.domain.facets import Tree
     from confplane.services.changes.change import ChangeResult
     from confplane.services.ports.store import ClusterStore
+    from confplane.services.ports.trail import Outcome
 
 FIRST = ("x", "y")
 """Two changes whose transactions are under way, so that further ones wait."""
@@ -200,6 +203,31 @@ async def test_after_a_second_refusal_each_goes_alone() -> None:
     assert shared == [[("a", 1), ("b", 1), ("c", 1), ("d", 1)], [("a", 1), ("c", 1), ("d", 1)]]
     assert sorted(some[0] for some in callers.behind() if len(some) == 1) == [("a", 1), ("b", 2), ("c", 1), ("d", 2)]
     assert all(map(ok, ended.values()))
+
+
+class HeldOutcomes(World):
+    """A trail that writes no outcome until it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_write = asyncio.Event()
+
+    async def conclude(self, outcomes: Sequence[Outcome]) -> bool:
+        self.concluded.append(list(outcomes))
+        await self.may_write.wait()
+        return True
+
+
+async def test_no_transaction_waits_for_outcomes_of_changes_that_go_alone() -> None:
+    world = HeldOutcomes()
+    callers = Callers(world)
+    await callers.begin_behind("a", "b", "c", "d")
+    world.answers[:] = [committed, committed, refused("b"), refused("c")]
+    world.open.set()
+    await until(lambda: {("a", 1), ("d", 1)} <= {each for some in callers.behind() if len(some) == 1 for each in some})
+    await until(lambda: not callers.runner._shared._queues)
+    world.may_write.set()
+    assert all(map(ok, (await callers.ended()).values()))
 
 
 async def test_after_the_refusal_of_what_all_share_each_is_decided_again_and_goes_alone() -> None:

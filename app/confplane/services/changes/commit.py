@@ -104,8 +104,8 @@ class Committer:
         Args:
             attempts: The attempts, of any callers, in the order of their ids. No two write one znode.
             deadline: The latest deadline of a caller.
-            replied: Called once all shared transactions have their results, before outcomes are written; not called if
-                changes are submitted alone in the end.
+            replied: Called once all transactions have their results, before the last outcomes are written; not called
+                if one of several that go alone had a fault.
         """
         left = attempts
         for again in (False, True):
@@ -121,11 +121,21 @@ class Committer:
                 return
             end_all([attempt for attempt in left if attempt.change_id == blamed], result)
             left = [attempt for attempt in left if attempt.change_id != blamed]
-        await asyncio.gather(*(self._commit_alone(attempt) for attempt in left))
+        under_way = len(left)
 
-    async def _commit_alone(self, attempt: Attempt[Any]) -> None:
+        def one_replied() -> None:
+            nonlocal under_way
+            under_way -= 1
+            if not under_way:
+                replied()
+
+        await asyncio.gather(*(self._commit_alone(attempt, one_replied) for attempt in left))
+
+    async def _commit_alone(self, attempt: Attempt[Any], replied: Callable[[], None]) -> None:
         try:
-            await self._conclude([attempt], await self._transact([attempt], attempt.caller.deadline, again=True))
+            result = await self._transact([attempt], attempt.caller.deadline, again=True)
+            replied()
+            await self._conclude([attempt], result)
         except Exception as error:  # noqa: BLE001 - a fault of one change is not the result of the others
             attempt.end(attempt.result or error)
 

@@ -1,9 +1,9 @@
 """Bulks: the edits of one request, each as its own change, sent in loads that share transactions.
 
 Levels of the same configs go one after another, all other edits at once (:func:`chains`). A load takes edits that may
-be sent now, from any chains. Two loads are under way at
-once: while ZooKeeper works on one, Postgres works on another. So few and small loads cost a bulk little, and a single
-concurrent change waits only briefly. An edit that continues by itself, apart from its load, delays only its own chain.
+be sent now, from any chains. Two loads are under way at once: while ZooKeeper works on one, Postgres works on another.
+So few and small loads cost a bulk little, and a single concurrent change waits only briefly. An edit that continues by
+itself, apart from its load, delays only its own chain.
 """
 
 from __future__ import annotations

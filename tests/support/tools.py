@@ -237,6 +237,47 @@ def _unpack_chromium(directory: Path) -> Path:
     return named
 
 
+def buildah() -> Path:
+    """Find buildah, which builds and runs images without a daemon.
+
+    Raises:
+        ToolMissingError: It is not on PATH.
+    """
+    found = shutil.which("buildah")
+    if found is None:
+        raise ToolMissingError("buildah is not on PATH; Debian has a package of that name")
+    return Path(found)
+
+
+def base_image() -> Path:
+    """Make the file system of an image with Debian and its Python; return it as a tar file.
+
+    Raises:
+        ToolMissingError: mmdebstrap, or its network, is missing.
+    """
+    return _built("base-image.tar", _make_base_image)
+
+
+def _make_base_image(directory: Path) -> Path:
+    sources = Path("/etc/apt/sources.list.d/debian.sources")
+    mmdebstrap, release = shutil.which("mmdebstrap"), Path("/etc/os-release")
+    named = dict(line.split("=", 1) for line in release.read_text().splitlines()) if release.is_file() else {}
+    if mmdebstrap is None or "VERSION_CODENAME" not in named:
+        raise ToolMissingError("mmdebstrap is not on PATH; Debian has a package of that name")
+    made = directory / "base.tar"
+    options = ["--variant=minbase", "--include=python3,ca-certificates,usr-is-merged"]
+    options += ["--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"]
+    options += [f"--dpkgopt=path-exclude=/usr/share/{each}/*" for each in ("doc", "man", "locale")]
+    options += ['--customize-hook=rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/*']
+    where = [str(sources)] if sources.is_file() else []
+    _run(
+        [mmdebstrap, "--quiet", *options, named["VERSION_CODENAME"], str(made), *where],
+        timeout_s=_BUILD_S,
+        cwd=directory,
+    )
+    return made
+
+
 def python310() -> Path:
     """Find Python 3.10, and make an environment of it for tests of the base package; return the file with its path.
 
@@ -445,7 +486,7 @@ def main(only_kafka: bool) -> None:  # noqa: FBT001 - the one argument of the pr
     # SIGTERM, for example at the end of `make test`, ends the builds as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     kafka = (kafka_class_path, kraft_class_path)
-    others = (oidc_provider, typescript, python310, chromium, axe, helm, manifestcheck)
+    others = (oidc_provider, typescript, python310, chromium, axe, helm, manifestcheck, buildah, base_image)
     for tool in kafka if only_kafka else (*kafka, *others):
         try:
             sys.stdout.write(f"{tool()}\n")

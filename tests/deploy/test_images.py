@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -210,13 +211,22 @@ def test_the_service_migrates_writes_reads_and_ends_on_sigterm(
         ]
         assert process.uids().real == USER
         process.send_signal(signal.SIGTERM)
-        assert running.wait(60) == 0, log.read_text()
+        running.wait(60)
+        # Once it has stopped, the process ends by the signal, as its parent expects.
+        assert re.search(r"Finished server process.*\n.*exited on terminated", log.read_text())
     finally:
         for each in psutil.Process(running.pid).children(recursive=True) if running.poll() is None else ():
             each.kill()
         running.wait(60)
     assert TOKEN not in log.read_text()
-    assert service_image.files() == before
+    assert written(service_image, before) == []
+
+
+def written(container: Container, before: Mapping[str, tuple[Any, ...]]) -> list[str]:
+    """Return what changed in a container, except for the directory on which buildah mounts the settings."""
+    after = container.files()
+    changed = {path for path in {*before, *after} if before.get(path) != after.get(path)}
+    return sorted(changed - {"etc/confplane"})
 
 
 def _answers(url: str) -> bool:
@@ -277,8 +287,8 @@ def test_the_rollups_image_runs_a_rollup(images: Images, tmp_path: Path, chroot:
     shown = container.run(
         "confplane", "rollups", "show", "quotas", "--cluster", "default", volumes=volumes, environment=environment
     )
-    assert "quotas" in shown
-    assert container.files() == before
+    assert "0 of 0 rows. As of" in shown
+    assert written(container, before) == []
     listed = json.loads((container.root / "opt/confplane/sbom.cdx.json").read_text())
     assert {"confplane", "pyspark", "pyarrow"} <= {each["name"].lower() for each in listed["components"]}
 

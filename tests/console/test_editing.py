@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
+from tests.support.waiting import wait_for
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from kazoo.client import KazooClient
 
     from tests.console.visitor import Visitor
     from tests.support.service import Service
@@ -56,9 +61,20 @@ def fields_of(page: str) -> dict[str, str]:
         if name and ('type="checkbox"' not in tag or " checked" in tag):
             fields[html.unescape(name[1])] = html.unescape(value[1]) if value else ""
     for name, options in re.findall(r'<select[^>]*name="([^"]*)"[^>]*>(.*?)</select>', form):
-        chosen = re.search(r"<option selected>([^<]*)", options) or re.search(r"<option>([^<]*)", options)
-        fields[html.unescape(name)] = html.unescape(chosen[1]) if chosen else ""
+        found = re.findall(r'<option(?: value="([^"]*)")?( selected)?>([^<]*)', options)
+        chosen = next((each for each in found if each[1]), found[0])
+        fields[html.unescape(name)] = "" if '<option value=""' + chosen[1] + ">" + chosen[2] in options else chosen[2]
+    for name, text in re.findall(r'<textarea[^>]*name="([^"]*)"[^>]*>(?:\n)?(.*?)</textarea>', form, re.DOTALL):
+        fields[html.unescape(name)] = html.unescape(text)
     return fields
+
+
+def write_as_broker(zk: KazooClient, path: str, configs: dict[str, str]) -> None:
+    """Write configs of a topic or broker as another tool does, which checks nothing."""
+    zk.create(f"/config/{path}", json.dumps({"version": 1, "config": configs}).encode(), makepath=True)
+    zk.ensure_path("/config/changes")
+    notice = json.dumps({"version": 2, "entity_path": path}).encode()
+    zk.create("/config/changes/config_change_", notice, sequence=True)
 
 
 def step(visitor: Visitor, path: str, page: str, typed: dict[str, str], status: int = 200) -> httpx.Response:
@@ -124,8 +140,9 @@ def test_a_review_that_is_sent_twice_is_saved_once(visitor: Visitor, api: Api) -
     form = step(visitor, path, visitor.page(path), {"add": "request_percentage"}).text
     review = step(visitor, path, form, {"value request_percentage": "9"}).text
     first = step(visitor, path, review, {"step": "save"}, 303)
-    step(visitor, path, review, {"step": "save"})
+    again = step(visitor, path, review, {"step": "save"}, 303)
     assert first.headers["location"].startswith(f"{HOME}/audit/")
+    assert again.headers["location"] == first.headers["location"]
     assert len(api.get("/client-quotas/user=twice/history")["items"]) == 1
 
 
@@ -139,7 +156,21 @@ def test_the_last_key_can_be_removed(visitor: Visitor, api: Api) -> None:
     assert api.get("/configs/topic=emptied", absent="empty")["configs"] == {}
 
 
-@pytest.mark.parametrize(("typed", "unit"), [("abc", "MiB/s"), ("-5", "B/s"), ("abc", "B/s"), ("0.0000001", "MiB/s")])
+@pytest.mark.parametrize(
+    ("typed", "unit"),
+    [
+        ("abc", "MiB/s"),
+        ("-5", "B/s"),
+        ("abc", "B/s"),
+        ("0.0000001", "MiB/s"),
+        ("1,5", "MiB/s"),
+        ("1,5", "B/s"),
+        ("1_5", "B/s"),
+        ("1e999999", "MiB/s"),
+        ("1e400", "B/s"),
+        ("9" * 5000, "B/s"),
+    ],
+)
 def test_an_error_is_next_to_its_field_and_keeps_what_was_typed(visitor: Visitor, typed: str, unit: str) -> None:
     path = f"{HOME}/entities/user=wrong/edit/client-quotas"
     form = visitor.page(f"{path}?key=producer_byte_rate")
@@ -221,3 +252,71 @@ def test_a_form_of_another_session_changes_nothing(visitor: Visitor, api: Api) -
     for target in (path, f"{HOME}/audit:revert"):
         assert visitor.post(target, {**fields, "csrf": "wrong"}).status_code == 403
     assert api.get("/client-quotas/user=forged", absent="empty")["quotas"] == {}
+
+
+def test_a_comma_separates_thousands(visitor: Visitor) -> None:
+    path = f"{HOME}/entities/user=comma/edit/client-quotas"
+    form = visitor.page(f"{path}?key=producer_byte_rate")
+    fields = {"value producer_byte_rate": "1,536", "unit producer_byte_rate": "KiB/s"}
+    assert "1.5 MiB/s" in step(visitor, path, form, fields).text
+    wrong = step(visitor, path, form, {**fields, "value producer_byte_rate": "1,5"}, 400).text
+    assert "Use a point for decimals" in wrong
+
+
+def test_nothing_left_to_change_is_not_a_command(visitor: Visitor, api: Api) -> None:
+    api.put("/client-quotas/user=done", "quotas", {"request_percentage": 1})
+    path = f"{HOME}/entities/user=done/edit/client-quotas"
+    review = step(visitor, path, visitor.page(path), {"value request_percentage": "2"}).text
+    api.put("/client-quotas/user=done", "quotas", {"request_percentage": 2})
+    again = step(visitor, path, review, {"step": "save"}).text
+    assert "nothing is left to save" in again
+    assert "The same as a command" not in again
+
+
+def test_a_secret_is_stored_as_it_was_typed(visitor: Visitor, zk: KazooClient) -> None:
+    path, key = f"{HOME}/entities/broker=9/edit/configs", "key.of.a.plugin"
+    form = step(visitor, path, visitor.page(path), {"add": key}).text
+    typed = {f"value {key}": " a\r\nb "}
+    assert re.search(rf'<textarea[^>]*name="value {key}"', form)
+    review = step(visitor, path, form, typed).text
+    assert re.search(rf'<textarea[^>]*name="value {key}"', review)
+    step(visitor, path, review, {**typed, "step": "save"}, 303)
+    assert json.loads(zk.get("/config/brokers/9")[0])["config"] == {key: " a\nb "}
+
+
+def test_a_key_that_cannot_be_set_here_is_not_a_secret(visitor: Visitor, api: Api, zk: KazooClient) -> None:
+    write_as_broker(zk, "brokers/10", {"log.dirs": "/kafka-a", "log.cleaner.threads": "1"})
+    wait_for(lambda: api.get("/configs/broker=10", absent="empty")["configs"])
+    path = f"{HOME}/entities/broker=10/edit/configs"
+    form = visitor.page(path)
+    assert "/kafka-a" in form
+    review = step(visitor, path, form, {"value log.cleaner.threads": "2"}).text
+    assert "<td>log.cleaner.threads</td>" in review
+    assert "<td>log.dirs</td>" not in review
+
+
+def test_what_the_form_does_not_have_stays(visitor: Visitor, api: Api, zk: KazooClient) -> None:
+    write_as_broker(
+        zk, "topics/partial", {"compression.type": "", "cleanup.policy": "compact", "retention.ms": "3600000"}
+    )
+    wait_for(lambda: api.get("/configs/topic=partial", absent="empty")["configs"])
+    path = f"{HOME}/entities/topic=partial/edit/configs"
+    form = visitor.page(path)
+    fields = fields_of(form)
+    assert fields["value compression.type"] == ""
+    fields.pop("value cleanup.policy")
+    review = visitor.post(path, {**fields, "value retention.ms": "2"}).text
+    assert "<td>retention.ms</td>" in review
+    assert "<td>cleanup.policy</td>" not in review
+    assert "<td>compression.type</td>" not in review
+
+
+def test_the_review_names_levels_and_kinds_of_clients(visitor: Visitor, api: Api) -> None:
+    api.put("/configs/broker", "configs", {"log.cleaner.threads": "2"})
+    api.put("/configs/broker=11", "configs", {"log.cleaner.threads": "1"})
+    path = f"{HOME}/entities/broker=11/edit/configs"
+    review = step(visitor, path, visitor.page(path), {"remove log.cleaner.threads": "on"}).text
+    assert "now 2 from the default of all brokers" in review
+    path = f"{HOME}/entities/user=nobody/edit/client-quotas"
+    form = visitor.page(f"{path}?key=request_percentage")
+    assert "0 kinds of client software" in step(visitor, path, form, {"value request_percentage": "9"}).text

@@ -7,8 +7,10 @@ one ETag, and saving it fails if the entity has another one by then; the review 
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -18,8 +20,9 @@ from uuid_utils import uuid7
 
 from confplane.console.api import ApiAnswer, ApiRefusal
 from confplane.console.entities import FACETS, facets_of
+from confplane.console.entity import SOURCES
 from confplane.console.page import ConsolePage, FormDep, FormFields, PageDep, redirect
-from confplane.console.texts import plain, unit_of, units
+from confplane.console.texts import entity_title, plain, unit_of, units
 from confplane.domain.broker_keys import is_password
 from confplane.domain.entities import split_id
 
@@ -34,6 +37,11 @@ _UNAUTHENTICATED: Final = 401
 _CHANGED: Final = 412
 _NUMBERS: Final = frozenset({"INT", "SHORT", "LONG", "DOUBLE"})
 _WHOLE: Final = frozenset({"INT", "SHORT", "LONG"})
+_NUMBER: Final = re.compile(r"[+-]?(\d{1,3}(,\d{3})+|\d*)(\.\d*)?([eE][+-]?\d{1,2})?", re.ASCII)
+"""A number that a person types; a comma only separates thousands."""
+_LONGEST_NUMBER: Final = 100
+_EXACT: Final = Context(prec=300)
+"""Rounds no number that can be typed."""
 
 
 @dataclass(slots=True)
@@ -86,24 +94,23 @@ class FormField:
         Raises:
             ValueError: What was typed has a unit, and is not a number; the text is for people.
         """
+        typed = _line_ends(self.typed)
         if self.secret:
-            return self.typed or None
-        typed = self.typed.replace("\r\n", "\n")
+            return typed or None
+        was = None if self.was is None else _line_ends(self.was)
         factor = dict(self.units).get(self.unit, 1)
         if factor != 1:
-            try:
-                number = Decimal(typed.replace(",", "")) * factor
-            except InvalidOperation:
-                raise ValueError(f"{typed!r} is not a number") from None
+            number = _EXACT.multiply(_decimal(typed), Decimal(factor))
             whole = self.definition is not None and self.definition["type"] in _WHOLE
             if number != number.to_integral_value() and whole:
                 raise ValueError(f"{typed} {self.unit} is not a whole number of {self.units[0][0]}")
             typed = f"{number:f}"
             if "." in typed:
                 typed = typed.rstrip("0").rstrip(".")
-        # Browsers and forms change spaces at the ends and line ends; a value that was not touched stays as it is.
-        same = self.was is not None and typed == self.was.replace("\r\n", "\n").strip()
-        return None if same else typed
+        elif typed != was and self.definition is not None and self.definition["type"] in _NUMBERS:
+            typed = typed.strip()
+        # Browsers change line ends; a value that was not touched stays as it is.
+        return None if typed == was else typed
 
 
 @dataclass(slots=True)
@@ -120,6 +127,11 @@ class EntityEdit:
     changed: dict[str, dict[str, Any]] | None = None
     """The content that the person was shown, and the content now, if somebody changed it in between."""
 
+    def shown(self) -> dict[str, Any]:
+        """Return the content that the person was shown. Secrets are None."""
+        shown = {each.key: None if each.secret else each.was for each in self.fields.values() if each.was is not None}
+        return {key: orjson.loads(was or "null") for key, was in shown.items()} if self.facet == _QUOTAS else shown
+
     def merged(self, now: dict[str, Any]) -> dict[str, Any]:
         """Return the content with the changes. A secret that stays is None, which the API takes as that.
 
@@ -133,12 +145,11 @@ class EntityEdit:
                 continue
             try:
                 value = each.value()
+                if value is None or (value == "" and each.was is None):
+                    continue
+                wanted[each.key] = _number(value) if self.facet == _QUOTAS else value
             except ValueError as error:
                 each.error = str(error)
-                continue
-            if value is None or (value == "" and each.was is None):
-                continue
-            wanted[each.key] = _number(value) if self.facet == _QUOTAS else value
         if any(each.error for each in self.fields.values()):
             raise ValueError
         return wanted
@@ -151,7 +162,7 @@ async def edit_form(page: PageDep, cluster: str, facet: str, entity_id: str, key
     edit = EntityEdit(facet, entity_id, etag)
     _fill(edit, now, definitions)
     if key and key not in edit.fields:
-        edit.fields[key] = _field(facet, key, None, definitions)
+        edit.fields[key] = _field(facet, key, definitions)
     return _form_page(page, cluster, edit, definitions)
 
 
@@ -164,9 +175,10 @@ async def edit_step(page: PageDep, form: FormDep, cluster: str, facet: str, enti
     if step in {"add", "edit"}:
         return _form_page(page, cluster, edit, definitions, focus=form.get("add", ""))
     try:
-        if etag == edit.etag and step == "save":
+        if step == "save":
+            # What was reviewed, whatever is set by now: a form that is sent again repeats the request that was done.
             try:
-                return await _save(page, cluster, edit, edit.merged(now), form.text("attempt"))
+                return await _save(page, cluster, edit, edit.merged(edit.shown()), form.text("attempt"))
             except ApiRefusal as refused:
                 if refused.status != _CHANGED:
                     raise
@@ -217,8 +229,8 @@ async def _current(
     return found[FACETS[facet]], found["status"]["etag"], definitions
 
 
-def _field(facet: str, key: str, was: str | None, definitions: dict[str, dict[str, Any]]) -> FormField:
-    """Return a key's field; a form for one listener has the definition of its base.
+def _field(facet: str, key: str, definitions: dict[str, dict[str, Any]]) -> FormField:
+    """Return the field of a key that is not set; a form for one listener has the definition of its base.
 
     As in the API, a config is a secret if its type is a password's, or is not known.
     """
@@ -227,15 +239,15 @@ def _field(facet: str, key: str, was: str | None, definitions: dict[str, dict[st
         bases = [name for name in definitions if key.endswith(f".{name}")]
         known = definitions[max(bases, key=len)] if bases else None
     secret = facet == "configs" and (known is None or known["sensitive"] or is_password(key))
-    return FormField(key, known, was, secret=secret)
+    return FormField(key, known, None, secret=secret)
 
 
 def _fill(edit: EntityEdit, now: dict[str, Any], definitions: dict[str, dict[str, Any]]) -> None:
     """Add a field for each key that is set."""
     for key, value in sorted(now.items()):
-        was = "" if value is None else plain(value)
-        made = _field(edit.facet, key, was, definitions)
-        made.unit, made.typed = unit_of(was, made.units)
+        made = _field(edit.facet, key, definitions)
+        made.was, made.secret = "" if value is None else plain(value), value is None
+        made.unit, made.typed = unit_of(made.was, made.units)
         edit.fields[key] = made
 
 
@@ -250,22 +262,21 @@ def _read(form: FormFields, facet: str, entity_id: str, definitions: dict[str, d
     if not isinstance(shown, dict) or not isinstance(keys, list):
         raise HTTPException(400, "The form is not complete")
     _fill(edit, shown, definitions)
+    try:
+        edit.shown()
+    except ValueError:
+        raise HTTPException(400, "The form is not complete") from None
     for key in [*keys, *filter(None, [form.text("add")])]:
-        made = edit.fields.setdefault(str(key), _field(facet, str(key), None, definitions))
-        made.typed = form.get(f"value {key}", "")
-        made.unit = form.get(f"unit {key}", "")
+        made = edit.fields.setdefault(str(key), _field(facet, str(key), definitions))
+        made.typed = form.get(f"value {key}", made.typed)
+        made.unit = form.get(f"unit {key}", made.unit)
         made.remove = f"remove {key}" in form
     return edit
 
 
-def _shown(edit: EntityEdit) -> dict[str, str | None]:
-    """Return the content that the person is shown, with None for secrets."""
-    return {each.key: None if each.secret else each.was for each in edit.fields.values() if each.was is not None}
-
-
 def _rebase(edit: EntityEdit, now: dict[str, Any], etag: str | None, definitions: dict[str, dict[str, Any]]) -> None:
     """Base the changes on what is set now: fields that the person did not touch have the values of now."""
-    before = _shown(edit)
+    before = {key: None if value is None else plain(value) for key, value in edit.shown().items()}
     after = {key: None if value is None else plain(value) for key, value in now.items()}
     for each in edit.fields.values():
         untouched = not each.remove and not each.secret and each.is_untouched
@@ -326,7 +337,7 @@ def _form_page(
         cluster=cluster,
         edit=edit,
         fields=sorted(edit.fields.values(), key=lambda each: each.key),
-        shown=orjson.dumps(_shown(edit)).decode(),
+        shown=orjson.dumps(edit.shown()).decode(),
         keys=orjson.dumps(list(edit.fields)).decode(),
         others=[definitions[name] for name in sorted(definitions) if name not in edit.fields],
         error=error,
@@ -353,6 +364,8 @@ def _command(page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[str
         options += ["--quotas-etag" if edit.facet == _QUOTAS else "--configs-etag", edit.etag]
     for name in ("reason", "ticket"):
         options += [f"--{name}", getattr(edit, name)] if getattr(edit, name) else []
+    if not sets and not removed:
+        return None
     verb, parts = ("set", sets) if sets else ("delete", removed)
     cli = () if sets and removed else (verb, edit.entity_id, *parts, *options)
     if body is not None:
@@ -375,12 +388,16 @@ async def _review(
             if item["key"] in removed:
                 own = item["synonyms"][0]["source"] if edit.facet == "configs" else edit.entity_id
                 lower = [each for each in item["synonyms"] if each["source"] != own]
-                fall[item["key"]] = f"{plain(lower[0]['value'])} ({lower[0]['source']})" if lower else "not set"
+                fall[item["key"]] = _level(edit.facet, lower[0]) if lower else "not set"
         shared = next(
             (each.get("sharedBy") for each in effective.get("levels", ()) if each["id"] == edit.entity_id), None
         )
         if edit.facet != "configs":
-            clients = len((await page.api.get(f"{base}/registrations", id=edit.entity_id))["items"])
+            registered = await page.api.get(f"{base}/registrations", id=edit.entity_id)
+            number = len(registered["items"])
+            clients = f"{number} kind" if number == 1 else f"{number} kinds"
+            if registered["nextPageToken"] is not None:
+                clients = f"More than {clients}"
     except ApiRefusal:
         pass  # the review is without these remarks
     secrets = {each.key for each in edit.fields.values() if each.secret}
@@ -396,7 +413,7 @@ async def _review(
         clients=clients,
         warnings=warnings,
         default=any(name is None for _, name in split_id(edit.entity_id)),
-        shown=orjson.dumps(_shown(edit)).decode(),
+        shown=orjson.dumps(edit.shown()).decode(),
         keys=orjson.dumps(list(edit.fields)).decode(),
         attempt=str(uuid7()),
         command=_command(page, cluster, edit, wanted),
@@ -404,12 +421,41 @@ async def _review(
     )
 
 
-def _number(text: str) -> int | float | str:
-    """Return a quota as a JSON number, or the text for the API to refuse."""
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        return text
-    if not number.is_finite():
-        return text
-    return int(number) if number == number.to_integral_value() and abs(number) < 2**63 else float(number)
+def _level(facet: str, level: dict[str, Any]) -> str:
+    """Return the value of a level, and the level in words."""
+    source = level["source"]
+    words = SOURCES.get(source, source) if facet == "configs" else entity_title(source)
+    return f"{plain(level['value'])} from {words}"
+
+
+def _line_ends(text: str) -> str:
+    """Return a text with the line ends that Kafka has; browsers send those of HTTP."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _decimal(text: str) -> Decimal:
+    """Return the number that a person typed.
+
+    Raises:
+        ValueError: It is not a number; the text is for people.
+    """
+    typed = text.strip()
+    is_number = len(typed) <= _LONGEST_NUMBER and _NUMBER.fullmatch(typed) and any(map(str.isdigit, typed))
+    if not is_number or typed.lstrip("+-.")[:1] in {"e", "E"}:
+        point = " Use a point for decimals, and commas only between thousands." if "," in typed else ""
+        raise ValueError(f"{typed[:_LONGEST_NUMBER]!r} is not a number.{point}")
+    return Decimal(typed.replace(",", ""))
+
+
+def _number(text: str) -> int | float:
+    """Return a quota as a JSON number.
+
+    Raises:
+        ValueError: It is not a number, or is too large for one; the text is for people.
+    """
+    number = _decimal(text)
+    if number == number.to_integral_value() and abs(number) < 2**63:
+        return int(number)
+    if math.isinf(rounded := float(number)):
+        raise ValueError(f"{text[:_LONGEST_NUMBER]!r} is too large.")
+    return rounded

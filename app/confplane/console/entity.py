@@ -82,7 +82,7 @@ async def clients(page: PageDep, cluster: str, entity_id: str) -> Response:
     """The software that is registered for the entity, and what it says that it runs with."""
     _facets(entity_id)
     path = f"/v1/clusters/{cluster}/registrations"
-    registered = (await page.api.get(path, id=entity_id))["items"]
+    registered = await page.api.get(path, id=entity_id)
     try:
         reported = await page.api.get(f"/v1/clusters/{cluster}/client-configs/{entity_id}/status")
     except ApiRefusal:
@@ -94,7 +94,8 @@ async def clients(page: PageDep, cluster: str, entity_id: str) -> Response:
         cluster,
         entity_id,
         "clients",
-        registered=registered,
+        registered=registered["items"],
+        more=registered["nextPageToken"] is not None,
         reported=reported,
         command=command,
     )

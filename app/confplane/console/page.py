@@ -231,7 +231,7 @@ PageDep = Annotated[ConsolePage, Depends(_page)]
 
 
 class FormFields(dict[str, str]):
-    """The fields of a form, without surrounding spaces; of a repeated field the last value."""
+    """The fields of a form, without surrounding spaces except in values of keys; of a repeated field the last value."""
 
     def text(self, name: str) -> str | None:
         """Return a field, or None if it is absent or empty."""
@@ -258,7 +258,9 @@ async def read_form(request: Request) -> FormFields:
         if len(content) > MAX_FORM_BYTES:
             raise FormRefusedError(f"The form has more than {MAX_FORM_BYTES} bytes, so nothing was done.")
     fields = parse_qs(content.decode(errors="replace"), keep_blank_values=True)
-    return FormFields({name: values[-1].strip() for name, values in fields.items()})
+    return FormFields(
+        {name: values[-1] if name.startswith("value ") else values[-1].strip() for name, values in fields.items()}
+    )
 
 
 async def _form(request: Request) -> FormFields:

@@ -263,6 +263,37 @@ def test_a_comma_separates_thousands(visitor: Visitor) -> None:
     assert "Use a point for decimals" in wrong
 
 
+def test_a_unit_is_shown_where_it_is_exact(visitor: Visitor, api: Api, zk: KazooClient) -> None:
+    configs = {
+        "retention.ms": ("86399999", "86,399,999 ms"),
+        "retention.bytes": ("-1", "no limit"),
+        "segment.ms": ("2147483647", "2,147,483,647 ms"),
+        "max.compaction.lag.ms": ("9223372036854775807", "no limit"),
+        "segment.bytes": ("1610612736", "1.5 GiB"),
+        "max.message.bytes": ("-1", ""),
+        "min.insync.replicas": ("9" * 5000, ""),
+    }
+    write_as_broker(zk, "topics/exact", {key: raw for key, (raw, _) in configs.items()})
+    wait_for(lambda: api.get("/configs/topic=exact", absent="empty")["configs"])
+    form = visitor.page(f"{HOME}/entities/topic=exact/edit/configs")
+    for key, (raw, words) in configs.items():
+        setting = form[form.index(f'class="mono">{key}</label>') :]
+        assert f'Now {words and words + ", raw "}<span class="mono">{raw[:200]}</span>' in setting, key
+
+
+def test_the_largest_rate_is_no_limit(visitor: Visitor, api: Api) -> None:
+    api.put("/client-quotas/user=unlimited", "quotas", {"producer_byte_rate": 2**63 - 1})
+    assert ">no limit</span>" in visitor.page(f"{HOME}/entities/user=unlimited")
+
+
+def test_a_diff_shows_what_differs(visitor: Visitor, api: Api) -> None:
+    api.put("/client-quotas/user=differs", "quotas", {"producer_byte_rate": 10485760})
+    change = api.put("/client-quotas/user=differs", "quotas", {"producer_byte_rate": 10486000})
+    shown = visitor.page(f"{HOME}/audit/{change}")
+    assert ">10 MiB/s<" in shown
+    assert ">10,486,000 B/s<" in shown
+
+
 def test_nothing_left_to_change_is_not_a_command(visitor: Visitor, api: Api) -> None:
     api.put("/client-quotas/user=done", "quotas", {"request_percentage": 1})
     path = f"{HOME}/entities/user=done/edit/client-quotas"
@@ -320,3 +351,13 @@ def test_the_review_names_levels_and_kinds_of_clients(visitor: Visitor, api: Api
     path = f"{HOME}/entities/user=nobody/edit/client-quotas"
     form = visitor.page(f"{path}?key=request_percentage")
     assert "0 kinds of client software" in step(visitor, path, form, {"value request_percentage": "9"}).text
+
+
+def test_keys_that_differ_in_case_are_both_in_the_diff(visitor: Visitor, api: Api, zk: KazooClient) -> None:
+    write_as_broker(zk, "brokers/12", {"key.of.a.plugin": "1", "Key.of.a.plugin": "2"})
+    wait_for(lambda: api.get("/configs/broker=12", absent="empty")["configs"])
+    path = f"{HOME}/entities/broker=12/edit/configs"
+    removed = {"remove key.of.a.plugin": "on", "remove Key.of.a.plugin": "on"}
+    review = step(visitor, path, visitor.page(path), removed).text
+    assert "<td>key.of.a.plugin</td>" in review
+    assert "<td>Key.of.a.plugin</td>" in review

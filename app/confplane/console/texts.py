@@ -6,6 +6,7 @@ import re
 import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -25,6 +26,7 @@ _RATES: Final = {
     "connection_creation_rate": "connections/s",
 }
 _KIB: Final = 1_024
+_BINARY_SIZES: Final = tuple((_KIB**step, name) for step, name in reversed(tuple(enumerate(_BINARY))))
 _SIZES: Final = (
     *((name, _KIB**step) for step, name in enumerate(_BINARY[:5])),
     ("kB", 1_000),
@@ -34,9 +36,17 @@ _SIZES: Final = (
 """Units of sizes; SI units too, because networks are measured in them."""
 _MILLISECONDS: Final = re.compile(r"[._]ms(\.|$)")
 _BYTES: Final = re.compile(r"bytes(\.|$)|buffer\.size$")
-_UNLIMITED: Final = re.compile(r"^retention\.|[._](bytes|ms)$")
-_LARGEST: Final = (2**63 - 1, 2**31 - 1)
-"""The values that Kafka's definitions use for no limit."""
+_UNLIMITED: Final = frozenset({
+    "retention.bytes", "retention.ms", "log.retention.bytes", "log.retention.ms", "log.retention.minutes",
+    "log.retention.hours", "queued.max.request.bytes",
+})  # fmt: skip
+"""The keys for which -1 means no limit. For others it means something else, such as the default of the system."""
+_LARGEST_LONG: Final = (2**63 - 1, 2**63)
+"""The largest long, and the double that is closest to it: Kafka's definitions use them for no limit."""
+_LARGEST_INT: Final = 2**31 - 1
+"""No limit as well, except where it is an amount of bytes or time."""
+_NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d{1,2})?", re.ASCII)
+_LONGEST_NUMBER: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +60,7 @@ class ShellCommand:
     def of(
         cls, method: str, url: str, cli: Sequence[str], *, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> ShellCommand:
-        """Return the command lines of a request; see :meth:`confplane.console.page.Page.command`."""
+        """Return the command lines of a request; see :meth:`confplane.console.page.ConsolePage.command`."""
         parts = ["curl -sS" if method == "GET" else f"curl -sS -X {method}"]
         parts.append('-H "Authorization: Bearer $(cat token)"')
         parts += [f"-H {shlex.quote(f'{name}: {value}')}" for name, value in (headers or {}).items()]
@@ -82,19 +92,26 @@ def plain(value: Any) -> str:
 
 
 def human(value: Any, key: str) -> str | None:
-    """Return a value in units that people use, or None if the value itself is as readable."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
+    """Return a value in units that people use, without loss, or None if the value itself is as readable."""
+    text = "" if value is None else plain(value)
+    if len(text) > _LONGEST_NUMBER or not _NUMBER.fullmatch(text):
         return None
+    number = Decimal(text)
+    if number in _LARGEST_LONG or (number == -1 and key in _UNLIMITED):
+        return "no limit"
+    return _amount(number, key) if 0 <= number < max(_LARGEST_LONG) else None
+
+
+def _amount(number: Decimal, key: str) -> str | None:
+    """Return a number with its unit."""
     kind = _RATES.get(key)
     if kind is not None:
-        return f"{_bytes(number)}/s" if kind == "bytes" else f"{number:,.10g} {kind}"
-    if number in _LARGEST or (number == -1 and _UNLIMITED.search(key)):
-        return "no limit"
+        return f"{_in_units(number, _BINARY_SIZES)}/s" if kind == "bytes" else f"{_grouped(number)} {kind}"
     if _MILLISECONDS.search(key):
-        return _duration(number)
-    return _bytes(number) if _BYTES.search(key) and number >= _KIB else None
+        return _in_units(number, (*_DURATIONS, (1, "ms")))
+    if _BYTES.search(key):
+        return _in_units(number, _BINARY_SIZES)
+    return "no limit" if number == _LARGEST_INT else None
 
 
 def units(key: str) -> tuple[tuple[str, int], ...]:
@@ -111,22 +128,28 @@ def units(key: str) -> tuple[tuple[str, int], ...]:
 def unit_of(value: str, choices: Sequence[tuple[str, int]]) -> tuple[str, str]:
     """Return the greatest unit in which a value is a whole number, and the number; otherwise its own unit."""
     own = choices[0][0] if choices else ""
-    if not value.isascii() or not value.isdigit() or int(value) in {0, *_LARGEST}:
+    if not value.isascii() or not value.isdigit() or len(value) > _LONGEST_NUMBER:
+        return own, value
+    if int(value) in {0, *_LARGEST_LONG}:
         return own, value
     fits = [(factor, name) for name, factor in choices if int(value) % factor == 0]
     factor, name = max(fits, default=(1, own))
     return name, str(int(value) // factor)
 
 
-def _bytes(number: float) -> str:
-    step = 0
-    while abs(number) >= _KIB and step < len(_BINARY) - 1:
-        number, step = number / _KIB, step + 1
-    return f"{number:,.4g} {_BINARY[step]}"
+def _in_units(number: Decimal, sizes: Sequence[tuple[int, str]]) -> str:
+    """Return a number in the greatest unit in which it is exact with two decimals, otherwise in the smallest."""
+    for size, unit in sizes:
+        amount = round(number / size, 2)
+        if amount >= 1 and amount * size == number:
+            return f"{_grouped(amount)} {unit}"
+    return f"{_grouped(number)} {sizes[-1][1]}"
 
 
-def _duration(ms: float) -> str | None:
-    return next((f"{ms / size:,.4g} {unit}" for size, unit in _DURATIONS if ms >= size), None)
+def _grouped(number: Decimal) -> str:
+    """Return a number in full, with separators of thousands."""
+    text = f"{number:,f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def entity_names(entity_id: str) -> tuple[tuple[str, str | None], ...]:

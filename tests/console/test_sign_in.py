@@ -62,6 +62,15 @@ def test_without_a_session_pages_lead_to_the_sign_in_and_back(stranger: Visitor)
     assert refused.status_code == 303
     assert refused.headers["location"] == "/console/sign-in?return_to=%2Fconsole%2Fdesign%3Fa%3Db"
     assert stranger.get("/console/", headers={"HX-Request": "true"}).headers["hx-redirect"] == SIGN_IN
+    for shown_url in (
+        "https://confplane.example.com/console/design?a=b",
+        "https://evil.example.com/docs",
+        "https://[",
+        "",
+    ):
+        headers = {"HX-Request": "true", "HX-Current-URL": shown_url}
+        led = stranger.get("/console/clusters/default/activity", headers=headers).headers["hx-redirect"]
+        assert led == (refused.headers["location"] if "design" in shown_url else SIGN_IN)
     shown = stranger.page(refused.headers["location"])
     assert 'name="return_to" value="/console/design?a=b"' in shown
     assert stranger.sign_in(return_to="/console/design?a=b").headers["location"] == "/console/design?a=b"
@@ -72,6 +81,7 @@ def test_without_a_session_pages_lead_to_the_sign_in_and_back(stranger: Visitor)
     [
         "https://evil.example.com/", "//evil.example.com/console/", "/docs", "/console", "/console/../docs",
         "/console/%2e%2e/docs", "/console/\\evil.example.com", "javascript:alert(1)", "/console/\r\nSet-Cookie: a=b", "/consolé/",
+        "/console/" + "x" * 1_016,
     ],
 )  # fmt: skip
 def test_a_sign_in_leads_nowhere_else(stranger: Visitor, given: str) -> None:
@@ -227,7 +237,26 @@ def test_other_bodies_are_no_forms(visitor: Visitor, kind: str) -> None:
     visitor.page("/console/")
 
 
+def test_a_form_has_bounds_of_its_size_and_fields(stranger: Visitor, visitor: Visitor) -> None:
+    many = {f"field-{number}": "" for number in range(10)}
+    for more in (many, {"more": "x" * 40_000}):
+        refused = stranger.sign_in(**more)
+        assert refused.status_code == 403
+        assert "The form has more than" in refused.text
+        assert stranger.session is None
+    fields = {f"field-{number}": "" for number in range(10_001)}
+    assert visitor.post("/console/sign-out", fields, page="/console/").status_code == 403
+    visitor.page("/console/")
+
+
 # -- pages
+
+
+def test_a_request_that_is_refused_is_not_called_a_page_that_is_absent(visitor: Visitor) -> None:
+    assert "no such page" in visitor.get("/console/none").text
+    refused = visitor.get("/console/sign-out")
+    assert refused.status_code == 405
+    assert "no such page" not in refused.text
 
 
 @pytest.mark.parametrize(

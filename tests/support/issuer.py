@@ -79,6 +79,10 @@ class Issuer:
                 self.end_headers()
                 self.wfile.write(content)
 
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.do_GET()
+
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
                 """Log nothing."""
 

@@ -46,6 +46,7 @@ PAGES: Final = (sign_in, overview, entities, edit, entity, audit, revert, defini
 """The modules of the pages, each with a ``router``. A new page is a module here, and a line in ``page.NAVIGATION``."""
 _PATH: Final = "/console"
 _UNAUTHENTICATED: Final = 401
+_NOT_FOUND: Final = 404
 _OFF: Final = "The web console is off: the setting console_key_file is missing, or console is false (docs/console.md)\n"
 
 
@@ -155,7 +156,9 @@ async def _unavailable(request: Request, error: Exception) -> Response:
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class
-    return _problem(request, error.status_code, str(error.detail), "There is no such page.")
+    absent = error.status_code == _NOT_FOUND
+    detail = "There is no such page." if absent else "The request is not valid, so nothing was done."
+    return _problem(request, error.status_code, str(error.detail), detail)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

@@ -39,7 +39,10 @@ NAVIGATION: Final = (
 )
 """The pages of the navigation. A path with ``{cluster}`` is that of the chosen cluster."""
 MAX_FORM_BYTES: Final = 1_048_576
-"""Bytes of the longest form."""
+"""Bytes of the longest form of a session."""
+_MAX_FIELDS: Final = 10_000
+_MAX_RETURN_PATH: Final = 1_024
+"""Characters of the longest page to return to: the cookie of a sign-in holds it, and browsers drop long cookies."""
 SESSION_COOKIE: Final = "confplane_session"
 _THEME_COOKIE: Final = "confplane_theme"
 _THEMES: Final = ("light", "dark")
@@ -238,11 +241,11 @@ class FormFields(dict[str, str]):
         return self.get(name) or None
 
 
-async def read_form(request: Request) -> FormFields:
+async def read_form(request: Request, *, max_bytes: int = MAX_FORM_BYTES, max_fields: int = _MAX_FIELDS) -> FormFields:
     """Return the fields of a form that was sent from a page of this service.
 
     Raises:
-        FormRefusedError: It was sent from a page of another origin, is not a form, or is too long.
+        FormRefusedError: It was sent from a page of another origin, is not a form, is too long, or has too many fields.
     """
     origin = request.headers.get("origin")
     site = request.headers.get("sec-fetch-site")
@@ -255,8 +258,10 @@ async def read_form(request: Request) -> FormFields:
     content = bytearray()
     async for piece in request.stream():
         content += piece
-        if len(content) > MAX_FORM_BYTES:
-            raise FormRefusedError(f"The form has more than {MAX_FORM_BYTES} bytes, so nothing was done.")
+        if len(content) > max_bytes:
+            raise FormRefusedError(f"The form has more than {max_bytes} bytes, so nothing was done.")
+    if content.count(b"&") >= max_fields:
+        raise FormRefusedError(f"The form has more than {max_fields} fields, so nothing was done.")
     fields = parse_qs(content.decode(errors="replace"), keep_blank_values=True)
     return FormFields(
         {name: values[-1] if name.startswith("value ") else values[-1].strip() for name, values in fields.items()}
@@ -282,7 +287,9 @@ def redirect(path: str) -> Response:
 
 def return_path(given: str | None) -> str:
     """Return the page to show after a sign-in: a given one if it is below ``/console/``, otherwise the first."""
-    if not given or not given.startswith(HOME) or not given.isascii() or not given.isprintable() or "\\" in given:
+    if not given or len(given) > _MAX_RETURN_PATH or not given.startswith(HOME):
+        return HOME
+    if not given.isascii() or not given.isprintable() or "\\" in given:
         return HOME
     if any(unquote(part) in {".", ".."} for part in urlsplit(given).path.split("/")):
         return HOME
@@ -290,7 +297,18 @@ def return_path(given: str | None) -> str:
 
 
 def sign_in_path(request: Request) -> str:
-    """Return the path of the sign-in that leads back to a page."""
-    path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    wanted = return_path(path) if request.method == "GET" else HOME
+    """Return the path of the sign-in that leads back to a page: for htmx to the one that the browser shows."""
+    if request.headers.get("hx-request") == "true":
+        wanted = _shown_path(request.headers.get("hx-current-url", ""))
+    else:
+        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        wanted = return_path(path) if request.method == "GET" else HOME
     return "/console/sign-in" if wanted == HOME else f"/console/sign-in?{urlencode({'return_to': wanted})}"
+
+
+def _shown_path(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return HOME
+    return return_path(parts._replace(scheme="", netloc="", fragment="").geturl())

@@ -43,6 +43,9 @@ _FLOW_COOKIE: Final = "confplane_flow"
 _FLOW_S: Final = 600
 _LONGEST: Final = 16 * 1_024
 """Characters of the longest token."""
+_MAX_FORM_BYTES: Final = 2 * _LONGEST
+"""Bytes of the longest form: anybody can send one, so the bound is close to what a token needs."""
+_MAX_FIELDS: Final = 10
 _UNAUTHENTICATED: Final = 401
 _UNAVAILABLE: Final = 503
 
@@ -71,7 +74,7 @@ def _sign_in_page(request: Request, return_to: str, error: str | None = None, st
 
 async def _sign_in_form(request: Request) -> FormFields:
     """Return the fields of the sign-in's form, which this browser was shown in the last hour."""
-    form = await read_form(request)
+    form = await read_form(request, max_bytes=_MAX_FORM_BYTES, max_fields=_MAX_FIELDS)
     console = console_of(request)
     cookie = request.cookies.get(console.cookie_name(_FORM_COOKIE), "")
     made = console.key.open(decode(cookie), _FORM_COOKIE)
@@ -126,9 +129,10 @@ async def callback(
         return _ended(console, _sign_in_page(request, return_to, reason, _UNAUTHENTICATED))
     try:
         flow = _flow(console, begun["issuer"])
-        if iss not in (None, flow.issuer):  # RFC 9207
-            raise UnauthenticatedError("The answer is from another issuer than the one of this sign-in")
-        token = await flow.finish(code, begun["secrets"]["nonce"], begun["secrets"]["verifier"])
+        if iss != flow.issuer and (iss is not None or flow.names_itself):  # RFC 9207
+            raise UnauthenticatedError("The answer is not from the issuer of this sign-in, or does not name it")
+        address = "" if request.client is None else request.client.host
+        token = await flow.finish(code, begun["secrets"]["nonce"], begun["secrets"]["verifier"], address)
     except ConfplaneError as refused:
         status = _UNAUTHENTICATED if isinstance(refused, UnauthenticatedError) else _UNAVAILABLE
         return _ended(console, _sign_in_page(request, return_to, refused.detail, status))

@@ -6,11 +6,14 @@ requests are authenticated with, as if the person had sent it.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import secrets
 import ssl
 import time
 from base64 import urlsafe_b64encode
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
@@ -23,11 +26,17 @@ from confplane.security.oidc.keys import is_signed
 from confplane.security.oidc.provider import fetch
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from confplane.security.oidc.provider import Provider
 
 _SECRET_BYTES: Final = 32
 _EXCHANGES: Final = 8
-"""Codes of one issuer that are exchanged at one time; further ones are refused."""
+"""Codes of one issuer that are exchanged at one time; further ones wait."""
+_EXCHANGES_OF_ADDRESS: Final = 2
+"""Of them, those from one address: anybody can send made-up codes, and must not keep others from signing in."""
+_WAIT_S: Final = 5.0
+"""Seconds that a code waits for its exchange."""
 
 
 class SignInSecrets(NamedTuple):
@@ -52,7 +61,14 @@ class CodeFlow:
         self._client_id: Final = provider.settings.console_client_id
         self._provider = provider
         self._redirect_uri = redirect_uri
-        self._exchanges = 0
+        self._exchanges: Counter[str] = Counter()
+        """Codes that are being exchanged, by address."""
+        self._exchanged = asyncio.Condition()
+
+    @property
+    def names_itself(self) -> bool:
+        """True if the issuer says that its answers name it (RFC 9207), so that one without a name is not its own."""
+        return self._provider.names_itself
 
     @property
     def origin(self) -> str | None:
@@ -85,31 +101,28 @@ class CodeFlow:
         endpoint = self._endpoint("authorization_endpoint")
         return f"{endpoint}{'&' if urlsplit(endpoint).query else '?'}{urlencode(query)}", made
 
-    async def finish(self, code: str, nonce: str, verifier: str) -> str:
+    async def finish(self, code: str, nonce: str, verifier: str, address: str) -> str:
         """Exchange a code, verify the id token, and return the access token.
 
         Args:
             code: The code that the issuer sent.
             nonce: The nonce of :meth:`begin`.
             verifier: The verifier of :meth:`begin`.
+            address: The address of the client.
 
         Raises:
             UnauthenticatedError: The issuer refused the code, or its id token is not valid.
             UnavailableError: The issuer does not answer, or too many codes are being exchanged.
         """
-        if self._exchanges >= _EXCHANGES:
-            raise UnavailableError("Too many people are signing in at the moment; try again", retry_after_s=1)
-        self._exchanges += 1
         try:
-            answer = await self._exchange(code, verifier)
+            async with self._turn(address):
+                answer = await self._exchange(code, verifier)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ssl.SSLError) as error:
             raise UnavailableError(f"The issuer {self.issuer} does not answer; try again later") from error
         except ValueError as error:
             raise UnauthenticatedError(
                 f"The issuer {self.issuer} refused the code of this sign-in, or has used it already. Sign in again"
             ) from error
-        finally:
-            self._exchanges -= 1
         access_token, id_token = answer.get("access_token"), answer.get("id_token")
         if not isinstance(access_token, str) or not access_token or not isinstance(id_token, str):
             raise UnauthenticatedError(f"The issuer {self.issuer} answered without an access token or an id token")
@@ -118,6 +131,28 @@ class CodeFlow:
         except ValueError as error:
             raise UnauthenticatedError(f"The id token of {self.issuer} is not valid: {error}") from None
         return access_token
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, address: str) -> AsyncIterator[None]:
+        """Wait until a code from an address may be exchanged.
+
+        Raises:
+            UnavailableError: That takes too long.
+        """
+        try:
+            async with asyncio.timeout(_WAIT_S), self._exchanged:
+                await self._exchanged.wait_for(
+                    lambda: self._exchanges[address] < _EXCHANGES_OF_ADDRESS and self._exchanges.total() < _EXCHANGES
+                )
+                self._exchanges[address] += 1
+        except TimeoutError:
+            raise UnavailableError("Too many people are signing in at the moment; try again", retry_after_s=1) from None
+        try:
+            yield
+        finally:
+            self._exchanges -= Counter({address: 1})  # which forgets an address without codes
+            async with self._exchanged:
+                self._exchanged.notify_all()
 
     async def _exchange(self, code: str, verifier: str) -> dict[str, Any]:
         settings = self._provider.settings
@@ -148,12 +183,12 @@ class CodeFlow:
         except UnauthenticatedError as error:
             raise ValueError(error.detail) from None
         if token.issuer != settings.issuer:
-            raise ValueError("it is of another issuer")
+            raise ValueError("it is from another issuer")
         if token.algorithm not in settings.algorithms:
             raise ValueError("its algorithm is not allowed for the issuer")
         key = self._provider.find(token.kid, token.algorithm)
         if key is None or not is_signed(id_token, key, token.algorithm):
-            raise ValueError("its signature is not one of the issuer")
+            raise ValueError("its signature does not fit a key of the issuer")
         self._check_claims(token.claims, nonce)
 
     def _check_claims(self, claims: dict[str, Any], nonce: str) -> None:
@@ -163,11 +198,11 @@ class CodeFlow:
         if claims.get("azp", self._client_id) != self._client_id:
             raise ValueError("it was given to another client")
         if isinstance(expires, bool) or not isinstance(expires, int | float):
-            raise ValueError("it has no end")  # noqa: TRY004 - of the content
+            raise ValueError("it has no expiry (exp)")  # noqa: TRY004 - of the content
         if expires + self._provider.settings.clock_skew_s <= time.time():
             raise ValueError("it has expired")
         if not isinstance(found, str) or not secrets.compare_digest(found.encode(), nonce.encode()):
-            raise ValueError("it is of another sign-in")
+            raise ValueError("it is for another sign-in")
 
     def _endpoint(self, name: str) -> str:
         """Return an address of the issuer.

@@ -60,6 +60,7 @@ class Provider(BackgroundService):
         keys: The keys of the last successful fetch; None before. Another set of keys is another object.
         tls: The TLS of requests to the issuer.
         endpoints: The members of the discovery document that are texts, such as ``token_endpoint``; empty before.
+        names_itself: True if the answers of the authorization endpoint name the issuer (RFC 9207).
 
     Raises:
         UnusableSettingsError: The file of authorities can't be used.
@@ -69,6 +70,7 @@ class Provider(BackgroundService):
         self.settings = settings
         self.keys: KeySet | None = None
         self.endpoints: dict[str, str] = {}
+        self.names_itself = False
         self._clock = clock
         self.tls = _tls(settings)
         self._background = BackgroundTask(self._refresh, name=f"keys of {settings.issuer}")
@@ -176,8 +178,9 @@ class Provider(BackgroundService):
             return settings.jwks_uri
         document = strict_object(await fetch(client, "GET", settings.issuer.rstrip("/") + _DISCOVERY))
         if document.get("issuer") != settings.issuer:
-            raise ValueError("the discovery document is of another issuer; compare the setting with its 'issuer'")
+            raise ValueError("the discovery document is from another issuer; compare the setting with its 'issuer'")
         self.endpoints = {name: value for name, value in document.items() if isinstance(value, str)}
+        self.names_itself = document.get("authorization_response_iss_parameter_supported") is True
         found = settings.jwks_uri or document.get("jwks_uri")
         if not isinstance(found, str):
             raise ValueError("the discovery document has no jwks_uri")  # noqa: TRY004 - of the content
@@ -199,13 +202,15 @@ async def fetch(client: httpx.AsyncClient, method: str, url: str, data: dict[str
     """Return the content of an answer, within bounds of bytes and time.
 
     Raises:
-        httpx.HTTPError: There is no answer.
+        httpx.HTTPError: There is no answer, or it is that the issuer is overloaded or has failed: 429, or 5xx.
         TimeoutError: The answer takes too long.
-        ValueError: The answer is not 200, or too long.
+        ValueError: The answer is another one than 200, or too long.
     """
     headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
     content = bytearray()
     async with asyncio.timeout(_FETCH_S), client.stream(method, url, headers=headers, data=data) as answer:
+        if answer.is_server_error or answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
+            raise httpx.HTTPStatusError(f"{url} answers {answer.status_code}", request=answer.request, response=answer)
         if answer.status_code != httpx.codes.OK:
             raise ValueError(f"{url} answers {answer.status_code}")
         async for piece in answer.aiter_raw():

@@ -400,8 +400,8 @@ class Settings(BaseSettings):
     console: bool = Field(default=True, description="Serve the web console, if console_key_file is set")
     console_key_file: Path | None = Field(
         default=None,
-        description="A file whose first line is the key of the web console's sessions, one for all replicas. Without,"
-        " the console is off (docs/console.md)",
+        description="A file whose first line is the key of the web console's sessions, one for all replicas. Without"
+        " it, the console is off (docs/console.md)",
     )
     oidc: tuple[OidcSettings, ...] = Field(default=(), description="Issuers whose access tokens are accepted")
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")

@@ -33,7 +33,10 @@ def moment(text: str) -> str:
     age = _AGE.match(text)
     if age is None:
         return text
-    return rfc3339(datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: int(age[1])}))
+    try:
+        return rfc3339(datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: int(age[1])}))
+    except OverflowError:  # before the year 1
+        return text
 
 
 @router.get(_PATH)
@@ -92,7 +95,11 @@ async def one_change(page: PageDep, cluster: str, change_id: str, saved: str | N
     path = f"/v1/clusters/{cluster}/audit/{change_id}"
     change = await page.api.get(path)
     command = page.command("GET", path, "audit", change_id, "--cluster", cluster)
-    undone = change["kind"] == "change" and change["outcome"] == "committed"
+    undone = (
+        change["kind"] == "change"
+        and change["outcome"] == "committed"
+        and all(each["facet"] != "cluster" for each in change["entities"])  # a freeze or a layout can't be reverted
+    )
     return page.render(
         "change.html",
         cluster=cluster,

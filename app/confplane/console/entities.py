@@ -33,7 +33,7 @@ _FORBIDDEN: Final = 403
 
 
 class EntitySearch(NamedTuple):
-    """A search as its URL has it; empty is any. ``facet`` and ``token`` are those of a list that goes on."""
+    """A search as its URL has it; empty is any. ``facet`` and ``token`` are those of a list that continues."""
 
     prefix: str = ""
     kind: str = ""
@@ -91,7 +91,7 @@ async def entities(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
 
 
 async def _found(page: ConsolePage, cluster: str, search: EntitySearch) -> dict[str, Any]:
-    """Return the rows of a search, by entity, and the lists that go on."""
+    """Return the rows of a search, by entity, and the lists that continue."""
     exact = bool(search.key and search.value)
     pages = await asyncio.gather(
         *(

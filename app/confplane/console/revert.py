@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
@@ -37,18 +38,36 @@ async def revert_preview(page: PageDep, cluster: str) -> Response:
 async def revert_changes(page: PageDep, form: FormDep, cluster: str) -> Response:
     """Revert, if that still does what the preview showed; otherwise show the preview again."""
     selected = _selected(form)
+    attempt = form.text("attempt") or str(uuid7())
     before = await _results(page, cluster, selected, form, validate_only=True)
     if _digest(before) != form.get("seen") or not _is_possible(before):
+        # The form may have been sent twice: what the first one changed has the id of the attempt.
+        if earlier := await _earlier(page, cluster, attempt):
+            return _lead_to(cluster, attempt, earlier)
         return await _preview(page, cluster, selected, form, is_changed=True)
-    attempt = form.text("attempt") or str(uuid7())
     done = await _results(page, cluster, selected, form, validate_only=False, attempt=attempt)
     if not _is_possible(done):
         return await _preview(page, cluster, selected, form, done=done)
-    changes = [each["changeId"] for each in done["results"] if each["changeId"] is not None]
+    return _lead_to(cluster, attempt, [each["changeId"] for each in done["results"] if each["changeId"] is not None])
+
+
+async def _earlier(page: ConsolePage, cluster: str, attempt: str) -> list[str]:
+    """Return changes that an attempt has made already: two of them if there are more."""
+    try:
+        found = await page.api.get(f"/v1/clusters/{cluster}/audit", requestId=attempt, pageSize=2)
+    except ApiRefusal as refused:
+        if refused.status == _UNAUTHENTICATED:
+            raise
+        return []
+    return [each["changeId"] for each in found["items"] if each["outcome"] in {"committed", "open"}]
+
+
+def _lead_to(cluster: str, attempt: str, changes: list[str]) -> Response:
+    """Lead to the change that a revert made, or to its changes."""
     home = f"/console/clusters/{cluster}/audit"
-    if len(changes) == 1:
+    if len(set(changes)) == 1:
         return redirect(f"{home}/{changes[0]}?saved=true")
-    return redirect(f"{home}?{urlencode({'requestId': page.api.request_id})}")
+    return redirect(f"{home}?{urlencode({'requestId': attempt})}")
 
 
 def _selected(given: Mapping[str, str]) -> dict[str, Any]:
@@ -69,8 +88,9 @@ async def _results(
 ) -> dict[str, Any]:
     """Return the API's answer; that to a refused revert is its problem, which has the results too."""
     query = {"reason": given.get("reason") or None, "ticket": given.get("ticket") or None}
+    api = page.api if attempt is None else replace(page.api, request_id=attempt)
     try:
-        answer = await page.api.send(
+        answer = await api.send(
             "POST",
             f"/v1/clusters/{cluster}/audit:revert",
             query=query,
@@ -92,8 +112,11 @@ def _is_possible(found: dict[str, Any]) -> bool:
 
 def _digest(found: dict[str, Any]) -> str:
     """Return what a revert does as one text, to compare two previews."""
-    seen = [[each["facet"], each["id"], each["diff"], each["reverts"]] for each in found["results"]]
-    return hashlib.sha256(orjson.dumps(seen)).hexdigest()
+    seen = [
+        [each["facet"], each["id"], each["diff"], each["reverts"], each.get("laterChanges")]
+        for each in found["results"]
+    ]
+    return hashlib.sha256(orjson.dumps([seen, found["skipped"]])).hexdigest()
 
 
 async def _preview(
@@ -123,6 +146,7 @@ async def _preview(
                 **each,
                 "before": _side(each["diff"], "before"),
                 "after": _side(each["diff"], "after"),
+                "secrets": [part["key"] for part in each["diff"] if part.get("secret")],
                 "later": each.get("laterChanges") or (),
             }
             for each in results
@@ -140,5 +164,5 @@ async def _preview(
 
 
 def _side(diff: list[dict[str, Any]], side: str) -> dict[str, Any]:
-    """Return the values of one side of a diff by key; a secret is None."""
-    return {each["key"]: each[side] for each in diff if each[side] is not None or each.get("secret")}
+    """Return the values of one side of a diff by key, without secrets."""
+    return {each["key"]: each[side] for each in diff if each[side] is not None}

@@ -125,7 +125,7 @@ class SessionKeeper:
         """End a session.
 
         Raises:
-            UnavailableError: Postgres is unavailable; the session goes on.
+            UnavailableError: Postgres is unavailable; the session remains valid.
         """
         digest = _digest(cookie)
         await self._store.remove(digest)

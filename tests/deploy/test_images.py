@@ -149,7 +149,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Images]:
         name = images("from", "scratch")
         images("add", "--quiet", name, str(base), "/")
         images("commit", "--quiet", name, "base")
-        tried = [buildah, *images.options, "run", "--isolation", "chroot", name, "--", "true"]
+        tried = [str(buildah), *images.options, "run", "--isolation", "chroot", name, "--", "true"]
         done = subprocess.run(tried, capture_output=True, text=True, check=False, timeout=120)
         if done.returncode != 0:
             pytest.skip(f"buildah can't run containers on this machine: {done.stderr.strip()[-300:]}")

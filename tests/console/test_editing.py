@@ -70,7 +70,7 @@ def fields_of(page: str) -> dict[str, str]:
 
 
 def write_as_broker(zk: KazooClient, path: str, configs: dict[str, str]) -> None:
-    """Write configs of a topic or broker as another tool does, which checks nothing."""
+    """Write the values of an entity as another tool does, which checks nothing."""
     zk.create(f"/config/{path}", json.dumps({"version": 1, "config": configs}).encode(), makepath=True)
     zk.ensure_path("/config/changes")
     notice = json.dumps({"version": 2, "entity_path": path}).encode()
@@ -281,9 +281,12 @@ def test_a_unit_is_shown_where_it_is_exact(visitor: Visitor, api: Api, zk: Kazoo
         assert f'Now {words and words + ", raw "}<span class="mono">{raw[:200]}</span>' in setting, key
 
 
-def test_the_largest_rate_is_no_limit(visitor: Visitor, api: Api) -> None:
-    api.put("/client-quotas/user=unlimited", "quotas", {"producer_byte_rate": 2**63 - 1})
-    assert ">no limit</span>" in visitor.page(f"{HOME}/entities/user=unlimited")
+@pytest.mark.parametrize("largest", ["9223372036854775807", "9.223372036854775807E18"])
+def test_the_largest_rate_is_no_limit(visitor: Visitor, api: Api, zk: KazooClient, largest: str) -> None:
+    write_as_broker(zk, f"users/unlimited{len(largest)}", {"producer_byte_rate": largest})
+    path = f"/client-quotas/user=unlimited{len(largest)}"
+    wait_for(lambda: api.get(path, absent="empty")["quotas"])
+    assert ">no limit</span>" in visitor.page(f"{HOME}/entities/user=unlimited{len(largest)}")
 
 
 def test_a_diff_shows_what_differs(visitor: Visitor, api: Api) -> None:

@@ -41,8 +41,8 @@ _UNLIMITED: Final = frozenset({
     "log.retention.hours", "queued.max.request.bytes",
 })  # fmt: skip
 """The keys for which -1 means no limit. For others it means something else, such as the default of the system."""
-_LARGEST_LONG: Final = (2**63 - 1, 2**63)
-"""The largest long, and the double that is closest to it: Kafka's definitions use them for no limit."""
+_LARGEST_LONG: Final = (2**63 - 1, 9_223_372_036_854_776_000)
+"""The largest long, and the closest double as JSON has it: Kafka's definitions use them for no limit."""
 _LARGEST_INT: Final = 2**31 - 1
 """No limit as well, except where it is an amount of bytes or time."""
 _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d{1,2})?", re.ASCII)

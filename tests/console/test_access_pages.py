@@ -7,11 +7,19 @@ import re
 from typing import TYPE_CHECKING
 
 import httpx
+import pytest
+from starlette.responses import JSONResponse, Response
 
+from confplane.console.app import Front
+from confplane.console.page import SESSION_COOKIE, Console
+from confplane.console.sessions import ConsoleSession, SessionKeeper
+from confplane.crypto import ConsoleKey
 from tests.console.visitor import Visitor, csrf_of
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
     from tests.support.service import Service
 
 HOME = "/console/clusters/default"
@@ -75,6 +83,57 @@ def test_what_the_api_refuses_is_said_and_what_was_typed_is_kept(visitor: Visito
         assert refused.status_code == 400, (path, form)
         assert 'role="alert"' in refused.text
         assert f'value="{html.escape(MARKUP)}"' in refused.text
+
+
+@pytest.mark.parametrize(
+    ("form", "noun"),
+    [
+        ({"days": "-3000000"}, "Days"),
+        ({"days": "-99999999999"}, "Days"),
+        ({"days": "99999999999"}, "Days"),
+        ({"days": "0"}, "Days"),
+        ({"days": "9" * 5_000}, "Days"),
+        ({"step": "rotate", "id": "x", "overlap": "9" * 30}, "Hours"),
+        ({"step": "rotate", "id": "x", "overlap": ""}, "Hours"),
+    ],
+)
+def test_days_and_hours_have_bounds(visitor: Visitor, form: dict[str, str], noun: str) -> None:
+    refused = visitor.post(TOKENS, {"principal": "User:bounded", "step": "create", **form}, page=TOKENS)
+    assert refused.status_code == 400
+    assert f"{noun} must be a whole number from" in refused.text
+    assert ids_of(visitor, TOKENS, "User:bounded") == []
+
+
+class OneSession(SessionKeeper):
+    """A keeper of one session, which does not end."""
+
+    def __init__(self) -> None:
+        """Keep nothing but the session."""
+
+    async def find(self, cookie: str) -> ConsoleSession:
+        return ConsoleSession(cookie, "token", "User:admin")
+
+
+async def test_the_secret_of_a_new_token_is_shown_though_the_list_fails() -> None:
+    async def api(scope: Scope, receive: Receive, send: Send) -> None:
+        answer: Response = JSONResponse({"items": [{"name": "default"}]})
+        if scope["path"] == "/v1/tokens":
+            answer = JSONResponse({"title": "Unavailable", "detail": "Postgres is away"}, 503)
+            if scope["method"] == "POST":
+                answer = JSONResponse({"principal": "User:made", "token": "confplane_made"}, 201)
+        await answer(scope, receive, send)
+
+    key = ConsoleKey("k" * 43)
+    front = Front(api, Console(api, OneSession(), key, None, secure=False))
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(front), base_url="http://console", cookies={SESSION_COOKIE: "a"}
+    ) as browser:
+        form = {"csrf": key.sign("a", "form"), "principal": "User:made", "step": "create"}
+        made = await browser.post(TOKENS, data=form)
+        assert made.status_code == 200
+        assert "confplane_made" in made.text
+        assert "Postgres is away" in made.text
+        assert (await browser.get(TOKENS)).status_code == 503
 
 
 def test_a_caller_without_grants_sees_its_own_and_is_refused(visitor: Visitor, service: Service) -> None:

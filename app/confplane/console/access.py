@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,9 @@ router = APIRouter()
 
 _PATH: Final = "/console/clusters/{cluster}/access"
 _UNAUTHENTICATED: Final = 401
+_MAX_DAYS: Final = 36_500
+_MAX_HOURS: Final = 720
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _CHOICES: Final = {
     "operations": tuple(each.value for each in Operation),
     "resource_types": tuple(each.value for each in ResourceType),
@@ -77,22 +81,35 @@ async def change_tokens(page: PageDep, form: FormDep, cluster: str) -> Response:
             await page.api.send("DELETE", f"/v1/tokens/{token_id}", query=query)
             return redirect(f"/console/clusters/{cluster}/access/tokens")
         if step == "rotate":
-            body: dict[str, Any] = {"overlapSeconds": int(form.get("overlap", "")) * 3_600}
+            body: dict[str, Any] = {"overlapSeconds": _whole(form, "overlap", "Hours", 0, _MAX_HOURS) * 3_600}
             answer = await page.api.send("POST", f"/v1/tokens/{token_id}:rotate", query=query, body=body)
         else:
             answer = await page.api.send("POST", "/v1/tokens", query=query, body=_new_token(form))
         made = answer.json()
-    except ValueError:
-        return await _tokens(page, cluster, form=form, error="Days and hours are whole numbers.", status=400)
+    except ValueError as error:
+        return await _tokens(page, cluster, form=form, error=str(error), status=400)
     except ApiRefusal as refused:
         return await _tokens(page, cluster, form=form, error=_detail(refused), status=refused.status)
     return await _tokens(page, cluster, made=made)
 
 
+def _whole(form: FormFields, name: str, noun: str, least: int, most: int) -> int:
+    """Return the number of a field.
+
+    Raises:
+        ValueError: It has another text, or is out of the bounds. The text is for people.
+    """
+    typed = form.get(name, "")
+    if not _NUMBER.fullmatch(typed) or not least <= int(typed) <= most:
+        raise ValueError(f"{noun} must be a whole number from {least} to {most}. Nothing was done.")
+    return int(typed)
+
+
 def _new_token(form: FormFields) -> dict[str, Any]:
     """Return the API's body of a new token."""
-    days = form.text("days")
-    ends = None if days is None else rfc3339(datetime.now(UTC) + timedelta(days=min(int(days), 36_500)))
+    ends = None
+    if form.text("days") is not None:
+        ends = rfc3339(datetime.now(UTC) + timedelta(days=_whole(form, "days", "Days", 1, _MAX_DAYS)))
     narrowing = {
         "readOnly": "readOnly" in form,
         "clusters": [form["limit"]] if form.text("limit") else None,
@@ -117,12 +134,19 @@ async def _tokens(
     error: str | None = None,
     status: int = 200,
 ) -> Response:
-    found = await page.api.get("/v1/tokens", principal=principal or None, pageToken=token)
+    found: dict[str, Any] = {"items": [], "nextPageToken": None}
+    unlisted = None
+    try:
+        found = await page.api.get("/v1/tokens", principal=principal or None, pageToken=token)
+    except ApiRefusal as refused:
+        if made is None:
+            raise
+        unlisted = refused.problem["detail"]  # no other answer has the secret, so it is shown without the list
     cli = ("tokens", "list", *(("--principal", principal) if principal else ()))
     return page.render(
         "access_tokens.html", status=status, cluster=cluster, view="tokens", items=found["items"],
         next=found["nextPageToken"], principal=principal, form=form or FormFields(), made=made, error=error,
-        command=page.command("GET", "/v1/tokens", *cli, query={"principal": principal or None}),
+        unlisted=unlisted, command=page.command("GET", "/v1/tokens", *cli, query={"principal": principal or None}),
     )  # fmt: skip
 
 

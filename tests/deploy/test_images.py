@@ -199,6 +199,7 @@ def test_the_service_migrates_writes_reads_and_ends_on_sigterm(
             service_image.command("confplane", "serve", volumes=volumes, environment=environment),
             stdout=output,
             stderr=output,
+            start_new_session=True,
         )
     quota = f"http://127.0.0.1:{port}/v1/clusters/default/client-quotas/user=alice"
     try:

@@ -55,7 +55,7 @@ def test_the_help_shows_all_commands_and_those_of_the_service_say_which_python_t
     python: str, installed: Path
 ) -> None:
     assert "serve" in _run(python, "-m", "confplane", "--help", cwd=installed)
-    for command in ("serve", "tokens list"):
+    for command in ("serve", "target status --cluster c"):
         said = _run(python, "-m", "confplane", *command.split(), cwd=installed, status=1)
         assert said.startswith("This command needs the service, and thus Python 3.11 or later; this is Python 3.10.")
 

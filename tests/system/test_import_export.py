@@ -146,7 +146,7 @@ def test_a_clean_import_ends_well(commands: Commands, raw_zk: KazooClient, versi
     [
         (b"", "does not hold JSON"),
         (b"{", "does not hold JSON"),
-        (b"[]", "is no object"),
+        (b"[]", "is not an object"),
         (b'{"version":"2","config":{}}', "a version other than 1"),
         (b'{"version":"1","config":"hidden-1"}', "no object under 'config'"),
     ],

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 router = APIRouter()
 
 _PATH: Final = "/console/clusters/{cluster}/access"
-_UNAUTHENTICATED: Final = 401
 _MAX_DAYS: Final = 36_500
 _MAX_HOURS: Final = 720
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
@@ -208,7 +207,7 @@ async def _grants(
 
 def _detail(refused: ApiRefusal) -> str:
     """Return what the API says; without a valid session the sign-in says it."""
-    if refused.status == _UNAUTHENTICATED:
+    if refused.ends_session:
         raise refused
     detail: str = refused.problem["detail"]
     return detail

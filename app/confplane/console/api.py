@@ -18,8 +18,15 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Scope
 
 _REFUSED: Final = 400
+_UNAUTHENTICATED: Final = 401
 _SAFE: Final = "/:=,~"
 """Characters of paths that the API has literally: those of entity ids and of verbs."""
+
+
+def encoded(path: str, query: Mapping[str, Any] | None) -> tuple[str, str]:
+    """Return a path of the API and its query as in an address. Parameters with the value None are left out."""
+    given = {name: value for name, value in (query or {}).items() if value is not None}
+    return quote(path, safe=_SAFE), urlencode(given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,11 @@ class ApiRefusal(Exception):  # noqa: N818 - most refusals are not faults of any
         is_json = answer.headers.get("content-type", "").endswith("json")
         self.problem: dict[str, Any] = answer.json() if is_json else {"title": "The service refused", "detail": ""}
         self.retry_after = answer.headers.get("retry-after")
+
+    @property
+    def ends_session(self) -> bool:
+        """True if the session's token was refused. The page of the sign-in says it then."""
+        return self.status == _UNAUTHENTICATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +118,7 @@ class InProcessApi:
             **({} if body is None else {"content-type": "application/json"}),
             **{name.lower(): value for name, value in (headers or {}).items()},
         }
-        parameters = {name: value for name, value in (query or {}).items() if value is not None}
+        raw_path, parameters = encoded(path, query)
         scope: Scope = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -114,8 +126,8 @@ class InProcessApi:
             "method": method,
             "scheme": self.scope["scheme"],
             "path": path,
-            "raw_path": quote(path, safe=_SAFE).encode(),
-            "query_string": urlencode(parameters).encode(),
+            "raw_path": raw_path.encode(),
+            "query_string": parameters.encode(),
             "root_path": "",
             "headers": [(name.encode(), value.encode("latin-1", "replace")) for name, value in given.items()],
             "client": self.scope.get("client"),

@@ -45,7 +45,6 @@ _log: Final = logging.getLogger(__name__)
 PAGES: Final = (sign_in, overview, entities, edit, entity, audit, revert, definitions, access, design, assets)
 """The modules of the pages, each with a ``router``. A new page is a module here, and a line in ``page.NAVIGATION``."""
 _PATH: Final = "/console"
-_UNAUTHENTICATED: Final = 401
 _NOT_FOUND: Final = 404
 _OFF: Final = "The web console is off: the setting console_key_file is missing, or console is false (docs/console.md)\n"
 
@@ -138,7 +137,7 @@ async def _sign_in(request: Request, _error: Exception) -> Response:
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiRefusal)  # noqa: S101 - registered for this class
-    if error.status == _UNAUTHENTICATED:
+    if error.ends_session:
         # The session stays: this process may not know a new token yet, and one that was revoked is refused everywhere.
         return await _sign_in(request, error)
     problem = error.problem

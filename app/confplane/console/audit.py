@@ -22,7 +22,6 @@ _PATH: Final = "/console/clusters/{cluster}/audit"
 _SHOWN: Final = 50
 _AGE: Final = re.compile(r"^(\d{1,6})\s*([smhd])$")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_UNAUTHENTICATED: Final = 401
 _FILTERS: Final = ("entity", "key", "principal", "requestId", "since", "until", "outcome", "result")
 _OPTIONS: Final = {"entity", "key", "principal", "since", "until", "outcome"}
 """The filters that `confplane audit` has as well."""
@@ -52,7 +51,7 @@ async def trail(page: PageDep, cluster: str) -> Response:
     try:
         found = await page.api.get(path, pageSize=_SHOWN, pageToken=token, **query)
     except ApiRefusal as refused:
-        if refused.status == _UNAUTHENTICATED:
+        if refused.ends_session:
             raise
         error, status = refused.problem["detail"], refused.status
     refused_only = search["result"] == "refused"

@@ -20,7 +20,7 @@ from uuid_utils import uuid7
 
 from confplane.console.api import ApiAnswer, ApiRefusal
 from confplane.console.entities import FACETS, facets_of
-from confplane.console.entity import SOURCES
+from confplane.console.entity import SOURCES, declared_in
 from confplane.console.page import ConsolePage, FormDep, FormFields, PageDep, redirect
 from confplane.console.texts import entity_title, plain, unit_of, units
 from confplane.domain.broker_keys import is_password
@@ -33,7 +33,6 @@ router = APIRouter()
 
 _PATH: Final = "/console/clusters/{cluster}/entities/{entity_id}/edit/{facet}"
 _QUOTAS: Final = "client-quotas"
-_UNAUTHENTICATED: Final = 401
 _CHANGED: Final = 412
 _NUMBERS: Final = frozenset({"INT", "SHORT", "LONG", "DOUBLE"})
 _WHOLE: Final = frozenset({"INT", "SHORT", "LONG"})
@@ -194,7 +193,7 @@ async def edit_step(page: PageDep, form: FormDep, cluster: str, facet: str, enti
     except ValueError:
         return _form_page(page, cluster, edit, definitions, error="Some values can't be used; see below.", status=400)
     except ApiRefusal as refused:
-        if refused.status == _UNAUTHENTICATED:
+        if refused.ends_session:
             raise
         error = _explain(edit, refused.problem)
         return _form_page(page, cluster, edit, definitions, error=error, status=refused.status)
@@ -215,10 +214,9 @@ async def _current(
     """Return the values of an entity, their ETag, and the definitions of the keys that it may have."""
     if facet not in facets_of(entity_id):
         raise HTTPException(404, "No such entity, or it has no such facet")
-    base = f"/v1/clusters/{cluster}"
     found, defined = await asyncio.gather(
-        page.api.get(f"{base}/{facet}/{entity_id}", view="full", absent="empty"),
-        page.api.get(f"{base}/config-definitions"),
+        declared_in(page, cluster, facet, entity_id),
+        page.api.get(f"/v1/clusters/{cluster}/config-definitions"),
     )
     kind = ",".join(name for name, _ in split_id(entity_id))
     definitions = {

@@ -37,7 +37,7 @@ SOURCES: Final = {
 async def values(page: PageDep, cluster: str, entity_id: str) -> Response:
     """The values that are set and those in force, each with the levels that decide."""
     facets = _facets(entity_id)
-    declared = await asyncio.gather(*(_declared(page, cluster, facet, entity_id) for facet in facets))
+    declared = await asyncio.gather(*(declared_in(page, cluster, facet, entity_id) for facet in facets))
     effective = await asyncio.gather(
         *(page.api.get(f"/v1/clusters/{cluster}/{facet}/{entity_id}/effective") for facet in facets)
     )
@@ -134,7 +134,8 @@ def _facets(entity_id: str) -> tuple[str, ...]:
     return facets_of(entity_id)
 
 
-async def _declared(page: ConsolePage, cluster: str, facet: str, entity_id: str) -> Any:
+async def declared_in(page: ConsolePage, cluster: str, facet: str, entity_id: str) -> Any:
+    """Return the content of an entity in a facet; empty if nothing is set."""
     return await page.api.get(f"/v1/clusters/{cluster}/{facet}/{entity_id}", view="full", absent="empty")
 
 

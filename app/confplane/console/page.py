@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from uuid_utils import uuid7
 
-from confplane.console.api import InProcessApi
+from confplane.console.api import InProcessApi, encoded
 from confplane.console.assets import asset
 from confplane.console.texts import FILTERS, ShellCommand
 from confplane.pages import environment
@@ -184,11 +184,9 @@ class ConsolePage:
             body: The JSON that is sent; None for none.
             headers: Further headers.
         """
-        given = {name: value for name, value in (query or {}).items() if value is not None}
-        url = console_of(self.request).origin(self.request) + quote(path, safe="/:=,~")
-        return ShellCommand.of(
-            method, f"{url}?{urlencode(given)}" if given else url, cli, body=body, headers=headers or {}
-        )
+        raw_path, parameters = encoded(path, query)
+        url = console_of(self.request).origin(self.request) + raw_path + (f"?{parameters}" if parameters else "")
+        return ShellCommand.of(method, url, cli, body=body, headers=headers or {})
 
 
 def render(request: Request, template: str, *, status: int = 200, **values: Any) -> Response:

@@ -24,7 +24,6 @@ router = APIRouter()
 _PATH: Final = "/console/clusters/{cluster}/audit:revert"
 _SELECTORS: Final = ("changeId", "requestId", "principal", "since", "until")
 _OPTIONS: Final = {"changeId": "change", "requestId": "request-id"}
-_UNAUTHENTICATED: Final = 401
 
 
 @router.get(_PATH)
@@ -56,7 +55,7 @@ async def _earlier(page: ConsolePage, cluster: str, attempt: str) -> list[str]:
     try:
         found = await page.api.get(f"/v1/clusters/{cluster}/audit", requestId=attempt, pageSize=2)
     except ApiRefusal as refused:
-        if refused.status == _UNAUTHENTICATED:
+        if refused.ends_session:
             raise
         return []
     return [each["changeId"] for each in found["items"] if each["outcome"] in {"committed", "open"}]
@@ -98,7 +97,7 @@ async def _results(
             headers={} if attempt is None else {"Idempotency-Key": attempt},
         )
     except ApiRefusal as refused:
-        if refused.status == _UNAUTHENTICATED:
+        if refused.ends_session:
             raise
         return {"results": [], "skipped": [], "failed": 1, **refused.problem}
     found: dict[str, Any] = answer.json()

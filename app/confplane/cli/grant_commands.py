@@ -19,6 +19,7 @@ from confplane.cli.remote.options import (
     ProfileName,
     Reason,
     Ticket,
+    terms,
 )
 from confplane.cli.remote.session import DONE, run
 from confplane.domain.access.grants import Grant
@@ -157,8 +158,7 @@ def create_grant(
     }
 
     async def work(client: AsyncConfplane) -> int:
-        terms: Any = {"reason": reason, "ticket": ticket}
-        answer = await client.grants.create(body, **terms)
+        answer = await client.grants.create(body, **terms(reason, ticket))
         return _created(answer.body, answer.status == _CREATED)
 
     raise run(profile, None, work)
@@ -180,8 +180,7 @@ def remove_grant(
     """Remove a grant. Every process stops applying it within two seconds."""
 
     async def work(client: AsyncConfplane) -> int:
-        terms: Any = {"reason": reason, "ticket": ticket}
-        removed = (await client.grants.delete(str(grant_id), **terms)).body
+        removed = (await client.grants.delete(str(grant_id), **terms(reason, ticket))).body
         if is_json():
             print_json(removed)
         else:

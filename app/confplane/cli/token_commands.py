@@ -14,7 +14,7 @@ import typer
 from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import Local, SettingsFile, is_local, load_settings
 from confplane.cli.output import echo, is_json, print_error, print_items, print_json
-from confplane.cli.remote.options import READ_CODES, WRITE_CODES, AsJson, AsLines, ProfileName, Reason, Ticket
+from confplane.cli.remote.options import READ_CODES, WRITE_CODES, AsJson, AsLines, ProfileName, Reason, Ticket, terms
 from confplane.cli.remote.session import DONE, FAILED, run
 from confplane.cli.times import datetime_of, duration_of
 from confplane.domain.access.operations import Operation
@@ -139,7 +139,7 @@ def create_token(
 
     async def created(client: AsyncConfplane) -> Mapping[str, Any]:
         new: Any = body | {"expiresAt": _after(lifetime_s)}
-        return (await client.tokens.create(new, **_terms(reason, ticket))).body
+        return (await client.tokens.create(new, **terms(reason, ticket))).body
 
     raise run(profile, None, lambda client: _issue(lambda: created(client), output))
 
@@ -175,9 +175,8 @@ def rotate_token(
     _check(output)
 
     async def rotated(client: AsyncConfplane) -> Mapping[str, Any]:
-        terms = _terms(reason, ticket)
-        expires_at = _after(lifetime_s)
-        return (await client.tokens.rotate(str(token_id), overlap_s=overlap_s, expires_at=expires_at, **terms)).body
+        given = {"overlap_s": overlap_s, "expires_at": _after(lifetime_s), **terms(reason, ticket)}
+        return (await client.tokens.rotate(str(token_id), **given)).body
 
     async def work(client: AsyncConfplane) -> int:
         code = await _issue(lambda: rotated(client), output)
@@ -213,7 +212,7 @@ def revoke_token(
     """
 
     async def work(client: AsyncConfplane) -> int:
-        token = (await client.tokens.revoke(str(token_id), with_created=with_created, **_terms(reason, ticket))).body
+        token = (await client.tokens.revoke(str(token_id), with_created=with_created, **terms(reason, ticket))).body
         if is_json():
             print_json(token)
             return DONE
@@ -323,10 +322,6 @@ async def _issue(request: Callable[[], Awaitable[Mapping[str, Any]]], output: Pa
     place = "it can't be shown again" if output is None else f"it is in {output}"
     echo(f"The token {made['id']} of {made['principal']} is valid until {made['expiresAt']}; {place}", err=True)
     return DONE
-
-
-def _terms(reason: str | None, ticket: str | None) -> Any:
-    return {"reason": reason, "ticket": ticket}
 
 
 def _after(seconds: int | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -107,3 +107,8 @@ Until = Annotated[
     ),
 ]
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of changes.")]
+
+
+def terms(reason: str | None, ticket: str | None) -> Any:
+    """Return a reason and a ticket as arguments of a call of the client library."""
+    return {"reason": reason, "ticket": ticket}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from confplane.domain.errors import LimitExceededError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -41,3 +43,8 @@ class RequestContext:
     """The edits of the request that ended with an error. None if they are not recorded."""
     error: ConfplaneError | None = None
     """The error that the response renders. None if it is a success, or a success in part."""
+
+    async def hold(self, error: ConfplaneError) -> None:
+        """Hold the response to an error back if the caller is above a limit and does not wait as it was told."""
+        if self.allowance is not None and isinstance(error, LimitExceededError):
+            await self.allowance.hold(error)

@@ -3,10 +3,15 @@
 A request is admitted if its bucket holds at least one unit. It pays one unit on admission, and the rest once the number
 is known: for the entries of an alter before they run, for the items of a response after the response. So a bucket may
 be overdrawn; then the next request must wait until the bucket holds a unit again.
+
+A caller that keeps sending into an empty bucket costs more than its limit allows: each refusal takes CPU time too. So
+after some refusals in a row the next ones are answered late. Kafka mutes the connection of such a client (KIP-219);
+here a proxy may share a connection among callers, so the response is held back instead.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import OrderedDict
@@ -31,6 +36,12 @@ BULK_REQUEST: Final = 50
 """The cost of a bulk read in addition to its items: a Postgres query, or a walk over entities."""
 BYTES_OF_UNIT: Final = 1_024
 """Bytes of a bulk read's response that cost one unit, in addition to its items."""
+
+
+HELD_AFTER: Final = 20
+"""Refusals in a row of a principal after which further ones are held back."""
+HELD_S: Final = 0.25
+"""Seconds for which such a refusal is held back, at most until the bucket holds a unit."""
 
 
 class LimitClass(StrEnum):
@@ -159,7 +170,7 @@ class Allowance:
         clock: The time in seconds.
     """
 
-    __slots__ = ("_buckets", "_clock", "_limits", "_refused", "groups", "principal", "waiting")
+    __slots__ = ("_buckets", "_clock", "_in_a_row", "_limits", "_refused", "groups", "principal", "waiting")
 
     def __init__(
         self, identity: Identity, limits: RateLimits, refused: dict[str, int], clock: Callable[[], float]
@@ -170,6 +181,7 @@ class Allowance:
         self._limits = limits
         self._refused = refused
         self._clock = clock
+        self._in_a_row = 0
         self._buckets: dict[LimitClass, Bucket] = {}
 
     def bucket(self, kind: LimitClass) -> Bucket | None:
@@ -188,6 +200,12 @@ class Allowance:
         bucket = self._buckets.get(kind) or self.bucket(kind)
         if bucket is not None and (wait := bucket.take(self._clock())):
             raise self._exceeded(bucket, wait)
+        self._in_a_row = 0
+
+    async def hold(self, error: LimitExceededError) -> None:
+        """Hold a refusal back if the principal does not wait as it was told; the CPU time is for others then."""
+        if self._in_a_row > HELD_AFTER:
+            await asyncio.sleep(min(HELD_S, error.throttle_ms / 1000))
 
     def charge(self, kind: LimitClass, units: int) -> None:
         """Take units for work that is done, or is about to be done in any case."""
@@ -244,6 +262,7 @@ class Allowance:
     def _exceeded(self, bucket: Bucket, wait_s: float) -> LimitExceededError:
         kind, limit = bucket.kind, bucket.limit
         self._refused[kind] += 1
+        self._in_a_row += 1
         return LimitExceededError(
             f"{self.principal} has used up its limit on this process: {limit.per_second:g} {_UNITS[kind]} a second, and"
             f" {limit.burst} at once after a pause. Send the request again in {math.ceil(wait_s)} s; an administrator"

@@ -18,7 +18,7 @@ from confplane.api.routing.operations import Effect, read
 from confplane.api.routing.routes import StrictRoute
 from confplane.domain.access.identities import Authentication, Identity
 from confplane.domain.errors import NotFoundError
-from confplane.services.limits import LimitClass, Limiter, RateLimit, RateLimits
+from confplane.services.limits import HELD_AFTER, LimitClass, Limiter, RateLimit, RateLimits
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -70,6 +70,26 @@ async def answer(route: StrictRoute, name: str, given: Allowance | None) -> Resp
 
     DONE.clear()
     return await route.answer(Request(scope, receive))
+
+
+async def test_refusals_of_a_caller_that_does_not_wait_are_held_back() -> None:
+    given, others = allowance(1), allowance(1)
+    await answer(ROUTE, "one", given)
+
+    def refused_at_once(of: Allowance) -> bool:
+        """True if a refusal is answered without a turn of the event loop."""
+        request = answer(ROUTE, "one", of)
+        try:
+            request.send(None)
+        except StopIteration as stop:
+            return bool(stop.value.status_code == 429)
+        request.close()
+        return False
+
+    assert [refused_at_once(given) for _ in range(HELD_AFTER + 2)] == [True] * HELD_AFTER + [False, False]
+    assert (await answer(ROUTE, "one", given)).status_code == 429
+    await answer(ROUTE, "one", others)
+    assert refused_at_once(others)
 
 
 async def test_a_request_above_the_limit_is_refused_before_anything_is_done() -> None:

@@ -122,6 +122,7 @@ class StrictRoute(APIRoute):
                 work = handler(**arguments)
                 response = await (bulk_response(request, work) if limit is LimitClass.BULK else work)
             except ConfplaneError as error:
+                await context.hold(error)
                 response = problems.respond(request, error)
             except ClientDisconnect:
                 response = Response(status_code=CLIENT_CLOSED_REQUEST)  # no client reads it

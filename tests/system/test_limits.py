@@ -132,6 +132,13 @@ def test_a_replay_is_one_write_and_a_poll_one_read(limited: Service) -> None:
     assert ask(limited, "POST", f"{BASE}/client-configs:describe", json=body).status_code == 429
 
 
+def test_a_report_is_charged_for_its_row_and_a_repeated_one_is_not(limited: Service) -> None:
+    report = {"softwareName": "kafka-python", "softwareVersion": "2.2", "appliedRevision": "1"}
+    for remaining in (1, 0):
+        answer = ask(limited, "PUT", f"{BASE}/client-configs/user=u1/instances/one", json=report)
+        assert (answer.status_code, left(answer)) == (200, remaining), answer.text
+
+
 async def test_waiting_requests_have_their_own_bound(limited: Service) -> None:
     headers = {"Authorization": f"Bearer {limited.token}"}
     async with httpx.AsyncClient(base_url=limited.url, headers=headers, trust_env=False, timeout=60) as client:

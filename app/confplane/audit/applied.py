@@ -124,15 +124,15 @@ class PostgresAppliedReports:
         """Return the metrics."""
         yield from self._buffer.metrics(len(self._view))
 
-    def report(self, cluster: str, entity_id: str, instance_id: str, report: AppliedReport) -> None:
-        """Accept a report."""
+    def report(self, cluster: str, entity_id: str, instance_id: str, report: AppliedReport) -> bool:
+        """Accept a report. Return False if it repeats the last one and is not written."""
         key = cluster, entity_id, instance_id
         known, now_ms = self._view.find(*key), self._now_ms()
         if known is not None:
             now_ms = max(now_ms, known.reported_ms)  # a clock may be set back
             if known.report == report and now_ms - known.shared_ms < _SHARED_EVERY_MS:
                 self._view.put(*key, known._replace(reported_ms=now_ms))
-                return
+                return False
         room = self._view.room(*key, report)
         if room is Room.USER_FULL:
             self._buffer.drop(len(self._view))
@@ -162,6 +162,7 @@ class PostgresAppliedReports:
                 "reported_ms": now_ms,
             },
         )
+        return True
 
     def reported(self, cluster: str, entity_id: str) -> Sequence[str]:
         """Return the ids with reports, of an entity and of its pairs."""

@@ -30,6 +30,8 @@ from confplane.services.reads import applied
 _INSTANCE: Final = re.compile(INSTANCE_ID)
 _TAKEN: Final = orjson.dumps({"forgottenAfterMs": KEPT_S * 1000})
 """The answer to every report, rendered once."""
+_STORED_REPORT: Final = 4
+"""Units that a report costs in addition if it differs from the client's last one: it becomes a row in Postgres."""
 _Key = Annotated[StrictStr, Field(min_length=1, max_length=249, examples=["acks"])]
 _Reason = Annotated[StrictStr, Field(max_length=249, examples=["enable.idempotence is set"])]
 _Name = Annotated[StrictStr, Field(min_length=1, max_length=249, examples=["confluent-kafka"])]
@@ -163,7 +165,7 @@ async def _report(call: CallDep, entity: Entity, instance_id: _InstanceId, body:
         raise InvalidRequestError(
             "An instance's name has 1 to 128 letters, digits and ._- and is neither . nor ..", pointer="instanceId"
         )
-    applied.report(
+    stored = applied.report(
         call.services.applied,
         call.cluster_facet(FacetName.CLIENT_CONFIGS),
         entity,
@@ -176,6 +178,8 @@ async def _report(call: CallDep, entity: Entity, instance_id: _InstanceId, body:
         ),
         validate_only=call.validate_only,
     )
+    if stored:
+        call.charge(LimitClass.READ, _STORED_REPORT)
     return json_bytes(call.cluster, _TAKEN)
 
 

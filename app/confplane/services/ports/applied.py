@@ -31,8 +31,10 @@ class AppliedReport(NamedTuple):
 class AppliedReports(Protocol):
     """Reports by cluster, entity and instance: answered from memory, shared through Postgres, forgotten in time."""
 
-    def report(self, cluster: str, entity_id: str, instance_id: str, report: AppliedReport) -> None:
+    def report(self, cluster: str, entity_id: str, instance_id: str, report: AppliedReport) -> bool:
         """Take a report, in place of the instance's last one; never waits. Postgres has it about a second later.
+
+        Return False if it repeats the last one, which costs no row.
 
         Raises:
             LimitExceededError: The user has no room for a further instance.

@@ -68,8 +68,8 @@ def report(
     given: AppliedReport,
     *,
     validate_only: bool,
-) -> None:
-    """Take a client's report on its own client configs.
+) -> bool:
+    """Take a client's report on its own client configs. Return True if it becomes a row in Postgres.
 
     Raises:
         InvalidRequestError: The entity names no single client, or the report can't be kept.
@@ -87,8 +87,9 @@ def report(
     for index, refusal in enumerate(given.refused):
         _check_text(refusal.key, f"/refused/{index}/key")
         _check_text(refusal.reason, f"/refused/{index}/reason")
-    if not validate_only:
-        reports.report(cluster_facet.store.name, entity.id, instance_id, _settled(cluster_facet, entity, given))
+    return not validate_only and reports.report(
+        cluster_facet.store.name, entity.id, instance_id, _settled(cluster_facet, entity, given)
+    )
 
 
 async def status(

@@ -10,10 +10,7 @@ import httpx
 import pytest
 from starlette.responses import JSONResponse, Response
 
-from confplane.console.app import Front
-from confplane.console.page import SESSION_COOKIE, Console
-from confplane.console.sessions import ConsoleSession, SessionKeeper
-from confplane.crypto import ConsoleKey
+from tests.console.own_front import CSRF, browser_of
 from tests.console.visitor import Visitor, csrf_of
 from tests.support.waiting import wait_for
 
@@ -104,16 +101,6 @@ def test_days_and_hours_have_bounds(visitor: Visitor, form: dict[str, str], noun
     assert ids_of(visitor, TOKENS, "User:bounded") == []
 
 
-class OneSession(SessionKeeper):
-    """A keeper of one session, which does not end."""
-
-    def __init__(self) -> None:
-        """Keep nothing but the session."""
-
-    async def find(self, cookie: str) -> ConsoleSession:
-        return ConsoleSession(cookie, "token", "User:admin")
-
-
 async def test_the_secret_of_a_new_token_is_shown_though_the_list_fails() -> None:
     async def api(scope: Scope, receive: Receive, send: Send) -> None:
         answer: Response = JSONResponse({"items": [{"name": "default"}]})
@@ -123,12 +110,8 @@ async def test_the_secret_of_a_new_token_is_shown_though_the_list_fails() -> Non
                 answer = JSONResponse({"principal": "User:made", "token": "confplane_made"}, 201)
         await answer(scope, receive, send)
 
-    key = ConsoleKey("k" * 43)
-    front = Front(api, Console(api, OneSession(), key, None, secure=False))
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(front), base_url="http://console", cookies={SESSION_COOKIE: "a"}
-    ) as browser:
-        form = {"csrf": key.sign("a", "form"), "principal": "User:made", "step": "create"}
+    async with browser_of(api) as browser:
+        form = {"csrf": CSRF, "principal": "User:made", "step": "create"}
         made = await browser.post(TOKENS, data=form)
         assert made.status_code == 200
         assert "confplane_made" in made.text

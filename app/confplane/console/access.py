@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import APIRouter
 
-from confplane.console.api import ApiRefusal
+from confplane.console.api import ApiRefusal, TokenRefusedError
 from confplane.console.page import ConsolePage, FormDep, FormFields, PageDep, redirect
 from confplane.domain.access.operations import Operation, ResourceType, Role
 from confplane.domain.texts import rfc3339
@@ -52,7 +52,7 @@ async def who_may(
         try:
             items = (await page.api.get(path, **asked))["items"]
         except ApiRefusal as refused:
-            error, status = _detail(refused), refused.status
+            error, status = refused.detail, refused.status
     cli = [part for name in ("principal", "group") if name in asked for part in (f"--{name}", asked[name])]
     command = page.command(
         "GET", path, *(("grants", "show", *cli, "--cluster", cluster) if cli else ()), query=asked or None
@@ -88,7 +88,7 @@ async def change_tokens(page: PageDep, form: FormDep, cluster: str) -> Response:
     except ValueError as error:
         return await _tokens(page, cluster, form=form, error=str(error), status=400)
     except ApiRefusal as refused:
-        return await _tokens(page, cluster, form=form, error=_detail(refused), status=refused.status)
+        return await _tokens(page, cluster, form=form, error=refused.detail, status=refused.status)
     return await _tokens(page, cluster, made=made)
 
 
@@ -137,10 +137,11 @@ async def _tokens(
     unlisted = None
     try:
         found = await page.api.get("/v1/tokens", principal=principal or None, pageToken=token)
-    except ApiRefusal as refused:
+    except (ApiRefusal, TokenRefusedError) as refused:
         if made is None:
             raise
-        unlisted = refused.problem["detail"]  # no other answer has the secret, so it is shown without the list
+        # Nothing else has the secret, so it is shown without the list, also if the session's own token was rotated.
+        unlisted = refused.detail
     cli = ("tokens", "list", *(("--principal", principal) if principal else ()))
     return page.render(
         "access_tokens.html", status=status, cluster=cluster, view="tokens", items=found["items"],
@@ -165,7 +166,7 @@ async def change_grants(page: PageDep, form: FormDep, cluster: str) -> Response:
         else:
             await page.api.send("POST", "/v1/grants", query=query, body=_new_grant(form))
     except ApiRefusal as refused:
-        return await _grants(page, cluster, form=form, error=_detail(refused), status=refused.status)
+        return await _grants(page, cluster, form=form, error=refused.detail, status=refused.status)
     return redirect(f"/console/clusters/{cluster}/access/grants")
 
 
@@ -203,11 +204,3 @@ async def _grants(
         next=found["nextPageToken"], principal=principal, form=form or FormFields(), error=error,
         command=page.command("GET", "/v1/grants", *cli, query={"principal": principal or None}), **_CHOICES,
     )  # fmt: skip
-
-
-def _detail(refused: ApiRefusal) -> str:
-    """Return what the API says; without a valid session the sign-in says it."""
-    if refused.ends_session:
-        raise refused
-    detail: str = refused.problem["detail"]
-    return detail

@@ -44,7 +44,7 @@ class ApiAnswer:
 
 
 class ApiRefusal(Exception):  # noqa: N818 - most refusals are not faults of anybody
-    """The API refused a request.
+    """The API refused a request of a token that it accepts.
 
     Args:
         answer: The API's answer.
@@ -53,6 +53,7 @@ class ApiRefusal(Exception):  # noqa: N818 - most refusals are not faults of any
     Attributes:
         status: The HTTP status.
         problem: The members of the problem (RFC 9457).
+        detail: Its text for people.
         retry_after: Seconds after which a retry may help; None if there is no such time.
     """
 
@@ -61,12 +62,20 @@ class ApiRefusal(Exception):  # noqa: N818 - most refusals are not faults of any
         self.status = answer.status
         is_json = answer.headers.get("content-type", "").endswith("json")
         self.problem: dict[str, Any] = answer.json() if is_json else {"title": "The service refused", "detail": ""}
+        self.detail: str = self.problem["detail"]
         self.retry_after = answer.headers.get("retry-after")
 
-    @property
-    def ends_session(self) -> bool:
-        """True if the session's token was refused. The page of the sign-in says it then."""
-        return self.status == _UNAUTHENTICATED
+
+class TokenRefusedError(Exception):
+    """The API does not accept the token (401). It is not a refusal, so that no page takes it for "nothing to show".
+
+    Args:
+        detail: What the API says.
+    """
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +93,7 @@ class InProcessApi:
 
         Raises:
             ApiRefusal: The API refused.
+            TokenRefusedError: The API does not accept the token.
         """
         given = {name.replace("_", "-"): value for name, value in query.items()}
         return (await self.send("GET", path, query=given)).json()
@@ -108,6 +118,7 @@ class InProcessApi:
 
         Raises:
             ApiRefusal: The status is 400 or above.
+            TokenRefusedError: The status is 401.
         """
         content = b"" if body is None else orjson.dumps(body)
         given = {
@@ -153,6 +164,8 @@ class InProcessApi:
 
         await self.app(scope, receive, send)
         answer = ApiAnswer(status, sent, bytes(received))
+        if status == _UNAUTHENTICATED:
+            raise TokenRefusedError(answer.json()["detail"])
         if status >= _REFUSED:
             raise ApiRefusal(answer, f"{method} {path}")
         return answer

@@ -23,7 +23,7 @@ from confplane.console import (
     revert,
     sign_in,
 )
-from confplane.console.api import ApiRefusal
+from confplane.console.api import ApiRefusal, TokenRefusedError
 from confplane.console.page import (
     FormRefusedError,
     SignInNeededError,
@@ -83,6 +83,8 @@ def _application(console: Console) -> ASGIApp:
     for module in PAGES:
         app.include_router(module.router)
     app.add_exception_handler(SignInNeededError, _sign_in)
+    # The session stays: this process may not know a new token yet, and one that was revoked is refused everywhere.
+    app.add_exception_handler(TokenRefusedError, _sign_in)
     app.add_exception_handler(ApiRefusal, _refused)
     app.add_exception_handler(FormRefusedError, _form_refused)
     app.add_exception_handler(ConfplaneError, _unavailable)
@@ -137,9 +139,6 @@ async def _sign_in(request: Request, _error: Exception) -> Response:
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiRefusal)  # noqa: S101 - registered for this class
-    if error.ends_session:
-        # The session stays: this process may not know a new token yet, and one that was revoked is refused everywhere.
-        return await _sign_in(request, error)
     problem = error.problem
     return _problem(request, error.status, problem["title"], problem["detail"], retry=error.retry_after is not None)
 

@@ -51,9 +51,7 @@ async def trail(page: PageDep, cluster: str) -> Response:
     try:
         found = await page.api.get(path, pageSize=_SHOWN, pageToken=token, **query)
     except ApiRefusal as refused:
-        if refused.ends_session:
-            raise
-        error, status = refused.problem["detail"], refused.status
+        error, status = refused.detail, refused.status
     refused_only = search["result"] == "refused"
     options = [part for name, text in query.items() if name in _OPTIONS for part in (f"--{name}", text)]
     command = page.command(

@@ -193,8 +193,6 @@ async def edit_step(page: PageDep, form: FormDep, cluster: str, facet: str, enti
     except ValueError:
         return _form_page(page, cluster, edit, definitions, error="Some values can't be used; see below.", status=400)
     except ApiRefusal as refused:
-        if refused.ends_session:
-            raise
         error = _explain(edit, refused.problem)
         return _form_page(page, cluster, edit, definitions, error=error, status=refused.status)
 

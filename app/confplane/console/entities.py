@@ -75,7 +75,7 @@ async def entities(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     except ApiRefusal as refused:
         if refused.status != _FORBIDDEN:
             raise
-        found = {"rows": [], "more": [], "forbidden": refused.problem["detail"], "skipped": [], "read": 0}
+        found = {"rows": [], "more": [], "forbidden": refused.detail, "skipped": [], "read": 0}
     values = {"search": search, "cluster": cluster, "kinds": tuple(KINDS), "facets": FACETS, **found}
     if page.is_partial:
         return page.partial("entity_rows.html" if search.token else "entity_results.html", **values)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from confplane.console.api import ApiRefusal, InProcessApi
+from confplane.console.api import ApiRefusal, InProcessApi, TokenRefusedError
 from confplane.console.page import (
     HOME,
     SESSION_COOKIE,
@@ -183,8 +183,9 @@ async def _signed_in(request: Request, token: str, return_to: str) -> Response:
         earlier = request.cookies.get(console.cookie_name(SESSION_COOKIE))
         if earlier is not None:
             await console.sessions.end(earlier)
-    except ApiRefusal as refused:
-        return _sign_in_page(request, return_to, refused.problem["detail"], refused.status)
+    except (ApiRefusal, TokenRefusedError) as refused:
+        status = refused.status if isinstance(refused, ApiRefusal) else _UNAUTHENTICATED
+        return _sign_in_page(request, return_to, refused.detail, status)
     except ConfplaneError as error:
         return _sign_in_page(request, return_to, f"Nobody can sign in now: {error.detail}", _UNAVAILABLE)
     response = redirect(return_to)

@@ -1,16 +1,11 @@
-"""The form that changes one entity, generated from the definitions, and the review before it is saved.
+"""The steps that change one entity: the form, the review, and saving what was reviewed.
 
-The form has each value as it was shown besides what was typed, so only what a person changed is changed. A review is of
-one ETag, and saving it fails if the entity has another one by then; the review is then shown again.
+A review is of one ETag, and saving it fails if the entity has another one by then; the review is then shown again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
-import re
-from dataclasses import dataclass, field
-from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -19,11 +14,11 @@ from starlette.exceptions import HTTPException
 from uuid_utils import uuid7
 
 from confplane.console.api import ApiAnswer, ApiRefusal
+from confplane.console.edit_form import QUOTAS, Definitions, EntityEdit, new_field, read_edit
 from confplane.console.entities import FACETS, facets_of
 from confplane.console.entity import SOURCES, declared_in
-from confplane.console.page import ConsolePage, FormDep, FormFields, PageDep, redirect
-from confplane.console.texts import entity_title, plain, unit_of, units
-from confplane.domain.broker_keys import is_password
+from confplane.console.page import ConsolePage, FormDep, PageDep, redirect
+from confplane.console.texts import entity_title, plain
 from confplane.domain.entities import split_id
 
 if TYPE_CHECKING:
@@ -32,126 +27,7 @@ if TYPE_CHECKING:
 router = APIRouter()
 
 _PATH: Final = "/console/clusters/{cluster}/entities/{entity_id}/edit/{facet}"
-_QUOTAS: Final = "client-quotas"
 _CHANGED: Final = 412
-_NUMBERS: Final = frozenset({"INT", "SHORT", "LONG", "DOUBLE"})
-_WHOLE: Final = frozenset({"INT", "SHORT", "LONG"})
-_NUMBER: Final = re.compile(r"[+-]?(\d{1,3}(,\d{3})+|\d*)(\.\d*)?([eE][+-]?\d{1,2})?", re.ASCII)
-"""A number that a person types; a comma only separates thousands."""
-_LONGEST_NUMBER: Final = 100
-_EXACT: Final = Context(prec=300)
-"""Rounds no number that can be typed."""
-
-
-@dataclass(slots=True)
-class FormField:
-    """One key of the form. Values are texts; those of secrets are empty."""
-
-    key: str
-    definition: dict[str, Any] | None
-    """None for a key that Kafka's catalog does not have."""
-    was: str | None
-    """The value when the form was made; None if the key was not set, empty for a secret."""
-    typed: str = ""
-    unit: str = ""
-    secret: bool = False
-    """True if its value is never shown."""
-    remove: bool = False
-    error: str | None = None
-
-    @property
-    def units(self) -> tuple[tuple[str, int], ...]:
-        """The units to choose from; empty if the value has none."""
-        known = self.definition
-        return units(self.key) if known is not None and known["type"] in _NUMBERS else ()
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """The values to choose from; empty if it is not such a key, or is set to something else."""
-        known = self.definition
-        if known is None:
-            return ()
-        valid = known["valid"] or ""
-        found: tuple[str, ...] = ()
-        if known["type"] == "BOOLEAN":
-            found = ("true", "false")
-        elif known["type"] == "STRING" and valid.startswith("[") and "..." not in valid:
-            found = tuple(valid[1:-1].split(", "))
-        return found if not self.typed or self.typed in found else ()
-
-    @property
-    def is_untouched(self) -> bool:
-        """True if the person left the field as it was shown."""
-        try:
-            return self.value() is None
-        except ValueError:
-            return False
-
-    def value(self) -> str | None:
-        """Return the new value, or None to leave the key as it is.
-
-        Raises:
-            ValueError: What was typed has a unit, and is not a number; the text is for people.
-        """
-        typed = _line_ends(self.typed)
-        if self.secret:
-            return typed or None
-        was = None if self.was is None else _line_ends(self.was)
-        factor = dict(self.units).get(self.unit, 1)
-        if factor != 1:
-            number = _EXACT.multiply(_decimal(typed), Decimal(factor))
-            whole = self.definition is not None and self.definition["type"] in _WHOLE
-            if number != number.to_integral_value() and whole:
-                raise ValueError(f"{typed} {self.unit} is not a whole number of {self.units[0][0]}")
-            typed = f"{number:f}"
-            if "." in typed:
-                typed = typed.rstrip("0").rstrip(".")
-        elif typed != was and self.definition is not None and self.definition["type"] in _NUMBERS:
-            typed = typed.strip()
-        # Browsers change line ends; a value that was not touched stays as it is.
-        return None if typed == was else typed
-
-
-@dataclass(slots=True)
-class EntityEdit:
-    """A change that a person makes to one entity in one facet."""
-
-    facet: str
-    entity_id: str
-    etag: str | None
-    """Of the content that the person was shown; None if nothing was set."""
-    fields: dict[str, FormField] = field(default_factory=dict)
-    reason: str = ""
-    ticket: str = ""
-    changed: dict[str, dict[str, Any]] | None = None
-    """The content that the person was shown, and the content now, if somebody changed it in between."""
-
-    def shown(self) -> dict[str, Any]:
-        """Return the content that the person was shown. Secrets are None."""
-        shown = {each.key: None if each.secret else each.was for each in self.fields.values() if each.was is not None}
-        return {key: orjson.loads(was or "null") for key, was in shown.items()} if self.facet == _QUOTAS else shown
-
-    def merged(self, now: dict[str, Any]) -> dict[str, Any]:
-        """Return the content with the changes. A secret that stays is None, which the API takes as that.
-
-        Raises:
-            ValueError: A field is not valid; its ``error`` says why.
-        """
-        wanted = dict(now)
-        for each in self.fields.values():
-            if each.remove:
-                wanted.pop(each.key, None)
-                continue
-            try:
-                value = each.value()
-                if value is None or (value == "" and each.was is None):
-                    continue
-                wanted[each.key] = _number(value) if self.facet == _QUOTAS else value
-            except ValueError as error:
-                each.error = str(error)
-        if any(each.error for each in self.fields.values()):
-            raise ValueError
-        return wanted
 
 
 @router.get(_PATH)
@@ -159,9 +35,9 @@ async def edit_form(page: PageDep, cluster: str, facet: str, entity_id: str, key
     """The form, with the keys that are set, and one more if the address names it."""
     now, etag, definitions = await _current(page, cluster, facet, entity_id)
     edit = EntityEdit(facet, entity_id, etag)
-    _fill(edit, now, definitions)
+    edit.fill(now, definitions)
     if key and key not in edit.fields:
-        edit.fields[key] = _field(facet, key, definitions)
+        edit.fields[key] = new_field(facet, key, definitions)
     return _form_page(page, cluster, edit, definitions)
 
 
@@ -169,7 +45,7 @@ async def edit_form(page: PageDep, cluster: str, facet: str, entity_id: str, key
 async def edit_step(page: PageDep, form: FormDep, cluster: str, facet: str, entity_id: str) -> Response:
     """One step with the form: a further key, a review, or saving what was reviewed."""
     now, etag, definitions = await _current(page, cluster, facet, entity_id)
-    edit = _read(form, facet, entity_id, definitions)
+    edit = read_edit(form, facet, entity_id, definitions)
     step = "add" if form.text("add") else form.get("step", "review")
     if step in {"add", "edit"}:
         return _form_page(page, cluster, edit, definitions, focus=form.get("add", ""))
@@ -183,7 +59,7 @@ async def edit_step(page: PageDep, form: FormDep, cluster: str, facet: str, enti
                     raise
                 now, etag, definitions = await _current(page, cluster, facet, entity_id)
         if etag != edit.etag:
-            _rebase(edit, now, etag, definitions)
+            edit.rebase(now, etag, definitions)
         wanted = edit.merged(now)
         if wanted == now and edit.changed is None:
             return _form_page(page, cluster, edit, definitions, error="Nothing is different from what is set now.")
@@ -208,7 +84,7 @@ async def _save(
 
 async def _current(
     page: ConsolePage, cluster: str, facet: str, entity_id: str
-) -> tuple[dict[str, Any], str | None, dict[str, dict[str, Any]]]:
+) -> tuple[dict[str, Any], str | None, Definitions]:
     """Return the values of an entity, their ETag, and the definitions of the keys that it may have."""
     if facet not in facets_of(entity_id):
         raise HTTPException(404, "No such entity, or it has no such facet")
@@ -220,67 +96,9 @@ async def _current(
     definitions = {
         each["name"]: each
         for each in defined["items"]
-        if kind in each["settableOn"] and (each["section"] == "quota") == (facet == _QUOTAS)
+        if kind in each["settableOn"] and (each["section"] == "quota") == (facet == QUOTAS)
     }
     return found[FACETS[facet]], found["status"]["etag"], definitions
-
-
-def _field(facet: str, key: str, definitions: dict[str, dict[str, Any]]) -> FormField:
-    """Return the field of a key that is not set; a form for one listener has the definition of its base.
-
-    As in the API, a config is a secret if its type is a password's, or is not known.
-    """
-    known = definitions.get(key)
-    if known is None and key.startswith("listener.name."):
-        bases = [name for name in definitions if key.endswith(f".{name}")]
-        known = definitions[max(bases, key=len)] if bases else None
-    secret = facet == "configs" and (known is None or known["sensitive"] or is_password(key))
-    return FormField(key, known, None, secret=secret)
-
-
-def _fill(edit: EntityEdit, now: dict[str, Any], definitions: dict[str, dict[str, Any]]) -> None:
-    """Add a field for each key that is set."""
-    for key, value in sorted(now.items()):
-        made = _field(edit.facet, key, definitions)
-        made.was, made.secret = "" if value is None else plain(value), value is None
-        made.unit, made.typed = unit_of(made.was, made.units)
-        edit.fields[key] = made
-
-
-def _read(form: FormFields, facet: str, entity_id: str, definitions: dict[str, dict[str, Any]]) -> EntityEdit:
-    """Return what was typed into the form."""
-    edit = EntityEdit(facet, entity_id, form.text("etag"), reason=form.get("reason", ""), ticket=form.get("ticket", ""))
-    try:
-        shown = orjson.loads(form.get("shown", "{}"))
-        keys = orjson.loads(form.get("keys", "[]"))
-    except ValueError:
-        raise HTTPException(400, "The form is not complete") from None
-    if not isinstance(shown, dict) or not isinstance(keys, list):
-        raise HTTPException(400, "The form is not complete")
-    _fill(edit, shown, definitions)
-    try:
-        edit.shown()
-    except ValueError:
-        raise HTTPException(400, "The form is not complete") from None
-    for key in [*keys, *filter(None, [form.text("add")])]:
-        made = edit.fields.setdefault(str(key), _field(facet, str(key), definitions))
-        made.typed = form.get(f"value {key}", made.typed)
-        made.unit = form.get(f"unit {key}", made.unit)
-        made.remove = f"remove {key}" in form
-    return edit
-
-
-def _rebase(edit: EntityEdit, now: dict[str, Any], etag: str | None, definitions: dict[str, dict[str, Any]]) -> None:
-    """Base the changes on what is set now: fields that the person did not touch have the values of now."""
-    before = {key: None if value is None else plain(value) for key, value in edit.shown().items()}
-    after = {key: None if value is None else plain(value) for key, value in now.items()}
-    for each in edit.fields.values():
-        untouched = not each.remove and not each.secret and each.is_untouched
-        each.was = (after[each.key] or "") if each.key in after else None
-        if untouched:
-            each.unit, each.typed = unit_of(each.was or "", each.units)
-    _fill(edit, {key: value for key, value in now.items() if key not in edit.fields}, definitions)
-    edit.etag, edit.changed = etag, {"before": before, "after": after}
 
 
 def _body(edit: EntityEdit, wanted: dict[str, Any]) -> tuple[str, Any]:
@@ -321,7 +139,7 @@ def _form_page(
     page: ConsolePage,
     cluster: str,
     edit: EntityEdit,
-    definitions: dict[str, dict[str, Any]],
+    definitions: Definitions,
     *,
     error: str | None = None,
     focus: str = "",
@@ -357,7 +175,7 @@ def _command(page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[str
     removed = [each.key for each in edit.fields.values() if each.remove and each.was is not None]
     options = ["--cluster", cluster]
     if edit.etag is not None:
-        options += ["--quotas-etag" if edit.facet == _QUOTAS else "--configs-etag", edit.etag]
+        options += ["--quotas-etag" if edit.facet == QUOTAS else "--configs-etag", edit.etag]
     for name in ("reason", "ticket"):
         options += [f"--{name}", getattr(edit, name)] if getattr(edit, name) else []
     if not sets and not removed:
@@ -422,36 +240,3 @@ def _level(facet: str, level: dict[str, Any]) -> str:
     source = level["source"]
     words = SOURCES.get(source, source) if facet == "configs" else entity_title(source)
     return f"{plain(level['value'])} from {words}"
-
-
-def _line_ends(text: str) -> str:
-    """Return a text with the line ends that Kafka has; browsers send those of HTTP."""
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _decimal(text: str) -> Decimal:
-    """Return the number that a person typed.
-
-    Raises:
-        ValueError: It is not a number; the text is for people.
-    """
-    typed = text.strip()
-    is_number = len(typed) <= _LONGEST_NUMBER and _NUMBER.fullmatch(typed) and any(map(str.isdigit, typed))
-    if not is_number or typed.lstrip("+-.")[:1] in {"e", "E"}:
-        point = " Use a point for decimals, and commas only between thousands." if "," in typed else ""
-        raise ValueError(f"{typed[:_LONGEST_NUMBER]!r} is not a number.{point}")
-    return Decimal(typed.replace(",", ""))
-
-
-def _number(text: str) -> int | float:
-    """Return a quota as a JSON number.
-
-    Raises:
-        ValueError: It is not a number, or is too large for one; the text is for people.
-    """
-    number = _decimal(text)
-    if number == number.to_integral_value() and abs(number) < 2**63:
-        return int(number)
-    if math.isinf(rounded := float(number)):
-        raise ValueError(f"{text[:_LONGEST_NUMBER]!r} is too large.")
-    return rounded

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
-from tests.console.visitor import console_key
-from tests.support import tools
+from tests.browser.tab import Tab
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
     from tests.support.service import Service
 
@@ -25,13 +21,7 @@ PAIR = f"{ENTITIES}/user=payments,client-id=billing"
 PATHS = ("/console/", "/console/design", ENTITIES, f"{ENTITIES}?prefix=pay", PAIR, f"{PAIR}/history", f"{PAIR}/clients",
          f"{PAIR}/access", f"{PAIR}/edit/client-quotas?key=consumer_byte_rate", f"{CLUSTER}/audit",
         f"{CLUSTER}/definitions?search=retention", f"{CLUSTER}/access", f"{CLUSTER}/access/who?principal=User:a",
-        f"{CLUSTER}/access/tokens", f"{CLUSTER}/access/grants", "/console/none")  # fmt: skip
-RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
-
-
-@pytest.fixture(scope="module")
-def service_options(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return {"settings": console_key(tmp_path_factory.mktemp("console"))}
+        f"{CLUSTER}/access/tokens", f"{CLUSTER}/access/grants")  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,82 +37,18 @@ def _content(service: Service) -> None:
             client.put(f"/client-quotas/user=team-{number:02d}", json=body).raise_for_status()
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    chromium = tools.obtain(tools.chromium)
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []  # as root the sandbox does not start
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=chromium, args=arguments)
-        yield opened
-        opened.close()
-
-
-class Tab:
-    """A page that is signed in, and what it must not do: violations, errors, and requests to other hosts.
-
-    Args:
-        browser: The browser.
-        service: The service.
-        colours: ``light`` or ``dark``.
-        width: Pixels.
-    """
-
-    def __init__(self, browser: Browser, service: Service, colours: Any = "light", width: int = 1280) -> None:
-        self.service = service
-        self.faults: list[str] = []
-        self.context = browser.new_context(
-            base_url=service.url, color_scheme=colours, viewport={"width": width, "height": 900}
-        )
-        self.page: Page = self.context.new_page()
-        self.page.on("console", lambda message: self.faults.append(message.text) if message.type == "error" else None)
-        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
-        self.page.on("request", lambda request: self._check(request.url))
-
-    def _check(self, url: str) -> None:
-        if not url.startswith(self.service.url + "/"):
-            self.faults.append(f"a request to {url}")
-
-    def sign_in(self) -> None:
-        """Sign in with the keyboard alone: the field has the focus."""
-        self.page.goto("/console/")
-        self.page.keyboard.type(self.service.token)
-        self.page.keyboard.press("Enter")
-        self.page.wait_for_selector("nav.side")
-
-    def open(self, path: str) -> None:
-        """Open a page, with all that it loads afterwards."""
-        self.page.goto(path, wait_until="networkidle")
-
-
-@pytest.fixture
-def tab(browser: Browser, service: Service) -> Iterator[Tab]:
-    opened = Tab(browser, service)
-    opened.sign_in()
-    yield opened
-    opened.context.close()
-    assert opened.faults == []
-
-
-@pytest.mark.parametrize("colours", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 400])
-def test_every_page_is_accessible_and_fits(browser: Browser, service: Service, colours: str, width: int) -> None:
-    script = tools.obtain(tools.axe).read_text()
-    opened = Tab(browser, service, colours, width)
-    opened.page.goto("/console/sign-in")
-    violations: list[str] = []
-    for path in (None, *PATHS):
-        if path == PATHS[0]:
-            opened.sign_in()
-        if path is not None:
+def test_every_page_is_accessible_and_fits(browser: Browser, service: Service) -> None:
+    with Tab(browser, service) as opened:
+        opened.page.goto("/console/sign-in")
+        opened.check()
+        opened.sign_in()
+        for path in PATHS:
             opened.open(path)
-        # Evaluated by the debugger, which the policy of the page does not bind.
-        opened.page.evaluate(script)
-        found = opened.page.evaluate("rules => axe.run(document, rules)", RULES)
-        violations += [f"{path} {each['id']}: {each['nodes'][0]['html']}" for each in found["violations"]]
-        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width, path
-    opened.context.close()
-    assert violations == []
-    assert [fault for fault in opened.faults if "404" not in fault] == [], "the last path is not there"
+            opened.check()
+        assert opened.faults == []
+        opened.open("/console/none")
+        opened.check()
+    assert [fault for fault in opened.faults if "404" not in fault] == []
 
 
 def test_a_search_by_keyboard_leads_to_why_a_client_is_throttled(tab: Tab) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from confplane.domain.access.ranges import NameRanges
+from confplane.domain.entities import Entity
 from confplane.domain.errors import ForbiddenError, UnavailableError
 from confplane.services.kraft.reconcile.entity_drift import DriftSelection, KeyDriftState
 from confplane.services.ports.applying import AlterRefused
@@ -134,6 +135,9 @@ async def test_pages_follow_each_other_and_show_what_the_caller_may_describe(ope
         if after is None:
             break
     assert ids == ["user=alice", "user=alice,client-id=x", "user=bob"]
+    for wanted, found in ((ALICE, ["user=alice"]), (Entity.of(user="nobody"), [])):
+        page, after = await one.drift.page(ADMIN, page_size=9, after=None, deadline=soon(), only=wanted)
+        assert ([each.entity.id for each in page], after) == (found, None)
 
     class Some:
         unlimited = False
@@ -144,6 +148,8 @@ async def test_pages_follow_each_other_and_show_what_the_caller_may_describe(ope
     some: Any = Some()
     page, after = await one.drift.page(some, page_size=1, after=None, deadline=soon())
     assert ([each.entity.id for each in page], after) == (["user=bob"], None)
+    page, after = await one.drift.page(some, page_size=1, after=None, deadline=soon(), only=ALICE)
+    assert (page, after) == ([], None)
 
 
 async def test_an_observed_cluster_has_no_drift(opened: Opener, kafka: KafkaDouble) -> None:

@@ -213,7 +213,7 @@ CALLS: Final[dict[str, Row]] = {
         {"entity_type": "topic", "search": "retention", "dynamic": True, "release": "4.4"},
     ),
     "listRollups": ("rollups.list", (), {}),
-    "listDrift": ("drift.list", (), _PAGE),
+    "listDrift": ("drift.list", (), {"entity": "user=alice", **_PAGE}),
     "adoptDrift": ("drift.adopt", (["user=alice"],), {"keys": ["producer_byte_rate"], **_TERMS}),
     "reapplyDrift": ("drift.reapply", (["user=alice"],), {"keys": ["producer_byte_rate"], **_TERMS}),
     "listRegistrations": ("registrations.list", (), {"entity": "user=alice", **_PAGE}),

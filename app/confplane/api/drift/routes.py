@@ -1,7 +1,8 @@
 """Drift: values that are pending, refused, or left in a Kafka cluster by external changes, and decisions on them."""
 
-from typing import Any
+from typing import Annotated, Any
 
+from fastapi import Query
 from starlette.responses import Response
 
 from confplane.api import batches
@@ -11,6 +12,7 @@ from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.responses import json_response, number, page_response, timestamp
 from confplane.api.routing.operations import Effect, RouteOperation, change, partly, read
 from confplane.api.routing.routes import Routes
+from confplane.domain import id_patterns
 from confplane.domain.entities import Entity, split_id
 from confplane.domain.errors import InvalidRequestError, UnavailableError
 from confplane.services.changes.alter import EntryPart
@@ -35,6 +37,14 @@ routes = Routes("/v1/clusters/{cluster}/drift", tag="drift")
 async def list_drift(
     call: CallDep,
     *,
+    entity: Annotated[
+        str | None,
+        Query(
+            description="Only this entity",
+            examples=["user=alice"],
+            json_schema_extra={"pattern": id_patterns.ANY_ID},
+        ),
+    ] = None,
     page_size: PageSize = 100,
     page_token: OpaquePageToken = None,
 ) -> Response:
@@ -43,11 +53,11 @@ async def list_drift(
     The cluster is asked about the entities of the page, for five seconds at most. Empty where brokers read ZooKeeper,
     and in the mode `observe`.
     """
-    drift = _drift(call)
+    drift, only = _drift(call), None if entity is None else Entity.from_id(entity, pointer="entity")
     if drift is None:
         return page_response(call.request, [], None)
     deadline = call.request.scope[REQUEST_CONTEXT].deadline
-    found, cursor = await drift.page(call.access, page_size=page_size, after=page_token, deadline=deadline)
+    found, cursor = await drift.page(call.access, page_size=page_size, after=page_token, deadline=deadline, only=only)
     call.charge(LimitClass.BULK, len(found))
     return page_response(call.request, [_entity(each) for each in found], cursor)
 

@@ -89,9 +89,12 @@ class Drift(Family[S]):
     """Differences between a Kafka cluster without ZooKeeper and the values written through Confplane."""
 
     @listing
-    def list(self, *, page_size: int | None = None, page_token: str | None = None) -> Paged[DriftPage, DriftedEntity]:
-        """List the entities whose values in the Kafka cluster differ."""
-        return Paged(call("GET", f"{self._base}/drift", params=page_params(page_size, page_token)))
+    def list(
+        self, *, entity: Entity | str | None = None, page_size: int | None = None, page_token: str | None = None
+    ) -> Paged[DriftPage, DriftedEntity]:
+        """List the entities whose values in the Kafka cluster differ, or only one of them."""
+        params = {"entity": None if entity is None else id_of(entity), **page_params(page_size, page_token)}
+        return Paged(call("GET", f"{self._base}/drift", params=params))
 
     @operation
     def adopt(

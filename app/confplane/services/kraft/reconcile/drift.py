@@ -60,7 +60,7 @@ class DriftService:
         self.poll_s = 5.0
 
     async def page(
-        self, access: Access, *, page_size: int, after: str | None, deadline: float
+        self, access: Access, *, page_size: int, after: str | None, deadline: float, only: Entity | None = None
     ) -> tuple[list[EntityDrift], str | None]:
         """Return a page of the entities that differ and that the caller may describe, by id, and the next cursor.
 
@@ -69,27 +69,31 @@ class DriftService:
             page_size: The maximum number of entities of a page; those that a poll finds equal are left out.
             after: Return only ids after this one.
             deadline: The deadline, on ``time.monotonic()``'s clock.
+            only: Return at most this entity.
 
         Raises:
             UnavailableError: Postgres is unavailable, or the mirror was never loaded.
         """
         found: list[DriftCandidate] = []
-        async for candidate in self._candidates(access, after):
+        async for candidate in self._candidates(access, after, only):
             if len(found) == page_size:
                 return await self._entity_drifts(found, deadline), found[-1].entity.id
             found.append(candidate)
         return await self._entity_drifts(found, deadline), None
 
-    async def _candidates(self, access: Access, after: str | None) -> AsyncIterator[DriftCandidate]:
+    async def _candidates(
+        self, access: Access, after: str | None, only: Entity | None
+    ) -> AsyncIterator[DriftCandidate]:
         target, cluster = self._store.target(), self._store.name
         if target is None or not target.applies:
             return
         visible = None if access.unlimited else access.allowed(cluster, Operation.DESCRIBE_CONFIGS)
-        ids = [
-            each
-            for each in {*self._store.entities_with_pending_keys(), *await self._states.drifting_entities(cluster)}
-            if (after is None or each > after) and (visible is None or each in visible)
-        ]
+        known_ids = (
+            {*self._store.entities_with_pending_keys(), *await self._states.drifting_entities(cluster)}
+            if only is None
+            else {only.id}
+        )
+        ids = [each for each in known_ids if (after is None or each > after) and (visible is None or each in visible)]
         # A page takes the first of perhaps very many, so they are not sorted.
         heapify(ids)
         while ids:

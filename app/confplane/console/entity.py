@@ -19,6 +19,8 @@ _PATH: Final = "/console/clusters/{cluster}/entities/{entity_id}"
 _HISTORY: Final = 25
 _DEFAULTS: Final = frozenset({"DEFAULT_CONFIG", "STATIC_BROKER_CONFIG"})
 """Sources of values that nobody has set here: Kafka's defaults, and the brokers' own files."""
+_APPLYING: Final = frozenset({"adopt", "enforce"})
+"""The modes in which the Kafka cluster gets the values that are set here."""
 SOURCES: Final = {
     "DYNAMIC_TOPIC_CONFIG": "this topic",
     "DYNAMIC_BROKER_CONFIG": "this broker",
@@ -41,6 +43,7 @@ async def values(page: PageDep, cluster: str, entity_id: str) -> Response:
     effective = await asyncio.gather(
         *(page.api.get(f"/v1/clusters/{cluster}/{facet}/{entity_id}/effective") for facet in facets)
     )
+    target = (await page.api.get(f"/v1/clusters/{cluster}")).get("target")
     recent = await asyncio.gather(*(_recent(page, cluster, facet, entity_id) for facet in facets))
     parts = [
         {"facet": facet, "set": one[FACETS[facet]], "status": one["status"], "warnings": all_.get("warnings", ()),
@@ -59,7 +62,7 @@ async def values(page: PageDep, cluster: str, entity_id: str) -> Response:
     )
     return _render(
         page, "entity.html", cluster, entity_id, "values", parts=parts, changed=changed, last=next(iter(changes), None),
-        command=command,
+        compared=target is not None and target.get("mode") in _APPLYING, command=command,
     )  # fmt: skip
 
 
@@ -75,6 +78,19 @@ async def history(page: PageDep, cluster: str, entity_id: str, facet: str = "", 
         page, "entity_history.html", cluster, entity_id, "history", items=found["items"], next=found["nextPageToken"],
         facet=chosen, first=token is None, command=command,
     )  # fmt: skip
+
+
+@router.get(f"{_PATH}/drift")
+async def drift(page: PageDep, cluster: str, entity_id: str) -> Response:
+    """What the Kafka cluster has instead of the values that are set here; for htmx as a part of the values."""
+    _facets(entity_id)
+    path = f"/v1/clusters/{cluster}/drift"
+    found = await page.api.get(path, entity=entity_id)
+    values: dict[str, Any] = {"drifted": next(iter(found["items"]), None), "cluster": cluster, "id": entity_id}
+    if page.is_partial:
+        return page.partial("entity_drift_part.html", **values)
+    command = page.command("GET", path, "drift", "list", "--cluster", cluster, query={"entity": entity_id})
+    return page.render("entity_drift.html", view="", facets=facets_of(entity_id), command=command, **values)
 
 
 @router.get(f"{_PATH}/clients")

@@ -110,7 +110,8 @@ def create_app(
     registrations = PostgresRegistrationLog(parts.database)
     applied = PostgresAppliedReports(parts.database, partition=registrations.partition)
     refusals = PostgresRefusedAttempts(parts.database, partition=registrations.partition)
-    idempotency = IdempotencyService(PostgresRequestKeys(parts.database), parts.audit)
+    keys = PostgresRequestKeys(parts.database, parts.audit.claims)
+    idempotency = IdempotencyService(keys, parts.audit)
     access_store = PostgresAccessStore(parts.database)
     token_cache = TokenCache(access_store, settings.access.max_age_s)
     events = EventLog(access_store)
@@ -136,7 +137,7 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with parts.running(), AsyncExitStack() as stack:
             buffers = (registrations, applied, refusals)
-            stack.push_async_callback(close_together, buffers)
+            stack.push_async_callback(close_together, (*buffers, keys))
             for buffer in buffers:
                 await buffer.start()
             for work in (
@@ -199,6 +200,7 @@ def create_app(
         *authentication.background,
         parts.database,
         parts.audit,
+        keys,
         registrations,
         applied,
         refusals,

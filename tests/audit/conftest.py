@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, LiteralString
 
+import psycopg
 import pytest
 import pytest_asyncio
 
@@ -49,3 +50,17 @@ def world(access_store: PostgresAccessStore, module_database: servers.Database) 
     empty = "TRUNCATE access_changes, grants, tokens; UPDATE access_version SET tokens_from = NULL"
     past_the_trigger(module_database.owner_dsn, "access_changes", empty)
     return World(access_store)
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The statements sent to Postgres."""
+    sent: list[object] = []
+    execute = psycopg.AsyncCursor.execute
+
+    async def note(cursor: psycopg.AsyncCursor, query: LiteralString, *args: Any, **options: Any) -> Any:
+        sent.append(query)
+        return await execute(cursor, query, *args, **options)
+
+    monkeypatch.setattr(psycopg.AsyncCursor, "execute", note)
+    return sent

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, LiteralString
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import orjson
@@ -20,20 +20,6 @@ if TYPE_CHECKING:
 
     from confplane.services.ports.trail import Intent
     from tests.support import servers
-
-
-@pytest.fixture
-def statements(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The statements sent to Postgres."""
-    sent: list[object] = []
-    execute = psycopg.AsyncCursor.execute
-
-    async def note(cursor: psycopg.AsyncCursor, query: LiteralString, *args: Any, **options: Any) -> Any:
-        sent.append(query)
-        return await execute(cursor, query, *args, **options)
-
-    monkeypatch.setattr(psycopg.AsyncCursor, "execute", note)
-    return sent
 
 
 async def test_concurrent_calls_share_their_statements(
@@ -169,7 +155,7 @@ async def test_a_call_of_few_rows_does_not_wait_for_a_call_of_many(
     assert count(migrated.owner_dsn, "intents") == 301
 
 
-@pytest.mark.parametrize("pool", [6], indirect=True)
+@pytest.mark.parametrize("pool", [7], indirect=True)
 async def test_bulks_of_all_kinds_take_one_connection(
     pool: Database, lent: list[None], migrated: servers.Database
 ) -> None:
@@ -238,7 +224,7 @@ async def test_a_connection_is_kept_from_batch_to_batch_for_a_moment(
     assert in_use(pool) == 0
 
 
-@pytest.mark.parametrize("pool", [6], indirect=True)
+@pytest.mark.parametrize("pool", [7], indirect=True)
 async def test_where_each_writer_may_have_one_a_connection_is_kept_from_flush_to_flush(
     pool: Database, lent: list[None]
 ) -> None:
@@ -258,7 +244,7 @@ async def test_a_statement_is_prepared_where_one_process_of_postgres_runs_all_of
 ) -> None:
     async with Proxy(migrated.service_dsn).running() as proxy:
         proxy.pooler = pooled
-        pool = Database(proxy.dsn, 6)
+        pool = Database(proxy.dsn, 7)
         log = PostgresAuditLog(pool)
         for _ in range(3):
             await write(log, batches=1)
@@ -279,7 +265,7 @@ async def prepared(connection: psycopg.AsyncConnection) -> list[tuple[str]]:
     return await (await connection.execute("SELECT statement FROM pg_prepared_statements", prepare=False)).fetchall()
 
 
-@pytest.mark.parametrize("pool", [6], indirect=True)
+@pytest.mark.parametrize("pool", [7], indirect=True)
 async def test_a_connection_that_is_kept_is_given_back_when_its_time_is_over(pool: Database, lent: list[None]) -> None:
     log = PostgresAuditLog(pool, options=GroupCommitOptions(kept_s=0.05))
     await write(log, batches=1)

@@ -8,6 +8,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from confplane.audit import Database, PostgresAuditLog, PostgresRequestKeys
@@ -175,6 +176,50 @@ async def test_an_answer_is_kept_as_it_is_and_ends_the_taking_over(
     row = await row_of(keys, mine)
     assert row.answer == ANSWER
     assert not await keys.take_over(row, uuid.uuid4(), writer="w-2", seconds=60)
+
+
+async def test_concurrent_requests_share_the_statements_that_look_keys_up_and_store_answers(
+    keys: PostgresRequestKeys, log: PostgresAuditLog, statements: list[object]
+) -> None:
+    """Among many, one that another request took over is refused alone, and known keys are found."""
+    claims = [claim(f"k{number}") for number in range(64)]
+    taken, late = claims[17], uuid.uuid4()
+    assert await asyncio.gather(*(keys.find(each.key) for each in claims)) == [None] * 64
+    assert len(statements) == 1
+    await asyncio.gather(*(log.intend([intent()], [each]) for each in claims))
+    assert await keys.take_over(await row_of(keys, taken), late, writer="w-2", seconds=60)
+    statements.clear()
+    answers = {each.key_id: replace(ANSWER, body=f'{{"n":{number}}}') for number, each in enumerate(claims)}
+    held = await asyncio.gather(*(keys.store(each.key_id, each.holder, answers[each.key_id]) for each in claims))
+    assert [each for each, kept in zip(claims, held, strict=True) if not kept] == [taken]
+    assert len(statements) == 2  # the second one for the key that was not held
+    rows = await asyncio.gather(*(keys.find(each.key) for each in [*claims, claim("new")]))
+    assert [row and row.answer for row in rows] == [
+        *(None if each is taken else answers[each.key_id] for each in claims),
+        None,
+    ]
+
+
+async def test_an_answer_whose_row_is_locked_delays_no_other(
+    keys: PostgresRequestKeys, log: PostgresAuditLog, migrated: servers.Database
+) -> None:
+    mine, other = claim("a"), claim("b")
+    for each in (mine, other):
+        await log.intend([intent()], [each])
+    with psycopg.connect(migrated.owner_dsn) as connection:
+        connection.execute("SELECT FROM request_keys WHERE id = %s FOR SHARE", [mine.key_id])
+        storing = asyncio.create_task(keys.store(mine.key_id, mine.holder, ANSWER))
+        assert await keys.store(other.key_id, other.holder, ANSWER)
+        assert not storing.done()
+    assert await storing
+    assert (await row_of(keys, mine)).answer == ANSWER
+
+
+async def test_a_large_answer_is_kept_whole(keys: PostgresRequestKeys, log: PostgresAuditLog) -> None:
+    mine, large = claim(), replace(ANSWER, body=f'"{"é" * 200_000}"', needs=None)
+    await log.intend([intent()], [mine])
+    assert await keys.store(mine.key_id, mine.holder, large)
+    assert (await row_of(keys, mine)).answer == large
 
 
 async def test_a_key_is_handed_on_released_and_purged(

@@ -45,9 +45,9 @@ READ_TIMEOUT_S: Final = 5.0
 _STATEMENT_TIMEOUT_MS: Final = 4_000
 _LOCK_TIMEOUT_MS: Final = 2_000
 _RECYCLE_S: Final = 1_800
-_WRITE_PARTITIONS: Final = 5
-"""Number of concurrent batches: intents, intents with Idempotency-Keys, outcomes, registrations or applied reports, and
-rows of bulks."""
+_PARTITIONS: Final = 6
+"""Number of concurrent batches: intents, intents with Idempotency-Keys or the answers of these, look-ups of these keys,
+outcomes, registrations or applied reports, and rows of bulks."""
 
 SERVER: Final = "concat_ws(' ', pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time())"
 """SQL for a text that identifies one run of a server. A server that was restarted, restored or promoted may have lost
@@ -109,7 +109,7 @@ class Database:
 
     Args:
         dsn: ``postgresql://user:password@host:port/database``, of the role that the service runs as.
-        pool_size: Maximum number of connections. All except five are for reads, so that searches never delay the trail.
+        pool_size: Maximum number of connections. All except six are for reads, so that searches never delay the trail.
 
     Raises:
         ValueError: ``dsn`` is not a connection string.
@@ -128,7 +128,7 @@ class Database:
             options=f"{limits} {given.get('options') or ''}".strip(),
         )
         self._pool_size = pool_size
-        self._readers = asyncio.Semaphore(max(1, pool_size - _WRITE_PARTITIONS))
+        self._readers = asyncio.Semaphore(max(1, pool_size - _PARTITIONS))
         self._engine = self._make_engine()
         self.health = Health()
 
@@ -174,7 +174,7 @@ class Database:
     @property
     def spare(self) -> bool:
         """True if each partition may keep a connection of the pool and at least one remains for reads."""
-        return self._pool_size > _WRITE_PARTITIONS
+        return self._pool_size > _PARTITIONS
 
     @asynccontextmanager
     async def limited(self, timeout_s: float) -> AsyncIterator[ConnectionTimeout]:

@@ -1,30 +1,67 @@
 """The keys of requests in Postgres: their holders, the changes made under them, and their answers.
 
 Each statement may be sent again after a lost reply: its second run finds the work of the first.
+
+Every request asks whether its key is known, and nearly every one stores an answer. These statements are shared with
+concurrent callers (:mod:`confplane.audit.group_commit`), as the intents in between are. What happens to few keys has a
+statement of its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 import orjson
 from sqlalchemy import Text, Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from confplane.audit.group_commit import GroupWriter, RowRefusedError, WritePartition
 from confplane.services.ports.request_keys import KeyedChange, KeyRow, StoredAnswer
 from confplane.services.ports.trail import Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
     from uuid import UUID
 
     from sqlalchemy import Row
 
     from confplane.audit.database import Database
+    from confplane.services.metrics import Sample
 
 _PIECE: Final = 2_000
 """Keys purged by one statement."""
+_LARGE: Final = 64 * 1024
+"""The size in bytes from which an answer is stored by a statement of its own, so that it delays no other."""
 
+# Takes a JSON array of keys, and returns the numbers, from 0, of those that exist.
+_KNOWN: Final = text("""
+WITH asked AS MATERIALIZED (
+  SELECT key, number FROM jsonb_array_elements_text(CAST(:rows AS jsonb)) WITH ORDINALITY AS row(key, number)
+), known AS (
+  SELECT key FROM request_keys WHERE key = ANY(ARRAY(SELECT key FROM asked))
+)
+SELECT number - 1 FROM asked WHERE key IN (SELECT key FROM known)
+""")
+# Takes a JSON array of answers, and returns the numbers, from 0, of those that were not stored. It waits for no row, so
+# two of these statements can't wait for each other: a row that is locked counts as not stored.
+_STORE_MANY: Final = text("""
+WITH sent AS MATERIALIZED (
+  SELECT * FROM ROWS FROM (jsonb_to_recordset(CAST(:rows AS jsonb)) AS (
+    id uuid, holder uuid, status integer, headers jsonb, answer text, needs text[])
+  ) WITH ORDINALITY AS row(id, holder, status, headers, answer, needs, number)
+), held AS MATERIALIZED (
+  SELECT id, holder FROM request_keys WHERE id = ANY(ARRAY(SELECT id FROM sent)) FOR NO KEY UPDATE SKIP LOCKED
+), stored AS (
+  UPDATE request_keys AS row
+  SET status = sent.status, headers = sent.headers, answer = sent.answer, needs = sent.needs
+  FROM sent JOIN held USING (id, holder)
+  WHERE row.id = sent.id AND row.holder = sent.holder
+  RETURNING sent.number
+)
+SELECT number - 1 FROM sent WHERE number NOT IN (SELECT number FROM stored)
+""")
 _FIND: Final = text("""
 SELECT id, holder, body, writer, until > now() AS in_time, status, headers, answer, needs
 FROM request_keys WHERE key = :key
@@ -60,14 +97,37 @@ DELETE FROM request_keys WHERE id IN (SELECT id FROM old)
 
 
 class PostgresRequestKeys:
-    """Implements :class:`confplane.services.ports.request_keys.RequestKeys`."""
+    """Implements :class:`confplane.services.ports.request_keys.RequestKeys`.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        database: The database.
+        partition: The write partition of answers; None: one of its own. The look-up of keys has its own in any case,
+            so that it waits for no commit.
+    """
+
+    def __init__(self, database: Database, partition: WritePartition | None = None) -> None:
         self._database = database
+        self._known = GroupWriter(database, _KNOWN, partition=WritePartition(database))
+        self._answers = GroupWriter(database, _STORE_MANY, partition=partition or WritePartition(database))
+
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics."""
+        yield from self._known.metrics("request_keys")
+        yield from self._answers.metrics("stored_answers")
+
+    async def close(self) -> None:
+        """Wait for the statements under way."""
+        await self._known.close()
+        await self._answers.close()
 
     async def find(self, key: str) -> KeyRow | None:
         """Return the row of a key."""
-        row = await self._database.row(_FIND, key=key)
+        try:
+            await self._known.write([orjson.dumps(key)])
+        except RowRefusedError:
+            row = await self._database.row(_FIND, key=key)
+        else:
+            return None
         return None if row is None else _row(row)
 
     async def take_over(self, row: KeyRow, holder: UUID, *, writer: str, seconds: float) -> bool:
@@ -81,9 +141,14 @@ class PostgresRequestKeys:
 
     async def store(self, key_id: UUID, holder: UUID, answer: StoredAnswer) -> bool:
         """Store the answer."""
-        headers = orjson.dumps(answer.headers).decode()
-        needs = None if answer.needs is None else list(answer.needs)
-        given = {"status": answer.status, "headers": headers, "answer": answer.body, "needs": needs}
+        given: dict[str, Any] = {"status": answer.status, "answer": answer.body, "needs": answer.needs}
+        if len(answer.body) < _LARGE:
+            row = {"id": key_id, "holder": holder, "headers": answer.headers, **given}
+            with contextlib.suppress(RowRefusedError):
+                await self._answers.write([orjson.dumps(row)])
+                return True
+        given["headers"] = orjson.dumps(answer.headers).decode()
+        given["needs"] = None if answer.needs is None else list(answer.needs)
         return await self._database.execute(_STORE, id=key_id, holder=holder, **given) > 0
 
     async def hand_on(self, key_id: UUID, holder: UUID) -> bool:

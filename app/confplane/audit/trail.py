@@ -60,8 +60,8 @@ class _Writers:
         on_repeats: Callable[[Sequence[bytes]], None] | None = None,
     ) -> None:
         self._kind = kind
-        few = WritePartition(database, bulks.options)
-        self._few = GroupWriter(database, statement, partition=few, on_repeats=on_repeats)
+        self.partition = WritePartition(database, bulks.options)
+        self._few = GroupWriter(database, statement, partition=self.partition, on_repeats=on_repeats)
         self._many = GroupWriter(database, statement, partition=bulks, on_repeats=on_repeats)
 
     async def write(self, rows: Sequence[bytes]) -> None:
@@ -110,6 +110,11 @@ class PostgresAuditLog:
         self._comparisons: set[asyncio.Task[None]] = set()
         self.differing = 0
         """Number of outcomes that differed from the stored one. Each is a fault of this service or of its stores."""
+
+    @property
+    def claims(self) -> WritePartition:
+        """The write partition of intents with Idempotency-Keys."""
+        return self._claimed.partition
 
     async def close(self) -> None:
         """Send the kept outcomes, for a few seconds at most."""

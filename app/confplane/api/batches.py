@@ -168,11 +168,6 @@ def failure_members(error: ConfplaneError) -> dict[str, Any]:
     return {"retriable": error.retriable, "outcome": None if error.outcome is None else error.outcome.value}
 
 
-def error_parts(error: ConfplaneError) -> list[dict[str, str]]:
-    """Return the place of an error."""
-    return [] if error.pointer is None else [{"pointer": error.pointer, "detail": error.detail}]
-
-
 def altered_entry(result: EntryResult, named: Mapping[str, Any], differences: Any) -> dict[str, Any]:
     """Return one result of an alter; ``named`` are the members that name its entity."""
     error = result.error
@@ -186,7 +181,7 @@ def altered_entry(result: EntryResult, named: Mapping[str, Any], differences: An
     }
     if error is not None:
         entry |= failure_members(error)
-        entry["errors"] = error_parts(error)
+        entry["errors"] = problems.parts(error)
         if isinstance(error, PreconditionFailedError):
             entry["etag"] = error.etag
         if isinstance(error, OutcomeUnknownError):

@@ -132,6 +132,13 @@ def problem_type_of(error: ConfplaneError) -> ProblemType:
     raise AssertionError(f"{type(error).__name__} is not a ConfplaneError")
 
 
+def parts(error: ConfplaneError) -> list[dict[str, str]]:
+    """Return the places of an error and of its further errors, each once."""
+    found = (error, *error.further)
+    places = dict.fromkeys((each.pointer, each.detail) for each in found if each.pointer is not None)
+    return [{"pointer": pointer, "detail": detail} for pointer, detail in places]
+
+
 def problem(error: ConfplaneError, *, request_id: str | None, instance: str | None = None) -> dict[str, Any]:
     """Return the body of a problem."""
     row = problem_type_of(error)
@@ -145,13 +152,13 @@ def problem(error: ConfplaneError, *, request_id: str | None, instance: str | No
         "kafkaErrorName": error.code.name,
         "retriable": error.retriable,
         "requestId": request_id,
-        "errors": [{"pointer": error.pointer, "detail": error.detail}] if error.pointer is not None else [],
+        "errors": parts(error),
     }
     if error.outcome is not None:
         body["outcome"] = error.outcome.value
     match error:
-        case FindingsError(parts=parts):
-            body["errors"] = parts
+        case FindingsError(parts=found):
+            body["errors"] = found
         case errors.InvalidEntityIdError(canonical_id=canonical_id):
             body["canonicalId"] = canonical_id
         case errors.PreconditionFailedError(etag=etag):

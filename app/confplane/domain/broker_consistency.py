@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain.broker_keys import listener_key
 from confplane.domain.definitions import ConfigValueError, parse
-from confplane.domain.errors import InvalidRequestError
+from confplane.domain.errors import ErrorList, InvalidRequestError
 from confplane.domain.listeners import ADVERTISED, LISTENERS, PROTOCOL_MAP, ListenersError, read_listeners
 from confplane.domain.numbers import java_trim
 from confplane.domain.texts import clipped
@@ -112,6 +112,7 @@ class _MergedCheck:
         self.after = _EffectiveValues(after)
         self.pointers = pointers
         self.warnings: list[str] = []
+        self.errors = ErrorList()
         self.changed = {
             name
             for name in self.before.merged.keys() | self.after.merged.keys()
@@ -124,7 +125,7 @@ class _MergedCheck:
             self.warnings.append(f"{text}, if the broker's own file leaves Kafka's defaults; it is not known here")
             return
         pointer = next((self.pointers[name] for name in names if name in self.pointers), None)
-        raise InvalidRequestError(f"Invalid dynamic configuration: {text}", pointer=pointer)
+        self.errors.add(InvalidRequestError(f"Invalid dynamic configuration: {text}", pointer=pointer))
 
 
 def check_merged(before: ConfigLevels, after: ConfigLevels, *, pointers: Mapping[str, str] = _NO_POINTERS) -> list[str]:
@@ -151,6 +152,7 @@ def check_merged(before: ConfigLevels, after: ConfigLevels, *, pointers: Mapping
         _connections(check)
         _listeners(check)
         _mechanisms(check)
+        check.errors.raise_all()
     return check.warnings
 
 

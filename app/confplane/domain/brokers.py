@@ -17,13 +17,13 @@ from confplane.domain.broker_consistency import check_merged
 from confplane.domain.broker_keys import JAAS, definition_of, is_password, listener_key
 from confplane.domain.broker_levels import PROVIDERS, ConfigLevels, DynamicLevel, is_per_broker, left_out, read_level
 from confplane.domain.definitions import ConfigKind, ConfigType, ConfigValueError, Prefix, parse
-from confplane.domain.errors import InvalidConfigError, InvalidRequestError
+from confplane.domain.errors import ErrorList, InvalidConfigError, InvalidRequestError
 from confplane.domain.jaas import JaasError, check_jaas
 from confplane.domain.suggestions import suggestion
 from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from confplane.domain.broker_keys import ListenerKey
     from confplane.domain.definitions import Catalog
@@ -110,47 +110,50 @@ def check_level(
             new[name] = config[name]
         elif (reason := left_out(catalog, name, config[name], level, resolvable=resolvable)) is not None:
             warnings.append(f"Brokers leave out the stored {clipped(name)}: {reason}")
-    _check_names(catalog, new, level, pointers)
+    errors = ErrorList()
+    refused = _check_names(catalog, new, level, pointers, errors)
     for name, value in new.items():
         if resolvable and "${" in value and definition_of(catalog, name) is not None:
             warnings.append(f"{name} refers to a config provider: brokers resolve and check it, not this service")
-        else:
-            _check_value(catalog, name, value, pointers.get(name))
+        elif name not in refused:
+            try:
+                _check_value(catalog, name, value, pointers.get(name))
+            except InvalidRequestError as error:
+                errors.add(error)
         warnings += _remarks(catalog, name)
+    errors.raise_all()
     return warnings
 
 
-def _check_names(catalog: Catalog, new: Iterable[str], level: DynamicLevel, pointers: Mapping[str, str]) -> None:
+def _check_names(
+    catalog: Catalog, new: Iterable[str], level: DynamicLevel, pointers: Mapping[str, str], errors: ErrorList
+) -> set[str]:
+    """Check which keys can be set at a level at all, and return those that can't. Each is refused once."""
+    refused: set[str] = set()
+
+    def refuse(what: str, rule: Callable[[str], bool]) -> None:
+        if names := [name for name in new if name not in refused and rule(name)]:
+            listed = ", ".join(clipped(name) for name in names[:20])
+            errors.add(InvalidRequestError(f"{what}: Set({listed})", pointer=pointers.get(names[0])))
+            refused.update(names)
+
     known = catalog.broker
-    _refuse(
-        [name for name in new if name in known and not known[name].dynamic],
-        "Cannot update these configs dynamically",
-        pointers,
-    )
-    _refuse(
-        [name for name in new if name in known and known[name].prefix_only],
+    refuse("Cannot update these configs dynamically", lambda name: name in known and not known[name].dynamic)
+    refuse(
         "These security configs can be dynamically updated only per-listener using the listener prefix",
-        pointers,
+        lambda name: name in known and known[name].prefix_only,
     )
-    if level is not DynamicLevel.DEFAULT:
-        return
-    _refuse(
-        [name for name in new if is_per_broker(catalog, name)],
-        "Cannot update these configs at default cluster level, broker id must be specified",
-        pointers,
-    )
-    for name in new:
-        if is_password(name):
-            raise InvalidConfigError(
-                f"{clipped(name)} is a secret, and secrets can be set for one broker at a time only",
-                pointer=pointers.get(name),
-            )
-
-
-def _refuse(names: list[str], what: str, pointers: Mapping[str, str]) -> None:
-    if names:
-        listed = ", ".join(clipped(name) for name in names[:20])
-        raise InvalidRequestError(f"{what}: Set({listed})", pointer=pointers.get(names[0]))
+    if level is DynamicLevel.DEFAULT:
+        refuse(
+            "Cannot update these configs at default cluster level, broker id must be specified",
+            lambda name: is_per_broker(catalog, name),
+        )
+        for name in new:
+            if is_password(name) and name not in refused:
+                text = f"{clipped(name)} is a secret, and secrets can be set for one broker at a time only"
+                errors.add(InvalidConfigError(text, pointer=pointers.get(name)))
+                refused.add(name)
+    return refused
 
 
 def _check_value(catalog: Catalog, name: str, value: str, pointer: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from confplane.domain.errors import InvalidRequestError
+from confplane.domain.errors import ErrorList, InvalidRequestError
 from confplane.domain.ops import OpType
 from confplane.domain.texts import clipped
 
@@ -66,21 +66,29 @@ def encode_ops(facet: ClientFacet, entity: Entity, ops: Sequence[Op], *, exact: 
         Kafka.
 
     Raises:
-        InvalidRequestError: The first op that fails.
+        InvalidRequestError: An op fails.
     """
     encoded: dict[str, str | None] = {}
+    errors = ErrorList()
     for op in ops:
-        if op.type is OpType.SET:
-            encoded[op.key] = facet.encode(entity, op.key, op.value, exact=exact, pointer=op.pointer)
-        elif op.type is OpType.DELETE:
-            facet.check_remove(entity, op.key, pointer=op.pointer)
-            encoded[op.key] = None
-        else:
-            raise InvalidRequestError(
-                f"{op.type.name} of {clipped(op.key)}: a key of {facet.name} can be set or removed, nothing else",
-                pointer=op.pointer,
-            )
+        try:
+            encoded[op.key] = _encoded(facet, entity, op, exact=exact)
+        except InvalidRequestError as error:
+            errors.add(error)
+    errors.raise_all()
     return encoded
+
+
+def _encoded(facet: ClientFacet, entity: Entity, op: Op, *, exact: bool) -> str | None:
+    if op.type is OpType.SET:
+        return facet.encode(entity, op.key, op.value, exact=exact, pointer=op.pointer)
+    if op.type is OpType.DELETE:
+        facet.check_remove(entity, op.key, pointer=op.pointer)
+        return None
+    raise InvalidRequestError(
+        f"{op.type.name} of {clipped(op.key)}: a key of {facet.name} can be set or removed, nothing else",
+        pointer=op.pointer,
+    )
 
 
 def apply_ops(

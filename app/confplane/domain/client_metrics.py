@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain.broker_levels import ConfigSource, EffectiveConfigEntry, SynonymValue, printed
 from confplane.domain.definitions import ConfigKind, ConfigValueError, parse
-from confplane.domain.errors import InvalidConfigError, InvalidRequestError
+from confplane.domain.errors import ErrorList, InvalidConfigError, InvalidRequestError
 from confplane.domain.numbers import java_trim
 from confplane.domain.suggestions import suggestion
 from confplane.domain.texts import clipped
@@ -70,14 +70,17 @@ def check_client_metrics(
         InvalidConfigError: A value of another type, or a selector of ``match`` that brokers can't read (40).
     """
     warnings: list[str] = []
+    errors = ErrorList()
     for name in sorted(after):
         try:
             warnings += _check_value(catalog, name, after[name])
         except (InvalidConfigError, InvalidRequestError) as error:
             if stored.get(name) != after[name]:
                 error.pointer = pointers.get(name)
-                raise
-            warnings.append(f"Brokers don't use the stored {clipped(name)}: {error.detail}")
+                errors.add(error)
+            else:
+                warnings.append(f"Brokers don't use the stored {clipped(name)}: {error.detail}")
+    errors.raise_all()
     return warnings
 
 

@@ -59,7 +59,7 @@ Source: clients/src/main/java/org/apache/kafka/common/protocol/Errors.java.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from confplane.domain.enums import StrEnum
 
@@ -112,6 +112,7 @@ class ConfplaneError(Exception):
         pointer: JSON pointer (RFC 6901) to the offending part of the request body, or None.
         outcome: For writes, their outcome: certainly not applied, or unknown.
         retry_after_s: Seconds after which a retry makes sense, or None.
+        further: Further errors of the same entity, each of another part of the request.
     """
 
     code: ClassVar[KafkaCode] = KafkaCode.UNKNOWN_SERVER_ERROR
@@ -132,6 +133,44 @@ class ConfplaneError(Exception):
         self.pointer = pointer
         self.outcome = outcome
         self.retry_after_s = retry_after_s
+        self.further: tuple[ConfplaneError, ...] = ()
+
+
+class ErrorList:
+    """Collects the errors of one entity, so that a client learns of all of them from one answer."""
+
+    MOST: Final = 20
+    """The greatest number of errors. The search for a similar name takes a fraction of a millisecond for each."""
+
+    def __init__(self) -> None:
+        self._errors: list[ConfplaneError] = []
+
+    def add(self, error: ConfplaneError) -> None:
+        """Add an error, and raise all if there are enough.
+
+        Raises:
+            ConfplaneError: As :meth:`raise_all`.
+        """
+        self._errors.append(error)
+        if len(self._errors) == self.MOST:
+            self.raise_all()
+
+    def raise_all(self) -> None:
+        """Raise the first error, which has the others as ``further``. Returns if there are no errors.
+
+        Raises:
+            ConfplaneError: There are errors.
+        """
+        if not self._errors:
+            return
+        # A list that kept the errors would form cycles with the frames in their tracebacks.
+        first, *others = self._errors
+        self._errors = []
+        first.further = tuple(each.with_traceback(None) for each in others)
+        try:
+            raise first
+        finally:
+            del first, others
 
 
 class InvalidRequestError(ConfplaneError):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain.broker_levels import ConfigSource, EffectiveConfigEntry, SynonymValue, printed, synonyms_for
 from confplane.domain.definitions import ConfigKind, ConfigType, ConfigValueError, parse
-from confplane.domain.errors import InvalidConfigError
+from confplane.domain.errors import ErrorList, InvalidConfigError
 from confplane.domain.suggestions import suggestion
 from confplane.domain.texts import clipped
 
@@ -62,18 +62,23 @@ def check_group(
     """
     warnings: list[str] = []
     values: dict[str, ConfigValue] = {}
+    errors = ErrorList()
     for name in sorted(after):
         try:
             values[name] = _parsed(levels.catalog, name, after[name])
         except ConfigValueError as error:
             if stored.get(name) != after[name]:
-                raise InvalidConfigError(str(error), pointer=pointers.get(name)) from None
-            warnings.append(f"Brokers don't use the stored {clipped(name)}: {error}")
+                errors.add(InvalidConfigError(str(error), pointer=pointers.get(name)))
+            else:
+                warnings.append(f"Brokers don't use the stored {clipped(name)}: {error}")
+    errors.raise_all()
     check = _GroupCheck(values, levels, pointers)
     check.bounds()
+    check.errors.raise_all()  # values outside their bounds often contradict others too
     check.assignor()
     check.sessions()
     check.dead_letters()
+    check.errors.raise_all()
     return warnings + check.warnings
 
 
@@ -99,6 +104,7 @@ class _GroupCheck:
         self._merged = levels.merged()
         self._pointers = pointers
         self.warnings: list[str] = []
+        self.errors = ErrorList()
 
     def bounds(self) -> None:
         """Check each number against the least and the greatest that the brokers allow."""
@@ -166,7 +172,7 @@ class _GroupCheck:
             self.warnings.append(f"{text}, if the brokers' own files leave Kafka's defaults; they are not known here")
             return
         pointer = next((self._pointers[name] for name in names or (_ASSIGNOR,) if name in self._pointers), None)
-        raise InvalidConfigError(text, pointer=pointer)
+        self.errors.add(InvalidConfigError(text, pointer=pointer))
 
 
 def effective_group(name: str, config: Mapping[str, str], levels: ConfigLevels) -> EffectiveConfigEntry:

@@ -13,7 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from confplane.domain.definitions import ConfigType, list_elements
-from confplane.domain.errors import InvalidConfigError, InvalidRequestError
+from confplane.domain.errors import ErrorList, InvalidConfigError, InvalidRequestError
 from confplane.domain.ops import OpType
 from confplane.domain.texts import clipped
 
@@ -31,20 +31,25 @@ def check_ops(ops: Sequence[Op]) -> None:
         InvalidRequestError: A key is named twice, with any ops, or an op other than DELETE has no value or a value that
             is not a string.
     """
+    errors = ErrorList()
     seen: set[str] = set()
     for op in ops:
         if op.key in seen:
-            raise InvalidRequestError(
-                f"Error due to duplicate config keys: {clipped(op.key)} is named twice", pointer=op.pointer
+            errors.add(
+                InvalidRequestError(
+                    f"Error due to duplicate config keys: {clipped(op.key)} is named twice", pointer=op.pointer
+                )
             )
         seen.add(op.key)
+    errors.raise_all()
     missing = [op for op in ops if op.value is None and op.type is not OpType.DELETE]
     if missing:
         keys = ", ".join(clipped(op.key) for op in missing[:20])
         raise InvalidRequestError(f"Null value not supported for : {keys}", pointer=missing[0].pointer)
     for op in ops:
-        if op.type is not OpType.DELETE:
-            _text(op)
+        if op.type is not OpType.DELETE and not isinstance(op.value, str):
+            errors.add(_not_a_string(op))
+    errors.raise_all()
 
 
 def check_list_ops(ops: Sequence[Op], definitions: Mapping[str, ConfigDef]) -> None:
@@ -53,9 +58,14 @@ def check_list_ops(ops: Sequence[Op], definitions: Mapping[str, ConfigDef]) -> N
     Raises:
         InvalidConfigError: The key is unknown or not a list.
     """
+    errors = ErrorList()
     for op in ops:
         if op.type in {OpType.APPEND, OpType.SUBTRACT}:
-            _list_definition(op, definitions)
+            try:
+                _list_definition(op, definitions)
+            except InvalidConfigError as error:
+                errors.add(error)
+    errors.raise_all()
 
 
 def apply_incremental(
@@ -123,7 +133,11 @@ def without_repetitions(
 def _text(op: Op) -> str:
     if isinstance(op.value, str):
         return op.value
-    raise InvalidRequestError(
+    raise _not_a_string(op)
+
+
+def _not_a_string(op: Op) -> InvalidRequestError:
+    return InvalidRequestError(
         f'The value of {clipped(op.key)} must be a JSON string in quotes, such as "1000"', pointer=op.pointer
     )
 

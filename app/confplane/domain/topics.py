@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain.broker_levels import ConfigSource, EffectiveConfigEntry, SynonymValue, printed, synonyms_for
 from confplane.domain.definitions import ConfigKind, ConfigType, ConfigValueError, parse
-from confplane.domain.errors import InvalidConfigError, InvalidTopicError
+from confplane.domain.errors import ErrorList, InvalidConfigError, InvalidTopicError
 from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.domain.suggestions import suggestion
 from confplane.domain.texts import clipped, shown
@@ -96,18 +96,22 @@ def check_topic(
     """
     warnings: list[str] = []
     values: dict[str, str] = {}
+    errors = ErrorList()
     for name in sorted(after):
         try:
             _check_value(levels.catalog, name, after[name])
         except ConfigValueError as error:
             if stored.get(name) != after[name]:
-                raise InvalidConfigError(str(error), pointer=pointers.get(name)) from None
-            warnings.append(f"Brokers don't use the stored {clipped(name)}: {error}")
+                errors.add(InvalidConfigError(str(error), pointer=pointers.get(name)))
+            else:
+                warnings.append(f"Brokers don't use the stored {clipped(name)}: {error}")
         else:
             values[name] = after[name]
+    errors.raise_all()
     check = _TopicCheck(values, _Defaults(levels), pointers)
     check.compaction()
     check.remote()
+    check.errors.raise_all()
     return warnings + check.warnings
 
 
@@ -181,6 +185,7 @@ class _TopicCheck:
         self._catalog = defaults.catalog
         self._pointers = pointers
         self.warnings: list[str] = []
+        self.errors = ErrorList()
 
     def compaction(self) -> None:
         """Check that a record's minimum compaction lag is not above the maximum."""
@@ -239,7 +244,7 @@ class _TopicCheck:
                 )
                 return
         pointer = next((self._pointers[name] for name in names if name in self._pointers), None)
-        raise InvalidConfigError(text, pointer=pointer)
+        self.errors.add(InvalidConfigError(text, pointer=pointer))
 
 
 def effective_topic(name: str, config: Mapping[str, str], levels: ConfigLevels) -> EffectiveConfigEntry:

@@ -195,6 +195,17 @@ def test_a_dry_run_shows_the_differences_and_goes_on_after_a_refusal(answered: R
     assert "planted" not in said.output
 
 
+def test_every_error_of_an_entity_is_shown(answered: Recorded, tmp_path: Path) -> None:
+    parts = [{"pointer": "/resources/0/configs/0/value", "detail": "first"}, {"pointer": "", "detail": "second"}]
+    refused = {"errorCode": 40, "errorName": "INVALID_CONFIG", "errorMessage": "first", "errors": parts}
+    answered.answers["incrementalAlter"] = {"responses": [refused | {"outcome": "not_applied", "warnings": []}]}
+    file = tmp_path / "topic.yaml"
+    file.write_text("- {id: topic=t, configs: {a: '1', b: '2'}}\n")
+    said = CliRunner().invoke(cli, ["load", str(file)])
+    where = f"{file}, line 1, column 3, topic=t"
+    assert said.stderr.splitlines()[:2] == [f"{where}: first (INVALID_CONFIG)", f"{where}: second"]
+
+
 def test_a_load_ends_with_the_first_request_that_has_a_refusal(answered: Recorded, file_of_topics: Path) -> None:
     said = CliRunner().invoke(cli, ["load", str(file_of_topics), "--ticket", "T-1"])
     assert (said.exit_code, said.stdout, len(answered.requests)) == (1, "Entities changed: 498; already equal: 1\n", 1)

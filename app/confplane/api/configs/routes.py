@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response
 
-from confplane.api import batches, refresh
+from confplane.api import batches, problems, refresh
 from confplane.api.configs import models, render
 from confplane.api.dependencies import Call, CallDep, Consistency
 from confplane.api.rendering.polled_response import PolledResponse
@@ -19,7 +19,7 @@ from confplane.domain.config_resources import KafkaResourceType, resource_entity
 from confplane.domain.configs import check_release
 from confplane.domain.definitions import Catalog
 from confplane.domain.entities import Entity
-from confplane.domain.errors import ConfplaneError, InvalidRequestError
+from confplane.domain.errors import ConfplaneError, ErrorList, InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, op_type
 from confplane.domain.topics import check_topic_name
@@ -144,7 +144,7 @@ async def _described(
             **named,
             "configs": [],
             "warnings": [],
-            "errors": batches.error_parts(error),
+            "errors": problems.parts(error),
         }, error
     catalog = _catalog(call)
     configs = [
@@ -205,15 +205,18 @@ def _edit(catalog: Catalog, index: int, item: models.AlteredConfigResource) -> E
 
 def _ops(given: Sequence[models.IncrementalConfigOp], pointer: str) -> tuple[Op, ...]:
     """Return ops that point to their values, or to themselves if they have no value."""
-    return tuple(
-        Op(
-            op.name,
-            op_type(op.config_operation, pointer=f"{pointer}/{index}/configOperation"),
-            op.value,
-            f"{pointer}/{index}" if op.value is None else f"{pointer}/{index}/value",
-        )
-        for index, op in enumerate(given)
-    )
+    ops = []
+    errors = ErrorList()
+    for index, op in enumerate(given):
+        place = f"{pointer}/{index}"
+        try:
+            kind = op_type(op.config_operation, pointer=f"{place}/configOperation")
+        except InvalidRequestError as error:
+            errors.add(error)
+        else:
+            ops.append(Op(op.name, kind, op.value, place if op.value is None else f"{place}/value"))
+    errors.raise_all()
+    return tuple(ops)
 
 
 def _echo(item: models.AlteredConfigResource) -> dict[str, Any]:

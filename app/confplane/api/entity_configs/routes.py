@@ -5,7 +5,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from confplane.api import batches, refresh
+from confplane.api import batches, problems, refresh
 from confplane.api.dependencies import CallDep, Consistency
 from confplane.api.entity_configs import models
 from confplane.api.routing.operations import change, partly, read
@@ -104,7 +104,7 @@ def _named(item: models.EntityName, error: ConfplaneError | None) -> dict[str, A
     members = {"entityType": item.entity_type, "entityName": item.entity_name, **batches.error_members(error)}
     if isinstance(error, InvalidEntityError):
         members["errorName"] = "INVALID_ENTITY"
-    return members if error is None else {**members, "errors": batches.error_parts(error)}
+    return members if error is None else {**members, "errors": problems.parts(error)}
 
 
 def _altered(item: models.AlteredEntity, altered: EntityResult) -> dict[str, Any]:

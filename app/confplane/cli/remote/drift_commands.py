@@ -33,7 +33,7 @@ from confplane.cli.remote.options import (
     Ticket,
     ValidateOnly,
 )
-from confplane.cli.remote.session import DONE, FAILED, refusal_text, run
+from confplane.cli.remote.session import DONE, FAILED, refusal_texts, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -159,8 +159,8 @@ async def _adopt(client: AsyncConfplane, options: DriftOptions) -> int:
         elif not answer.body["failed"]:
             echo("Nothing differs", err=True)
         for each in results:
-            if each["errorCode"]:
-                echo(f"{each['id']}: {refusal_text(each)}", err=True)
+            for text in refusal_texts(each) if each["errorCode"] else ():
+                echo(f"{each['id']}: {text}", err=True)
     return FAILED if answer.body["failed"] else DONE
 
 

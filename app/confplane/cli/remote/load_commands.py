@@ -18,7 +18,7 @@ from confplane.cli.output import echo, is_json, print_error, print_json, print_t
 from confplane.cli.remote.changes import ChangeOptions, differences, report_many
 from confplane.cli.remote.entities import facets_of
 from confplane.cli.remote.options import AsLines, ClusterName, ProfileName, Reason, Ticket, ValidateOnly, WaitApplied
-from confplane.cli.remote.session import FAILED, UNKNOWN, run
+from confplane.cli.remote.session import FAILED, UNKNOWN, refusal_texts, run
 from confplane.cli.remote.strict_yaml import read_items
 from confplane.client import Change, ClientChange, ClientError, ProblemError
 from confplane.domain.configs import ConfigsFacet
@@ -125,7 +125,7 @@ class _LoadReport:
         if result["errorCode"]:
             self._refused.append(result)
             if not is_json():
-                self._messages.append(f"{where}: {result['errorMessage']}")
+                self._messages += [f"{where}: {text}" for text in refusal_texts(result)]
             return
         changes = differences(result)
         if not changes:

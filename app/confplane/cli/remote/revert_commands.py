@@ -24,7 +24,7 @@ from confplane.cli.remote.options import (
     ValidateOnly,
     WaitApplied,
 )
-from confplane.cli.remote.session import FAILED, UNKNOWN, refusal_text, run
+from confplane.cli.remote.session import FAILED, UNKNOWN, refusal_texts, run
 from confplane.cli.times import moment_of, time_of
 from confplane.client import ClientError, ProblemError
 from confplane.domain.errors import InvalidRequestError
@@ -299,8 +299,8 @@ def _print(body: _Body) -> None:
     if rows := _shown(body):
         print_table(("ENTITY", "KEY", "BEFORE", "AFTER"), rows)
     for result in body["results"]:
-        if result["errorCode"]:
-            echo(f"Not reverted: {result['id']}: {refusal_text(result)}", err=True)
+        for text in refusal_texts(result) if result["errorCode"] else ():
+            echo(f"Not reverted: {result['id']}: {text}", err=True)
     for each in body["skipped"]:
         echo(f"Left out: change {each['changeId']}: {each['reason']}", err=True)
 

@@ -121,10 +121,12 @@ def problem_text(error: ProblemError) -> str:
     return "\n".join(lines)
 
 
-def refusal_text(result: Mapping[str, Any]) -> str:
-    """Return the error of one item's result, with Kafka's name for it if there is one."""
-    text: str = result["errorMessage"].replace("use force to", "use --force to")
-    return text if result["errorName"] in _UNNAMED else f"{text} ({result['errorName']})"
+def refusal_texts(result: Mapping[str, Any]) -> list[str]:
+    """Return the errors of one item's result, the first with Kafka's name for it if there is one."""
+    details = [result["errorMessage"], *(part["detail"] for part in result.get("errors", ()))]
+    first, *others = dict.fromkeys(each.replace("use force to", "use --force to") for each in details)
+    name = result.get("errorName")
+    return [first if name in _UNNAMED else f"{first} ({name})", *others]
 
 
 def _place(pointer: str) -> str:

@@ -31,7 +31,7 @@ class AlteredResource(TypedDict):
     errorCode: int
     errorName: str
     errorMessage: str | None
-    # Of an error: JSON pointer and detail
+    # Of an error: JSON pointer and detail of each fault
     errors: NotRequired[list[ProblemPart]]
     changeId: str | None
     revision: str | None
@@ -214,7 +214,7 @@ class DescribedResource(TypedDict):
     errorCode: int
     errorName: str
     errorMessage: str | None
-    # Of an error: JSON pointer and detail
+    # Of an error: JSON pointer and detail of each fault
     errors: NotRequired[list[ProblemPart]]
     resourceType: str
     resourceName: str

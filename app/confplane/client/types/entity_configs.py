@@ -77,7 +77,7 @@ class DescribedEntity(TypedDict):
     # Kafka's name of the code; INVALID_ENTITY is KIP-21's and has code 42
     errorName: str
     errorMessage: str | None
-    # Of an error: JSON pointer and detail
+    # Of an error: JSON pointer and detail of each fault
     errors: NotRequired[list[ProblemPart]]
     entityType: str
     entityName: str | None
@@ -98,7 +98,7 @@ class EntityAltered(TypedDict):
     # Kafka's name of the code; INVALID_ENTITY is KIP-21's and has code 42
     errorName: str
     errorMessage: str | None
-    # Of an error: JSON pointer and detail
+    # Of an error: JSON pointer and detail of each fault
     errors: NotRequired[list[ProblemPart]]
     changeId: str | None
     revision: str | None

@@ -292,7 +292,7 @@ class RevertedEntity(TypedDict):
     errorCode: int
     errorName: str
     errorMessage: str | None
-    # Of an error: JSON pointer and detail
+    # Of an error: JSON pointer and detail of each fault
     errors: NotRequired[list[ProblemPart]]
     changeId: str | None
     revision: str | None

@@ -176,7 +176,7 @@ class AlterService:
             run.record([result for _, result in ended])
         self._count(((part.cluster_facet, result) for part, result in ended), caller, validate_only=validate_only)
         left = iter(results)
-        return [EntryResult(tuple(islice(left, len(entry)))) for entry in entries]
+        return [EntryResult.of(islice(left, len(entry))) for entry in entries]
 
     async def _refreshed(self, parts: list[EntryPart], caller: Caller) -> list[EntryPart]:
         """Refresh the entities of conditional edits from the Kafka cluster, one entity type at a time.

@@ -86,6 +86,18 @@ class EntryResult:
 
     results: tuple[EditResult, ...]
 
+    @classmethod
+    def of(cls, results: Iterable[EditResult]) -> EntryResult:
+        """Join the results of edits. The error of the first edit that failed gets those of the others as further."""
+        joined = cls(tuple(results))
+        first = joined.error
+        for result in joined.results:
+            error = result.error
+            if first is None or error is None or error is first or isinstance(error, NotAttemptedError):
+                continue
+            first.further += (error, *error.further)
+        return joined
+
     @property
     def error(self) -> ConfplaneError | None:
         """The error of the edit that failed; None on success."""

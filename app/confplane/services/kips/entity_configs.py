@@ -21,6 +21,7 @@ from confplane.domain.configs import KINDS, check_release
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import (
     ConfplaneError,
+    ErrorList,
     InvalidConfigError,
     InvalidRequestError,
     InvalidTopicError,
@@ -245,17 +246,27 @@ def _entry(cluster: Cluster, entity: Entity, change: EntityChange) -> Entry:
     pointers = [(key, pointer) for pointer, key, _ in added] + [(key, pointer) for pointer, key in deleted]
     _check_once(pointers)
     facets = _facets_of(cluster, entity)
-    of = {key: _facet_of(facets, entity, key, pointer) for key, pointer in pointers}
-    for pointer, key in deleted:
-        _check_known(of[key], entity, key, pointer)
     ops: dict[FacetName, list[Op]] = {}
+    errors = ErrorList()
     for pointer, key, value in added:
-        text, name = _text(key, value, pointer), of[key].name
-        quota = name is FacetName.CLIENT_QUOTAS and key not in SCRAM_KEYS
-        op = Op(key, OpType.SET, _number(key, text, pointer) if quota else text, pointer)
-        ops.setdefault(name, []).append(op)
+        try:
+            name = _facet_of(facets, entity, key, pointer).name
+            text = _text(key, value, pointer)
+            quota = name is FacetName.CLIENT_QUOTAS and key not in SCRAM_KEYS
+            op = Op(key, OpType.SET, _number(key, text, pointer) if quota else text, pointer)
+        except (InvalidRequestError, InvalidConfigError) as error:
+            errors.add(error)
+        else:
+            ops.setdefault(name, []).append(op)
     for pointer, key in deleted:
-        ops.setdefault(of[key].name, []).append(Op(key, OpType.DELETE, pointer=pointer))
+        try:
+            found = _facet_of(facets, entity, key, pointer)
+            _check_known(found, entity, key, pointer)
+        except InvalidConfigError as error:
+            errors.add(error)
+        else:
+            ops.setdefault(found.name, []).append(Op(key, OpType.DELETE, pointer=pointer))
+    errors.raise_all()
     altered = [cluster_facet for cluster_facet in facets if cluster_facet.name in ops] or facets[:1]
     return tuple(
         EntryPart(cluster_facet, Edit(entity, tuple(ops.get(cluster_facet.name, ())), pointer=change.pointer))
@@ -357,6 +368,7 @@ def _as_kip_21(error: ConfplaneError) -> ConfplaneError:
         return error
     converted = InvalidConfigError(error.detail, pointer=error.pointer, outcome=error.outcome)
     converted.in_trail = error.in_trail
+    converted.further = error.further
     return converted
 
 

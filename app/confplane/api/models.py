@@ -296,7 +296,9 @@ class Result(AnswerModel):
     error_code: int
     error_name: str
     error_message: str | None
-    errors: list[ProblemPart] | Absent = Field(default=None, description="Of an error: JSON pointer and detail of each fault")
+    errors: list[ProblemPart] | Absent = Field(
+        default=None, description="Of an error: JSON pointer and detail of each fault"
+    )
 
 
 class WriteResult(Result):

@@ -26,7 +26,7 @@ from confplane.console.page import (
     request_id,
     return_path,
 )
-from confplane.crypto.sealing import decode, encode
+from confplane.domain.base64url import decode_base64url, encode_base64url
 from confplane.domain.errors import ConfplaneError, UnauthenticatedError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ async def sign_in_page(request: Request, return_to: str | None = None) -> Respon
 
 def _sign_in_page(request: Request, return_to: str, error: str | None = None, status: int = 200) -> Response:
     console = console_of(request)
-    cookie = encode(console.key.seal(secrets.token_bytes(16) + str(int(time.time())).encode(), _FORM_COOKIE))
+    cookie = encode_base64url(console.key.seal(secrets.token_bytes(16) + str(int(time.time())).encode(), _FORM_COOKIE))
     response = render(
         request,
         "sign_in.html",
@@ -77,7 +77,7 @@ async def _sign_in_form(request: Request) -> FormFields:
     form = await read_form(request, max_bytes=_MAX_FORM_BYTES, max_fields=_MAX_FIELDS)
     console = console_of(request)
     cookie = request.cookies.get(console.cookie_name(_FORM_COOKIE), "")
-    made = console.key.open(decode(cookie), _FORM_COOKIE)
+    made = _opened(console, cookie, _FORM_COOKIE)
     signed = console.key.is_signed(cookie, form.pop("csrf", ""), _FORM_COOKIE)
     if made is None or not signed or time.time() - int(made[16:]) > _FORM_S:
         raise FormRefusedError("This form is too old, or from another browser. Sign in again.")
@@ -109,7 +109,7 @@ async def sign_in_at_issuer(request: Request, form: SignInFormDep) -> Response:
     content = {"issuer": flow.issuer, "secrets": made._asdict(), "return_to": return_to, "at": int(time.time())}
     response = Response(status_code=303, headers={"Location": address})
     sealed = console.key.seal(orjson.dumps(content), _FLOW_COOKIE)
-    console.set_cookie(response, _FLOW_COOKIE, encode(sealed), max_age=_FLOW_S)
+    console.set_cookie(response, _FLOW_COOKIE, encode_base64url(sealed), max_age=_FLOW_S)
     return response
 
 
@@ -157,10 +157,18 @@ def _flow(console: Console, issuer: str | None) -> "CodeFlow":
     raise UnauthenticatedError("Nobody can sign in at this issuer; choose one of the list")
 
 
+def _opened(console: Console, cookie: str, purpose: str) -> bytes | None:
+    """Return the content that a cookie seals; None if this service did not seal it for the purpose."""
+    try:
+        return console.key.open(decode_base64url(cookie), purpose)
+    except ValueError:
+        return None
+
+
 def _begun(request: Request, console: Console) -> dict[str, Any] | None:
     """Return the sign-in that this browser began in the last ten minutes."""
     cookie = request.cookies.get(console.cookie_name(_FLOW_COOKIE), "")
-    sealed = console.key.open(decode(cookie), _FLOW_COOKIE)
+    sealed = _opened(console, cookie, _FLOW_COOKIE)
     begun: dict[str, Any] | None = None if sealed is None else orjson.loads(sealed)
     return begun if begun is not None and time.time() - begun["at"] <= _FLOW_S else None
 

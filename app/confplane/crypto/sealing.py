@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import TYPE_CHECKING, Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from confplane.domain.base64url import encode_base64url
 from confplane.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
@@ -66,21 +66,8 @@ class ConsoleKey:
     def sign(self, text: str, purpose: str) -> str:
         """Return the signature of a text for a purpose."""
         message = f"{purpose}\0{text}".encode(errors="surrogatepass")
-        return encode(hmac.digest(self._signing, message, "sha256"))
+        return encode_base64url(hmac.digest(self._signing, message, "sha256"))
 
     def is_signed(self, text: str, signature: str, purpose: str) -> bool:
         """Return True if a signature is that of a text for a purpose; compared in constant time."""
         return hmac.compare_digest(self.sign(text, purpose).encode(), signature.encode(errors="surrogatepass"))
-
-
-def encode(value: bytes) -> str:
-    """Return bytes in base64url without padding."""
-    return urlsafe_b64encode(value).rstrip(b"=").decode()
-
-
-def decode(text: str) -> bytes:
-    """Return the bytes of a text of :func:`encode`; of any other text some other bytes, or none."""
-    try:
-        return urlsafe_b64decode(text.encode(errors="replace") + b"=" * (-len(text) % 4))
-    except ValueError:
-        return b""

@@ -6,9 +6,9 @@ of all topics at the beginning. If a name is not known, the page is incomplete, 
 
 from __future__ import annotations
 
-import base64
 from typing import TYPE_CHECKING
 
+from confplane.domain.base64url import encode_base64url
 from confplane.domain.entities import Entity
 from confplane.kraft.entity_converter import spelled
 from confplane.kraft.metadata_log import SnapshotPart
@@ -32,7 +32,7 @@ _RESOURCE_TYPES = frozenset(
 
 def kafka_id(given: UUID) -> str:
     """Return an id as Kafka spells it (``Uuid.toString``)."""
-    return base64.urlsafe_b64encode(given.bytes).decode().rstrip("=")
+    return encode_base64url(given.bytes)
 
 
 class LogPages:

@@ -12,13 +12,13 @@ import hashlib
 import secrets
 import ssl
 import time
-from base64 import urlsafe_b64encode
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 import httpx
 
+from confplane.domain.base64url import encode_base64url
 from confplane.domain.errors import UnauthenticatedError, UnavailableError
 from confplane.identity_settings import check_url
 from confplane.security.oidc import compact
@@ -94,7 +94,7 @@ class CodeFlow:
             "scope": settings.console_scope,
             "state": made.state,
             "nonce": made.nonce,
-            "code_challenge": _base64url(hashlib.sha256(made.verifier.encode()).digest()),
+            "code_challenge": encode_base64url(hashlib.sha256(made.verifier.encode()).digest()),
             "code_challenge_method": "S256",
             **({} if settings.console_resource is None else {"resource": settings.console_resource}),
         }
@@ -218,7 +218,3 @@ class CodeFlow:
         except ValueError as error:
             raise UnavailableError(f"Nobody can sign in at {self.issuer}: {error}") from None
         return found
-
-
-def _base64url(value: bytes) -> str:
-    return urlsafe_b64encode(value).rstrip(b"=").decode()

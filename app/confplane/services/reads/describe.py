@@ -6,8 +6,6 @@ event loop with other requests and still answers one consistent state.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from confplane.domain.access.operations import Operation
 from confplane.domain.access.ranges import LAST, NameRanges
+from confplane.domain.base64url import decode_base64url, encode_base64url
 from confplane.domain.changes import stored
 from confplane.domain.entities import Entity, EntityType, sanitize, split_id
 from confplane.domain.errors import CorruptZnodeError, InvalidRequestError, NothingSetError
@@ -519,7 +518,7 @@ def _token_after(entity_id: str | None) -> str | None:
 
 def encode_token(text: str) -> str:
     """Return a place in a list as a page token."""
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+    return encode_base64url(text.encode())
 
 
 def decode_token(token: str, parse: Callable[[str], T]) -> T:
@@ -533,12 +532,9 @@ def decode_token(token: str, parse: Callable[[str], T]) -> T:
         InvalidRequestError: The token is not one that this API gave.
     """
     try:
-        text = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode()
-        if encode_token(text) == token:
-            return parse(text)
-    except (binascii.Error, ValueError, InvalidRequestError):
-        pass
-    raise InvalidRequestError("pageToken is not one that this API gave", pointer="pageToken")
+        return parse(decode_base64url(token).decode())
+    except (ValueError, InvalidRequestError):
+        raise InvalidRequestError("pageToken is not one that this API gave", pointer="pageToken") from None
 
 
 def _canonical(text: str) -> str:

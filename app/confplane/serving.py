@@ -25,6 +25,7 @@ from confplane.audit import (
     PostgresAppliedReports,
     PostgresConsoleSessions,
     PostgresEntityStates,
+    PostgresFeedTrail,
     PostgresRefusedAttempts,
     PostgresRegistrationLog,
     PostgresRequestKeys,
@@ -43,6 +44,7 @@ from confplane.security.token_cache import TokenCache
 from confplane.services.access import AccessControl
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.changes.idempotency import IdempotencyService
+from confplane.services.feed.hub import FeedHub
 from confplane.services.kraft.apply.apply_status import ApplyWaiter
 from confplane.services.kraft.warnings import UnobservedWarnings
 from confplane.services.limits import LimitClass, Limiter, LimitOverride, RateLimit, RateLimits
@@ -133,6 +135,9 @@ def create_app(
     loops = [wiring.loops for wiring in parts.kraft_wirings.values()]
     unobserved = [UnobservedWarnings(store) for name, store in parts.stores.items() if name not in parts.kraft_wirings]
 
+    trail = PostgresTrailHistory(parts.database)
+    feeds = FeedHub(parts.clusters, PostgresFeedTrail(parts.database), trail, lambda: readiness.stopping)
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with parts.running(), AsyncExitStack() as stack:
@@ -148,6 +153,7 @@ def create_app(
                 *authentication.background,
                 *recorders.values(),
                 rollup_watch,
+                feeds,
                 # Before the appliers, which are stopped first: the observer closes the connections.
                 *(each.observer for each in loops),
                 *(each.applier for each in loops),
@@ -196,6 +202,7 @@ def create_app(
         rollup_watch,
         *(each.reporter for each in loops),
         *(each.queues for each in loops),
+        feeds,
         *parts.kraft_wirings.values(),
         *authentication.background,
         parts.database,
@@ -205,7 +212,6 @@ def create_app(
         applied,
         refusals,
     ]
-    trail = PostgresTrailHistory(parts.database)
     history = HistoryService(trail, parts.audit, describe)
     api = create_api(
         Services(
@@ -220,6 +226,7 @@ def create_app(
             effective_values=EffectiveValueRenderer(describe),
             audit=parts.audit,
             refusals=refusals,
+            feeds=feeds,
             registrations=registrations,
             applied=applied,
             rollups=rollups,

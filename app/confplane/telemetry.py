@@ -102,6 +102,7 @@ METRICS: Final[dict[str, Metric]] = {
     "mirror_loads": Metric(_C, "How often the copy was loaded", _CLUSTER),
     "mirror_load_seconds": Metric(_G, "Time of the last load of the copy", _CLUSTER),
     "mirror_gaps": Metric(_C, "How often the copy was loaded again because notifications were missed", _CLUSTER),
+    "feed_consumers": Metric(_G, "Open streams of changes"),
     "entities": Metric(_G, "Entities in the copy, by the tree that they are stored in", ("cluster", "tree")),
     "list_bytes": Metric(
         _G,

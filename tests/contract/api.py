@@ -81,6 +81,7 @@ OPERATION_IDS: Final = frozenset(
         "effectiveClientQuotas",
         "effectiveConfigs",
         "freezeCluster",
+        "followChanges",
         "getAccess",
         "getAuditedChange",
         "getClientConfigs",

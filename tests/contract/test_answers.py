@@ -62,7 +62,8 @@ class Recorder:
                 self.facts.add((operation_id, header))
         assert response.headers["x-content-type-options"] == "nosniff"
         if "Authorization" in request.headers:
-            stored = "no-store" if operation_id in {"createToken", "rotateToken"} and status == 201 else "private"
+            secret = operation_id in {"createToken", "rotateToken"} and status == 201
+            stored = "no-store" if secret or (operation_id == "followChanges" and status == 200) else "private"
             assert response.headers["cache-control"] == stored, operation_id
         if operation.definition.raw["security"] or (operation_id == "readyz" and status == 200):
             assert "Authorization" in response.headers["vary"]
@@ -402,6 +403,19 @@ def test_audit(recorder: Recorder) -> None:
     recorder.send("searchAudit", 400, f"{BASE}/audit", params={"since": "yesterday"})
     recorder.send("getAuditedChange", 404, f"{BASE}/audit/019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10")
     recorder.send("getAuditedChange", 400, f"{BASE}/audit/1")
+
+
+def test_the_feed(recorder: Recorder) -> None:
+    url = f"{BASE}/changes"
+    position = recorder.send("followChanges", 200, url).json()["position"]
+    recorder.send("putClientQuotas", 200, f"{BASE}/client-quotas/user=fed", json={"quotas": {"request_percentage": 5}})
+    query = {"after": position, "wait": "30", "entity": "user=fed"}
+    [event] = recorder.send("followChanges", 200, url, params=query).json()["events"]
+    assert event["entities"][0]["keys"] == [
+        {"key": "request_percentage", "before": None, "after": 5, "sensitive": False}
+    ]
+    recorder.send("followChanges", 400, url, params={"after": "x"})
+    recorder.send("followChanges", 400, url, params={"wait": "61"})
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from hypothesis import given
@@ -355,3 +356,22 @@ async def test_readers_at_different_places_meet_the_same_entries(store: ZooKeepe
     met += (await read_on(store, quick)).entries
     assert met == list(page_of(store, start).entries)
     assert len([entry for entry in met if entry.entity_id.startswith("user=own")]) == 30
+
+
+async def test_a_reader_waits_until_the_journal_is_ahead_of_it() -> None:
+    journal = MirrorJournal()
+    loaded = asyncio.create_task(journal.wait(None))
+    await asyncio.sleep(0)
+    assert not loaded.done()
+    journal.begin(40)
+    await loaded
+    began = journal.read(None)
+    assert isinstance(began, ExpiredCursor)
+    waiting = [asyncio.create_task(journal.wait(began.cursor)) for _ in range(2)]
+    await asyncio.sleep(0)
+    journal.advance(40)
+    await asyncio.sleep(0)
+    assert not any(each.done() for each in waiting)
+    journal.advance(41)
+    await asyncio.gather(*waiting)
+    await journal.wait(began.cursor)

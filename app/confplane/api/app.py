@@ -18,6 +18,7 @@ from confplane.api.configs import routes as configs
 from confplane.api.definitions import routes as definitions
 from confplane.api.drift import routes as drift
 from confplane.api.entity_configs import routes as entity_configs
+from confplane.api.feed import routes as feed
 from confplane.api.freezes import routes as freezes
 from confplane.api.global_config import routes as global_config
 from confplane.api.grants import routes as grants
@@ -55,6 +56,7 @@ FAMILIES: Final = (
     global_config.routes,
     freezes.routes,
     audit.routes,
+    feed.routes,
     reverts.routes,
     registrations.routes,
     drift.routes,

@@ -26,6 +26,7 @@ from confplane.services.changes.freeze import FreezeService
 from confplane.services.changes.idempotency import IdempotencyService, RequestRun
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.clusters import Cluster, ClusterRegistry
+from confplane.services.feed.hub import FeedHub
 from confplane.services.kraft.apply.apply_status import ApplyWaiter
 from confplane.services.kraft.reconcile.drift import DriftService
 from confplane.services.kraft.refresh import Refresher
@@ -80,6 +81,7 @@ class Services:
     registrations: RegistrationLog
     applied: AppliedReports
     rollups: RollupResults
+    feeds: FeedHub
     readiness: Readiness
     metrics: Metrics
     response_budget: ResponseBudget

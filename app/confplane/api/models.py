@@ -254,6 +254,9 @@ class Problem(AnswerModel):
         default=None, description="Of a moment before the history begins: the first revision that is known"
     )
     since_time: Time | None = Field(default=None, description="Of such a moment: the time of that revision")
+    oldest: str | None = Field(
+        default=None, description="Of a position in the feed before the history begins: the oldest one that is known"
+    )
     later_changes: list[LaterChange] | Absent = Field(
         default=None, description="Of a revert: the changes that stand in its way, the latest first, a hundred at most"
     )

@@ -101,6 +101,7 @@ TABLE: Final[dict[type[ConfplaneError], ProblemType]] = {
     errors.NothingSetError: ProblemType(404, "nothing-set", "Nothing is set on the entity"),
     errors.ResultGoneError: ProblemType(410, "result-gone", "Not kept any more"),
     errors.BeforeHistoryError: ProblemType(410, "before-history", "Before the history begins"),
+    errors.StoreReplacedError: ProblemType(410, "store-replaced", "Of a store that was replaced"),
     errors.StaleControllerError: ProblemType(409, "stale-controller", "No controller accepts config writes"),
     errors.FrozenError: ProblemType(409, "frozen", "The cluster is frozen"),
     errors.RestoredStoreError: ProblemType(409, "store-restored", "ZooKeeper was restored"),
@@ -163,9 +164,10 @@ def problem(error: ConfplaneError, *, request_id: str | None, instance: str | No
             body["canonicalId"] = canonical_id
         case errors.PreconditionFailedError(etag=etag):
             body["etag"] = etag
-        case errors.BeforeHistoryError(since=since, since_time=since_time):
+        case errors.BeforeHistoryError(since=since, since_time=since_time, oldest=oldest):
             body["since"] = None if since is None else str(since)
             body["sinceTime"] = since_time
+            body["oldest"] = oldest
         case errors.CorruptZnodeError(path=path):
             body["path"] = path
         case errors.RevertConflictError(later=later):

@@ -41,6 +41,7 @@ TAGS: Final = {
     "grants": "Grants: who may do what",
     "access": "Answers to who may do what, and the history of tokens and grants",
     "audit": "Changes with their principals, values before and after, and reasons",
+    "feed": "Changes as they happen, in order, from any position on",
     "config-definitions": "Definitions of configs: types, defaults, ranges, dynamic or not (KIP-21)",
     "rollups": "Questions about the whole cluster and all of its history, answered by Spark (`confplane rollups run`)",
     "registrations": "The dynamic configs that client software supports (KIP-649)",
@@ -54,7 +55,10 @@ _PROBLEMS: Final = {
     409: ("Conflict", "The stored state does not allow it"),
     410: (
         "Gone",
-        "The result that `pageToken` names is not kept any more; or the history begins later, with `since`",
+        (
+            "The result that `pageToken` names is not kept any more; or the history begins later, with `since`; or the"
+            " position in the feed is too old, and `oldest` is the oldest one"
+        ),
     ),
     412: ("PreconditionFailed", "A precondition failed; `etag` is the current one"),
     413: ("TooLarge", "The body, or the transaction that it would make, is too large"),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from confplane.audit.applied import PostgresAppliedReports
     from confplane.audit.console_sessions import PostgresConsoleSessions
     from confplane.audit.database import Database
+    from confplane.audit.feed import PostgresFeedTrail
     from confplane.audit.history import PostgresTrailHistory
     from confplane.audit.open_changes import PostgresOpenChanges
     from confplane.audit.refusals import PostgresRefusedAttempts
@@ -34,6 +35,7 @@ __all__ = [
     "PostgresAuditLog",
     "PostgresConsoleSessions",
     "PostgresEntityStates",
+    "PostgresFeedTrail",
     "PostgresOpenChanges",
     "PostgresRefusedAttempts",
     "PostgresRegistrationLog",
@@ -51,6 +53,7 @@ _MODULES: Final = {
     "PostgresAuditLog": "trail",
     "PostgresConsoleSessions": "console_sessions",
     "PostgresEntityStates": "states",
+    "PostgresFeedTrail": "feed",
     "PostgresOpenChanges": "open_changes",
     "PostgresRefusedAttempts": "refusals",
     "PostgresRegistrationLog": "registrations",

@@ -10,21 +10,24 @@ Example::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from confplane.client.core.senders import AsyncSender
 from confplane.client.core.settings import TIMEOUT_S, TRIES, settings
 from confplane.client.families.all import Families
+from confplane.client.families.feed import WAIT_S
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import AsyncGenerator
     from types import TracebackType
 
     from typing_extensions import Self
 
     from confplane.client.tokens import Token
+    from confplane.client.types import FeedEventData
 
 
 class AsyncConfplane(Families[AsyncSender]):
@@ -45,6 +48,7 @@ class AsyncConfplane(Families[AsyncSender]):
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._http = httpx.AsyncClient(transport=transport, **settings(url, timeout_s=timeout_s, verify=verify))
+        self._wait_s = min(WAIT_S, int(timeout_s / 2))
         super().__init__(AsyncSender(self._http, token, tries, timeout_s), cluster)
 
     async def __aenter__(self) -> Self:
@@ -54,6 +58,25 @@ class AsyncConfplane(Families[AsyncSender]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def changes(self, *, after: str | None = None, **filters: Any) -> AsyncGenerator[FeedEventData, None]:
+        """Iterate over the changes of the cluster as they happen; see ``docs/feed.md``.
+
+        The iteration never ends by itself. Each event has an ``id``, after which another iteration continues.
+
+        Args:
+            after: The position, or the ``id`` of the last event; None: from now on.
+            filters: The filters of ``feed.poll``.
+
+        Raises:
+            GoneError: The position is too old: list again, and begin without one.
+            ClientError: As every request.
+        """
+        while True:
+            page = (await self.feed.poll(after=after, wait_s=self._wait_s, **filters)).body
+            for event in page["events"]:
+                yield event
+            after = page["position"]
 
     async def close(self) -> None:
         """Close all connections."""

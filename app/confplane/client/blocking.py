@@ -10,21 +10,24 @@ Example::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from confplane.client.core.senders import BlockingSender
 from confplane.client.core.settings import TIMEOUT_S, TRIES, settings
 from confplane.client.families.all import Families
+from confplane.client.families.feed import WAIT_S
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Iterator
     from types import TracebackType
 
     from typing_extensions import Self
 
     from confplane.client.tokens import Token
+    from confplane.client.types import FeedEventData
 
 
 class Confplane(Families[BlockingSender]):
@@ -59,6 +62,7 @@ class Confplane(Families[BlockingSender]):
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._http = httpx.Client(transport=transport, **settings(url, timeout_s=timeout_s, verify=verify))
+        self._wait_s = min(WAIT_S, int(timeout_s / 2))
         super().__init__(BlockingSender(self._http, token, tries, timeout_s), cluster)
 
     def __enter__(self) -> Self:
@@ -68,6 +72,24 @@ class Confplane(Families[BlockingSender]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def changes(self, *, after: str | None = None, **filters: Any) -> Iterator[FeedEventData]:
+        """Iterate over the changes of the cluster as they happen; see ``docs/feed.md``.
+
+        The iteration never ends by itself. Each event has an ``id``, after which another iteration continues.
+
+        Args:
+            after: The position, or the ``id`` of the last event; None: from now on.
+            filters: The filters of ``feed.poll``.
+
+        Raises:
+            GoneError: The position is too old: list again, and begin without one.
+            ClientError: As every request.
+        """
+        while True:
+            page = self.feed.poll(after=after, wait_s=self._wait_s, **filters).body
+            yield from page["events"]
+            after = page["position"]
 
     def close(self) -> None:
         """Close all connections."""

@@ -272,6 +272,7 @@ _PASSING: Final = frozenset({408, 429, 502, 503, 504})
 """Statuses with which a proxy indicates that the same request may succeed later."""
 _BY_TYPE: Final[Mapping[str, type[ProblemError]]] = {
     "before-history": GoneError,
+    "store-replaced": GoneError,
     "frozen": FrozenError,
     "layout-moving": LayoutMovingError,
     "nothing-set": NothingSetError,

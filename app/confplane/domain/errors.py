@@ -27,7 +27,8 @@
     │   ├── UnknownClusterError        91  no such cluster
     │   ├── NothingSetError            91  an entity without keys of a facet
     │   ├── ResultGoneError            91  a page of a result that later ones have replaced
-    │   └── BeforeHistoryError         91  a time at which the trail did not yet contain external writes
+    │   ├── BeforeHistoryError         91  a time at which the trail did not yet contain external writes
+    │   └── StoreReplacedError         91  a position in the feed of a store that was replaced
     ├── StaleControllerError           11  no controller, or a KRaft controller owns the metadata
     ├── FrozenError                    -1  a person froze the cluster's configs
     ├── RestoredStoreError             -1  ZooKeeper was restored, and nobody has accepted its state yet
@@ -323,12 +324,26 @@ class BeforeHistoryError(NotFoundError):
     Attributes:
         since: The first revision that can be requested, or None if the trail does not know any yet.
         since_time: Its time as RFC 3339, or None.
+        oldest: The oldest position in the feed that can be requested, or None.
     """
 
-    def __init__(self, detail: str, *, pointer: str, since: int | None = None, since_time: str | None = None) -> None:
+    def __init__(
+        self,
+        detail: str,
+        *,
+        pointer: str,
+        since: int | None = None,
+        since_time: str | None = None,
+        oldest: str | None = None,
+    ) -> None:
         super().__init__(detail, pointer=pointer)
         self.since = since
         self.since_time = since_time
+        self.oldest = oldest
+
+
+class StoreReplacedError(NotFoundError):
+    """A position in the feed of a store that was replaced by a restored one since."""
 
 
 class StaleControllerError(ConfplaneError):

@@ -91,6 +91,7 @@ def test_the_status_fits_the_kafka_code(cls: type[ConfplaneError]) -> None:
         "idempotency-key-reused": {422},
         "result-gone": {410},
         "before-history": {410},
+        "store-replaced": {410},
     }
     allowed = STATUSES[error.code] | special.get(row.slug, set())
     assert row.status in allowed

@@ -166,6 +166,18 @@ CALLS: Final[dict[str, Row]] = {
         ([{"configKey": "background.threads", "configValue": "10"}],),
         _TERMS,
     ),
+    "followChanges": (
+        "feed.poll",
+        (),
+        {
+            "after": "p",
+            "wait_s": 5,
+            "facet": "configs",
+            "entity_type": "user",
+            "entity": "user=alice",
+            **dict.fromkeys(("user", "prefix", "key", "principal"), "x"),
+        },
+    ),
     "listTokens": ("tokens.list", (), {"principal": "User:alice", **_PAGE}),
     "createToken": ("tokens.create", ({"principal": "User:alice"},), _TERMS),
     "getToken": ("tokens.get", ("t",), {}),
@@ -303,7 +315,7 @@ def _sends_all(request: httpx.Request, parameters: list[dict[str, Any]]) -> None
         "the method in app/confplane/client/families lacks a parameter"
     )
     assert sent["header"] <= places["header"]
-    assert places["header"] - GENERAL - sent["header"] <= {"If-None-Match"}
+    assert places["header"] - GENERAL - sent["header"] <= {"If-None-Match", "Last-Event-ID"}
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))

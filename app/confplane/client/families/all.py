@@ -12,6 +12,7 @@ from confplane.client.families.client_quotas import ClientQuotas
 from confplane.client.families.clients import Clients
 from confplane.client.families.cluster import ClusterConfigDefinitions, Clusters, Drift, Registrations
 from confplane.client.families.configs import Configs
+from confplane.client.families.feed import Feed
 from confplane.client.families.kips import EntityConfigs, GlobalConfigs
 from confplane.client.families.rollups import Rollups
 from confplane.client.families.service import Process
@@ -36,6 +37,7 @@ class Families(Family[S]):
         self.configs = Configs(sender, cluster)
         self.drift = Drift(sender, cluster)
         self.entity_configs = EntityConfigs(sender, cluster)
+        self.feed = Feed(sender, cluster)
         self.global_config = GlobalConfigs(sender, cluster)
         self.grants = Grants(sender, cluster)
         self.registrations = Registrations(sender, cluster)

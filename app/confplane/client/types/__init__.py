@@ -14,6 +14,7 @@ from confplane.client.types.config_definitions import *
 from confplane.client.types.configs import *
 from confplane.client.types.drift import *
 from confplane.client.types.entity_configs import *
+from confplane.client.types.feed import *
 from confplane.client.types.freezes import *
 from confplane.client.types.global_config import *
 from confplane.client.types.grants import *

@@ -212,6 +212,8 @@ class Problem(TypedDict):
     since: NotRequired[str | None]
     # Of such a moment: the time of that revision
     sinceTime: NotRequired[str | None]
+    # Of a position in the feed before the history begins: the oldest one that is known
+    oldest: NotRequired[str | None]
     # Of a revert: the changes that stand in its way, the latest first, a hundred at most
     laterChanges: NotRequired[list[LaterChange]]
     # Of a limit that is used up: how long to wait, in ms

@@ -72,3 +72,10 @@ class Journal(Protocol):
             cursor: The position of the reader; None, for a first read, counts as expired.
             size: The approximate number of entries; None for all. Entries of one revision are never split.
         """
+
+    @property
+    def waiting(self) -> bool:
+        """True while entries wait for the mirror's revision, or a node of the mirror is newer."""
+
+    async def wait(self, cursor: Cursor | None) -> None:
+        """Wait until :meth:`read` returns a later cursor."""

@@ -55,7 +55,7 @@ async def count(audit: AuditLog, access: Access, query: AuditQuery, most: int) -
     Raises:
         UnavailableError: Postgres is unavailable.
     """
-    return await audit.count(replace(query, within=_visible(access, query.cluster)), most)
+    return await audit.count(replace(query, within=visible(access, query.cluster)), most)
 
 
 async def find(audit: AuditLog, access: Access, cluster: str, change_id: UUID) -> AuditRecord:
@@ -65,7 +65,7 @@ async def find(audit: AuditLog, access: Access, cluster: str, change_id: UUID) -
         NotFoundError: The cluster's trail has no such change, or all its entities are hidden.
         UnavailableError: Postgres is unavailable.
     """
-    record = await audit.get(cluster, change_id, within=_visible(access, cluster))
+    record = await audit.get(cluster, change_id, within=visible(access, cluster))
     if record is None:
         raise NotFoundError(f"The trail of cluster {cluster!r} has no change {change_id}")
     return record
@@ -73,7 +73,7 @@ async def find(audit: AuditLog, access: Access, cluster: str, change_id: UUID) -
 
 def _narrowed(access: Access, query: Q) -> Q:
     """Return a query of what the caller may see."""
-    within = _visible(access, query.cluster)
+    within = visible(access, query.cluster)
     if within is None:
         return query
     if query.entity_id is not None:
@@ -81,7 +81,8 @@ def _narrowed(access: Access, query: Q) -> Q:
     return replace(query, within=within)
 
 
-def _visible(access: Access, cluster: str) -> NameRanges | None:
+def visible(access: Access, cluster: str) -> NameRanges | None:
+    """Return the entities whose changes a caller may see; None: all."""
     if access.unlimited or access.allows(cluster, Operation.DESCRIBE, spell(ResourceType.AUDIT)):
         return None
     return access.allowed(cluster, Operation.DESCRIBE_CONFIGS)

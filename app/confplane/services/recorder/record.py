@@ -18,6 +18,7 @@ changes are searched (services/recorder/recover.py).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -52,6 +53,7 @@ _PAGE: Final = 500
 _HELD_BACK: Final = 20_000
 """Entities found to differ in a comparison of all, before those are explained."""
 _HEARTBEAT_S: Final = 10.0
+_FRESH_S: Final = 5.0
 _HEALTHY_S: Final = 60.0
 """Seconds after which an unwritten watermark has no recorder any more."""
 GONE_S: Final = 7 * 24 * 3600.0
@@ -104,6 +106,7 @@ class Recorder:
     def _begin_term(self) -> None:
         self.server = ""
         self._written_at = float("-inf")
+        self._freshened_at = float("-inf")
         self._anew = False
         self._cursor: Cursor | None = None
         self._target = self._newest = 0
@@ -227,11 +230,23 @@ class Recorder:
             # lower than its revision, nor than that of any state taken as it was.
             if not await self._take() or self._anew:
                 return
+        await self._freshen()
         # The entities touched by the round before this one: the outcomes of our own changes are written by now.
         if await self._explainer.explain(watermark) and self._target and await self._advance(self._target, watermark):
             self._level_at = self._target_at
             self._explainer.lost.all_explained()
         await self._prune()
+
+    async def _freshen(self) -> None:
+        """Bring the mirror's revision to this moment now and then, so that the watermark rises in a quiet cluster too.
+
+        A consumer of the feed may need everything up to a revision at which nothing was written.
+        """
+        now = self.clock()
+        if now - self._freshened_at >= _FRESH_S:
+            self._freshened_at = now
+            with contextlib.suppress(UnavailableError):
+                await self._store.catch_up(time.monotonic() + _CALL_S)
 
     async def _take(self) -> bool:
         """Take note of all entities touched up to a revision, the new target; return True with a loaded mirror."""

@@ -10,6 +10,7 @@ revision. So a reader that has passed a revision was given every write up to tha
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import itertools
 from bisect import bisect_right
@@ -50,6 +51,7 @@ class MirrorJournal:
         self._order = itertools.count()
         self._bytes = 0
         self._newest = 0
+        self._readers: list[asyncio.Future[None]] = []
         self.latest = 0
         """The revision of the latest entry that can be read; behind a load, that of the mirror's newest node."""
 
@@ -74,6 +76,20 @@ class MirrorJournal:
         """True while entries wait for the mirror's revision, or a node of the mirror is newer."""
         return self._revision < self._newest
 
+    async def wait(self, cursor: Cursor | None) -> None:
+        """Wait until the journal is ahead of a cursor."""
+        while self._load == 0 if cursor is None else cursor.load == self._load and cursor.revision >= self._revision:
+            reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._readers.append(reader)
+            await reader
+
+    def _wake(self) -> None:
+        if self._readers:
+            readers, self._readers = self._readers, []
+            for reader in readers:
+                if not reader.done():
+                    reader.set_result(None)
+
     # -- writing, by the mirror
 
     def begin(self, revision: int, latest: int | None = None) -> None:
@@ -88,6 +104,7 @@ class MirrorJournal:
         self._entries.clear()
         self._ahead.clear()
         self._bytes = 0
+        self._wake()
 
     def record(self, tree: Tree, entity_id: str, before: Node | None, after: Node | None, seen_at: int = 0) -> None:
         """Record a change of a node.
@@ -121,6 +138,7 @@ class MirrorJournal:
             entry = heapq.heappop(ahead)[2]
             self._entries.append(entry)
             self.latest = max(self.latest, entry.revision)
+        self._wake()
 
     def _above(self, share: float) -> bool:
         count = len(self._entries) + len(self._ahead)

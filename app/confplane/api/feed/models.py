@@ -1,0 +1,62 @@
+"""The wire forms of the feed."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from confplane.api.models import Absent, AnswerModel, ChangeId, Revision, Scalar, Time
+
+FEED_POSITION = Field(description="An opaque position: send it as `after` or `Last-Event-ID`", max_length=512)
+
+
+class FeedKey(AnswerModel):
+    """One key's values before and after a change."""
+
+    key: str
+    before: Scalar = Field(description="null: absent, or not kept")
+    after: Scalar = Field(description="null: absent, or not kept")
+    sensitive: bool
+
+
+class FeedEntityChange(AnswerModel):
+    """The keys of one entity in one facet."""
+
+    facet: str
+    id: str
+    entity: dict[str, str | None] = Field(description="The entity's names by type; null is the default entity")
+    revision: Revision
+    keys: list[FeedKey]
+
+
+class FeedEventData(AnswerModel):
+    """One event."""
+
+    type: Literal["change", "reset"] = Field(description="reset: list again, then continue with the events after it")
+    id: str | Absent = Field(
+        default=None,
+        description="The position of the event. An external change that was found late has none: it moves no position",
+    )
+    revision: Revision
+    time: Time
+    change_id: ChangeId
+    principal: str
+    on_behalf_of: str | None
+    reason: str | None
+    ticket: str | None
+    source: Literal["confplane", "external"]
+    partial: bool = Field(description="Further entities of the change exist that the caller may not describe")
+    truncated: bool | Absent = Field(
+        default=None, description="true: entities are left out, because the event would be above 1 MB; see `link`"
+    )
+    link: str | Absent = Field(default=None, description="Of a truncated event: the whole change")
+    entities: list[FeedEntityChange]
+
+
+class FeedPage(AnswerModel):
+    """Events of a long poll."""
+
+    events: list[FeedEventData]
+    position: str = FEED_POSITION
+    revision: Revision = Field(
+        description="Nothing that matches is missing up to this revision, if there are no events"
+    )

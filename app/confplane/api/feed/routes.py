@@ -1,0 +1,153 @@
+"""The feed: the changes of a cluster as they happen, from any position on."""
+
+import time
+from contextlib import aclosing
+from typing import Annotated, Literal
+
+import orjson
+from fastapi import Header, Query
+from starlette.responses import Response
+
+from confplane.api import patterns
+from confplane.api.accept import prefers
+from confplane.api.dependencies import Call, CallDep
+from confplane.api.feed import models
+from confplane.api.feed.render import FeedResponse, event_json
+from confplane.api.request_context import REQUEST_CONTEXT
+from confplane.api.responses import PreparedResponse, consistency_headers, encoded
+from confplane.api.routing.operations import ResponseSpec, read
+from confplane.api.routing.routes import Routes
+from confplane.domain.access.operations import Operation
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.facets import FacetName
+from confplane.services.feed.consumer import FeedConsumer
+from confplane.services.feed.events import FeedFilter
+from confplane.services.feed.positions import decode, encode
+from confplane.services.limits import LimitClass
+from confplane.services.reads.trail import visible
+
+routes = Routes("/v1/clusters/{cluster}/changes", tag="feed")
+
+_SSE = "text/event-stream"
+_NDJSON = "application/x-ndjson"
+_LONGEST_WAIT_S = 60
+_MOST = 500
+"""Events of a long poll, at most."""
+_MOST_BYTES = 4_000_000
+
+
+@routes.get(
+    "",
+    read(
+        "The changes of the cluster as they happen",
+        {
+            200: ResponseSpec(
+                models.FeedPage,
+                "Events. A stream by the header Accept, otherwise one page",
+                {kind: {"schema": {"type": "string"}} for kind in (_SSE, _NDJSON)},
+            )
+        },
+        limit=LimitClass.READ,
+        tagged=False,
+        problems=(403, 409, 410, 503),
+    ),
+)
+async def follow_changes(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
+    call: CallDep,
+    *,
+    after: Annotated[
+        str | None, Query(description="Continue after this position. Without it: from now on", max_length=512)
+    ] = None,
+    last_event_id: Annotated[
+        str | None, Header(alias="Last-Event-ID", description="As `after`, and goes before it", max_length=512)
+    ] = None,
+    wait: Annotated[
+        int | None,
+        Query(ge=0, le=_LONGEST_WAIT_S, description="Of a page: seconds to wait for a first event. Not for streams"),
+    ] = None,
+    facet: Annotated[
+        Literal["client-quotas", "client-configs", "configs"] | None, Query(description="Only keys of this facet")
+    ] = None,
+    entity_type: Annotated[
+        Literal["user", "client-id", "ip", "topic", "broker", "group", "client-metrics"] | None,
+        Query(alias="entityType", description="Only entities of this type; pairs of a user are of the type client-id"),
+    ] = None,
+    entity: Annotated[
+        str | None,
+        Query(
+            description="Only this entity, by its id",
+            examples=["user=alice"],
+            json_schema_extra={"pattern": patterns.AUDITED_ID},
+        ),
+    ] = None,
+    user: Annotated[str | None, Query(description="Only this user and its client-ids", max_length=1024)] = None,
+    prefix: Annotated[str | None, Query(description="Only entities whose last name begins so", max_length=1024)] = None,
+    key: Annotated[str | None, Query(description="Only entities of which this key changed", max_length=249)] = None,
+    principal: Annotated[str | None, Query(description="Only changes of this principal", max_length=1024)] = None,
+) -> Response:
+    """One event for each change, in order: own changes exactly once, and of external changes the last state of each
+    entity at least.
+
+    The header `Accept` selects server-sent events (`text/event-stream`) or lines of JSON (`application/x-ndjson`).
+    Otherwise the response is one page, for long polls.
+    """  # noqa: D205 - one sentence
+    accept = call.request.headers.get("accept")
+    server_sent, lines = prefers(accept, _SSE), prefers(accept, _NDJSON)
+    if wait is not None and (server_sent or lines):
+        raise InvalidRequestError("wait is only for pages, not for streams. Leave it out", pointer="wait")
+    name = call.cluster.name
+    wanted = FeedFilter(
+        None if facet is None else FacetName(facet),
+        None if entity_type is None else EntityType(entity_type),
+        _entity_id(call, entity),
+        user,
+        prefix,
+        key,
+        principal,
+    )
+    given, pointer = (after, "after") if last_event_id is None else (last_event_id, "Last-Event-ID")
+    position = None if given is None else decode(name, given, pointer)
+    deadline = call.request.scope[REQUEST_CONTEXT].deadline
+    consumer = await call.services.feeds.open(call.cluster, call.access, wanted, position, deadline, pointer=pointer)
+    headers = consistency_headers(call.cluster.store) + encoded(
+        {"cache-control": "no-store", "x-accel-buffering": "no"}
+    )
+    if server_sent or lines:
+        headers += encoded({"content-type": _SSE if server_sent else _NDJSON})
+        return FeedResponse(name, consumer, headers, server_sent=server_sent)
+    headers += encoded({"content-type": "application/json"})
+    return PreparedResponse(await _page(name, consumer, wait or 0), headers)
+
+
+def _entity_id(call: Call, entity: str | None) -> str | None:
+    if entity is None:
+        return None
+    entity_id = Entity.from_id(entity, pointer="entity").id
+    if visible(call.access, call.cluster.name) is not None:
+        call.access.require(call.cluster.name, Operation.DESCRIBE_CONFIGS, entity_id, pointer="entity")
+    return entity_id
+
+
+async def _page(cluster: str, consumer: FeedConsumer, wait_s: float) -> bytes:
+    """Return a page of events: those that there are, or the first that come in time."""
+    events: list[bytes] = []
+    size = count = 0
+    try:
+        async with aclosing(consumer.deliveries(time.monotonic() + wait_s)) as deliveries:
+            async for delivery in deliveries:
+                if delivery.event is None:
+                    continue
+                events.append(event_json(cluster, delivery))
+                if not delivery.identified:
+                    continue  # it moves no position, so the next page would begin with it again
+                count += 1
+                size += len(events[-1])
+                if count >= _MOST or size > _MOST_BYTES:
+                    break
+        consumer.raise_if_ended()
+        position = consumer.resting_position()
+    finally:
+        consumer.close()
+    tail = orjson.dumps({"position": encode(cluster, position), "revision": str(position.place.revision)})
+    return b'{"events":[%s],%s' % (b",".join(events), tail[1:])

@@ -1,0 +1,116 @@
+"""The committed changes of a cluster in the order of the feed, in Postgres."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import Text, bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from confplane.audit.trail_queries import first_id_at
+from confplane.services.ports.feed import FeedChange, FeedEntity
+from confplane.services.ports.trail import EXTERNAL, HistoryPlace
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Row
+
+    from confplane.audit.database import Database
+
+_LATE: Final = 1_000
+
+# OFFSET 0 keeps each subquery an index lookup.
+_WHOLE: Final = """
+SELECT given.*, CAST(extract(epoch FROM given.time) * 1000 AS bigint) AS time_ms, intent.kind, intent.principal,
+  intent.behalf_of, intent.reason, intent.ticket, coalesce(entity.found, '[]') AS entities
+FROM given
+JOIN LATERAL (
+  SELECT kind, principal, behalf_of, reason, ticket FROM intents
+  WHERE intents.change_id = given.change_id ORDER BY attempt DESC LIMIT 1
+) AS intent ON true
+CROSS JOIN LATERAL (
+  SELECT jsonb_agg(jsonb_build_object(
+    'entity_id', entity_id, 'path', path, 'version_read', version_read, 'czxid_read', czxid_read,
+    'keys', to_jsonb(keys), 'before', before, 'after', after, 'op', ops -> 0 ->> 'op') ORDER BY position) AS found
+  FROM intent_entities WHERE change_id = given.change_id AND attempt = given.attempt OFFSET 0
+) AS entity
+ORDER BY given.revision, given.change_id
+"""
+_COLUMNS: Final = "change_id, attempt, revision, time, versions, remade, incarnation"
+
+_CHANGES: Final = text(f"""
+WITH given AS MATERIALIZED (
+  SELECT {_COLUMNS} FROM outcomes
+  WHERE cluster = :cluster AND committed AND incarnation = :incarnation AND revision BETWEEN :revision AND :until
+    AND (revision > :revision OR change_id > :change_id)
+  ORDER BY revision, change_id LIMIT :size
+)
+{_WHOLE}
+""")  # noqa: S608 - constants of this module
+
+# By the ids of the recorder, which are close to the times of the writes.
+_LATE_ONES: Final = text(f"""
+WITH given AS MATERIALIZED (
+  SELECT {_COLUMNS} FROM outcomes
+  WHERE cluster = :cluster AND committed AND incarnation = :incarnation AND revision <= :revision
+    AND change_id = ANY(ARRAY(
+      SELECT change_id FROM intents WHERE cluster = :cluster AND change_id >= :floor AND kind = :kind
+      ORDER BY change_id DESC LIMIT :size))
+)
+{_WHOLE}
+""")  # noqa: S608 - constants of this module
+
+_OPEN: Final = text("""
+SELECT DISTINCT entity.path FROM unnest(:ids) AS given(entity_id) CROSS JOIN LATERAL (
+  SELECT change_id, path FROM intent_entities
+  WHERE cluster = :cluster AND intent_entities.entity_id = given.entity_id AND change_id >= :floor OFFSET 0
+) AS entity
+WHERE NOT EXISTS (SELECT FROM outcomes WHERE outcomes.change_id = entity.change_id OFFSET 0)
+""").bindparams(bindparam("ids", type_=ARRAY(Text)))
+
+
+class PostgresFeedTrail:
+    """Implements :class:`confplane.services.ports.feed.FeedTrail`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def changes(self, cluster: str, after: HistoryPlace, until: int, size: int) -> list[FeedChange]:
+        """Return the changes after a place, in order."""
+        return [
+            _change(row)
+            for row in await self._database.rows(_CHANGES, cluster=cluster, until=until, size=size, **after._asdict())
+        ]
+
+    async def late(self, cluster: str, place: HistoryPlace, since: datetime) -> list[FeedChange]:
+        """Return the external changes up to a place that may have been recorded after it was reached."""
+        given = {"incarnation": place.incarnation, "revision": place.revision, "floor": first_id_at(since)}
+        rows = await self._database.rows(_LATE_ONES, cluster=cluster, kind=EXTERNAL, size=_LATE, **given)
+        return [_change(row) for row in rows]
+
+    async def open_paths(self, cluster: str, ids: Collection[str], since: datetime) -> set[str]:
+        """Return the paths of entities that changes without an outcome may have written."""
+        return set(await self._database.scalars(_OPEN, cluster=cluster, ids=list(ids), floor=first_id_at(since)))
+
+
+def _change(row: Row[Any]) -> FeedChange:
+    return FeedChange(
+        HistoryPlace(row.incarnation, row.revision, row.change_id),
+        row.time_ms,
+        row.kind,
+        row.principal,
+        row.behalf_of,
+        row.reason,
+        row.ticket,
+        _entities(row),
+    )
+
+
+def _entities(row: Row[Any]) -> Sequence[FeedEntity]:
+    remade = row.remade or {}
+    return [
+        FeedEntity(**each, version=row.versions.get(each["path"]), remade=remade.get(each["path"]))
+        for each in row.entities
+    ]

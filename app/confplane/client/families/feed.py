@@ -1,0 +1,60 @@
+"""The changes of a cluster as they happen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from confplane.client.core.calls import call, id_of
+from confplane.client.core.operations import Family, S, operation
+
+if TYPE_CHECKING:
+    from confplane.client.core.calls import ApiCall
+    from confplane.client.types import FeedPage
+    from confplane.domain.entities import Entity
+
+WAIT_S = 10
+"""Seconds for which an iteration over the changes waits with each request."""
+
+
+class Feed(Family[S]):
+    """The feed of a cluster."""
+
+    @operation
+    def poll(  # noqa: PLR0913 - one argument a filter
+        self,
+        *,
+        after: str | None = None,
+        wait_s: int | None = None,
+        facet: str | None = None,
+        entity_type: str | None = None,
+        entity: Entity | str | None = None,
+        user: str | None = None,
+        prefix: str | None = None,
+        key: str | None = None,
+        principal: str | None = None,
+    ) -> ApiCall[FeedPage]:
+        """Read the events after a position, and the next position.
+
+        Args:
+            after: The position, or the ``id`` of the last event; None: from now on.
+            wait_s: Seconds to wait for a first event, 60 at most.
+            facet: Only keys of this facet.
+            entity_type: Only entities of this type.
+            entity: Only this entity.
+            user: Only this user and its client-ids.
+            prefix: Only entities whose last name begins so.
+            key: Only entities of which this key changed.
+            principal: Only changes of this principal.
+        """
+        params = {
+            "after": after,
+            "wait": None if wait_s is None else str(wait_s),
+            "facet": facet,
+            "entityType": entity_type,
+            "entity": None if entity is None else id_of(entity),
+            "user": user,
+            "prefix": prefix,
+            "key": key,
+            "principal": principal,
+        }
+        return call("GET", f"{self._base}/changes", params=params)

@@ -1,0 +1,1 @@
+"""One ordered stream of changes for each cluster."""

@@ -1,0 +1,340 @@
+"""One consumer of a feed: where it is, what it may see, and what comes next for it.
+
+A consumer has no task, no query and no buffer of its own. The feed offers each new event to all consumers, and wakes
+those that get it. A consumer whose position is below the ring reads the trail first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from confplane.domain.errors import ConfplaneError, UnavailableError
+from confplane.services.feed.events import event_of
+from confplane.services.feed.positions import FeedPosition
+from confplane.services.feed.stream import PAGE
+from confplane.services.ports.trail import EXTERNAL
+from confplane.services.reads.trail import visible
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Sequence
+
+    from confplane.services.access import Access
+    from confplane.services.feed.events import EventPart, FeedEvent, FeedFilter
+    from confplane.services.feed.stream import ClusterFeed
+    from confplane.services.ports.history import TrailHistory
+
+HEARTBEAT_S: Final = 15.0
+_LATE: Final = timedelta(minutes=2)
+"""The time before a position's within which external changes count as late: they may be found after their write."""
+_PATIENCE_S: Final = 5.0
+"""Seconds to wait for the trail to be complete up to the ring."""
+_POLL_S: Final = 0.25
+
+
+class FeedDelivery(NamedTuple):
+    """Something to send to a consumer."""
+
+    event: FeedEvent | None = None
+    """A change or a reset. None: a sign of life."""
+    parts: Sequence[EventPart] = ()
+    partial: bool = False
+    identified: bool = True
+    """False for an external change that may be below the consumer's position, which it must not move."""
+    bookmark: int | None = None
+    """Of a sign of life: the revision up to which nothing is missing, if it is later than the last one."""
+
+
+class FeedConsumer:
+    """A consumer; created by :class:`~confplane.services.feed.hub.FeedHub`.
+
+    Args:
+        feed: The feed.
+        history: The trail as a history, for its coverage.
+        access: The rights of the consumer.
+        wanted: What it asks for.
+        replays: Bounds the consumers that read the trail.
+        release: Called once at the end.
+
+    Attributes:
+        position: Everything up to it was delivered.
+        reason: The reason why the stream ended.
+    """
+
+    __slots__ = (
+        "_feed",
+        "_generation",
+        "_history",
+        "_late",
+        "_next",
+        "_pending",
+        "_release",
+        "_replaying",
+        "_replays",
+        "_wake",
+        "access",
+        "position",
+        "reason",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        feed: ClusterFeed,
+        history: TrailHistory,
+        access: Access,
+        wanted: FeedFilter,
+        replays: asyncio.Semaphore,
+        release: Callable[[FeedConsumer], None],
+    ) -> None:
+        self._feed = feed
+        self._history = history
+        self._release: Callable[[FeedConsumer], None] | None = release
+        self._late: list[FeedEvent] = []
+        self._wake: asyncio.Future[None] | None = None
+        self._replays = replays
+        self._replaying = False
+        self.access = access
+        self.wanted = wanted
+        self.reason: str | None = None
+        self._attach(feed.last)
+
+    def _attach(self, position: FeedPosition) -> None:
+        """Continue from a position, in the ring if it has everything after it."""
+        feed = self._feed
+        self.position = position
+        self._generation = feed.generation
+        self._next = feed.number_after(position.place)
+        self._pending = self._next < feed.next_number
+        feed.consumers.add(self)
+
+    async def resume(self, position: FeedPosition) -> None:
+        """Continue from a position that was checked.
+
+        Raises:
+            UnavailableError: The trail is not complete up to the ring yet, or too many consumers read it.
+        """
+        feed = self._feed
+        since = datetime.fromtimestamp(position.time_ms / 1000, UTC) - _LATE
+        found = [
+            event
+            for event in feed.ring
+            if event.change.kind == EXTERNAL
+            and event.position.place <= position.place
+            and event.position.time_ms >= since.timestamp() * 1000
+        ]
+        for change in await feed.trail.late(feed.cluster.name, position.place, since):
+            event = event_of(change, feed.cluster.facets, FeedPosition(change.place, change.time_ms))
+            if event is not None:
+                found.append(event)
+        # Of each entity the last state.
+        found.sort(key=lambda event: event.parts[0].revision)
+        self._late = list({event.change.entities[0].path: event for event in found}.values())
+        if position.place < feed.floor:
+            if self._replays.locked():
+                raise UnavailableError(
+                    "Too many consumers read the trail on this process. Send the request again", retry_after_s=5
+                )
+            await self._replays.acquire()
+            self._replaying = True
+            await self._wait_for_trail(time.monotonic() + _PATIENCE_S)
+        self._attach(position)
+
+    # -- called by the feed
+
+    def offer(self, events: Sequence[FeedEvent], number: int) -> None:
+        """Consider new events, of which the first has a number; wake the consumer if it gets one of them."""
+        if self._pending or self._generation != self._feed.generation:
+            return
+        try:
+            within = visible(self.access, self._feed.cluster.name)
+            for event in events:
+                if self.wanted.select(event, within) is not None:
+                    self._pending = True
+                    self.wake()
+                    return
+                number += 1
+        except ConfplaneError:
+            self.end("credential-ended")
+        self._next = number
+
+    def interrupt(self, last: FeedPosition) -> None:
+        """Record that the ring begins again, after its last position."""
+        if not self._pending and self._generation == self._feed.generation:
+            self.position = last
+        self.wake()
+
+    def check(self) -> None:
+        """End the stream if the credential is no longer valid, or the store was replaced."""
+        store = self._feed.cluster.store
+        if store.restored or self.position.place.incarnation != store.incarnation:
+            self.end("store-replaced")
+            return
+        try:
+            self.access.check()
+        except ConfplaneError:
+            self.end("credential-ended")
+
+    def end(self, reason: str) -> None:
+        """End the stream after a last event with the reason."""
+        if self.reason is None:
+            self.reason = reason
+            self.wake()
+
+    def _ended(self) -> bool:
+        return self.reason is not None
+
+    def wake(self) -> None:
+        """Continue a consumer that waits."""
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def close(self) -> None:
+        """Free everything that the consumer holds."""
+        self._feed.consumers.discard(self)
+        if self._replaying:
+            self._replaying = False
+            self._replays.release()
+        if self._release is not None:
+            self._release(self)
+            self._release = None
+
+    # -- called by the reader
+
+    @property
+    def idle(self) -> bool:
+        """True if nothing is to be delivered now."""
+        behind = self._generation != self._feed.generation or self._replaying
+        return not (self._late or self._pending or behind or self.reason)
+
+    async def deliveries(self, until: float | None = None) -> AsyncGenerator[FeedDelivery, None]:
+        """Yield what is to be sent, until the stream ends.
+
+        Args:
+            until: Also end once nothing is to be sent and either something was sent or this time has passed, by
+                ``time.monotonic()``; None: never.
+        """
+        feed, sent, bookmark = self._feed, False, self._feed.end
+        heartbeat = time.monotonic() + HEARTBEAT_S * random.uniform(0.9, 1.0)  # noqa: S311 - no secret
+        while self.reason is None:
+            if not self.idle:
+                async for found in self._available():
+                    sent = True
+                    yield found
+                continue
+            now = time.monotonic()
+            if until is not None and (sent or now >= until):
+                return
+            if now < heartbeat:
+                await self._wait(min(heartbeat, until or heartbeat) - now)
+                continue
+            heartbeat = now + HEARTBEAT_S
+            later, bookmark = feed.end > bookmark, max(bookmark, feed.end)
+            yield FeedDelivery(bookmark=bookmark if later else None)
+
+    async def _available(self) -> AsyncGenerator[FeedDelivery, None]:
+        """Yield what can be sent now."""
+        feed = self._feed
+        late, self._late = self._late, []
+        for event in late:
+            if (found := self._selected(event, identified=False)) is not None:
+                yield found
+        if self._replaying or self._generation != feed.generation:
+            async for found in self._replayed():
+                yield found
+        while self._pending and self.reason is None and self._generation == feed.generation:
+            if self._next < feed.base:
+                self.end("slow-consumer")
+                return
+            event = feed.ring[self._next - feed.base]
+            self._next += 1
+            self._pending = self._next < feed.next_number
+            found = self._selected(event)
+            self.position = event.position
+            if found is not None:
+                yield found
+
+    def raise_if_ended(self) -> None:
+        """Refuse a page of a consumer whose stream ended.
+
+        Raises:
+            UnauthenticatedError: The credential is no longer valid.
+            UnavailableError: The stream ended for another reason; the client asks again.
+        """
+        if self.reason is not None:
+            self.access.check()
+            raise UnavailableError(f"The feed ended ({self.reason}). Send the request again", retry_after_s=1)
+
+    def resting_position(self) -> FeedPosition:
+        """Return the position to continue from: after all events that are passed, whether they were sent or not."""
+        return self._feed.last if self.idle else self.position
+
+    async def _wait(self, seconds: float) -> None:
+        self._wake = asyncio.get_running_loop().create_future()
+        timer = asyncio.get_running_loop().call_later(seconds, self.wake)
+        try:
+            await self._wake
+        finally:
+            timer.cancel()
+            self._wake = None
+
+    def _selected(self, event: FeedEvent, *, identified: bool = True) -> FeedDelivery | None:
+        """Return an event as the consumer gets it now; None if it gets nothing of it."""
+        try:
+            selected = self.wanted.select(event, visible(self.access, self._feed.cluster.name))
+        except ConfplaneError:
+            self.end("credential-ended")
+            return None
+        return None if selected is None else FeedDelivery(event, *selected, identified)
+
+    async def _replayed(self) -> AsyncGenerator[FeedDelivery, None]:
+        """Yield what the trail has after the position, up to the ring."""
+        feed = self._feed
+        if not self._replaying:
+            # Missed notifications: all consumers read the trail, a few at a time.
+            await self._replays.acquire()
+            self._replaying = True
+        while self.position.place < feed.floor:
+            floor = feed.floor
+            try:
+                await self._wait_for_trail(time.monotonic() + _PATIENCE_S)
+                changes = await feed.trail.changes(feed.cluster.name, self.position.place, floor.revision, PAGE)
+            except UnavailableError:
+                self.end("trail-unavailable")
+                break
+            for change in changes:
+                event = event_of(change, feed.cluster.facets, FeedPosition(change.place, change.time_ms))
+                found = None if event is None else self._selected(event)
+                if self._ended():
+                    return
+                self.position = FeedPosition(change.place, change.time_ms)
+                if found is not None:
+                    yield found
+            if len(changes) < PAGE:
+                self.position = FeedPosition(max(self.position.place, floor), self.position.time_ms)
+        if self._replaying:
+            self._replaying = False
+            self._replays.release()
+        self._attach(self.position)
+
+    async def _wait_for_trail(self, deadline: float) -> None:
+        """Wait until the trail is complete up to the ring.
+
+        Raises:
+            UnavailableError: It is not complete in time.
+        """
+        name = self._feed.cluster.name
+        while True:
+            coverage = await self._history.coverage(name)
+            floor = self._feed.floor.revision
+            if coverage is not None and coverage.recorded >= floor:
+                return
+            if time.monotonic() >= deadline:
+                raise UnavailableError(
+                    f"The trail of cluster {name} is not complete up to revision {floor} yet. Send the request again",
+                    retry_after_s=1,
+                )
+            await asyncio.sleep(_POLL_S)

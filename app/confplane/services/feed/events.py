@@ -1,0 +1,162 @@
+"""Events of the feed, and which of their entities a consumer gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import ConfplaneError
+from confplane.services.ports.trail import EXTERNAL, IMPORT, OBSERVED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from confplane.domain.access.ranges import NameRanges
+    from confplane.domain.facets import Facet, FacetName, JsonValue
+    from confplane.services.cluster_facet import ClusterFacet
+    from confplane.services.feed.positions import FeedPosition
+    from confplane.services.ports.feed import FeedChange, FeedEntity
+
+_EVENT_BYTES: Final = 1_000
+_KEY_BYTES: Final = 200
+
+
+class KeyValues(NamedTuple):
+    """A key's values before and after a change, as JSON answers them; None is absent, or not kept."""
+
+    key: str
+    before: JsonValue
+    after: JsonValue
+    sensitive: bool
+
+
+class EventPart(NamedTuple):
+    """The keys of one entity in one facet."""
+
+    entity: Entity
+    facet: FacetName
+    revision: int
+    keys: Sequence[KeyValues]
+
+
+@dataclass(eq=False, slots=True)
+class FeedEvent:
+    """A change, or a reset after which consumers list again. All consumers share it."""
+
+    position: FeedPosition
+    change: FeedChange
+    parts: Sequence[EventPart]
+    """Empty for a reset."""
+    rendered: dict[Any, bytes] = field(default_factory=dict)
+    """The parts of the event that the API has rendered, for all consumers."""
+
+    @property
+    def is_reset(self) -> bool:
+        """True if consumers have to list again."""
+        return not self.parts
+
+    @property
+    def external(self) -> bool:
+        """True for a change that was made outside Confplane."""
+        return self.change.kind in {EXTERNAL, OBSERVED}
+
+    @property
+    def size(self) -> int:
+        """Bytes of the event, approximately."""
+        values = sum(
+            len(str(each.before)) + len(str(each.after)) + _KEY_BYTES for part in self.parts for each in part.keys
+        )
+        return _EVENT_BYTES + values
+
+
+@dataclass(frozen=True, slots=True)
+class FeedFilter:
+    """The events that a consumer asks for; None means any."""
+
+    facet: FacetName | None = None
+    entity_type: EntityType | None = None
+    entity_id: str | None = None
+    user: str | None = None
+    prefix: str | None = None
+    key: str | None = None
+    principal: str | None = None
+
+    def takes(self, part: EventPart) -> bool:
+        """Return True if an entity of a change is asked for."""
+        entity = part.entity
+        return (
+            (self.facet is None or part.facet is self.facet)
+            and (self.entity_id is None or entity.id == self.entity_id)
+            and (self.entity_type is None or entity.types[-1] is self.entity_type)
+            and (self.user is None or dict(entity.components).get(EntityType.USER) == self.user)
+            and (self.prefix is None or (entity.components[-1][1] or "").startswith(self.prefix))
+            and (self.key is None or any(each.key == self.key for each in part.keys))
+        )
+
+    def select(self, event: FeedEvent, visible: NameRanges | None) -> tuple[Sequence[EventPart], bool] | None:
+        """Return the entities of an event for a consumer, and whether further entities are hidden from it.
+
+        Args:
+            event: The event.
+            visible: The entities that the consumer may see; None: all.
+
+        Returns:
+            None if the consumer does not get the event.
+        """
+        if event.is_reset:
+            return (), False
+        if self.principal is not None and event.change.principal != self.principal:
+            return None
+        parts = event.parts
+        if visible is not None:
+            parts = [part for part in parts if part.entity.id in visible]
+        partial = len(parts) < len(event.parts)
+        if not any(map(self.takes, parts)):
+            return None
+        return [part for part in parts if self.takes(part)], partial
+
+
+def event_of(change: FeedChange, facets: Mapping[FacetName, ClusterFacet], position: FeedPosition) -> FeedEvent | None:
+    """Return the event of a change; None for a change that gave no key another value.
+
+    An import is a reset.
+    """
+    if change.kind == IMPORT:
+        return FeedEvent(position, change, ())
+    parts = [part for entity in change.entities for part in _parts(change, entity, facets)]
+    return FeedEvent(position, change, parts) if parts else None
+
+
+def _parts(change: FeedChange, changed: FeedEntity, facets: Mapping[FacetName, ClusterFacet]) -> Iterator[EventPart]:
+    if changed.op in {"MOVE", "DISCARD", "REENCODE"} or not changed.keys:
+        return
+    try:
+        entity = Entity.from_id(changed.entity_id)
+    except ConfplaneError:
+        return  # a state of the cluster, such as a freeze
+    revision = changed.revision or change.place.revision
+    for name, cluster_facet in facets.items():
+        facet = cluster_facet.facet
+        keys = [
+            KeyValues(
+                key,
+                _shown(facet, entity, key, changed.before.get(key)),
+                _shown(facet, entity, key, changed.after.get(key)),
+                facet.has_secrets and facet.is_secret(entity, key),
+            )
+            for key in changed.keys
+            if facet.owns(entity, key)
+        ]
+        if keys:
+            yield EventPart(entity, name, revision, keys)
+
+
+def _shown(facet: Facet, entity: Entity, key: str, value: str | None) -> JsonValue:
+    """Return a stored value as JSON answers it; one that is not valid for its key as it was stored."""
+    if value is None:
+        return None
+    try:
+        return facet.decode(entity, key, value)
+    except ValueError:
+        return value

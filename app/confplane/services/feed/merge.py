@@ -1,0 +1,143 @@
+"""The merge of the mirror's journal with the changes in the trail: which writes are external. Pure functions.
+
+The journal has what the mirror saw, and the trail has the changes of this service. Versions that no change explains are
+external writes, or those of a change whose outcome is not in the trail yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from confplane.domain.entities import Entity
+from confplane.domain.facets import Tree, full_path
+from confplane.services.ports.feed import FeedChange, FeedEntity
+from confplane.services.ports.trail import EXTERNAL, HistoryPlace
+from confplane.services.recorder.external import change_id, row_of
+from confplane.services.recorder.ports import PRINCIPAL
+from confplane.services.recorder.versions import ABSENT, OwnWrite, Point, gaps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from confplane.domain.changes import Node
+    from confplane.services.ports.journal import JournalEntry
+    from confplane.services.recorder.versions import Gap
+    from confplane.services.redaction import Redact
+
+_TIME_SHIFT = 80
+
+
+class EntitySteps(NamedTuple):
+    """The node of one entity before some entries of the journal, and the last one."""
+
+    tree: Tree
+    entity_id: str
+    path: str
+    before: Node | None
+    after: Node | None
+
+
+class ExternalGap(NamedTuple):
+    """External writes to one entity, or a change whose outcome is not known."""
+
+    steps: EntitySteps
+    gap: Gap
+
+
+def steps_of(entries: Iterable[JournalEntry]) -> list[EntitySteps]:
+    """Return the entries of the journal by entity."""
+    found: dict[tuple[Tree, str], EntitySteps] = {}
+    for entry in entries:
+        key = (entry.tree, entry.entity_id)
+        known = found.get(key)
+        if known is None:
+            path = full_path(entry.tree, Entity.from_id(entry.entity_id))
+            found[key] = EntitySteps(*key, path, entry.before, entry.after)
+        else:
+            found[key] = known._replace(after=entry.after)
+    return list(found.values())
+
+
+def unexplained(
+    steps: Sequence[EntitySteps], changes: Iterable[FeedChange], redact: Redact, until: int, time_ms: int
+) -> list[ExternalGap]:
+    """Return the versions that none of the changes explains.
+
+    Args:
+        steps: What the mirror saw.
+        changes: All changes of this service that may have made it.
+        redact: Removes the secrets.
+        until: The mirror's revision; absent entities were absent at it.
+        time_ms: The time of an absence.
+    """
+    writes: dict[str, list[OwnWrite]] = {}
+    for change in changes:
+        if change.kind != EXTERNAL:
+            for entity in change.entities:
+                writes.setdefault(entity.path, []).append(_write(change, entity))
+    found = []
+    for each in steps:
+        own = writes.get(each.path, ())
+        before = _point(each.tree, each.before, redact) or ABSENT
+        after = _point(each.tree, each.after, redact)
+        when = time_ms if each.after is None else each.after.mtime_ms
+        end = Point(present=False, czxid=before.czxid, mzxid=until) if after is None else after
+        found += [ExternalGap(each, gap) for gap in gaps(before, own, end, when)]
+    return found
+
+
+def external_change(cluster: str, external: ExternalGap, place: HistoryPlace) -> FeedChange | None:
+    """Return the change of external writes, at a place whose change id does not count.
+
+    Returns None if the writes left every key as it was. The change has the id that the recorder gives it.
+    """
+    steps, gap = external
+    row = row_of(cluster, steps.path, gap, steps.after, _differing(external))
+    if row is None or not row["keys"]:
+        return None
+    entity = FeedEntity(
+        steps.entity_id,
+        steps.path,
+        row["version_read"],
+        row["czxid_read"],
+        row["versions"].get(steps.path),
+        None,
+        row["keys"],
+        gap.before.content,
+        gap.after.content,
+        revision=gap.revision,
+    )
+    found = place._replace(change_id=change_id(cluster, steps.path, gap))
+    return FeedChange(found, gap.time_ms, EXTERNAL, PRINCIPAL, None, None, None, [entity])
+
+
+def _differing(external: ExternalGap) -> frozenset[str] | None:
+    """Return the keys that differ, secrets included, if the gap is all that lies between two nodes."""
+    before, after = external.steps.before, external.steps.after
+    if before is None or after is None:
+        return None
+    ends = (external.gap.before.version, external.gap.after.version)
+    if ends != (before.version, after.version):
+        return None
+    old, new = before.config, after.config
+    return frozenset(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+
+
+def _write(change: FeedChange, entity: FeedEntity) -> OwnWrite:
+    return OwnWrite(
+        change.place.revision,
+        change.time_ms,
+        change.place.change_id.int >> _TIME_SHIFT,
+        entity.version_read,
+        entity.czxid_read if entity.remade is None else entity.remade,
+        entity.version,
+        dict(entity.before),
+        dict(entity.after),
+        unseen=entity.remade is not None,
+    )
+
+
+def _point(tree: Tree, node: Node | None, redact: Redact) -> Point | None:
+    if node is None:
+        return None
+    return Point(True, node.czxid, node.version, node.mzxid, redact(tree, node.id, node.config))  # noqa: FBT003

@@ -1,0 +1,68 @@
+"""Positions in the feed of a cluster, and their tokens: the ids of events."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+from confplane.domain.errors import InvalidRequestError
+from confplane.services.ports.trail import END_OF_HISTORY, HistoryPlace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PARTS: Final = 5
+_LONGEST: Final = 512
+
+
+class FeedPosition(NamedTuple):
+    """A position: everything up to its place was delivered."""
+
+    place: HistoryPlace
+    time_ms: int
+    """A time at which the place was reached. External changes that were found since may have lower places."""
+
+
+def encode(cluster: str, position: FeedPosition) -> str:
+    """Return the token of a position."""
+    place, time_ms = position
+    text = f"{place.incarnation}@{place.revision}@{place.change_id.hex}@{time_ms}@{cluster}"
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def decode(cluster: str, token: str, pointer: str) -> FeedPosition:
+    """Return the position of a token.
+
+    Raises:
+        InvalidRequestError: The token is not one that this API gave, or is that of another cluster.
+    """
+    parts = _parts(token)
+    if len(parts) == _PARTS and all(part.isascii() and part.isdigit() for part in (*parts[:2], parts[3])):
+        try:
+            place = HistoryPlace(int(parts[0]), int(parts[1]), UUID(parts[2]))
+        except ValueError:
+            pass
+        else:
+            position = FeedPosition(place, int(parts[3]))
+            most = END_OF_HISTORY
+            valid = place.incarnation <= most.incarnation and place.revision <= most.revision
+            if valid and position.time_ms < 1 << 48 and encode(parts[4], position) == token:
+                if parts[4] != cluster:
+                    raise InvalidRequestError(
+                        f"{pointer} is a position of another cluster than {cluster}. Use one of this cluster",
+                        pointer=pointer,
+                    )
+                return position
+    raise InvalidRequestError(f"{pointer} is not a position that this API gave", pointer=pointer)
+
+
+def _parts(token: str) -> Sequence[str]:
+    if len(token) > _LONGEST:
+        return ()
+    try:
+        text = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError):
+        return ()
+    return text.split("@", _PARTS - 1)

@@ -1,0 +1,280 @@
+"""The feed of one cluster: its changes as events in their order, for many consumers.
+
+The order is that of positions: incarnation, revision, change id. One task per cluster follows the mirror's journal,
+asks the trail for the changes up to the mirror's revision, and appends their events to a ring that all consumers share.
+An own change is never passed over: while versions that the mirror saw are explained by no change, and a change without
+an outcome may have written them, the task waits for that outcome. Versions that no change explains are external.
+
+Positions below the ring are served from the trail (services/feed/consumer.py). The ring begins where the mirror was
+loaded, so the trail is asked for what came before, also after missed notifications.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from bisect import bisect_right
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, Protocol
+
+from confplane.domain.errors import UnavailableError
+from confplane.services.background import BackgroundService, BackgroundTask
+from confplane.services.feed.events import event_of
+from confplane.services.feed.merge import external_change, steps_of, unexplained
+from confplane.services.feed.positions import FeedPosition
+from confplane.services.ports.journal import ExpiredCursor
+from confplane.services.ports.trail import EXTERNAL, LAST_ID, HistoryPlace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from confplane.services.clusters import Cluster
+    from confplane.services.feed.events import FeedEvent
+    from confplane.services.feed.merge import ExternalGap
+    from confplane.services.ports.feed import FeedChange, FeedTrail
+    from confplane.services.ports.journal import Cursor, JournalPage
+
+logger = logging.getLogger(__name__)
+
+PAGE: Final = 100
+"""Changes that one statement reads: each may have a thousand entities."""
+_ENTRIES: Final = 500
+_MOST: Final = 10_000
+_MOST_BYTES: Final = 32 * 2**20
+_LEFT: Final = 7 / 8
+_RETRY_S: Final = 0.5
+_PATIENCE_S: Final = 5.0
+_PAUSES_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25)
+"""Seconds between two looks for the outcome of a change that is not in the trail yet: it mostly takes milliseconds."""
+_OPEN: Final = timedelta(hours=1)
+"""The age up to which a change without an outcome may explain a write."""
+
+
+class FeedListener(Protocol):
+    """A consumer, as the feed knows it."""
+
+    def offer(self, events: Sequence[FeedEvent], number: int) -> None:
+        """Consider new events, of which the first has a number."""
+
+    def interrupt(self, last: FeedPosition) -> None:
+        """Record that the ring begins again, after its last position."""
+
+
+class ClusterFeed(BackgroundService):
+    """The feed of one cluster. It starts with its first consumer.
+
+    Args:
+        cluster: The cluster.
+        trail: The trail.
+
+    Attributes:
+        incarnation: The incarnation of the store.
+        floor: Positions up to this place are served from the trail.
+        end: The revision up to which the ring has all events.
+        base: The number of the ring's first event.
+        generation: Rises when the ring begins again.
+        consumers: The consumers to wake.
+    """
+
+    def __init__(self, cluster: Cluster, trail: FeedTrail) -> None:
+        self.cluster = cluster
+        self.trail = trail
+        self.incarnation = 0
+        self.floor = HistoryPlace(0, 0, LAST_ID)
+        self.end = 0
+        self.base = 0
+        self.generation = 0
+        self.consumers: set[FeedListener] = set()
+        self.ring: list[FeedEvent] = []
+        self._bytes = 0
+        self._cursor: Cursor | None = None
+        self._seen = 0
+        self._early: list[FeedChange] = []
+        self._ready = asyncio.Event()
+        self._started = False
+        self._redact = next(iter(cluster.facets.values())).redact
+        self._background = BackgroundTask(self._run, name=f"feed-{cluster.name}")
+
+    async def ready(self, deadline: float) -> None:
+        """Start the feed if it is not started, and wait until it has a position.
+
+        Raises:
+            UnavailableError: A store is unavailable.
+        """
+        name, store = self.cluster.name, self.cluster.store
+        if not self._started:
+            self._started = True
+            self.start()
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await self._ready.wait()
+        except TimeoutError:
+            raise UnavailableError(f"Cluster {name}: its configs were not loaded from ZooKeeper yet") from None
+        if self.incarnation != store.incarnation:
+            raise UnavailableError(f"The feed of cluster {name} begins again. Connect again", retry_after_s=1)
+
+    async def reach(self, revision: int, deadline: float) -> None:
+        """Wait until the ring has all events up to a revision.
+
+        Raises:
+            UnavailableError: It does not in time.
+        """
+        deadline = min(deadline, time.monotonic() + _PATIENCE_S)
+        while self.end < revision:
+            if time.monotonic() >= deadline:
+                raise UnavailableError(
+                    f"The feed of cluster {self.cluster.name} is at revision {self.end} on this process, and not yet at"
+                    f" {revision}. Connect again",
+                    retry_after_s=1,
+                )
+            await asyncio.sleep(_PAUSES_S[3])
+
+    @property
+    def last(self) -> FeedPosition:
+        """The position after all events of the ring."""
+        return FeedPosition(HistoryPlace(self.incarnation, self.end, LAST_ID), time.time_ns() // 1_000_000)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next event."""
+        return self.base + len(self.ring)
+
+    def number_after(self, place: HistoryPlace) -> int:
+        """Return the number of the first event of the ring after a place."""
+        return self.base + bisect_right(self.ring, place, key=_place)
+
+    # -- following
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._round()
+            except UnavailableError as error:
+                logger.debug("Cluster %s: the feed has to wait: %s", self.cluster.name, error.detail)
+                await asyncio.sleep(_RETRY_S)
+            except Exception:
+                logger.exception("Cluster %s: the feed failed", self.cluster.name)
+                await asyncio.sleep(_RETRY_S)
+
+    async def _round(self) -> None:
+        store = self.cluster.store
+        if store.restored or not store.accepted:
+            await asyncio.sleep(_RETRY_S)
+            return
+        page = store.journal.read(self._cursor, _ENTRIES)
+        if page is None:
+            await store.journal.wait(None)
+        elif isinstance(page, ExpiredCursor) or store.incarnation != self.incarnation:
+            if store.journal.waiting:
+                # The load has nodes above its revision, whose changes have no entry in the journal.
+                await store.journal.wait(page.cursor)
+            else:
+                self._begin(page.cursor)
+        elif page.cursor == self._cursor:
+            await store.journal.wait(self._cursor)
+        else:
+            await self._follow(page)
+
+    def _begin(self, cursor: Cursor) -> None:
+        """Begin the ring again at the mirror's revision; consumers read the trail up to it."""
+        last = self.last
+        for consumer in self.consumers:
+            consumer.interrupt(last)
+        self.base = self.next_number
+        self.ring.clear()
+        self._bytes = 0
+        self._early.clear()
+        self.generation += 1
+        self.incarnation = self.cluster.store.incarnation
+        self.end = self._seen = cursor.revision
+        self.floor = HistoryPlace(self.incarnation, cursor.revision, LAST_ID)
+        self._cursor = cursor
+        self._ready.set()
+
+    async def _follow(self, page: JournalPage) -> None:
+        revision = page.cursor.revision
+        newest = max((entry.after.mzxid for entry in page.entries if entry.after is not None), default=0)
+        if page.entries or self._seen > self.end:
+            events = await self._events(page, max(revision, newest))
+            self._seen = max(self._seen, newest)
+            self._publish(events)
+        self.end = revision
+        self._cursor = page.cursor
+
+    async def _events(self, page: JournalPage, until: int) -> list[FeedEvent]:
+        """Return the events of all changes up to the page's revision, in order."""
+        revision = page.cursor.revision
+        changes, external = await self._merged(page, until)
+        found = [change for change in changes if change.kind != EXTERNAL and change.place.revision <= revision]
+        for each in external:
+            # A write that is seen after the mirror has passed its revision comes next. Its entity has its revision.
+            at = max(each.gap.revision, self.end + 1)
+            change = external_change(self.cluster.name, each, HistoryPlace(self.incarnation, at, LAST_ID))
+            if change is not None:
+                self._early.append(change)
+        # A node may be read with an earlier notification than its own.
+        found += [change for change in self._early if change.place.revision <= revision]
+        self._early = [change for change in self._early if change.place.revision > revision]
+        found.sort(key=lambda change: change.place)
+        events = (event_of(change, self.cluster.facets, FeedPosition(change.place, change.time_ms)) for change in found)
+        return [event for event in events if event is not None]
+
+    async def _merged(self, page: JournalPage, until: int) -> tuple[list[FeedChange], Sequence[ExternalGap]]:
+        """Return the changes of the trail up to a revision, and what is external; waits for outcomes if need be."""
+        steps = steps_of(page.entries)
+        pauses = iter(_PAUSES_S)
+        while True:
+            changes = await self._changes(until)
+            now_ms = time.time_ns() // 1_000_000
+            gaps = unexplained(steps, changes, self._redact, until, now_ms)
+            if not gaps:
+                return changes, ()
+            # Open changes first: a change that is concluded in between is then found among those with an outcome.
+            ids = {gap.steps.entity_id for gap in gaps}
+            waiting = await self.trail.open_paths(self.cluster.name, ids, datetime.now(UTC) - _OPEN)
+            changes = await self._changes(until)
+            gaps = unexplained(steps, changes, self._redact, until, now_ms)
+            if not any(gap.steps.path in waiting for gap in gaps):
+                return changes, gaps
+            await asyncio.sleep(next(pauses, _PAUSES_S[-1]))
+
+    async def _changes(self, until: int) -> list[FeedChange]:
+        found: list[FeedChange] = []
+        place = HistoryPlace(self.incarnation, self.end, LAST_ID)
+        while True:
+            some = await self.trail.changes(self.cluster.name, place, until, PAGE)
+            found += some
+            if len(some) < PAGE:
+                return found
+            place = some[-1].place
+
+    def _publish(self, events: Iterable[FeedEvent]) -> None:
+        number = self.next_number
+        for event in events:
+            last = self.ring[-1] if self.ring else None
+            if event.is_reset and last is not None and last.is_reset and number < self.next_number:
+                self.ring[-1] = event  # one reset for the changes of an import that come together
+                continue
+            self.ring.append(event)
+            self._bytes += event.size
+        new = self.ring[number - self.base :]
+        for consumer in self.consumers:
+            consumer.offer(new, number)
+        if len(self.ring) > _MOST or self._bytes > _MOST_BYTES:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        dropped = 0
+        while len(self.ring) - dropped > _MOST * _LEFT or (
+            self._bytes > _MOST_BYTES * _LEFT and dropped < len(self.ring)
+        ):
+            self._bytes -= self.ring[dropped].size
+            dropped += 1
+        self.floor = self.ring[dropped - 1].position.place
+        del self.ring[:dropped]
+        self.base += dropped
+
+
+def _place(event: FeedEvent) -> HistoryPlace:
+    return event.position.place

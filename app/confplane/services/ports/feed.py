@@ -1,0 +1,78 @@
+"""The trail as the feed reads it: committed changes in their order. Implemented by ``confplane.audit``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime
+
+    from confplane.services.ports.trail import HistoryPlace
+
+
+@dataclass(frozen=True, slots=True)
+class FeedEntity:
+    """One entity of a change, with its content before and after; the values of secrets are None."""
+
+    entity_id: str
+    path: str
+    """The full path of the znode."""
+    version_read: int | None
+    czxid_read: int | None
+    version: int | None
+    remade: int | None
+    """As in :class:`~confplane.services.ports.trail.Outcome`."""
+    keys: Sequence[str]
+    """The keys whose values differ."""
+    before: Mapping[str, str | None]
+    after: Mapping[str, str | None]
+    op: str | None = None
+    """The first op, of a change that gave no key another value: MOVE, DISCARD or REENCODE."""
+    revision: int | None = None
+    """The revision of an external state, if it is not that of the change's place."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedChange:
+    """A committed change."""
+
+    place: HistoryPlace
+    time_ms: int
+    kind: str
+    principal: str
+    behalf_of: str | None
+    reason: str | None
+    ticket: str | None
+    entities: Sequence[FeedEntity]
+
+
+class FeedTrail(Protocol):
+    """The trail. Every call raises ``UnavailableError`` if Postgres is unavailable."""
+
+    async def changes(self, cluster: str, after: HistoryPlace, until: int, size: int) -> list[FeedChange]:
+        """Return the changes of the place's incarnation after a place, in order.
+
+        Args:
+            cluster: The cluster.
+            after: The place.
+            until: The revision up to which changes are returned.
+            size: The greatest number of changes.
+        """
+
+    async def late(self, cluster: str, place: HistoryPlace, since: datetime) -> list[FeedChange]:
+        """Return the external changes up to a place whose ids are of a time or later, in order, a thousand at most.
+
+        A reader that has reached the place may not have been given them: they are found after the write, and may have
+        lower revisions than changes that were known before.
+        """
+
+    async def open_paths(self, cluster: str, ids: Collection[str], since: datetime) -> set[str]:
+        """Return the paths of entities that changes without an outcome may have written.
+
+        Args:
+            cluster: The cluster.
+            ids: The entities.
+            since: Only changes with ids of this time or later.
+        """

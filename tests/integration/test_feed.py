@@ -1,0 +1,396 @@
+"""The feed of changes, through two services: in order, without a loss, from any position."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import random
+from contextlib import AsyncExitStack, aclosing
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
+import pytest
+
+from confplane.client import ClientError
+from confplane.domain.entities import Entity
+from confplane.services.feed.positions import decode, encode
+from tests.support.both_clients import KINDS, Kind, connected
+from tests.support.feeding import events, page, streaming
+from tests.support.service import Service
+from tests.support.stores import kafka_writes, rate
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from kazoo.client import KazooClient
+
+    from tests.support.facets import ConfplaneClient
+    from tests.support.servers import Database
+    from tests.support.world import World
+
+RATE: Final = "producer_byte_rate"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def recorded(pair: tuple[Service, Service]) -> None:
+    pair[0].wait_recorded()
+
+
+@pytest.fixture
+def third(
+    pair: tuple[Service, Service], module_chroot: str, module_database: Database, tmp_path: Path
+) -> Callable[[], Service]:
+    """Makes a service on the stores of the pair."""
+    del pair
+    return lambda: Service(tmp_path, connect=module_chroot, dsn=module_database.service_dsn)
+
+
+def user(name: str) -> Entity:
+    return Entity.of(user=name)
+
+
+def quota(event: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    return [(each["id"], key["before"], key["after"]) for each in event["entities"] for key in each["keys"]]
+
+
+async def start(service: Service) -> str:
+    answer = await page(service)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["events"] == []
+    position: str = answer.json()["position"]
+    return position
+
+
+async def one_by_one(services: Sequence[Service], position: str, seed: int) -> Any:
+    """Events, each from a new connection to any service, which is cut off after it."""
+    choice = random.Random(seed)  # noqa: S311 - no secret
+    while True:
+        async with streaming(choice.choice(services), last_id=position) as response:
+            if response.status_code == 503:
+                await response.aread()
+                assert int(response.headers["Retry-After"]) >= 1
+                continue
+            assert response.status_code == 200, await response.aread()
+            async with aclosing(events(response)) as found:
+                async for event in found:
+                    if event["type"] == "goodbye":
+                        break
+                    if event["type"] == "bookmark":
+                        continue
+                    yield event
+                    if event["sse"] is not None:
+                        position = event["sse"]
+                        break
+
+
+async def test_an_event_has_the_change_with_its_values_before_and_after(pair: tuple[Service, Service]) -> None:
+    async with streaming(pair[1]) as response, pair[0].client() as client:
+        assert response.headers["Content-Type"] == "text/event-stream"
+        assert response.headers["Cache-Control"] == "no-store"
+        assert response.headers["X-Accel-Buffering"] == "no"
+        await client.put("client-quotas", user("alice"), {RATE: 1})
+        second = await client.put("client-quotas", user("alice"), {RATE: 2}, reason="more", ticket="T-1")
+        found = events(response)
+        first = await anext(found)
+        event = await anext(found)
+        assert quota(first) == [("user=alice", None, 1)]
+        assert event["revision"] == str(second.revision)
+        assert event["changeId"] == second.change_id
+        assert (event["principal"], event["reason"], event["ticket"]) == ("User:admin", "more", "T-1")
+        assert (event["source"], event["partial"]) == ("confplane", False)
+        assert event["entities"] == [
+            {
+                "facet": "client-quotas",
+                "id": "user=alice",
+                "entity": {"user": "alice"},
+                "revision": str(second.revision),
+                "keys": [{"key": RATE, "before": 1, "after": 2, "sensitive": False}],
+            }
+        ]
+        assert event["id"] == event["sse"]
+
+
+async def test_external_changes_have_the_state_that_was_read(pair: tuple[Service, Service], zk: KazooClient) -> None:
+    position = await start(pair[0])
+    kafka_writes(zk, "users/outside", rate(5))
+    kafka_writes(zk, "users/outside", rate(6))
+    async with streaming(pair[0], after=position, entity="user=outside") as response:
+        found = events(response)
+        event = await anext(found)
+        while quota(event)[0][2] != 6:
+            event = await anext(found)
+    assert (event["source"], event["principal"]) == ("external", "External:unknown")
+    assert event["entities"][0]["revision"] == str(zk.exists("/config/users/outside").mzxid)
+
+
+class Following:
+    """The events that a consumer has received, until it has all that were written."""
+
+    def __init__(self, outside: dict[str, Any]) -> None:
+        self.own: list[dict[str, Any]] = []
+        self._expected = outside
+        self._outside: dict[str, tuple[int, Any]] = {}
+
+    def add(self, event: dict[str, Any]) -> None:
+        """Add an event. Of an external state that comes again, the one with the higher revision counts."""
+        if event["source"] == "confplane":
+            self.own.append(event)
+            return
+        for each in event["entities"]:
+            known = self._outside.get(each["id"], (0, None))[0]
+            if each["id"] in self._expected and int(each["revision"]) >= known:
+                self._outside[each["id"]] = (int(each["revision"]), each["keys"][0]["after"])
+
+    def is_complete(self, own: int) -> bool:
+        """Return True if it has so many own changes, and the last external states."""
+        return len(self.own) >= own and {key: value for key, (_, value) in self._outside.items()} == self._expected
+
+
+async def test_a_consumer_that_is_cut_off_after_each_event_misses_and_repeats_nothing(
+    pair: tuple[Service, Service], zk: KazooClient
+) -> None:
+    """Single changes of many callers share transactions, the entries of a request as well; brokers write in between."""
+    position = await start(pair[0])
+    own: list[str] = []
+
+    async def write(client: ConfplaneClient, number: int) -> None:
+        for value in range(1, 4):
+            answer = await client.put("client-quotas", user(f"w{number}"), {RATE: value})
+            own.append(str(answer.change_id))
+
+    async def write_bulk(client: ConfplaneClient, number: int) -> None:
+        entries = [(user(f"b{number}-{each}"), {RATE: number + 1}) for each in range(10)]
+        answer = await client.alter("client-quotas", entries)
+        own.extend(each["changeId"] for each in answer.body["entries"])
+
+    def write_outside() -> None:
+        for value in range(1, 11):
+            kafka_writes(zk, f"users/x{value % 3}", rate(value))
+
+    following = Following({"user=x0": 9, "user=x1": 10, "user=x2": 8})
+    async with pair[0].client() as one, pair[1].client() as two:
+        writers = [write((one, two)[number % 2], number) for number in range(16)]
+        writers += [write_bulk((one, two)[number % 2], number) for number in range(4)]
+        done = asyncio.gather(*writers, asyncio.to_thread(write_outside))
+        async with asyncio.timeout(120), aclosing(one_by_one(pair, position, 46)) as found:
+            async for event in found:
+                following.add(event)
+                if done.done() and following.is_complete(len(own)):
+                    break
+        await done
+    assert len(own) == 16 * 3 + 4 * 10
+    seen = following.own
+    assert sorted(own) == sorted(event["changeId"] for event in seen)
+    order = [(int(event["revision"]), event["changeId"]) for event in seen]
+    assert order == sorted(order)
+    before: dict[str, Any] = {}
+    for event in seen:
+        for entity_id, was, now in quota(event):
+            assert was == before.get(entity_id)
+            before[entity_id] = now
+
+
+async def test_a_position_before_the_ring_is_served_from_the_trail(
+    pair: tuple[Service, Service], third: Callable[[], Service]
+) -> None:
+    """A service that starts later has nothing of its own from before."""
+    position = await start(pair[0])
+    async with pair[0].client() as client:
+        written = [await client.put("client-quotas", user("earlier"), {RATE: value}) for value in range(1, 4)]
+    with third() as later:
+        answer = await until(lambda: _served(later, position))
+    found = [event for event in answer["events"] if event["source"] == "confplane"]
+    assert [event["changeId"] for event in found] == [each.change_id for each in written]
+
+
+async def _served(service: Service, position: str) -> Any:
+    answer = await page(service, after=position, entity="user=earlier")
+    if answer.status_code == 503:
+        return None
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def test_lines_of_json_and_filters(pair: tuple[Service, Service]) -> None:
+    position = await start(pair[0])
+    async with pair[0].client() as client:
+        for name in ("f1", "f2", "g1"):
+            await client.put("client-quotas", user(name), {RATE: 1})
+        await client.put("client-configs", user("f2"), {"acks": "1"})
+    filters: list[tuple[dict[str, str], list[str]]] = [
+        ({"prefix": "f"}, ["user=f1", "user=f2", "user=f2"]),
+        ({"entity": "user=g1"}, ["user=g1"]),
+        ({"user": "f2", "facet": "client-configs"}, ["user=f2"]),
+        ({"key": "acks"}, ["user=f2"]),
+        ({"entityType": "ip"}, []),
+        ({"principal": "User:nobody"}, []),
+    ]
+    for query, expected in filters:
+        answer = (await page(pair[0], after=position, **query)).json()
+        assert [each["id"] for event in answer["events"] for each in event["entities"]] == expected, query
+        assert (await page(pair[0], after=answer["position"], **query)).json()["events"] == []
+    async with streaming(pair[0], after=position, accept="application/x-ndjson", entity="user=g1") as response:
+        lines = (line async for line in response.aiter_lines() if line)
+        event = json.loads(await anext(lines))
+    assert (event["type"], event["entities"][0]["id"]) == ("change", "user=g1")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_client_iterates_over_changes(pair: tuple[Service, Service], kind: Kind) -> None:
+    position = await start(pair[0])
+    name = f"iterated-{kind.__name__}"
+    async with pair[1].client() as writer, connected(kind, pair[0].url, token=pair[0].token) as client:
+        written = [await writer.put("client-quotas", user(name), {RATE: value}) for value in range(1, 4)]
+        found = await first(client.changes(after=position, entity=f"user={name}"), 3)
+    assert [event["changeId"] for event in found] == [each.change_id for each in written]
+
+
+async def first(changes: Any, count: int) -> list[Any]:
+    """The first of an iteration of either client."""
+    if hasattr(changes, "__aiter__"):
+        async with aclosing(changes):
+            return [await anext(changes) for _ in range(count)]
+    return await asyncio.to_thread(lambda: list(itertools.islice(changes, count)))
+
+
+async def test_a_long_poll_ends_with_the_first_event(pair: tuple[Service, Service]) -> None:
+    position = await start(pair[0])
+    waiting = asyncio.create_task(page(pair[0], after=position, wait="60", entity="user=polled"))
+    async with pair[1].client() as client:
+        written = await client.put("client-quotas", user("polled"), {RATE: 1})
+    answer = await waiting
+    assert [event["changeId"] for event in answer.json()["events"]] == [written.change_id]
+
+
+async def test_a_change_without_an_outcome_is_waited_for(world: World) -> None:
+    """The writer stops between its commit and the outcome; another writes after it, and the leader settles."""
+    async with world.service() as one, world.service() as two:
+        two.wait_recorded()
+        position = await start(two)
+        async with one.client() as writer, two.client() as other:
+            one.dies_at("transaction")
+            with pytest.raises(ClientError):
+                await writer.put("client-quotas", user("stuck"), {RATE: 1}, reason="step")
+            assert await asyncio.to_thread(one.died)
+            later = await other.put("client-quotas", user("later"), {RATE: 2})
+        found: list[dict[str, Any]] = []
+        while len(found) < 2:
+            answer = await page(two, after=position, wait="30")
+            assert answer.status_code == 200, answer.text
+            found += answer.json()["events"]
+            position = answer.json()["position"]
+    assert [quota(event)[0][0] for event in found] == ["user=stuck", "user=later"]
+    assert [event["source"] for event in found] == ["confplane", "confplane"]
+    assert (found[0]["reason"], found[1]["changeId"]) == ("step", later.change_id)
+
+
+@pytest.mark.parametrize(
+    ("query", "pointer"),
+    [
+        ({"after": "x"}, "after"),
+        ({"wait": "61"}, "wait"),
+        ({"wait": "-1"}, "wait"),
+        ({"entity": "user"[:2]}, "entity"),
+        ({"facet": "quotas"}, "facet"),
+        ({"entityType": "users"}, "entityType"),
+        ({"colour": "red"}, "colour"),
+        ({"access_token": "secret"}, "access_token"),
+    ],
+)
+async def test_bad_queries_are_refused(pair: tuple[Service, Service], query: dict[str, str], pointer: str) -> None:
+    answer = await page(pair[0], **query)
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["pointer"].removeprefix("/") == pointer
+    assert "secret" not in pair[0].log.read_text()
+
+
+async def granted(service: Service, principal: str, *names: str) -> str:
+    """A token of a principal that may describe the users with these names."""
+    headers = {"Authorization": f"Bearer {service.token}"}
+    async with httpx.AsyncClient(base_url=service.url, headers=headers, trust_env=False, timeout=60) as admin:
+        for name in names:
+            grant = {"principal": principal, "operation": "DESCRIBE_CONFIGS", "resourceType": "user", "name": name}
+            assert (await admin.post("/v1/grants", json=grant)).status_code == 201
+        made = await admin.post("/v1/tokens", json={"principal": principal})
+        assert made.status_code == 201, made.text
+        token: str = made.json()["token"]
+    await until(lambda: _accepted(service, token))
+    return token
+
+
+async def _accepted(service: Service, token: str) -> bool:
+    return (await page(service, token=token)).status_code == 200
+
+
+async def test_hidden_entities_are_in_no_event_and_no_count(pair: tuple[Service, Service]) -> None:
+    token = await granted(pair[0], "User:seer", "seen")
+    position = await start(pair[0])
+    async with pair[0].client() as client:
+        await client.put("client-quotas", user("unseen"), {RATE: 1})
+        await client.alter("client-quotas", [(user("seen"), {RATE: 2}), (user("unseen"), {RATE: 3})], atomic=True)
+    answer = await page(pair[0], token=token, after=position, wait="60")
+    [event] = answer.json()["events"]
+    assert (quota(event), event["partial"]) == ([("user=seen", None, 2)], True)
+    assert "unseen" not in answer.text
+    refused = await page(pair[0], token=token, after=position, entity="user=unseen")
+    assert refused.status_code == 403
+    whole = (await page(pair[0], after=position, principal="User:admin")).json()["events"]
+    assert [event["partial"] for event in whole] == [False, False]
+
+
+async def test_a_stream_ends_with_its_token(pair: tuple[Service, Service]) -> None:
+    token = await granted(pair[0], "User:leaver", "leaver")
+    headers = {"Authorization": f"Bearer {pair[0].token}"}
+    async with streaming(pair[0], token=token) as response:
+        assert response.status_code == 200
+        found = events(response)
+        async with httpx.AsyncClient(base_url=pair[0].url, headers=headers, trust_env=False, timeout=60) as admin:
+            listed = (await admin.get("/v1/tokens", params={"principal": "User:leaver"})).json()["items"]
+            assert (await admin.delete(f"/v1/tokens/{listed[0]['id']}")).status_code == 200
+        last = await anext(found)
+        assert (last["type"], last["reason"]) == ("goodbye", "credential-ended")
+        assert await anext(found, None) is None
+
+
+async def test_a_principal_has_twenty_streams_and_gets_room_when_one_is_closed(pair: tuple[Service, Service]) -> None:
+    token = await granted(pair[0], "User:crowd", "crowd")
+    async with AsyncExitStack() as streams:
+        for _ in range(20):
+            response = await streams.enter_async_context(streaming(pair[0], token=token))
+            assert response.status_code == 200
+        refused = await page(pair[0], token=token)
+        assert refused.status_code == 429
+        assert int(refused.headers["Retry-After"]) >= 1
+    await until(lambda: _accepted(pair[0], token))
+
+
+async def test_positions_that_can_not_be_served_are_refused(pair: tuple[Service, Service]) -> None:
+    now = decode("default", await start(pair[0]), "after")
+    ahead = now._replace(place=now.place._replace(revision=now.place.revision + 1_000_000))
+    other = now._replace(place=now.place._replace(incarnation=now.place.incarnation + 1))
+    early = now._replace(place=now.place._replace(revision=1))
+    for position, cluster, status, problem in (
+        (ahead, "default", 400, "invalid-request"),
+        (now, "elsewhere", 400, "invalid-request"),
+        (other, "default", 410, "store-replaced"),
+        (early, "default", 410, "before-history"),
+    ):
+        answer = await page(pair[0], after=encode(cluster, position))
+        assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{problem}")
+        assert answer.json()["errors"][0]["pointer"] == "after"
+    assert (await page(pair[0], after=answer.json()["oldest"])).status_code == 200
+
+
+async def test_maintenance_that_changes_no_value_gives_no_event(pair: tuple[Service, Service]) -> None:
+    async with pair[0].client() as client:
+        await client.put("client-quotas", user("kept"), {RATE: 1})
+        position = await start(pair[0])
+        await client.put("client-quotas", user("kept"), {RATE: 1})
+        await client.request("POST", ":freeze", json={"reason": "maintenance"})
+        await client.request("POST", ":thaw", json={"reason": "done"})
+        written = await client.put("client-quotas", user("kept"), {RATE: 2})
+    answer = await page(pair[1], after=position, wait="60", entity="user=kept")
+    assert [event["changeId"] for event in answer.json()["events"]] == [written.change_id]

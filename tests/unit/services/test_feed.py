@@ -1,0 +1,139 @@
+"""Decisions of the feed: what is external, what a consumer gets, and which tokens are positions."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+
+from confplane.domain.access.ranges import NOTHING, NameRanges
+from confplane.domain.changes import Node
+from confplane.domain.entities import EntityType
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.facets import FacetName, Tree
+from confplane.domain.quotas import ClientQuotasFacet
+from confplane.services.feed.events import FeedFilter, event_of
+from confplane.services.feed.merge import external_change, steps_of, unexplained
+from confplane.services.feed.positions import FeedPosition, decode, encode
+from confplane.services.ports.feed import FeedChange, FeedEntity
+from confplane.services.ports.journal import JournalEntry
+from confplane.services.ports.trail import LAST_ID, HistoryPlace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+RATE = "producer_byte_rate"
+ALICE = "user=alice"
+PATH = "/config/users/alice"
+FACETS: Any = {FacetName.CLIENT_QUOTAS: SimpleNamespace(facet=ClientQuotasFacet())}
+
+
+def node(version: int, mzxid: int, czxid: int = 10) -> Node:
+    return Node(ALICE, (RATE, str(version)), version, czxid, mzxid, mzxid)
+
+
+def own(revision: int, version_read: int | None, version: int, kind: str = "change") -> FeedChange:
+    before = {} if version_read is None else {RATE: str(version_read)}
+    czxid = None if version_read is None else 10
+    entity = FeedEntity(ALICE, PATH, version_read, czxid, version, None, [RATE], before, {RATE: str(version)})
+    place = HistoryPlace(1, revision, UUID(int=(revision << 80) + 1))
+    return FeedChange(place, revision, kind, "User:one", None, None, None, [entity])
+
+
+def plain(_tree: Tree, _entity_id: str, config: Mapping[str, str]) -> dict[str, str | None]:
+    return dict(config)
+
+
+@pytest.mark.parametrize(
+    ("entries", "changes", "gaps"),
+    [
+        ([(None, node(0, 10))], [own(10, None, 0)], []),
+        ([(None, node(0, 10))], [], [(None, "0", 10)]),
+        ([(node(0, 10), node(2, 14))], [own(12, 0, 1), own(14, 1, 2)], []),
+        ([(node(0, 10), node(2, 14))], [own(14, 1, 2)], [("0", "1", 13)]),
+        ([(node(0, 10), node(2, 14))], [own(12, 0, 1)], [("1", "2", 14)]),
+        ([(node(0, 10), node(1, 12)), (node(1, 12), node(2, 14))], [own(12, 0, 1), own(14, 1, 2)], []),
+        ([(node(1, 12), node(2, 14))], [own(12, 0, 1), own(14, 1, 2)], []),
+        ([(node(0, 10), None)], [], [("0", None, 20)]),
+        ([(node(3, 16), node(0, 18, 18))], [], [("3", "0", 18)]),
+        # The recorder's own row explains nothing: the feed finds external writes itself.
+        ([(node(0, 10), node(1, 12))], [own(12, 0, 1, "external")], [("0", "1", 12)]),
+    ],
+    ids=[
+        "created by us",
+        "created by others",
+        "two changes seen as one write",
+        "another before ours",
+        "another after ours",
+        "two entries of the journal",
+        "a change that was seen before",
+        "deleted",
+        "created again",
+        "recorded already",
+    ],
+)
+def test_versions_that_no_change_explains_are_external(
+    entries: Sequence[tuple[Node | None, Node | None]],
+    changes: Sequence[FeedChange],
+    gaps: Sequence[tuple[str | None, str | None, int]],
+) -> None:
+    steps = steps_of(JournalEntry(20, Tree.CONFIG, ALICE, *each) for each in entries)
+    found = unexplained(steps, changes, plain, 20, 20)
+    assert [
+        (each.gap.before.content.get(RATE), each.gap.after.content.get(RATE), each.gap.revision) for each in found
+    ] == gaps
+    for each in found:
+        change = external_change("default", each, HistoryPlace(1, 20, LAST_ID))
+        assert change is not None
+        assert (change.kind, change.entities[0].keys) == ("external", [RATE])
+        assert change == external_change("default", each, HistoryPlace(1, 20, LAST_ID))
+
+
+def test_a_write_that_changes_no_value_is_no_external_change() -> None:
+    old = node(0, 10)
+    [gap] = unexplained(
+        steps_of([JournalEntry(12, Tree.CONFIG, ALICE, old, old._replace(version=1, mzxid=12))]), (), plain, 12, 12
+    )
+    assert external_change("default", gap, HistoryPlace(1, 12, LAST_ID)) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "visible", "got"),
+    [
+        ({}, None, 1),
+        ({"entity_id": ALICE}, None, 1),
+        ({"entity_id": "user=bob"}, None, None),
+        ({"entity_type": EntityType.USER}, None, 1),
+        ({"entity_type": EntityType.CLIENT_ID}, None, None),
+        ({"facet": FacetName.CONFIGS}, None, None),
+        ({"user": "alice"}, None, 1),
+        ({"prefix": "al"}, None, 1),
+        ({"prefix": "b"}, None, None),
+        ({"key": RATE}, None, 1),
+        ({"key": "consumer_byte_rate"}, None, None),
+        ({"principal": "User:one"}, None, 1),
+        ({"principal": "User:two"}, None, None),
+        ({}, NOTHING, None),
+        ({}, NameRanges(("user=a",), ("user=b",)), 1),
+    ],
+)
+def test_a_consumer_gets_what_it_asks_for_and_may_see(
+    wanted: dict[str, Any], visible: NameRanges | None, got: int | None
+) -> None:
+    change = own(12, 0, 1)
+    event = event_of(change, FACETS, FeedPosition(change.place, 12))
+    assert event is not None
+    selected = FeedFilter(**wanted).select(event, visible)
+    assert (None if selected is None else len(selected[0])) == got
+
+
+def test_a_position_is_read_back_and_no_other_text_is_one() -> None:
+    position = FeedPosition(HistoryPlace(3, 8_589_934_635, UUID(int=7)), 1_767_225_600_000)
+    token = encode("default", position)
+    assert decode("default", token, "after") == position
+    for text in ("", "x", token[:-1], token + "A", "é", encode("other", position), "A" * 600):
+        with pytest.raises(InvalidRequestError) as caught:
+            decode("default", text, "after")
+        assert caught.value.pointer == "after"

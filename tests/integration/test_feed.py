@@ -214,6 +214,14 @@ async def _served(service: Service, position: str) -> Any:
     return answer.json()
 
 
+async def test_now_is_after_every_change_that_any_process_has_answered(pair: tuple[Service, Service]) -> None:
+    async with pair[0].client() as client:
+        for value in range(1, 21):
+            written = await client.put("client-quotas", user("now"), {RATE: value})
+            position = decode("default", await start(pair[value % 2]), "after")
+            assert position.place.revision >= written.revision
+
+
 async def test_lines_of_json_and_filters(pair: tuple[Service, Service]) -> None:
     position = await start(pair[0])
     async with pair[0].client() as client:

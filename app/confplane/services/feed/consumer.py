@@ -10,13 +10,13 @@ import asyncio
 import random
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confplane.domain.errors import ConfplaneError, UnavailableError
-from confplane.services.feed.events import event_of
 from confplane.services.feed.positions import FeedPosition
 from confplane.services.feed.stream import PAGE
-from confplane.services.ports.trail import EXTERNAL
+from confplane.services.ports.trail import EXTERNAL, IMPORT
 from confplane.services.reads.trail import visible
 
 if TYPE_CHECKING:
@@ -127,8 +127,8 @@ class FeedConsumer:
             and event.position.time_ms >= since.timestamp() * 1000
         ]
         for change in await feed.trail.late(feed.cluster.name, position.place, since):
-            event = event_of(change, feed.cluster.facets, FeedPosition(change.place, change.time_ms))
-            if event is not None:
+            event = feed.event(change)
+            if event is not None and event.parts:
                 found.append(event)
         # Of each entity the last state.
         found.sort(key=lambda event: event.parts[0].revision)
@@ -214,15 +214,15 @@ class FeedConsumer:
         """Yield what is to be sent, until the stream ends.
 
         Args:
-            until: Also end once nothing is to be sent and either something was sent or this time has passed, by
-                ``time.monotonic()``; None: never.
+            until: Also end once nothing is to be sent and either an event with an id was sent or this time has passed,
+                by ``time.monotonic()``; None: never. Events without an id may come with each of many polls.
         """
         feed, sent, bookmark = self._feed, False, self._feed.end
         heartbeat = time.monotonic() + HEARTBEAT_S * random.uniform(0.9, 1.0)  # noqa: S311 - no secret
         while self.reason is None:
             if not self.idle:
                 async for found in self._available():
-                    sent = True
+                    sent = sent or found.identified
                     yield found
                 continue
             now = time.monotonic()
@@ -252,7 +252,9 @@ class FeedConsumer:
             event = feed.ring[self._next - feed.base]
             self._next += 1
             self._pending = self._next < feed.next_number
-            found = self._selected(event)
+            # Of several resets the last one counts: all before it is listed then.
+            passed = event.is_reset and self._pending and feed.ring[self._next - feed.base].is_reset
+            found = None if passed else self._selected(event)
             self.position = event.position
             if found is not None:
                 yield found
@@ -305,8 +307,8 @@ class FeedConsumer:
             except UnavailableError:
                 self.end("trail-unavailable")
                 break
-            for change in changes:
-                event = event_of(change, feed.cluster.facets, FeedPosition(change.place, change.time_ms))
+            for change, following in zip_longest(changes, changes[1:]):
+                event = None if change.kind == IMPORT and following and following.kind == IMPORT else feed.event(change)
                 found = None if event is None else self._selected(event)
                 if self._ended():
                     return

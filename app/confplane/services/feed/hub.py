@@ -108,7 +108,10 @@ class FeedHub(BackgroundService):
         try:
             feed = self._feeds[cluster.name]
             await feed.ready(deadline)
-            if after is not None:
+            if after is None:
+                # Every change that was answered before, by any process, is before "now".
+                await feed.reach(await cluster.store.catch_up(deadline), deadline)
+            else:
                 await self._check(feed, after, deadline, pointer)
             consumer = FeedConsumer(feed, self._history, access, wanted, self._replays, self._release)
             self._consumers.add(consumer)

@@ -6,6 +6,7 @@ external writes, or those of a change whose outcome is not in the trail yet.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from confplane.domain.entities import Entity
@@ -74,7 +75,8 @@ def unexplained(
     for change in changes:
         if change.kind != EXTERNAL:
             for entity in change.entities:
-                writes.setdefault(entity.path, []).append(_write(change, entity))
+                with contextlib.suppress(TypeError, ValueError):  # its versions then count as external
+                    writes.setdefault(entity.path, []).append(_write(change, entity))
     found = []
     for each in steps:
         own = writes.get(each.path, ())

@@ -20,19 +20,20 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from confplane.domain.errors import UnavailableError
 from confplane.services.background import BackgroundService, BackgroundTask
-from confplane.services.feed.events import event_of
+from confplane.services.feed.events import FeedEvent, event_of
 from confplane.services.feed.merge import external_change, steps_of, unexplained
 from confplane.services.feed.positions import FeedPosition
+from confplane.services.ports.feed import FeedChange
 from confplane.services.ports.journal import ExpiredCursor
 from confplane.services.ports.trail import EXTERNAL, LAST_ID, HistoryPlace
+from confplane.services.recorder.ports import PRINCIPAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from confplane.services.clusters import Cluster
-    from confplane.services.feed.events import FeedEvent
     from confplane.services.feed.merge import ExternalGap
-    from confplane.services.ports.feed import FeedChange, FeedTrail
+    from confplane.services.ports.feed import FeedTrail
     from confplane.services.ports.journal import Cursor, JournalPage
 
 logger = logging.getLogger(__name__)
@@ -40,7 +41,8 @@ logger = logging.getLogger(__name__)
 PAGE: Final = 100
 """Changes that one statement reads: each may have a thousand entities."""
 _ENTRIES: Final = 500
-_MOST: Final = 10_000
+RING_EVENTS: Final = 10_000
+"""The greatest number of events in the ring."""
 _MOST_BYTES: Final = 32 * 2**20
 _LEFT: Final = 7 / 8
 _RETRY_S: Final = 0.5
@@ -49,6 +51,8 @@ _PAUSES_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25)
 """Seconds between two looks for the outcome of a change that is not in the trail yet: it mostly takes milliseconds."""
 _OPEN: Final = timedelta(hours=1)
 """The age up to which a change without an outcome may explain a write."""
+_LONG_S: Final = 30.0
+"""Seconds after which a wait for outcomes is reported: a change is settled sooner, mostly."""
 
 
 class FeedListener(Protocol):
@@ -90,7 +94,7 @@ class ClusterFeed(BackgroundService):
         self._bytes = 0
         self._cursor: Cursor | None = None
         self._seen = 0
-        self._early: list[FeedChange] = []
+        self._early: list[FeedEvent] = []
         self._ready = asyncio.Event()
         self._started = False
         self._redact = next(iter(cluster.facets.values())).redact
@@ -143,6 +147,21 @@ class ClusterFeed(BackgroundService):
     def number_after(self, place: HistoryPlace) -> int:
         """Return the number of the first event of the ring after a place."""
         return self.base + bisect_right(self.ring, place, key=_place)
+
+    def event(self, change: FeedChange) -> FeedEvent | None:
+        """Return the event of a change; None for a change that gave no key another value.
+
+        A change of which no event can be made is reported, and is a reset: consumers list again, and continue.
+        """
+        position = FeedPosition(change.place, change.time_ms)
+        try:
+            return event_of(change, self.cluster.facets, position)
+        except Exception:
+            logger.exception(
+                "Cluster %s: change %s can't be shown in the feed; its consumers are told to list again",
+                *(self.cluster.name, change.place.change_id),
+            )
+            return FeedEvent(position, change, ())
 
     # -- following
 
@@ -207,36 +226,56 @@ class ClusterFeed(BackgroundService):
         revision = page.cursor.revision
         changes, external = await self._merged(page, until)
         found = [change for change in changes if change.kind != EXTERNAL and change.place.revision <= revision]
-        for each in external:
-            # A write that is seen after the mirror has passed its revision comes next. Its entity has its revision.
-            at = max(each.gap.revision, self.end + 1)
-            change = external_change(self.cluster.name, each, HistoryPlace(self.incarnation, at, LAST_ID))
-            if change is not None:
-                self._early.append(change)
-        # A node may be read with an earlier notification than its own.
-        found += [change for change in self._early if change.place.revision <= revision]
-        self._early = [change for change in self._early if change.place.revision > revision]
-        found.sort(key=lambda change: change.place)
-        events = (event_of(change, self.cluster.facets, FeedPosition(change.place, change.time_ms)) for change in found)
-        return [event for event in events if event is not None]
+        # A write that is seen after the mirror has passed its revision comes next. Its entity has its revision. A node
+        # may be read with an earlier notification than its own.
+        outside = [self._external(each, max(each.gap.revision, self.end + 1)) for each in external]
+        events = [event for event in (*map(self.event, found), *outside, *self._early) if event is not None]
+        self._early = [event for event in events if event.position.place.revision > revision]
+        return sorted((event for event in events if event.position.place.revision <= revision), key=_place)
+
+    def _external(self, external: ExternalGap, revision: int) -> FeedEvent | None:
+        """Return the event of external writes at a revision, as :meth:`event` does."""
+        name, place, time_ms = (
+            self.cluster.name,
+            HistoryPlace(self.incarnation, revision, LAST_ID),
+            external.gap.time_ms,
+        )
+        try:
+            change = external_change(name, external, place)
+        except Exception:
+            logger.exception(
+                "Cluster %s: external writes to %s can't be shown in the feed; its consumers are told to list again",
+                *(name, external.steps.path),
+            )
+            change = FeedChange(place, time_ms, EXTERNAL, PRINCIPAL, None, None, None, ())
+            return FeedEvent(FeedPosition(place, time_ms), change, ())
+        return None if change is None else self.event(change)
 
     async def _merged(self, page: JournalPage, until: int) -> tuple[list[FeedChange], Sequence[ExternalGap]]:
         """Return the changes of the trail up to a revision, and what is external; waits for outcomes if need be."""
         steps = steps_of(page.entries)
-        pauses = iter(_PAUSES_S)
+        # A change of ours may have made a node that was deleted before the mirror saw it.
+        passing = {each.path: each.entity_id for each in steps if each.before is None and each.after is None}
+        pauses, began, reported = iter(_PAUSES_S), time.monotonic(), False
         while True:
             changes = await self._changes(until)
             now_ms = time.time_ns() // 1_000_000
             gaps = unexplained(steps, changes, self._redact, until, now_ms)
-            if not gaps:
+            if not gaps and not passing:
                 return changes, ()
             # Open changes first: a change that is concluded in between is then found among those with an outcome.
-            ids = {gap.steps.entity_id for gap in gaps}
+            ids = {gap.steps.entity_id for gap in gaps}.union(passing.values())
             waiting = await self.trail.open_paths(self.cluster.name, ids, datetime.now(UTC) - _OPEN)
             changes = await self._changes(until)
             gaps = unexplained(steps, changes, self._redact, until, now_ms)
-            if not any(gap.steps.path in waiting for gap in gaps):
+            held = waiting & {*passing, *(gap.steps.path for gap in gaps)}
+            if not held:
                 return changes, gaps
+            if not reported and time.monotonic() - began > _LONG_S:
+                reported = True
+                logger.warning(
+                    "Cluster %s: the feed waits for the outcome of a change of %s", self.cluster.name, min(held)
+                )
             await asyncio.sleep(next(pauses, _PAUSES_S[-1]))
 
     async def _changes(self, until: int) -> list[FeedChange]:
@@ -252,21 +291,17 @@ class ClusterFeed(BackgroundService):
     def _publish(self, events: Iterable[FeedEvent]) -> None:
         number = self.next_number
         for event in events:
-            last = self.ring[-1] if self.ring else None
-            if event.is_reset and last is not None and last.is_reset and number < self.next_number:
-                self.ring[-1] = event  # one reset for the changes of an import that come together
-                continue
             self.ring.append(event)
             self._bytes += event.size
         new = self.ring[number - self.base :]
         for consumer in self.consumers:
             consumer.offer(new, number)
-        if len(self.ring) > _MOST or self._bytes > _MOST_BYTES:
+        if len(self.ring) > RING_EVENTS or self._bytes > _MOST_BYTES:
             self._shrink()
 
     def _shrink(self) -> None:
         dropped = 0
-        while len(self.ring) - dropped > _MOST * _LEFT or (
+        while len(self.ring) - dropped > RING_EVENTS * _LEFT or (
             self._bytes > _MOST_BYTES * _LEFT and dropped < len(self.ring)
         ):
             self._bytes -= self.ring[dropped].size

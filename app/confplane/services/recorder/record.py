@@ -53,7 +53,6 @@ _PAGE: Final = 500
 _HELD_BACK: Final = 20_000
 """Entities found to differ in a comparison of all, before those are explained."""
 _HEARTBEAT_S: Final = 10.0
-_FRESH_S: Final = 5.0
 _HEALTHY_S: Final = 60.0
 """Seconds after which an unwritten watermark has no recorder any more."""
 GONE_S: Final = 7 * 24 * 3600.0
@@ -106,7 +105,6 @@ class Recorder:
     def _begin_term(self) -> None:
         self.server = ""
         self._written_at = float("-inf")
-        self._freshened_at = float("-inf")
         self._anew = False
         self._cursor: Cursor | None = None
         self._target = self._newest = 0
@@ -238,13 +236,12 @@ class Recorder:
         await self._prune()
 
     async def _freshen(self) -> None:
-        """Bring the mirror's revision to this moment now and then, so that the watermark rises in a quiet cluster too.
+        """Bring the mirror's revision to this moment before a heartbeat, so that it raises the watermark.
 
-        A consumer of the feed may need everything up to a revision at which nothing was written.
+        A consumer of the feed may need everything up to a revision at which nothing was written. While the watermark
+        rises by itself, this writes nothing.
         """
-        now = self.clock()
-        if now - self._freshened_at >= _FRESH_S:
-            self._freshened_at = now
+        if self.clock() - self._written_at > _HEARTBEAT_S:
             with contextlib.suppress(UnavailableError):
                 await self._store.catch_up(time.monotonic() + _CALL_S)
 

@@ -1,0 +1,241 @@
+"""The stream of one cluster and its consumers, on a real journal and a trail whose answers the test sets."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import orjson
+import pytest
+
+from confplane.api.feed.render import event_json
+from confplane.domain.changes import Node
+from confplane.domain.errors import LimitExceededError, TooManyConnectionsError
+from confplane.domain.facets import FacetName, Tree
+from confplane.domain.quotas import ClientQuotasFacet
+from confplane.services.feed import hub as hubs
+from confplane.services.feed import stream as streams
+from confplane.services.feed.events import FeedFilter
+from confplane.services.feed.hub import FeedHub
+from confplane.services.ports.feed import FeedChange, FeedEntity
+from confplane.services.ports.history import TrailCoverage
+from confplane.services.ports.trail import IMPORT, LAST_ID, HistoryPlace
+from confplane.store.mirror.journal import MirrorJournal
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Mapping
+
+    from confplane.services.feed.consumer import FeedConsumer, FeedDelivery
+    from confplane.services.feed.positions import FeedPosition
+
+RATE = "producer_byte_rate"
+PATIENCE_S = 30.0
+NOW_MS = 1_800_000_000_000
+
+
+def entity(name: str, value: str) -> FeedEntity:
+    return FeedEntity(f"user={name}", f"/config/users/{name}", None, None, 0, None, [RATE], {}, {RATE: value})
+
+
+def change(revision: int, name: str = "", **other: Any) -> FeedChange:
+    """The creation of a user's quota."""
+    time_ms = NOW_MS + revision
+    place = HistoryPlace(1, revision, UUID(int=time_ms << 80))
+    return replace(
+        FeedChange(place, time_ms, "change", "User:one", None, None, None, [entity(name or f"u{revision}", "1")]),
+        **other,
+    )
+
+
+class Trail:
+    """A trail: its changes, and the paths of changes without an outcome."""
+
+    def __init__(self) -> None:
+        self.found: list[FeedChange] = []
+        self.open: set[str] = set()
+        self.asked = asyncio.Event()
+
+    async def changes(self, _cluster: str, after: HistoryPlace, until: int, size: int) -> list[FeedChange]:
+        found = [each for each in self.found if after < each.place and each.place.revision <= until]
+        return sorted(found, key=lambda each: each.place)[:size]
+
+    async def late(self, *_: Any) -> list[FeedChange]:
+        return []
+
+    async def open_paths(self, _cluster: str, ids: Collection[str], _since: Any) -> set[str]:
+        self.asked.set()
+        return {path for path in self.open if any(path.endswith(entity_id.split("=")[1]) for entity_id in ids)}
+
+    async def coverage(self, _cluster: str) -> TrailCoverage:
+        return TrailCoverage(1, None, 1 << 62)  # type: ignore[arg-type] # not shown
+
+
+class Feed:
+    """The feeds of a process with one cluster."""
+
+    def __init__(self) -> None:
+        self.journal = MirrorJournal()
+        self.journal.begin(10)
+        self.trail = Trail()
+        store = SimpleNamespace(
+            journal=self.journal, restored=False, accepted=True, incarnation=1, catch_up=self._catch_up
+        )
+        facet = SimpleNamespace(facet=ClientQuotasFacet(), redact=_plain)
+        self.cluster: Any = SimpleNamespace(name="default", store=store, facets={FacetName.CLIENT_QUOTAS: facet})
+        self.hub = FeedHub([self.cluster], self.trail, self.trail, lambda: False)  # type: ignore[arg-type]
+
+    async def _catch_up(self, _deadline: float) -> int:
+        return self.journal.read(None).cursor.revision  # type: ignore[union-attr]
+
+    async def open(self, after: FeedPosition | None = None, principal: str = "User:one") -> FeedConsumer:
+        access: Any = SimpleNamespace(unlimited=True, check=lambda: None, identity=SimpleNamespace(principal=principal))
+        return await self.hub.open(self.cluster, access, FeedFilter(), after, time.monotonic() + PATIENCE_S)
+
+    def write(self, *found: FeedChange) -> None:
+        """The trail has these changes, and the mirror is at the last one's revision."""
+        self.trail.found += found
+        for each in found:
+            revision = each.place.revision
+            for made in each.entities:
+                node = Node(made.entity_id, (RATE, str(made.after[RATE])), 0, revision, revision, NOW_MS + revision)
+                self.journal.record(Tree.CONFIG, made.entity_id, None, node)
+            self.journal.advance(revision)
+
+    async def load_again(self, revision: int) -> None:
+        """The mirror was loaded again, and the ring begins there."""
+        self.journal.begin(revision)
+        (await self.open()).close()
+
+
+def _plain(_tree: Tree, _entity_id: str, config: Mapping[str, str]) -> dict[str, str | None]:
+    return dict(config)
+
+
+@pytest.fixture
+async def feed() -> AsyncIterator[Feed]:
+    made = Feed()
+    yield made
+    await made.hub.stop()
+
+
+async def received(consumer: FeedConsumer, count: int) -> list[FeedDelivery]:
+    found: list[FeedDelivery] = []
+    async with asyncio.timeout(PATIENCE_S), aclosing(consumer.deliveries()) as deliveries:
+        async for delivery in deliveries:
+            if delivery.event is not None:
+                found.append(delivery)
+            if len(found) == count:
+                break
+    return found
+
+
+def places(found: list[FeedDelivery]) -> list[tuple[int, bool]]:
+    return [(each.event.position.place.revision, each.event.is_reset) for each in found if each.event is not None]
+
+
+async def test_a_change_that_can_not_be_shown_is_a_reset_and_holds_nothing_up(
+    feed: Feed, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = await feed.open()
+    begin = consumer.position
+    broken = change(12)
+    broken = replace(broken, entities=[replace(broken.entities[0], before=None)])  # type: ignore[arg-type]
+    feed.write(change(11), broken, change(13))
+    # Its write counts as external, because it explains nothing.
+    assert places(await received(consumer, 4)) == [(11, False), (12, True), (12, False), (13, False)]
+    assert str(broken.place.change_id) in caplog.text
+    # Neither does it hold up those that read the trail.
+    await feed.load_again(20)
+    again = await feed.open(begin)
+    assert places(await received(again, 3)) == [(11, False), (12, True), (13, False)]
+    for each in (consumer, again):
+        each.close()
+
+
+async def test_an_import_is_one_reset(feed: Feed) -> None:
+    """In the ring and in the trail; the last one counts, because all before it is listed then."""
+    consumer = await feed.open()
+    begin = consumer.position
+    feed.write(change(11), *(change(revision, f"i{revision}", kind=IMPORT) for revision in (12, 13, 14)), change(15))
+    expected = [(11, False), (14, True), (15, False)]
+    assert places(await received(consumer, 3)) == expected
+    consumer.close()
+    await feed.load_again(20)
+    again = await feed.open(begin)
+    assert places(await received(again, 3)) == expected
+    again.close()
+
+
+async def test_a_node_that_was_made_and_deleted_unseen_waits_for_open_changes(feed: Feed) -> None:
+    consumer = await feed.open()
+    feed.trail.open = {"/config/users/brief"}
+    feed.journal.record(Tree.CONFIG, "user=brief", None, None, 12)
+    feed.journal.advance(12)
+    reader = asyncio.ensure_future(received(consumer, 1))
+    await feed.trail.asked.wait()
+    feed.trail.found.append(change(11, "brief"))
+    feed.trail.open.clear()
+    assert places(await reader) == [(11, False)]
+    consumer.close()
+
+
+async def test_a_consumer_that_is_too_far_behind_is_disconnected_and_continues_from_the_trail(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "RING_EVENTS", 4)
+    slow, quick = await feed.open(), await feed.open()
+    first = slow.deliveries()
+    for revision in range(11, 31):
+        feed.write(change(revision))
+        await received(quick, 1)
+        if revision == 11:
+            assert places([await anext(first)]) == [(11, False)]
+    rest = [each async for each in first]
+    assert slow.reason == "slow-consumer"
+    position = slow.position
+    slow.close()
+    again = await feed.open(position)
+    behind = position.place.revision + 1
+    assert places(rest) == [(revision, False) for revision in range(12, behind)]
+    assert places(await received(again, 31 - behind)) == [(revision, False) for revision in range(behind, 31)]
+    for each in (again, quick):
+        each.close()
+
+
+async def test_a_large_event_is_cut_and_has_a_link(feed: Feed) -> None:
+    consumer = await feed.open()
+    found = change(11, entities=[entity(f"u{number}", "x" * 100_000) for number in range(20)])
+    feed.write(found)
+    [delivery] = await received(consumer, 1)
+    rendered = event_json("default", delivery)
+    assert len(rendered) < 1_100_000
+    event = orjson.loads(rendered)
+    assert event["truncated"] is True
+    assert event["link"] == f"/v1/clusters/default/audit/{found.place.change_id}"
+    assert [each["id"] for each in event["entities"]] == [f"user=u{number}" for number in range(9)]
+    consumer.close()
+
+
+async def test_streams_are_bounded_per_principal_and_per_process(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hubs, "MOST", hubs.MOST_OF_PRINCIPAL + 1)
+    found = [await feed.open() for _ in range(hubs.MOST_OF_PRINCIPAL)]
+    with pytest.raises(LimitExceededError):
+        await feed.open()
+    found.append(await feed.open(principal="User:two"))
+    with pytest.raises(TooManyConnectionsError):
+        await feed.open(principal="User:three")
+    for each in found:
+        each.close()
+    (await feed.open(principal="User:three")).close()
+
+
+async def test_now_is_after_everything_that_the_mirror_has(feed: Feed) -> None:
+    consumer = await feed.open()
+    consumer.close()
+    feed.write(change(11))
+    assert (await feed.open()).position.place >= HistoryPlace(1, 11, LAST_ID)

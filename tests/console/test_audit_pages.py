@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import html
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.console.test_editing import HOME, Api, step
+from tests.console.test_editing import HOME, MARKUP, Api, step
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +26,13 @@ def api(service: Service) -> Iterator[Api]:
     opened = Api(service)
     with opened.client:
         yield opened
+
+
+@pytest.fixture
+def recorded(api: Api) -> None:
+    """The trail has begun, so that the past is known from now on."""
+    cluster = str(api.client.base_url).rstrip("/")
+    wait_for(lambda: (api.client.get(cluster).json()["recorded"] or {}).get("since"))
 
 
 def post(api: Api, verb: str) -> httpx.Response:
@@ -81,3 +91,44 @@ def test_a_preview_is_shown_again_where_it_would_leave_out_more(visitor: Visitor
     again = step(visitor, f"{HOME}/audit:revert", preview, {}).text
     assert "something else than the preview showed" in again
     assert api.get("/client-quotas/user=hindered")["quotas"] == {"request_percentage": 1}
+
+
+@pytest.mark.usefixtures("recorded")
+def test_an_entity_returns_to_a_moment(visitor: Visitor, api: Api) -> None:
+    path = "/client-quotas/user=returned"
+    for value in (1, 2, 3):
+        api.put(path, "quotas", {"request_percentage": value}, reason=f"step-{value}")
+    first = api.get(f"{path}/history")["items"][-1]["revision"]
+    history = visitor.page(f"{HOME}/entities/user=returned/history")
+    links = [html.unescape(each) for each in re.findall(r'href="([^"]*audit:revert[^"]*)"', history)]
+    assert links[-1] == f"{HOME}/audit:revert?entity=user%3Dreturned&facet=client-quotas&to={first}"
+    assert len(links) == 2, "the newest state is that of now"
+    preview = visitor.page(links[-1])
+    assert f"{path}:revert" in preview
+    api.put(path, "quotas", {"request_percentage": 4})
+    again = step(visitor, f"{HOME}/audit:revert", preview, {}).text
+    assert "something else than the preview showed" in again
+    assert api.get(path)["quotas"] == {"request_percentage": 4}
+    done = step(visitor, f"{HOME}/audit:revert", again, {"reason": "back-to-the-first"}, 303)
+    twice = step(visitor, f"{HOME}/audit:revert", again, {}, 303)
+    assert twice.headers["location"] == done.headers["location"]
+    assert "back-to-the-first" in visitor.page(done.headers["location"])
+    assert api.get(path)["quotas"] == {"request_percentage": 1}
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_moment_is_an_age_a_time_or_a_revision(visitor: Visitor, api: Api) -> None:
+    api.put("/configs/topic=returned", "configs", {"retention.ms": "1"})
+    page = f"{HOME}/audit:revert?entity=topic=returned&facet=configs"
+    now = api.get("/configs/topic=returned", view="full")["status"]["revision"]
+    shown = visitor.page(f"{page}&to={now}")
+    assert "have their earlier values already" in shown
+    assert f"confplane revert topic=returned --to {now}" in shown
+    for wrong, status in (("yesterday", 400), ("", 400), ("3000d", 410)):
+        refused = visitor.get(f"{page}&to={wrong}")
+        assert refused.status_code == status, wrong
+        assert 'role="alert"' in refused.text
+    for entity, facet in (("topic=returned", "client-quotas"), ("nobody", "configs"), (MARKUP, "configs")):
+        absent = visitor.get(f"{HOME}/audit:revert", params={"entity": entity, "facet": facet, "to": "1h"})
+        assert absent.status_code == 404
+        assert "<img" not in absent.text

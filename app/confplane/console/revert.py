@@ -1,4 +1,7 @@
-"""A revert of a change, of a request, or of a principal's changes in a span of time: a preview, then the revert."""
+"""A revert: of a change, of a request, of a principal's changes in a span of time, or of an entity to a moment.
+
+A preview comes first, and the form of the preview does what it showed, or nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,13 @@ from urllib.parse import urlencode
 
 import orjson
 from fastapi import APIRouter
+from starlette.exceptions import HTTPException
 from uuid_utils import uuid7
 
 from confplane.console.api import ApiRefusal
+from confplane.console.audit import moment
+from confplane.console.entities import facets_of
+from confplane.console.entity import declared_in
 from confplane.console.page import ConsolePage, FormDep, PageDep, redirect
 
 if TYPE_CHECKING:
@@ -23,6 +30,8 @@ router = APIRouter()
 
 _PATH: Final = "/console/clusters/{cluster}/audit:revert"
 _SELECTORS: Final = ("changeId", "requestId", "principal", "since", "until")
+_ENTITY: Final = ("entity", "facet", "to")
+"""The parts of an address that return one facet of an entity to a moment."""
 _OPTIONS: Final = {"changeId": "change", "requestId": "request-id"}
 
 
@@ -38,13 +47,15 @@ async def revert_changes(page: PageDep, form: FormDep, cluster: str) -> Response
     """Revert, if that still does what the preview showed; otherwise show the preview again."""
     selected = _selected(form)
     attempt = form.text("attempt") or str(uuid7())
+    condition = await _condition(page, cluster, selected)
     before = await _results(page, cluster, selected, form, validate_only=True)
     if _digest(before) != form.get("seen") or not _is_possible(before):
         # The form may have been sent twice: what the first one changed has the id of the attempt.
         if earlier := await _earlier(page, cluster, attempt):
             return _lead_to(cluster, attempt, earlier)
         return await _preview(page, cluster, selected, form, is_changed=True)
-    done = await _results(page, cluster, selected, form, validate_only=False, attempt=attempt)
+    headers = {**condition, "Idempotency-Key": attempt}
+    done = await _results(page, cluster, selected, form, validate_only=False, attempt=attempt, headers=headers)
     if not _is_possible(done):
         return await _preview(page, cluster, selected, form, done=done)
     return _lead_to(cluster, attempt, [each["changeId"] for each in done["results"] if each["changeId"] is not None])
@@ -68,7 +79,15 @@ def _lead_to(cluster: str, attempt: str, changes: list[str]) -> Response:
 
 
 def _selected(given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the API's body of a revert, from an address or a form."""
+    """Return what a revert is of, from an address or a form: the API's body, or an entity, its facet and a moment.
+
+    Raises:
+        HTTPException: The entity has no such facet.
+    """
+    if given.get("entity"):
+        if given.get("facet") not in facets_of(given["entity"]):
+            raise HTTPException(404, "No such entity, or it has no such facet")
+        return {name: moment(given.get(name, "").strip()) if name == "to" else given.get(name, "") for name in _ENTITY}
     body: dict[str, Any] = {name: given[name].strip() for name in _SELECTORS if given.get(name, "").strip()}
     keys = [key for key in (part.strip() for part in given.get("only", "").split(",")) if key]
     return {**body, **({"keys": keys} if keys else {}), **({"force": True} if given.get("force") else {})}
@@ -82,22 +101,35 @@ async def _results(
     *,
     validate_only: bool,
     attempt: str | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the API's answer; that to a refused revert is its problem, which has the results too."""
     query = {"reason": given.get("reason") or None, "ticket": given.get("ticket") or None}
     api = page.api if attempt is None else replace(page.api, request_id=attempt)
+    path, body = _request(cluster, selected)
     try:
         answer = await api.send(
-            "POST",
-            f"/v1/clusters/{cluster}/audit:revert",
-            query=query,
-            body={**selected, "validateOnly": validate_only},
-            headers={} if attempt is None else {"Idempotency-Key": attempt},
+            "POST", path, query=query, body={**body, "validateOnly": validate_only}, headers=headers
         )
     except ApiRefusal as refused:
         return {"results": [], "skipped": [], "failed": 1, **refused.problem}
     found: dict[str, Any] = answer.json()
-    return found
+    return {"results": [found], "skipped": [], "failed": 0} if "entity" in selected else found
+
+
+def _request(cluster: str, selected: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the API's path and body of a revert."""
+    if "entity" not in selected:
+        return f"/v1/clusters/{cluster}/audit:revert", selected
+    return f"/v1/clusters/{cluster}/{selected['facet']}/{selected['entity']}:revert", {"to": selected["to"]}
+
+
+async def _condition(page: ConsolePage, cluster: str, selected: dict[str, Any]) -> dict[str, str]:
+    """Return the headers by which an entity must be as it is now: a return to a moment undoes any later change."""
+    if "entity" not in selected:
+        return {}
+    etag = (await declared_in(page, cluster, selected["facet"], selected["entity"]))["status"]["etag"]
+    return {"If-None-Match": "*"} if etag is None else {"If-Match": etag}
 
 
 def _is_possible(found: dict[str, Any]) -> bool:
@@ -125,8 +157,13 @@ async def _preview(
 ) -> Response:
     found = done or await _results(page, cluster, selected, given, validate_only=True)
     results = found["results"]
+    path, body = _request(cluster, selected)
     options = [f"--{_OPTIONS.get(name, name)}={text}" for name, text in selected.items() if name in _SELECTORS]
     options += [f"--key={key}" for key in selected.get("keys", ())] + (["--force"] if "force" in selected else [])
+    cli: tuple[str, ...] = ("revert", *options, "--cluster", cluster)
+    if "entity" in selected:
+        facets = facets_of(selected["entity"])  # of which the command reverts all
+        cli = () if len(facets) > 1 else ("revert", selected["entity"], "--to", selected["to"], "--cluster", cluster)
     return page.render(
         "revert.html",
         status=found.get("status", 200),
@@ -152,9 +189,7 @@ async def _preview(
         is_done=done is not None,
         seen=_digest(found),
         attempt=str(uuid7()),
-        command=page.command(
-            "POST", f"/v1/clusters/{cluster}/audit:revert", "revert", *options, "--cluster", cluster, body=selected
-        ),
+        command=page.command("POST", path, *cli, body=body),
     )
 
 

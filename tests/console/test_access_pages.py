@@ -56,6 +56,32 @@ def test_a_token_is_created_rotated_and_revoked(visitor: Visitor, service: Servi
     assert ids_of(visitor, TOKENS, "User:managed") == []
 
 
+def test_a_token_is_narrowed_by_operations_and_revoked_with_those_it_created(
+    visitor: Visitor, service: Service
+) -> None:
+    grant = {"principal": "User:parent", "permission": "allow", "role": "admin"}
+    headers = {"Authorization": f"Bearer {service.token}"}
+    httpx.post(f"{service.url}/v1/grants", json=grant, headers=headers, trust_env=False).raise_for_status()
+    first = created(visitor, "User:parent")
+    with Visitor(service, first) as parent:
+        wait_for(lambda: parent.sign_in().status_code == 303)
+        wait_for(lambda: "admin on everything" in parent.page(f"{HOME}/access"))
+        limits = {"operation ALTER_CONFIGS": "on", "operation DESCRIBE_CONFIGS": "on", "limit": "default"}
+        second = created(parent, "User:parent", note="a child", **limits)
+        shown = parent.page(TOKENS)
+        assert "clusters: default; operations: ALTER_CONFIGS, DESCRIBE_CONFIGS" in shown
+        assert "created with" in shown
+        mine = {"Authorization": f"Bearer {second}"}
+        whoami = f"{service.url}/v1/whoami"
+        wait_for(lambda: httpx.get(whoami, headers=mine, trust_env=False).status_code == 200)
+        narrowing = httpx.get(whoami, headers=mine, trust_env=False).json()["narrowing"]
+        assert narrowing["operations"] == ["ALTER_CONFIGS", "DESCRIBE_CONFIGS"]
+    [parent_id] = re.findall(r"created with <span class=.mono.>([^<]+)<", shown)
+    form = {"id": parent_id, "step": "revoke", "withCreated": "on"}
+    assert visitor.post(TOKENS, form, page=TOKENS).status_code == 303
+    wait_for(lambda: httpx.get(whoami, headers=mine, trust_env=False).status_code == 401)
+
+
 def test_a_grant_is_added_and_removed(visitor: Visitor) -> None:
     form = {"principal": "Group:granted", "what": "operation ALTER_CONFIGS", "resourceType": "user", "name": "g-"}
     assert visitor.post(GRANTS, {**form, "prefixed": "on", "note": MARKUP}, page=GRANTS).status_code == 303

@@ -77,7 +77,8 @@ async def change_tokens(page: PageDep, form: FormDep, cluster: str) -> Response:
     made = None
     try:
         if step == "revoke":
-            await page.api.send("DELETE", f"/v1/tokens/{token_id}", query=query)
+            created = "true" if "withCreated" in form else None
+            await page.api.send("DELETE", f"/v1/tokens/{token_id}", query={**query, "withCreated": created})
             return redirect(f"/console/clusters/{cluster}/access/tokens")
         if step == "rotate":
             body: dict[str, Any] = {"overlapSeconds": _whole(form, "overlap", "Hours", 0, _MAX_HOURS) * 3_600}
@@ -112,6 +113,7 @@ def _new_token(form: FormFields) -> dict[str, Any]:
     narrowing = {
         "readOnly": "readOnly" in form,
         "clusters": [form["limit"]] if form.text("limit") else None,
+        "operations": [each for each in _CHOICES["operations"] if f"operation {each}" in form] or None,
     }
     return {
         "principal": form.get("principal", ""),
@@ -144,7 +146,7 @@ async def _tokens(
         unlisted = refused.detail
     cli = ("tokens", "list", *(("--principal", principal) if principal else ()))
     return page.render(
-        "access_tokens.html", status=status, cluster=cluster, view="tokens", items=found["items"],
+        "access_tokens.html", status=status, cluster=cluster, view="tokens", items=found["items"], **_CHOICES,
         next=found["nextPageToken"], principal=principal, form=form or FormFields(), made=made, error=error,
         unlisted=unlisted, command=page.command("GET", "/v1/tokens", *cli, query={"principal": principal or None}),
     )  # fmt: skip

@@ -345,15 +345,12 @@ def test_what_the_form_does_not_have_stays(visitor: Visitor, api: Api, zk: Kazoo
     assert "<td>compression.type</td>" not in review
 
 
-def test_the_review_names_levels_and_kinds_of_clients(visitor: Visitor, api: Api) -> None:
+def test_the_review_names_the_level_that_counts_afterwards(visitor: Visitor, api: Api) -> None:
     api.put("/configs/broker", "configs", {"log.cleaner.threads": "2"})
     api.put("/configs/broker=11", "configs", {"log.cleaner.threads": "1"})
     path = f"{HOME}/entities/broker=11/edit/configs"
     review = step(visitor, path, visitor.page(path), {"remove log.cleaner.threads": "on"}).text
     assert "now 2 from the default of all brokers" in review
-    path = f"{HOME}/entities/user=nobody/edit/client-quotas"
-    form = visitor.page(f"{path}?key=request_percentage")
-    assert "0 kinds of client software" in step(visitor, path, form, {"value request_percentage": "9"}).text
 
 
 def test_keys_that_differ_in_case_are_both_in_the_diff(visitor: Visitor, api: Api, zk: KazooClient) -> None:

@@ -17,6 +17,7 @@ from confplane.console.api import ApiAnswer, ApiRefusal
 from confplane.console.edit_form import QUOTAS, Definitions, EntityEdit, new_field, read_edit
 from confplane.console.entities import FACETS, facets_of
 from confplane.console.entity import SOURCES, declared_in
+from confplane.console.impact import impact_of
 from confplane.console.page import ConsolePage, FormDep, PageDep, redirect
 from confplane.console.texts import entity_title, plain
 from confplane.domain.entities import split_id
@@ -194,7 +195,7 @@ async def _review(
     page: ConsolePage, cluster: str, edit: EntityEdit, now: dict[str, Any], wanted: dict[str, Any], warnings: Any
 ) -> Response:
     base = f"/v1/clusters/{cluster}"
-    fall, shared, clients = {}, None, None
+    fall, shared, impact = {}, None, None
     try:
         effective = await page.api.get(f"{base}/{edit.facet}/{edit.entity_id}/effective")
         removed = set(now) - set(wanted)
@@ -207,11 +208,8 @@ async def _review(
             (each.get("sharedBy") for each in effective.get("levels", ()) if each["id"] == edit.entity_id), None
         )
         if edit.facet != "configs":
-            registered = await page.api.get(f"{base}/registrations", id=edit.entity_id)
-            number = len(registered["items"])
-            clients = f"{number} kind" if number == 1 else f"{number} kinds"
-            if registered["nextPageToken"] is not None:
-                clients = f"More than {clients}"
+            keys = {key for key in {*now, *wanted} if now.get(key) != wanted.get(key)}
+            impact = await impact_of(page, cluster, edit.facet, edit.entity_id, keys, wanted)
     except ApiRefusal:
         pass  # the review is without these remarks
     secrets = {each.key for each in edit.fields.values() if each.secret}
@@ -224,7 +222,7 @@ async def _review(
         new_secrets=sorted(each.key for each in edit.fields.values() if each.secret and each.typed and not each.remove),
         fall=fall,
         shared=shared,
-        clients=clients,
+        impact=impact,
         warnings=warnings,
         default=any(name is None for _, name in split_id(edit.entity_id)),
         shown=orjson.dumps(edit.shown()).decode(),

@@ -23,6 +23,7 @@ from tests.bench import (
     bulk,
     concurrent_work,
     configs,
+    console,
     describe,
     hostile,
     kafka,
@@ -64,7 +65,7 @@ def main() -> None:
     parser.add_argument(
         "only",
         nargs="*",
-        help="some of: reads access applied alters bulk beside load memory describe hostile latency rollups kafka configs kraft"
+        help="some of: reads access applied alters bulk beside load memory console describe hostile latency rollups kafka configs kraft"
         " kraft-applied",
     )
     options = parser.parse_args()
@@ -83,6 +84,7 @@ def main() -> None:
         ),
         "load": lambda world: mirror.load(world, rounds=rounds, entities=options.entities),
         "memory": lambda world: mirror.memory(world, rounds=rounds, entities=options.entities),
+        "console": lambda world: console.measure(world, rounds=rounds, entities=options.entities),
         "describe": lambda world: _describe(world, rounds, options.entities),
         "hostile": lambda world: hostile.measure(
             world, rounds=rounds, seconds=options.seconds, entities=options.entities

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _BATCH = 1000
 _CLIENTS_PER_USER = 100
 _READY_S = 1800.0
+_FILL_SESSION_S = 40.0
+"""The session of a client that fills a chroot: other processes may delay an answer by more than the usual ten seconds."""
 
 
 @dataclass(slots=True)
@@ -96,7 +98,7 @@ def data_of(number: int) -> bytes:
 
 
 def _fill(connect: str, entities: int) -> None:
-    client = KazooClient(connect)
+    client = KazooClient(connect, timeout=_FILL_SESSION_S)
     client.start()
     client.ensure_path("/config/users")
     under_way = []

@@ -10,14 +10,16 @@ import pytest
 from confplane.audit import PostgresTrailHistory
 from confplane.client import ProblemError
 from confplane.domain.entities import Entity
-from confplane.domain.errors import ObservedError, PreconditionFailedError
-from confplane.domain.facets import FacetName
+from confplane.domain.errors import LayoutMovingError, NotAttemptedError, ObservedError, PreconditionFailedError
+from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
+from confplane.services.ports.cluster_states import Layout
+from confplane.services.ports.transactions import Guarded, StateWrite
 from confplane.services.reads.describe import DescribeService
 from confplane.services.reads.history import HistoryService
 from tests.support.kafka_double import CLUSTER_ID
 from tests.support.replicas import assert_chains
-from tests.support.stores import ALICE, content, mirror_paused, notify, soon, until
+from tests.support.stores import ALICE, committed, content, mirror_paused, notify, soon, until
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -248,3 +250,18 @@ async def test_sent_again_through_another_process_it_is_done_once(
         assert (first.replayed, again.replayed) == (False, True)
         assert zk.get("/config/users/once")[1].version == version
         assert len([item async for item in two.items("audit", entity="user=once")]) == 1
+
+
+async def test_while_client_configs_are_moved_only_their_edit_is_refused_for_that(world: World) -> None:
+    """The tree is looked for in each attempt, and the edits before it in the change are not to blame."""
+    one = await world.replica()
+    state = await one.store.read_state(Layout, soon())
+    moving = StateWrite("/confplane/layout", state.version, Layout(Tree.CLIENT_CONFIGS, Tree.CONFIG))
+    await committed(one.store, moving, guarded=Guarded.NONE)
+    await until(lambda: one.store.place().moving)
+    entry = await one.edit_facets(ALICE, {QUOTAS: quota(1), CONFIGS: acks("all")})
+    assert [type(each.error) for each in entry.results] == [NotAttemptedError, LayoutMovingError]
+    assert isinstance(entry.error, LayoutMovingError)
+    assert entry.error.outcome == "not_applied"
+    assert not world.zk.exists("/config/users/alice")
+    assert (await one.edit_facets(ALICE, {QUOTAS: quota(1)})).error is None

@@ -13,7 +13,6 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import PreconditionFailedError, RevertConflictError, UnavailableError, WriteOutcome
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
-from confplane.services.changes.alter import EntryPart
 from confplane.services.changes.edits import Edit
 from confplane.services.etags import Precondition
 from confplane.services.ports.applying import AlterRefused
@@ -77,16 +76,13 @@ async def write(
     """One request of a caller, with an entry for each edit."""
     collections = one.replica.parts.clusters.get("default").facets
     entries = [
-        (
-            EntryPart(
-                collections[facet_of(entity)],
-                Edit(
-                    entity,
-                    tuple(Op(key, OpType.SET, value) for key, value in values.items()),
-                    precondition=precondition,
-                ),
-            ),
-        )
+        {
+            collections[facet_of(entity)]: Edit(
+                entity,
+                tuple(Op(key, OpType.SET, value) for key, value in values.items()),
+                precondition=precondition,
+            )
+        }
         for entity, values, precondition in edits
     ]
     return await one.replica.parts.alter.alter_entries(entries, caller(), atomic=atomic)

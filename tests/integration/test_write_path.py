@@ -29,7 +29,6 @@ ROOT: Final = Path(confplane.__file__).parent
 REQUESTS: Final = 6
 TYPES: Final = (
     "Edit",
-    "EntryPart",
     "PreparedEdit",
     "EntitiesChange",
     "EntityDraft",

@@ -15,7 +15,6 @@ from confplane.domain.entities import Entity
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.access import of_operator
-from confplane.services.changes.alter import EntryPart
 from confplane.services.ports.kafka import KraftEntityType, kraft_type_of
 from tests.support.observing import Observing, caller
 from tests.support.stores import soon, until
@@ -168,7 +167,7 @@ async def adopt_drift(one: Observing, *chosen: DriftSelection) -> list[Any]:
     await one.store.catch_up(soon())
     collections = one.replica.parts.clusters.get("default").facets
     edits = await one.drift.edits(chosen, soon())
-    parts = [(EntryPart(collections[facet], edit),) for facet, edit in edits]
+    parts = [{collections[facet]: edit} for facet, edit in edits]
     return [each.results[0] for each in await one.replica.parts.alter.alter_entries(parts, caller())]
 
 

@@ -25,7 +25,6 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import UndecodablePasswordError
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
-from confplane.services.changes.alter import EntryPart
 from confplane.services.changes.draft import Draft, NoChange
 from confplane.services.changes.edits import Edit
 from confplane.services.changes.entity_drafts import EntityDraft
@@ -128,7 +127,7 @@ class Made:
             FacetName.CLIENT_QUOTAS: Op(RATE, OpType.SET, 1),
             FacetName.CLIENT_CONFIGS: Op("acks", OpType.SET, "1"),
         }
-        entry = tuple(EntryPart(self.cluster.facets[facet], Edit(ALICE, (op,))) for facet, op in given.items())
+        entry = {self.cluster.facets[facet]: Edit(ALICE, (op,)) for facet, op in given.items()}
         [result] = await self.parts.alter.alter_entries([entry], self.caller)
         if result.error is not None:
             raise result.error

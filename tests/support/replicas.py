@@ -13,7 +13,6 @@ from confplane.audit import PostgresEntityStates, PostgresOpenChanges
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
-from confplane.services.changes.alter import EntryPart
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import Edit
 from confplane.services.etags import Precondition
@@ -136,12 +135,10 @@ class Replica:
     ) -> EntryResult:
         """One change of ours to several facets of an entity, each with its ETag as a precondition if given."""
         collections = self.parts.clusters.get("default").facets
-        entry = tuple(
-            EntryPart(
-                collections[facet], Edit(entity, (op,), precondition=Precondition(if_match=_listed(etags, facet)))
-            )
+        entry = {
+            collections[facet]: Edit(entity, (op,), precondition=Precondition(if_match=_listed(etags, facet)))
             for facet, op in ops.items()
-        )
+        }
         caller = Caller.operator("User:admin", "127.0.0.1", "r", soon(30))
         return (await self.parts.alter.alter_entries([entry], caller))[0]
 

@@ -93,7 +93,7 @@ async def alter(
         made, call.caller, validate_only=validate_only, atomic=body.atomic
     )
     parts = zip(chain(*made), chain.from_iterable(result.results for result in results), strict=True)
-    waited = await apply_waits.wait_for_status(call, ((part.cluster_facet, result) for part, result in parts))
+    waited = await apply_waits.wait_for_status(call, parts)
 
     def rendered_entry(each: tuple[Entry, EntryResult, T]) -> orjson.Fragment:
         altered_by, result, given = each

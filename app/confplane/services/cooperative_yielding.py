@@ -1,7 +1,10 @@
 """Cooperative yielding: long work runs in time slices, and the event loop serves other tasks between them.
 
-A turn of the event loop has one slice at most, however many tasks have long work. So short requests are delayed by one
-slice, and not by one of each task.
+A turn of the event loop has one slice of this module at most, however many tasks have long work. So short requests are
+delayed by one slice, and not by one of each task.
+
+Some loops take no turns, and pause with ``asyncio.sleep(0)``: those of Kafka's protocol and metadata log, after a slice
+each, and those over the names of a load and of markers, after a small piece each. Their work adds to a turn's slice.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
-from confplane.services.changes.alter import EntryPart
 from confplane.services.changes.edits import Edit, EditResult
 from confplane.services.limits import BYTES_OF_UNIT, LimitClass
 
@@ -103,7 +102,7 @@ async def alter(call: Call, name: FacetName, body: Alter[Any]) -> Response:
     cluster_facet = call.cluster.facets[name]
 
     def made(index: int, entry: Any) -> Entry:
-        return (EntryPart(cluster_facet, _edit(index, entry.entity, entry.ops, "ops", entry.etag, "etag")),)
+        return {cluster_facet: _edit(index, entry.entity, entry.ops, "ops", entry.etag, "etag")}
 
     def diff(_: Entry, result: EntryResult) -> list[dict[str, Any]]:
         return batches.diff(cluster_facet, result.results[0])
@@ -122,10 +121,10 @@ async def alter_both(call: Call, body: AlterClients) -> Response:
         )
         # An entry without anything is one without an effect, as an entry without ops is in the alters of one facet.
         altered = [each for each in given if each[1] or each[3] is not None] or given[:1]
-        return tuple(EntryPart(cluster_facet, _edit(index, entry.entity, *edit)) for cluster_facet, *edit in altered)
+        return {cluster_facet: _edit(index, entry.entity, *edit) for cluster_facet, *edit in altered}
 
     def diff(entry: Entry, result: EntryResult) -> dict[str, list[dict[str, Any]]]:
-        found = {part.cluster_facet: each for part, each in zip(entry, result.results, strict=True)}
+        found = dict(zip(entry, result.results, strict=True))
         return {
             each.facet.member: batches.diff(each, found[each]) if each in found else [] for each in (quotas, configs)
         }

@@ -23,7 +23,6 @@ from confplane.domain.errors import ConfplaneError, ErrorList, InvalidRequestErr
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, op_type
 from confplane.domain.topics import check_topic_name
-from confplane.services.changes.alter import EntryPart
 from confplane.services.changes.edits import Edit, EditResult
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.limits import LimitClass
@@ -177,7 +176,7 @@ async def incremental_alter_configs(call: CallDep, body: models.IncrementalAlter
         call,
         body,
         body.resources,
-        lambda index, item: (EntryPart(cluster_facet, _edit(cluster_facet.catalog, index, item)),),
+        lambda index, item: {cluster_facet: _edit(cluster_facet.catalog, index, item)},
         _echo,
         lambda _, result: batches.diff(cluster_facet, result.results[0]),
         member="responses",

@@ -15,7 +15,6 @@ from confplane.api.routing.routes import Routes
 from confplane.domain import id_patterns
 from confplane.domain.entities import Entity, split_id
 from confplane.domain.errors import InvalidRequestError, UnavailableError
-from confplane.services.changes.alter import EntryPart
 from confplane.services.kraft.reconcile.drift import DriftService
 from confplane.services.kraft.reconcile.entity_drift import DriftSelection, EntityDrift, KeyDrift
 from confplane.services.limits import LimitClass
@@ -84,7 +83,7 @@ async def adopt_drift(call: CallDep, body: DriftDecision) -> Response:
     edits = [] if drift is None else await drift.edits(chosen, call.request.scope[REQUEST_CONTEXT].deadline)
     facets = [call.cluster.facets[facet] for facet, _ in edits]
     results = await call.services.alter.alter_entries(
-        [(EntryPart(cluster_facet, edit),) for cluster_facet, (_, edit) in zip(facets, edits, strict=True)],
+        [{cluster_facet: edit} for cluster_facet, (_, edit) in zip(facets, edits, strict=True)],
         call.caller,
         validate_only=call.validate_only or body.validate_only,
     )

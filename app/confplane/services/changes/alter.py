@@ -1,6 +1,6 @@
 """Alter: entries of a request, each in its own change, or all in one change (``atomic``).
 
-An entry is the edits of one entity, one for each facet that it alters, and always one change or part of one. The
+An entry has the edits of one entity, one for each facet that it alters, and always is one change or part of one. The
 caller's grants are checked first: an edit of an entity that the caller may not alter fails before anything is read.
 Any other edit is encoded once, and decided by its facet's drafter against each node that is read
 (:mod:`confplane.services.changes.entity_drafts`); the runner does the rest (:mod:`confplane.services.changes.runner`).
@@ -9,10 +9,11 @@ Any other edit is encoded once, and decided by its facet's drafter against each 
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from confplane.domain.access.operations import Operation
 from confplane.domain.entities import EntityType
@@ -36,7 +37,7 @@ from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.ports.refusals import RefusedEdit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from uuid import UUID
 
     from confplane.domain.changes import Node
@@ -70,16 +71,11 @@ class AlterRules:
     policies: Policies = field(default_factory=Policies)
 
 
-class EntryPart(NamedTuple):
-    """The edit of an entry in one facet."""
-
-    cluster_facet: ClusterFacet
-    edit: Edit | EditResult
-    """An edit that could not even be formed is its failed result."""
-
-
-Entry = tuple[EntryPart, ...]
-"""The edits of one entity, at least one, each in another facet of the same cluster."""
+Entry = Mapping["ClusterFacet", "Edit | EditResult"]
+"""The edits of one entity, at least one, by the facets of a cluster. An edit that could not even be formed is a failed
+result."""
+_Part = tuple["ClusterFacet", "Edit | EditResult"]
+"""One edit of an entry."""
 
 
 class AlterService:
@@ -133,7 +129,7 @@ class AlterService:
             validate_only: As of :meth:`alter_entries`.
             atomic: As of :meth:`alter_entries`.
         """
-        entries = [(EntryPart(cluster_facet, edit),) for edit in edits]
+        entries = [{cluster_facet: edit} for edit in edits]
         results = await self.alter_entries(entries, caller, validate_only=validate_only, atomic=atomic)
         return [result for entry in results for result in entry.results]
 
@@ -153,7 +149,7 @@ class AlterService:
         place. Entries whose checks read each other's entity run in the order given: each is checked against the results
         of the entries before it.
         """
-        parts = [part for entry in entries for part in entry]
+        parts = [part for entry in entries for part in entry.items()]
         # Ahead of all else: a stored result of an Idempotency-Key is one more answer that needs the grant.
         if caller.run is not None or not caller.access.unlimited:
             parts = await in_slices(partial(_permitted, caller), parts)
@@ -172,19 +168,19 @@ class AlterService:
         results = await self._run(prepared, changes, caller, validate_only=validate_only)
         ended = list(zip(parts, results, strict=True))
         if run is not None:
-            ended = [(part, result) for part, result in ended if result is not part.edit]
+            ended = [(part, result) for part, result in ended if result is not part[1]]
             run.record([result for _, result in ended])
-        self._count(((part.cluster_facet, result) for part, result in ended), caller, validate_only=validate_only)
+        self._count(((part[0], result) for part, result in ended), caller, validate_only=validate_only)
         left = iter(results)
         return [EntryResult.of(islice(left, len(entry))) for entry in entries]
 
-    async def _refreshed(self, parts: list[EntryPart], caller: Caller) -> list[EntryPart]:
+    async def _refreshed(self, parts: list[_Part], caller: Caller) -> list[_Part]:
         """Refresh the entities of conditional edits from the Kafka cluster, one entity type at a time.
 
         Returns:
             The parts; a conditional edit is refused if its entity type can't be refreshed.
         """
-        if not parts or parts[0].cluster_facet.store.target() is None:
+        if not parts or (store := parts[0][0].store).target() is None:
             return parts
         conditional: dict[KraftEntityType, dict[str, Entity]] = {}
         for part in parts:
@@ -193,7 +189,7 @@ class AlterService:
         refused: dict[KraftEntityType, ConfplaneError] = {}
         for entity_type, entities in conditional.items():
             try:
-                await self.refreshes[parts[0].cluster_facet.store.name](list(entities.values()), caller.deadline)
+                await self.refreshes[store.name](list(entities.values()), caller.deadline)
             except UnavailableError as error:
                 refused[entity_type] = UnavailableError(
                     f"The conditions of this write can't be compared with the Kafka cluster now. {error.detail}",
@@ -259,7 +255,7 @@ class AlterService:
         for labels, number in self._results.items():
             yield Sample("alter_results", number, labels)
 
-    def _prepare(self, part: EntryPart, repeated: frozenset[str]) -> PreparedEdit | EditResult:
+    def _prepare(self, part: _Part, repeated: frozenset[str]) -> PreparedEdit | EditResult:
         """Make every check that needs nothing stored."""
         cluster_facet, edit = part
         if isinstance(edit, EditResult):
@@ -270,7 +266,6 @@ class AlterService:
                 raise InvalidRequestError(
                     f"{edit.entity.id} is named more than once in this request", pointer=edit.pointer
                 )
-            cluster_facet.placed()
             decide = decide_with(rules.drafter, cluster_facet, edit)
         except ConfplaneError as error:
             return EditResult(edit, error)
@@ -308,18 +303,18 @@ class AlterService:
         return [result for some in results for result in some]
 
 
-def _permitted(caller: Caller, part: EntryPart) -> EntryPart:
+def _permitted(caller: Caller, part: _Part) -> _Part:
     """Return a part, with its edit refused if the caller may not alter the entity."""
     cluster_facet, edit = part
     if isinstance(edit, Edit):
         try:
             caller.require(cluster_facet.store.name, Operation.ALTER_CONFIGS, edit.entity.id, pointer=edit.pointer)
         except ForbiddenError as error:
-            return EntryPart(cluster_facet, EditResult(edit, error))
+            return cluster_facet, EditResult(edit, error)
     return part
 
 
-def _conditional(part: EntryPart) -> Edit | None:
+def _conditional(part: _Part) -> Edit | None:
     """Return a conditional edit; None for other edits, and for client configs, which no Kafka cluster has."""
     cluster_facet, edit = part
     if not isinstance(edit, Edit) or not edit.is_conditional or cluster_facet.name is FacetName.CLIENT_CONFIGS:
@@ -327,18 +322,18 @@ def _conditional(part: EntryPart) -> Edit | None:
     return edit
 
 
-def _refused(part: EntryPart, refused: Mapping[KraftEntityType, ConfplaneError]) -> EntryPart:
+def _refused(part: _Part, refused: Mapping[KraftEntityType, ConfplaneError]) -> _Part:
     """Return a part, its edit refused if it is conditional and its entity type has an error."""
     edit = _conditional(part)
     error = None if edit is None else refused.get(kraft_type_of(edit.entity))
-    return part if edit is None or error is None else EntryPart(part.cluster_facet, EditResult(edit, error))
+    return part if edit is None or error is None else (part[0], EditResult(edit, error))
 
 
-def _applied(run: RequestRun, part: EntryPart) -> EntryPart:
+def _applied(run: RequestRun, part: _Part) -> _Part:
     """Return a part, with the result of its edit if an earlier run of the same request applied that edit."""
     cluster_facet, edit = part
     found = None if isinstance(edit, EditResult) else run.result(cluster_facet, edit)
-    return part if found is None else EntryPart(cluster_facet, found)
+    return part if found is None else (cluster_facet, found)
 
 
 def _without_run(items: Sequence[PreparedEdit | EditResult]) -> list[EditResult]:
@@ -354,7 +349,7 @@ def _without_run(items: Sequence[PreparedEdit | EditResult]) -> list[EditResult]
 
 def _repeated(entries: Sequence[Entry]) -> frozenset[str]:
     """Return the ids of the entities of more than one entry, also of entries that could not be formed."""
-    edits = (entry[0].edit for entry in entries)
+    edits = (next(iter(entry.values())) for entry in entries)
     entities = (edit.entity if isinstance(edit, Edit) else edit.edit.entity for edit in edits)
     # An edit from which no entity could be made has an entity without components.
     named = Counter(entity.id for entity in entities if entity.components)

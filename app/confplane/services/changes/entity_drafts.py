@@ -327,17 +327,12 @@ class EntitiesChange:
 
     async def decide(self, *, again: bool) -> Draft[Drafts] | NoChange[Drafts]:
         """Decide one attempt; see :data:`~confplane.services.changes.draft.Decide`."""
-        # Client configs may have moved to the other tree since an earlier attempt.
-        places = {
-            cluster_facet: cluster_facet.placed()
-            for cluster_facet in dict.fromkeys(item.cluster_facet for item in self.items)
-        }
-        placed = [places[item.cluster_facet] for item in self.items]
+        placed, unplaced = self._placed()
         nodes = await self._read(placed, again=again)
         drafts: list[EntityDraft] = []
         planned = dict(self.planned)
         time_slice = TimeSlice()
-        for item, cluster_facet in zip(self.items, placed, strict=True):
+        for item, cluster_facet in zip(self.items, placed, strict=False):
             if time_slice.due:
                 await time_slice.pause()
             entity = item.edit.entity
@@ -348,6 +343,8 @@ class EntitiesChange:
             if item.rank is not None:
                 planned[entity.id] = draft.after
             drafts.append(draft)
+        if unplaced is not None:
+            return NoChange(drafts, unplaced)
         drafts, refusal = await self._dry_run(drafts)
         if refusal is not None:
             return self._unchanged(placed[: len(drafts) + 1], nodes, drafts, refusal)
@@ -364,9 +361,26 @@ class EntitiesChange:
             reverts=_reverts(draft for drafts in changed.values() for draft in drafts),
         )
 
+    def _placed(self) -> tuple[list[ClusterFacet], ConfplaneError | None]:
+        """Return the facet of each edit with its tree, up to the first that has none now, and the error of that one.
+
+        Each attempt looks for the tree: client configs may have moved since an earlier one.
+        """
+        places: dict[ClusterFacet, ClusterFacet] = {}
+        placed: list[ClusterFacet] = []
+        for item in self.items:
+            found = places.get(item.cluster_facet)
+            if found is None:
+                try:
+                    found = places[item.cluster_facet] = item.cluster_facet.placed()
+                except ConfplaneError as error:
+                    return placed, error
+            placed.append(found)
+        return placed, None
+
     async def _read(self, placed: Sequence[ClusterFacet], *, again: bool) -> _Nodes:
         """Return the node of each znode; a first attempt is decided on the mirror."""
-        entities = [item.edit.entity for item in self.items]
+        entities = [item.edit.entity for item in self.items[: len(placed)]]
         if not again:
             return {
                 Znode(cluster_facet.tree, entity.id): cluster_facet.get(entity.id)

@@ -33,7 +33,6 @@ from confplane.domain.ops import Op, OpType
 from confplane.domain.quotas import QUOTA_KEYS, SCRAM_KEYS
 from confplane.domain.resolution import levels_of, resolve
 from confplane.domain.texts import clipped, shown
-from confplane.services.changes.alter import EntryPart
 from confplane.services.changes.edits import Edit
 from confplane.services.cooperative_yielding import TimeSlice, in_slices
 from confplane.services.ports.refusals import RefusedEdit
@@ -175,7 +174,7 @@ async def alter(
     planned: defaultdict[FacetName, dict[str, Mapping[str, str]]] = defaultdict(dict)
     for each in altered:
         if not isinstance(each, ConfplaneError) and each[1].error is None:
-            for (cluster_facet, _), result in zip(each[0], each[1].results, strict=True):
+            for cluster_facet, result in zip(each[0], each[1].results, strict=True):
                 planned[cluster_facet.name][result.edit.entity.id] = result.after
     return await in_slices(lambda both: _result(cluster, *both, planned), zip(changes, altered, strict=True))
 
@@ -193,7 +192,7 @@ def _result(
         return EntityResult(_as_kip_21(result.error), result)
     found: dict[str, Fallback] = {}
     warnings = list(result.warnings)
-    for (cluster_facet, _), each in zip(entry, result.results, strict=True):
+    for cluster_facet, each in zip(entry, result.results, strict=True):
         deleted = [op.key for op in each.edit.ops if op.type is OpType.DELETE]
         fallbacks, assumed = _fallbacks(cluster, cluster_facet, each.edit.entity, deleted, planned[cluster_facet.name])
         found |= {fallback.key: fallback for fallback in fallbacks}
@@ -268,10 +267,10 @@ def _entry(cluster: Cluster, entity: Entity, change: EntityChange) -> Entry:
             ops.setdefault(found.name, []).append(Op(key, OpType.DELETE, pointer=pointer))
     errors.raise_all()
     altered = [cluster_facet for cluster_facet in facets if cluster_facet.name in ops] or facets[:1]
-    return tuple(
-        EntryPart(cluster_facet, Edit(entity, tuple(ops.get(cluster_facet.name, ())), pointer=change.pointer))
+    return {
+        cluster_facet: Edit(entity, tuple(ops.get(cluster_facet.name, ())), pointer=change.pointer)
         for cluster_facet in altered
-    )
+    }
 
 
 def _checked(cluster: Cluster, entity_type: str, entity_name: str | None, pointer: str) -> Entity:

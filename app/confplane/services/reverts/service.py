@@ -24,7 +24,6 @@ from confplane.domain.errors import (
 )
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
-from confplane.services.changes.alter import EntryPart as AlterPart
 from confplane.services.changes.edits import Edit, EditResult
 from confplane.services.ports.history import TouchedKeys, Znode
 from confplane.services.ports.trail import EXTERNAL, MOST_REVERTS, AuditQuery
@@ -189,7 +188,7 @@ class RevertService:
         entries: dict[str, list[RevertPart]] = {}
         for part in parts:
             entries.setdefault(part.entity.id, []).append(part)
-        made = [tuple(AlterPart(part.cluster_facet, edits[part.key]) for part in some) for some in entries.values()]
+        made = [{part.cluster_facet: edits[part.key] for part in some} for some in entries.values()]
         results = await self._alter.alter_entries(made, caller, validate_only=validate_only, atomic=True)
         return {
             part.key: result

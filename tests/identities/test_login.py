@@ -84,9 +84,10 @@ def log_in(provider: OpenIdProvider, capfd: pytest.CaptureFixture[str], **more: 
     thread = threading.Thread(target=person)
     thread.start()
     with pytest.raises(SystemExit) as ended:
-        cli(["login"], prog_name="confplane")
+        cli(["login", "--json"], prog_name="confplane")
     thread.join()
-    return int(str(ended.value.code or 0)), said + capfd.readouterr().err
+    rest = capfd.readouterr()
+    return int(str(ended.value.code or 0)), said + rest.err + rest.out
 
 
 def principal() -> str | None:
@@ -99,6 +100,8 @@ def test_a_person_logs_in_works_on_and_logs_out(provider: OpenIdProvider, capfd:
     assert "You are not logged in" in run("whoami")[1]
     code, said = log_in(provider, capfd)
     assert code == 0, said
+    result = json.loads(said.splitlines()[-1])
+    assert (result["issuer"], bool(result["url"]), bool(result["expiresAt"])) == (provider.url, True, True)
     assert wait_for(principal) == "User:people:olga"
     assert "the login of the client people" in run("whoami")[1]
     profile = profiles.choose_profile(None, None)

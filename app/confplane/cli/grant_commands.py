@@ -287,7 +287,8 @@ def _also_denied(grant: Mapping[str, Any]) -> frozenset[Operation]:
 
 def _text(grant: Mapping[str, Any]) -> str:
     where = "all clusters" if grant["cluster"] is None else f"cluster {grant['cluster']}"
-    return f"{grant['permission']} {grant['principal']} {_right(grant)} on {_resource(grant) or 'all'} of {where}"
+    resource = _resource(grant) or "all resources"
+    return f"{grant['permission']} {grant['principal']} {_right(grant)} on {resource} of {where}"
 
 
 def _right(grant: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import httpx
 import pytest
 
 from confplane.cli.commands import cli
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from tests.unit.cli.answers import Recorded
 
 GOLDEN: Final = Path(__file__).with_name("golden")
+PROFILES: Final = """\
+current: production
+profiles:
+  production: {url: 'https://confplane.example.com', cluster: payments, token_file: /run/secrets/confplane-token}
+  people: {url: 'https://confplane-staging.example.com', client_id: confplane-cli}
+"""
 TIME: Final = "2026-01-31T12:00:00.123Z"
 ID: Final = "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"
 OTHER: Final = "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b11"
@@ -66,6 +73,31 @@ _RESULT: Final[dict[str, Any]] = {
     "id": "topic=orders", "errorCode": 0, "errorName": "NONE", "errorMessage": None, "warnings": [],
     "diff": [_key("retention.ms", LONG, "86400000"), _WORD],
 }  # fmt: skip
+_TOKEN: Final[dict[str, Any]] = {
+    "id": ID, "principal": BY, "groups": ["Group:payments"], "owner": "payments", "note": "rotated every month",
+    "narrowing": None, "status": "active", "createdAt": TIME, "createdBy": "User:admin", "expiresAt": TIME,
+    "revokedAt": None, "lastUsedAt": None, "replaces": None, "createdWith": None,
+}  # fmt: skip
+_GRANT: Final[dict[str, Any]] = {
+    "id": ID, "principal": "Group:payments", "permission": "allow", "cluster": None, "operation": "ALTER_CONFIGS",
+    "role": None, "resourceType": "user", "patternType": "prefixed", "name": "payments-", "note": None,
+    "createdAt": TIME, "createdBy": "User:admin",
+}  # fmt: skip
+_ROLE: Final[dict[str, Any]] = {
+    **_GRANT, "id": OTHER, "principal": BY, "permission": "deny", "cluster": "payments", "operation": None,
+    "role": "operator", "resourceType": None, "patternType": None, "name": None, "note": "on call",
+}  # fmt: skip
+_RUN: Final[dict[str, Any]] = {
+    "id": ID, "asOf": TIME, "startedAt": TIME, "finishedAt": TIME, "principal": BY, "rows": 12345, "previous": OTHER,
+    "revisions": {"floor": "1", "horizon": "2", "watermark": "3", "folded": None},
+}  # fmt: skip
+_ROW: Final[dict[str, Any]] = {
+    "configKey": "producer_byte_rate", "entityId": "user=alice,client-id=billing", "value": 1048576.0, "level": 1,
+    "source": "user=alice", "budget": "user=alice", "clients": 1, "unlimited": 0, "unreadable": 0, "budgets": 1,
+    "capacity": None, "share": None,
+}  # fmt: skip
+_FREEZE: Final = {"reason": "upgrade to 3.9, CHG-1234", "principal": BY, "since": TIME}
+_FROZEN: Final = {"before": None, "after": _FREEZE, "changeId": ID, "revision": "8589934602", "applying": None}
 CASES: Final[dict[str, dict[str, Any]]] = {
     "get topic=orders": {"configs/topic=orders": {"configs": {"retention.ms": "86400000", "a": LONG, "b": HOSTILE}}},
     "get --type topic": {
@@ -123,6 +155,65 @@ CASES: Final[dict[str, dict[str, Any]]] = {
             ],
         }
     },
+    "delete topic=orders retention.ms": {
+        "configs/topic=orders": {"configs": {"retention.ms": LONG}},
+        "incrementalAlter": {"responses": [_RESULT | {"revision": "8589934602", "changeId": ID}]},
+    },
+    "audit --refused": {
+        "audit": _page(
+            {
+                "id": ID, "cluster": "default", "principal": BY, "onBehalfOf": None, "operation": "putConfigs",
+                "entity": "topic=orders", "keys": ["retention.ms", "leader.replication.throttled.replicas"],
+                "errorCode": 44, "problem": "/problems/policy-violation", "requestId": OTHER, "time": TIME, "count": 12,
+            }
+        )
+    },
+    "drift adopt user=alice": {"drift:adopt": {"failed": 0, "results": [{**_RESULT, "id": "user=alice"}]}},
+    "drift reapply user=alice": {
+        "drift:reapply": {"results": [{"id": "user=alice", "keys": ["acks", "producer_byte_rate"]}]}
+    },
+    "tokens list": {"/v1/tokens": _page(_TOKEN, {**_TOKEN, "id": OTHER, "status": "revoked", "lastUsedAt": TIME})},
+    "tokens create --principal User:app": {"/v1/tokens": {**_TOKEN, "token": "cp_planted"}},
+    f"tokens rotate {ID}": {"rotate": {**_TOKEN, "id": OTHER, "token": "cp_planted"}, f"/v1/tokens/{ID}": _TOKEN},
+    f"tokens revoke {ID}": {f"/v1/tokens/{ID}": {**_TOKEN, "createdRevoked": 2, "createdActive": 0}},
+    "grants list": {"/v1/grants": _page(_GRANT, _ROLE)},
+    "grants show --principal User:olga": {
+        "access": {
+            "items": [
+                {"principal": BY, "allowed": False, "grant": _ROLE, "rights": [
+                    {"operation": "ALTER_CONFIGS", "resourceType": "topic", "patternType": "literal", "name": "*",
+                     "share": None},
+                    {"operation": "ALTER", "resourceType": "cluster", "patternType": "literal", "name": "*",
+                     "share": None},
+                ]},
+                {"principal": "Group:payments", "allowed": True, "grant": _GRANT, "rights": [
+                    {"operation": "ALTER_CONFIGS", "resourceType": "user", "patternType": "prefixed",
+                     "name": "payments-", "share": None},
+                ]},
+            ]
+        }
+    },
+    "grants create --principal Group:payments --role operator": {"/v1/grants": httpx.Response(201, json=_GRANT)},
+    f"grants remove {ID}": {f"/v1/grants/{ID}": _ROLE},
+    "freeze --reason upgrade": {"freeze": _FROZEN},
+    "freeze --reason again": {"freeze": {**_FROZEN, "before": _FREEZE, "changeId": None, "revision": None}},
+    "thaw --reason upgraded": {
+        "thaw": {**_FROZEN, "before": _FREEZE, "after": None, "applying": None},
+    },
+    "rollups list": {
+        "rollups": {
+            "items": [
+                {"name": "quotas", "question": "Which quotas does each registered client have?", "run": _RUN,
+                 "lastAttempt": {"id": OTHER, "state": "failed", "asOf": TIME, "startedAt": TIME, "finishedAt": TIME,
+                                 "principal": BY, "error": "Postgres is not available"}},
+                {"name": "usage", "question": "Who uses how much of the quota?", "run": None, "lastAttempt": None},
+            ]
+        }
+    },
+    "rollups show quotas": {
+        "rollups/quotas": {"run": _RUN, "items": [_ROW, {**_ROW, "entityId": "", "clients": 7}], "nextPageToken": None}
+    },
+    "profiles list": {},
 }  # fmt: skip
 WAYS: Final[dict[str, tuple[dict[str, str], list[str]]]] = {
     "60 columns": ({"COLUMNS": "60"}, []),
@@ -137,6 +228,14 @@ WAYS: Final[dict[str, tuple[dict[str, str], list[str]]]] = {
 class _Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+@pytest.fixture(autouse=True)
+def _profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the commands on profiles a file."""
+    file = tmp_path / "profiles.yaml"
+    file.write_text(PROFILES, "utf-8")
+    monkeypatch.setenv("CONFPLANE_PROFILES", str(file))
 
 
 def _output(monkeypatch: pytest.MonkeyPatch, line: str, way: str) -> str:
@@ -161,7 +260,10 @@ def test_output_at_every_width(answered: Recorded, monkeypatch: pytest.MonkeyPat
         assert plain.replace("\n", "").isprintable(), way
     assert "\x1b" not in shown["80 columns, NO_COLOR"] + shown["a pipe"] + shown["a pipe, --json"]
     whole = "".join(f"==== {way}\n{text}" for way, text in shown.items()).replace("\x1b", "\\e")
-    golden = GOLDEN / f"{re.sub('[^a-z]+', '-', line.split(' --', maxsplit=1)[0].replace(ID, 'change'))}.txt"
+    golden = (
+        GOLDEN
+        / f"{re.sub('[^a-z]+', '-', line.replace(' --validate-only', '').replace(f'audit {ID}', 'audit change').replace(ID, ''))}.txt"
+    )
     if os.environ.get("CONFPLANE_WRITE_GOLDEN"):
         golden.parent.mkdir(exist_ok=True)
         golden.write_text(whole, "utf-8")

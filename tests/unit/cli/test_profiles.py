@@ -165,7 +165,7 @@ def test_profiles_by_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     b = Profile("http://b", "c", token_command=("get", "a token"))
     assert Profiles.read() == Profiles("a", {"a": a, "b": b})
     lines = run("list")[1].splitlines()
-    assert [line.split()[:2] for line in lines if "http" in line] == [["*", "a"], ["b", "http://b"]]
+    assert [line.split()[:2] for line in lines if "http" in line] == [["a", "*"], ["b", "http://b"]]
     assert run("use", "b")[0] == 0
     assert Profiles.read().current == "b"
     assert run("remove", "b")[0] == 0

@@ -155,9 +155,9 @@ def _show() -> None:
         say(f"There is no profile in {file()}; write one with `confplane profiles set NAME --url URL`", err=True)
         return
     print_table(
-        ("", "NAME", "URL", "CLUSTER", "TOKEN"),
+        ("NAME", "CURRENT", "URL", "CLUSTER", "TOKEN"),
         [
-            ("*" if name == stored.current else "", name, each.url, each.cluster, each.token_source)
+            (name, "*" if name == stored.current else "", each.url, each.cluster, each.token_source)
             for name, each in stored.named.items()
         ],
     )

@@ -51,6 +51,7 @@ async def create_grant(settings: Settings, wanted: NewGrant, caller: Caller) -> 
     return grant_view(stored), is_new
 
 
+@callers.command("Not confirmed")
 async def confirm_tokens(settings: Settings, caller: Caller) -> int:
     """Accept the tokens of a restored Postgres."""
     async with open_access(settings) as services:
@@ -64,6 +65,7 @@ async def confirm_tokens(settings: Settings, caller: Caller) -> int:
     return callers.DONE
 
 
+@callers.command("Not revoked")
 async def invalidate_tokens(settings: Settings, before: datetime, caller: Caller) -> int:
     """Revoke the tokens created before a time."""
     async with open_access(settings) as services:

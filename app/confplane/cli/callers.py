@@ -6,7 +6,8 @@ import getpass
 import socket
 import time
 import uuid
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec
 
 from confplane.cli import termination
 from confplane.cli.output import print_error
@@ -14,7 +15,11 @@ from confplane.domain.errors import ConfplaneError, InvalidRequestError, NotFoun
 from confplane.services.changes.callers import Caller
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
+
+    _Work = Coroutine[None, None, int]
+
+P = ParamSpec("P")
 
 DONE = 0
 FAILED = 1
@@ -35,7 +40,7 @@ def caller(reason: str | None, ticket: str | None = None) -> Caller:
     )
 
 
-def run(work: Coroutine[None, None, int], failure: str, *, resumable: bool = False) -> int:
+def run(work: _Work, failure: str, *, resumable: bool = False) -> int:
     """Run a command, print the reason for a failure on standard error, and return the exit code.
 
     Args:
@@ -53,6 +58,19 @@ def run(work: Coroutine[None, None, int], failure: str, *, resumable: bool = Fal
         return print_error(
             f"{'The work is incomplete. Run the command again' if resumable else failure}: {error}", FAILED
         )
+
+
+def command(failure: str, *, resumable: bool = False) -> Callable[[Callable[P, _Work]], Callable[P, int]]:
+    """Return a decorator that makes a function of a coroutine function, which runs it as :func:`run` does."""
+
+    def decorated(work: Callable[P, _Work]) -> Callable[P, int]:
+        @wraps(work)
+        def done(*arguments: P.args, **options: P.kwargs) -> int:
+            return run(work(*arguments, **options), failure, resumable=resumable)
+
+        return done
+
+    return decorated
 
 
 def pluralize(number: int, one: str, many: str) -> str:

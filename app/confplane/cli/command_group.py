@@ -90,11 +90,18 @@ class PlainGroup(_PlainFlags, TyperGroup):
 
 
 class CommandGroup(typer.Typer):
-    """A group of such commands."""
+    """A group of such commands: those of a module, or with a name the subcommands of one command."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(cls=PlainGroup, **options)
+        defaults: dict[str, Any] = {"add_completion": False, "no_args_is_help": True, "rich_markup_mode": "markdown"}
+        super().__init__(cls=PlainGroup, **(defaults | options))
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
         """Return a decorator that adds a command, as typer's own method does."""
         return super().command(name, cls=SingleValueCommand, **options)
+
+    def subgroup(self, name: str) -> CommandGroup:
+        """Add a group, whose help is the text that :mod:`confplane.cli.commands` has for it."""
+        group = CommandGroup(name=name)
+        self.add_typer(group)
+        return group

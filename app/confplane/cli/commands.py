@@ -201,7 +201,9 @@ class _Commands(PlainGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None:
             group = _commands_of(_NAMES[name])
+            text = command.help
             command = group.commands[name] if isinstance(group, TyperGroup) else group
+            command.help = command.help or text  # of a group
         return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:

@@ -16,7 +16,7 @@ from confplane.cli.options import SettingsFile
 from confplane.cli.remote.options import At, ClusterName, ProfileName
 from confplane.domain.enums import StrEnum
 
-commands = CommandGroup(add_completion=False)
+commands = CommandGroup()
 
 
 class ExportFormat(StrEnum):

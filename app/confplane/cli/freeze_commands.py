@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from confplane.client import AsyncConfplane
 
-commands = CommandGroup(add_completion=False)
+commands = CommandGroup()
 
 
 @commands.command(

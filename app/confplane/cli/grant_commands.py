@@ -30,14 +30,8 @@ if TYPE_CHECKING:
 
     from confplane.client import AsyncConfplane
 
-commands = CommandGroup(add_completion=False)
-grants = CommandGroup(
-    name="grants",
-    help="Grants: who may do what (docs/access.md).",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-commands.add_typer(grants)
+commands = CommandGroup()
+grants = commands.subgroup("grants")
 
 
 @grants.command(

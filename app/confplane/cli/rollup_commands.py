@@ -36,14 +36,8 @@ if TYPE_CHECKING:
 
 _FAILED = 1
 
-commands = CommandGroup(add_completion=False)
-rollups = CommandGroup(
-    name="rollups",
-    help="Statistics of a whole cluster and all of its history, computed by Spark.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-commands.add_typer(rollups)
+commands = CommandGroup()
+rollups = commands.subgroup("rollups")
 
 _JOBS = "\n\n".join(f"- `{each.name}`: {each.question}" for each in ROLLUPS.values())
 
@@ -420,7 +414,7 @@ def report(
         from confplane.cli import rollup_results as command
     except ModuleNotFoundError as error:
         _missing("report", error)
-    raise typer.Exit(command.report(settings, cluster, command.RollupReportOptions(output, pictures, address)))
+    raise typer.Exit(command.report(settings, cluster, output, pictures, address))
 
 
 def _known(name: str, *names: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -82,46 +81,45 @@ _INTEGRITY: Final = "integrity"
 _REPORT_PAGE: Final = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class RollupReportOptions:
-    """The options of the command."""
+@callers.command("Not written")
+async def report(
+    settings: Settings, cluster: str, output: Path, pictures: Path | None = None, base_url: str | None = None
+) -> int:
+    """Write the page and the pictures, and return the exit code.
 
-    output: Path
-    """The file of the page."""
-    pictures: Path | None = None
-    """The directory of the charts as PNG files."""
-    base_url: str | None = None
-    """The address of the service, for links."""
-
-
-def report(settings: Settings, cluster: str, options: RollupReportOptions) -> int:
-    """Write the page and the pictures, and return the exit code."""
-    return callers.run(_report(settings, cluster, options), "Not written")
-
-
-async def _report(settings: Settings, cluster: str, options: RollupReportOptions) -> int:
+    Args:
+        settings: The settings of the service.
+        cluster: The cluster's name.
+        output: The file of the page.
+        pictures: The directory of the charts as PNG files.
+        base_url: The address of the service, for links.
+    """
     settings.cluster(cluster)
     database = Database(settings.postgres.dsn.get_secret_value(), pool_size=settings.postgres.pool_size)
     try:
         results = PostgresRollups(database)
         runs, made = await results.runs(cluster), datetime.now(UTC)
         found = [await _result(results, name, runs.get(name, JobRuns(None, None)), made) for name in ROLLUPS]
-        links = Links(options.base_url, cluster)
+        links = Links(base_url, cluster)
         # Rows are read while the sections are made, so that they are never all in memory.
         sections = await asyncio.to_thread(lambda: [section(each, links) for each in found])
     finally:
         await database.close()
     try:
-        options.output.write_text(page(cluster, sections, made=made), encoding="utf-8")
-        drawn = 0 if options.pictures is None else _draw(options.pictures, sections)
+        _write(output, page(cluster, sections, made=made))
+        drawn = 0 if pictures is None else _draw(pictures, sections)
     except OSError as error:
         return print_error(f"Not written: {error.filename}: {error.strerror}", callers.FAILED)
     shown = [each.name for each in found if each.as_of is not None]
-    emit(output=str(options.output), rollups=shown, pictures=drawn)
-    say(f"{options.output}: {', '.join(shown) or 'nothing was run yet'}")
-    if options.pictures is not None:
-        say(f"{options.pictures}: {callers.pluralize(drawn, 'picture', 'pictures')}")
+    emit(output=str(output), rollups=shown, pictures=drawn)
+    say(f"{output}: {', '.join(shown) or 'nothing was run yet'}")
+    if pictures is not None:
+        say(f"{pictures}: {callers.pluralize(drawn, 'picture', 'pictures')}")
     return callers.DONE
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
 
 
 def _draw(directory: Path, sections: Sequence[Section]) -> int:

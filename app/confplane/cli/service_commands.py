@@ -12,7 +12,7 @@ from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import SettingsFile, load_settings
 from confplane.cli.output import echo
 
-commands = CommandGroup(add_completion=False)
+commands = CommandGroup()
 
 _SETTINGS_HELP = """\
 Settings come from environment variables over a YAML file. The smallest file:

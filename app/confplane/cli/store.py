@@ -46,12 +46,9 @@ async def thaw(settings: Settings, cluster: str, reason: str, caller: Caller) ->
         return freeze_view(await FreezeService(parts.runner).thaw(parts.stores[cluster], reason, caller))
 
 
-def adopt_store(settings: Settings, cluster: str, reason: str) -> int:
+@callers.command("Not adopted", resumable=True)
+async def adopt_store(settings: Settings, cluster: str, reason: str) -> int:
     """Adopt the store of a cluster, print the result, and return the exit code."""
-    return callers.run(_adopt(settings, cluster, reason), "Not adopted", resumable=True)
-
-
-async def _adopt(settings: Settings, cluster: str, reason: str) -> int:
     async with open_cluster(settings, cluster) as parts:
         store = parts.stores[cluster]
         service = AdoptionService(
@@ -92,12 +89,9 @@ _WORDS = {
 }
 
 
-def import_kip5(settings: Settings, cluster: str, path: str, *, apply: bool, overwrite: bool) -> int:
+@callers.command("Not imported")
+async def import_kip5(settings: Settings, cluster: str, path: str, *, apply: bool, overwrite: bool) -> int:
     """Show the effect of an import, import if ``apply``, and return the exit code."""
-    return callers.run(_import(settings, cluster, path, apply=apply, overwrite=overwrite), "Not imported")
-
-
-async def _import(settings: Settings, cluster: str, path: str, *, apply: bool, overwrite: bool) -> int:
     async with open_cluster(settings, cluster) as parts:
         served = parts.clusters.get(cluster)
         caller = callers.caller(f"import of {path}")
@@ -146,7 +140,8 @@ def _show(plan: ImportPlan) -> None:
         say(f"Warning: {warning}", err=True)
 
 
-def upgrade_keys(
+@callers.command("Not upgraded", resumable=True)
+async def upgrade_keys(
     settings: Settings, cluster: str, *, apply: bool, table: Mapping[ConfigKind, Mapping[str, str]] | None = None
 ) -> int:
     """Show the entities that lack new names, write the names if ``apply``, and return the exit code.
@@ -157,12 +152,6 @@ def upgrade_keys(
         apply: Write.
         table: Renames; None is the catalog's.
     """
-    return callers.run(_upgrade(settings, cluster, apply=apply, table=table), "Not upgraded", resumable=True)
-
-
-async def _upgrade(
-    settings: Settings, cluster: str, *, apply: bool, table: Mapping[ConfigKind, Mapping[str, str]] | None
-) -> int:
     async with open_cluster(settings, cluster) as parts:
         service = RenameService(parts.alter, parts.clusters.get(cluster), table)
         if not service.known:
@@ -195,14 +184,9 @@ def _lines(result: RenameResult, *, apply: bool) -> list[str]:
     return [f"{result.entity_id}: {item.new} {verb} with the value of {item.old}" for item in result.renamed]
 
 
-def compact(settings: Settings, cluster: str, *, older_than_s: float, apply: bool) -> int:
+@callers.command("Not compacted", resumable=True)
+async def compact(settings: Settings, cluster: str, *, older_than_s: float, apply: bool) -> int:
     """Show the znodes to remove, remove them if ``apply``, and return the exit code."""
-    return callers.run(
-        _compact(settings, cluster, older_than_s=older_than_s, apply=apply), "Not compacted", resumable=True
-    )
-
-
-async def _compact(settings: Settings, cluster: str, *, older_than_s: float, apply: bool) -> int:
     gone = failed = 0
     async with open_cluster(settings, cluster) as parts:
         service = CompactService(parts.runner, parts.stores[cluster])
@@ -233,11 +217,6 @@ def _line(result: CompactResult, *, apply: bool) -> str:
 _PLACEHOLDER = "<set it by hand>"
 
 
-def export_properties(settings: Settings, cluster: str, broker_id: int, output: Path | None) -> int:
-    """Write a broker's configs to a file or to standard output, and return the exit code."""
-    return callers.run(_export(settings, cluster, broker_id, output), "Not exported")
-
-
 def render(cluster: str, broker_id: int, exported: Iterable[ExportedConfig]) -> str:
     """Return the file: a line for each value, with a comment on its source; the rest as comments."""
     lines = [
@@ -255,7 +234,9 @@ def render(cluster: str, broker_id: int, exported: Iterable[ExportedConfig]) -> 
     return "\n".join(lines) + "\n"
 
 
-async def _export(settings: Settings, cluster: str, broker_id: int, output: Path | None) -> int:
+@callers.command("Not exported")
+async def export_properties(settings: Settings, cluster: str, broker_id: int, output: Path | None) -> int:
+    """Write a broker's configs to a file or to standard output, and return the exit code."""
     async with open_cluster(settings, cluster) as parts:
         exported = await export_broker(parts.clusters.get(cluster).configs, broker_id)
     text = render(cluster, broker_id, exported)

@@ -13,7 +13,7 @@ from confplane.cli.options import Apply, AsJson, ClusterName, SettingsFile, load
 from confplane.cli.times import duration_of
 from confplane.domain.facets import ClientConfigsLayout, Tree
 
-commands = CommandGroup(add_completion=False)
+commands = CommandGroup()
 
 
 _ZNODE = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+")
@@ -47,13 +47,7 @@ def adopt_store(
     raise typer.Exit(command.adopt_store(load_settings(settings_file), cluster, reason))
 
 
-secrets = CommandGroup(
-    name="secrets",
-    help="Passwords of brokers, and the secrets that encode them.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-commands.add_typer(secrets)
+secrets = commands.subgroup("secrets")
 
 
 @secrets.command(
@@ -116,13 +110,7 @@ def rotate(
     raise typer.Exit(command.rotate_secrets(load_settings(settings_file), cluster, broker, old_secret_file))
 
 
-imports = CommandGroup(
-    name="import",
-    help="Import configs from an older store into the znodes that brokers read.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-commands.add_typer(imports)
+imports = commands.subgroup("import")
 
 
 @imports.command(
@@ -214,13 +202,7 @@ def compact(
     raise typer.Exit(command.compact(load_settings(settings_file), cluster, older_than_s=older_than_s, apply=apply))
 
 
-layout = CommandGroup(
-    name="layout",
-    help="Show or change the layout of a cluster's client configs: the tree of znodes that stores them.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-commands.add_typer(layout)
+layout = commands.subgroup("layout")
 
 
 @layout.command(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from contextlib import asynccontextmanager
-from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -74,27 +73,22 @@ def _no_brokers(cluster: str) -> InvalidRequestError:
     )
 
 
-class TargetAction(Enum):
-    """A change of the target, with its result in words."""
-
-    ADOPT = (
-        "Cluster {name} accepts changes of {what} and applies them to the Kafka cluster {id}. `confplane"
-        " target observe` ends this"
-    )
-    ENFORCE = (
-        "Cluster {name} accepts changes of {what}, applies them to the Kafka cluster {id}, and reverts"
-        " external changes. `confplane target adopt` or `observe` ends this"
-    )
-    OBSERVE = "Cluster {name} accepts no changes of {what}: it follows the Kafka cluster {id}"
-    PAUSE = (
-        "Cluster {name} no longer follows the Kafka cluster {id}: its copy is not updated. `confplane target"
-        " resume` ends this"
-    )
-    RESUME = "Cluster {name} follows the Kafka cluster {id}"
+_CHANGED: Final = {
+    "adopt": "Cluster {name} accepts changes of {what} and applies them to the Kafka cluster {id}. `confplane target"
+    " observe` ends this",
+    "enforce": "Cluster {name} accepts changes of {what}, applies them to the Kafka cluster {id}, and reverts external"
+    " changes. `confplane target adopt` or `observe` ends this",
+    "observe": "Cluster {name} accepts no changes of {what}: it follows the Kafka cluster {id}",
+    "pause": "Cluster {name} no longer follows the Kafka cluster {id}: its copy is not updated. `confplane target"
+    " resume` ends this",
+    "resume": "Cluster {name} follows the Kafka cluster {id}",
+}
+"""The result of each command that changes the target, in words."""
 
 
-def change(
-    settings: Settings, cluster: str, reason: str, action: TargetAction, types: Sequence[KraftEntityType] = ()
+@callers.command("Not done")
+async def change(
+    settings: Settings, cluster: str, reason: str, action: str, types: Sequence[KraftEntityType] = ()
 ) -> int:
     """Change the target of a cluster, print the result, and return the exit code.
 
@@ -102,27 +96,21 @@ def change(
         settings: The settings of the service.
         cluster: The cluster's name.
         reason: The reason, for the trail.
-        action: The change.
+        action: The name of the command.
         types: The entity types of a change of the mode; empty for all.
     """
-    return callers.run(_change(settings, cluster, reason, action, types), "Not done")
-
-
-async def _change(
-    settings: Settings, cluster: str, reason: str, action: TargetAction, types: Sequence[KraftEntityType]
-) -> int:
     async with open_cluster(settings, cluster) as parts:
         service = TargetService(parts.runner, parts.stores[cluster])
-        changes: dict[TargetAction, Callable[[Caller], Awaitable[Target]]] = {
-            TargetAction.ADOPT: partial(service.adopt, parts.target_states, entity_types=types),
-            TargetAction.ENFORCE: partial(service.enforce, parts.target_states, entity_types=types),
-            TargetAction.OBSERVE: partial(service.observe, entity_types=types),
-            TargetAction.PAUSE: service.pause,
-            TargetAction.RESUME: service.resume,
+        changes: dict[str, Callable[[Caller], Awaitable[Target]]] = {
+            "adopt": partial(service.adopt, parts.target_states, entity_types=types),
+            "enforce": partial(service.enforce, parts.target_states, entity_types=types),
+            "observe": partial(service.observe, entity_types=types),
+            "pause": service.pause,
+            "resume": service.resume,
         }
         target = await changes[action](callers.caller(reason))
     emit(cluster=cluster, target=_target_view(target))
-    say(action.value.format(name=cluster, id=target.cluster_id, what=", ".join(types) or "quotas and configs"))
+    say(_CHANGED[action].format(name=cluster, id=target.cluster_id, what=", ".join(types) or "quotas and configs"))
     return callers.DONE
 
 
@@ -136,12 +124,9 @@ def _target_view(target: Target) -> dict[str, Any]:
     }
 
 
-def status(settings: Settings, cluster: str) -> int:
+@callers.command("Not shown")
+async def status(settings: Settings, cluster: str) -> int:
     """Print the target and the leader's report, and return the exit code."""
-    return callers.run(_show_status(settings, cluster), "Not shown")
-
-
-async def _show_status(settings: Settings, cluster: str) -> int:
     async with open_cluster(settings, cluster) as parts:
         store = parts.stores[cluster]
         target = (await store.read_state(Target, callers.caller(None).deadline)).value
@@ -325,12 +310,9 @@ def _entities(number: int) -> str:
 _DEADLINE_S: Final = 120.0
 
 
-def check(settings: Settings, cluster: str) -> int:
+@callers.command("Not checked")
+async def check(settings: Settings, cluster: str) -> int:
     """Try each describe and each alter, print the results, and return the exit code."""
-    return callers.run(_check(settings, cluster), "Not checked")
-
-
-async def _check(settings: Settings, cluster: str) -> int:
     async with open_kafka(settings, cluster) as found:
         deadline = time.monotonic() + _DEADLINE_S
         identity = await found.identity(deadline)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,14 +10,12 @@ from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import Apply, AsJson, ClusterName, SettingsFile, load_settings
 from confplane.services.ports.kafka import KraftEntityType
 
-commands = CommandGroup(add_completion=False)
-target = CommandGroup(
-    name="target",
-    help="Follow a Kafka cluster without ZooKeeper (Kafka 4): its quotas, its configs, and each change.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-commands.add_typer(target)
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+commands = CommandGroup()
+target = commands.subgroup("target")
 
 _CODES = "Exit codes: 0 done; 1 not done, or not all; 2 invalid options or settings"
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="The reason, which is stored in the trail.")]
@@ -91,17 +89,24 @@ def import_(
     raise typer.Exit(command.import_(load_settings(settings_file), cluster, apply=apply))
 
 
-@target.command(
-    epilog=f'Example:\n\n    confplane target adopt --cluster payments --reason "quotas as code"\n\n{_CODES}.'
-)
-def adopt(
-    cluster: ClusterName,
-    reason: Reason,
-    types: Types = None,
-    *,
-    as_json: AsJson = False,
-    settings_file: SettingsFile = None,
-) -> None:
+def _add_mode(action: str, text: str, *examples: str) -> None:
+    """Add a command that changes the mode of a cluster or of some of its entity types."""
+    shown = "\n\n".join(f"    confplane target {action} --cluster payments {each}" for each in examples)
+
+    @target.command(action, help=text, epilog=f"Example{'s' * (len(examples) > 1)}:\n\n{shown}\n\n{_CODES}.")
+    def change_mode(
+        cluster: ClusterName,
+        reason: Reason,
+        types: Types = None,
+        *,
+        as_json: AsJson = False,
+        settings_file: SettingsFile = None,
+    ) -> None:
+        _change(action, cluster, reason, settings_file, types or ())
+
+
+_add_mode(
+    "adopt",
     """Accept writes of quotas and configs, and apply them to the Kafka cluster.
 
     A write is committed here, and in the trail, as on a cluster with ZooKeeper; within a moment the leader sends it to
@@ -110,26 +115,11 @@ def adopt(
 
     Needs a complete import, and the right ALTER_CONFIGS on CLUSTER, on TOPIC and on GROUP. `confplane target observe`
     ends it.
-    """
-    from confplane.cli import target as command
-
-    raise typer.Exit(
-        command.change(load_settings(settings_file), cluster, reason, command.TargetAction.ADOPT, types or ())
-    )
-
-
-@target.command(
-    epilog='Examples:\n\n    confplane target enforce --cluster payments --reason "quotas as code"\n\n'
-    f'    confplane target enforce --cluster payments --type topics --reason "topics as code"\n\n{_CODES}.'
+    """,
+    '--reason "quotas as code"',
 )
-def enforce(
-    cluster: ClusterName,
-    reason: Reason,
-    types: Types = None,
-    *,
-    as_json: AsJson = False,
-    settings_file: SettingsFile = None,
-) -> None:
+_add_mode(
+    "enforce",
     """Accept writes of quotas and configs, as `adopt` does, and revert external changes.
 
     An external change in the Kafka cluster is reverted once a poll finds it. The trail has it with both values and the
@@ -137,32 +127,18 @@ def enforce(
     `confplane drift list` and `confplane target status`. A key that was never set here is left alone too, as extra.
 
     Needs what `adopt` needs. `confplane target adopt` or `observe` ends it.
-    """
-    from confplane.cli import target as command
-
-    raise typer.Exit(
-        command.change(load_settings(settings_file), cluster, reason, command.TargetAction.ENFORCE, types or ())
-    )
-
-
-@target.command(epilog=f'Example:\n\n    confplane target observe --cluster payments --reason "a drill"\n\n{_CODES}.')
-def observe(
-    cluster: ClusterName,
-    reason: Reason,
-    types: Types = None,
-    *,
-    as_json: AsJson = False,
-    settings_file: SettingsFile = None,
-) -> None:
+    """,
+    '--reason "quotas as code"',
+    '--type topics --reason "topics as code"',
+)
+_add_mode(
+    "observe",
     """Refuse writes of quotas and configs again, and send nothing more to the Kafka cluster.
 
     Changes that the cluster has not applied by then are undone in the copy, with rows in the trail.
-    """
-    from confplane.cli import target as command
-
-    raise typer.Exit(
-        command.change(load_settings(settings_file), cluster, reason, command.TargetAction.OBSERVE, types or ())
-    )
+    """,
+    '--reason "a drill"',
+)
 
 
 @target.command(epilog=f'Example:\n\n    confplane target pause --cluster payments --reason "a drill"\n\n{_CODES}.')
@@ -172,9 +148,7 @@ def pause(cluster: ClusterName, reason: Reason, *, as_json: AsJson = False, sett
     All processes stop before the command ends. Changes in the cluster are found and recorded after `resume`, and writes
     in the meantime (mode adopt) are applied then.
     """
-    from confplane.cli import target as command
-
-    raise typer.Exit(command.change(load_settings(settings_file), cluster, reason, command.TargetAction.PAUSE))
+    _change("pause", cluster, reason, settings_file)
 
 
 @target.command(epilog=f'Example:\n\n    confplane target resume --cluster payments --reason "drill over"\n\n{_CODES}.')
@@ -182,6 +156,12 @@ def resume(
     cluster: ClusterName, reason: Reason, *, as_json: AsJson = False, settings_file: SettingsFile = None
 ) -> None:
     """Follow the Kafka cluster again after `pause`. Changes made in the meantime are recorded."""
+    _change("resume", cluster, reason, settings_file)
+
+
+def _change(
+    action: str, cluster: str, reason: str, settings_file: Path | None, types: Sequence[KraftEntityType] = ()
+) -> None:
     from confplane.cli import target as command
 
-    raise typer.Exit(command.change(load_settings(settings_file), cluster, reason, command.TargetAction.RESUME))
+    raise typer.Exit(command.change(load_settings(settings_file), cluster, reason, action, types))

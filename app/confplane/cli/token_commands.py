@@ -27,14 +27,8 @@ if TYPE_CHECKING:
 
     from confplane.client import AsyncConfplane
 
-commands = CommandGroup(add_completion=False)
-tokens = CommandGroup(
-    name="tokens",
-    help="API tokens: credentials of users, portals, pipelines and applications (docs/access.md).",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-commands.add_typer(tokens)
+commands = CommandGroup()
+tokens = commands.subgroup("tokens")
 
 _LOCAL_CODES = (
     "Exit codes: 0 done; 1 not done, because Postgres is not available; 2 the options or the settings are not valid."
@@ -248,7 +242,7 @@ def confirm_tokens(
     from confplane.cli import access, callers
 
     settings, caller = load_settings(settings_file), callers.caller(reason, ticket)
-    raise typer.Exit(callers.run(access.confirm_tokens(settings, caller), "Not confirmed"))
+    raise typer.Exit(access.confirm_tokens(settings, caller))
 
 
 @tokens.command(
@@ -282,7 +276,7 @@ def invalidate_tokens(
     from confplane.cli import access, callers
 
     settings, caller = load_settings(settings_file), callers.caller(reason, ticket)
-    raise typer.Exit(callers.run(access.invalidate_tokens(settings, before, caller), "Not revoked"))
+    raise typer.Exit(access.invalidate_tokens(settings, before, caller))
 
 
 async def _list(client: AsyncConfplane, principal: str | None) -> int:

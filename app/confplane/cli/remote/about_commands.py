@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from confplane.client import AsyncConfplane
 
 
-commands = CommandGroup(add_completion=False)
+commands = CommandGroup()
 
 
 @commands.command(epilog=f"Example:\n\n    confplane whoami --profile production\n\n{READ_CODES}")

@@ -36,7 +36,7 @@ _CLUSTER: Final = "cluster"
 """The entity of freezes, thaws and layouts."""
 
 
-commands = CommandGroup(add_completion=False)
+commands = CommandGroup()
 
 
 @commands.command(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from confplane.client import AsyncConfplane
 
 
-commands = CommandGroup(add_completion=False)
+commands = CommandGroup()
 
 _QuotasEtag = Annotated[
     str | None,

@@ -41,14 +41,8 @@ if TYPE_CHECKING:
     from confplane.client import AsyncConfplane
 
 
-commands = CommandGroup(add_completion=False)
-drift = CommandGroup(
-    name="drift",
-    help="Differences between a Kafka cluster without ZooKeeper (Kafka 4) and the configs written through Confplane.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-commands.add_typer(drift)
+commands = CommandGroup()
+drift = commands.subgroup("drift")
 
 _Entities = Annotated[
     list[str],

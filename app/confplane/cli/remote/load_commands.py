@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from confplane.client import Answer, AsyncConfplane
 
 
-commands = CommandGroup(add_completion=False)
+commands = CommandGroup()
 
 
 @commands.command(

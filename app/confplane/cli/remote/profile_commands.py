@@ -20,14 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-commands = CommandGroup(add_completion=False)
-profiles = CommandGroup(
-    name="profiles",
-    help="Profiles: named services, each with a cluster and the source of its token.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-commands.add_typer(profiles)
+commands = CommandGroup()
+profiles = commands.subgroup("profiles")
 
 _CODES = "Exit codes: 0 done; 2 the file of profiles can't be used, or the profile does not exist."
 _Name = Annotated[

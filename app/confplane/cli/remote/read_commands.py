@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
 
 
-commands = CommandGroup(add_completion=False)
+commands = CommandGroup()
 
 
 @commands.command(

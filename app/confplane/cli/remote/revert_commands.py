@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from confplane.domain.facets import FacetName
 
 
-commands = CommandGroup(add_completion=False)
+commands = CommandGroup()
 
 
 @commands.command(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from confplane.client.types import ConfigResource
 
 
-commands = CommandGroup(add_completion=False)
+commands = CommandGroup()
 
 
 @commands.command(

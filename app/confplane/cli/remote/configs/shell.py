@@ -39,7 +39,7 @@ _PREFIXES: Final = ("configs", "kafka-configs.sh", "kafka-configs")
 """Words that a line may begin with, so that lines of scripts can be pasted."""
 
 
-commands = CommandGroup(add_completion=False)
+commands = CommandGroup()
 
 
 @commands.command(

@@ -48,6 +48,7 @@ from confplane.services.feed.hub import FeedHub
 from confplane.services.kraft.apply.apply_status import ApplyWaiter
 from confplane.services.kraft.warnings import UnobservedWarnings
 from confplane.services.limits import LimitClass, Limiter, LimitOverride, RateLimit, RateLimits
+from confplane.services.plans.plan import PlanService
 from confplane.services.reads.describe import DescribeService
 from confplane.services.reads.history import HistoryService
 from confplane.services.recorder.record import Recorder
@@ -222,6 +223,7 @@ def create_app(
             describe=describe,
             history=history,
             reverts=RevertService(parts.audit, trail, history, parts.alter),
+            plans=PlanService(parts.alter),
             entry_renderer=EntryRenderer(describe),
             effective_values=EffectiveValueRenderer(describe),
             audit=parts.audit,

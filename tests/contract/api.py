@@ -117,6 +117,7 @@ OPERATION_IDS: Final = frozenset(
         "listTokens",
         "livez",
         "metrics",
+        "planManifest",
         "protectedResource",
         "putClientConfigs",
         "putClientQuotas",

@@ -42,6 +42,7 @@ ORDER = (
     "putConfigs",
     "incrementalAlterConfigs",
     "describeConfigs",
+    "planManifest",
     "changeGlobalConfig",
     "alterEntityConfigs",
     "describeEntityConfigs",

@@ -232,6 +232,11 @@ def _altered(facet: str, entity: Entity) -> dict[str, Any]:
     return {"entity": _rpc(entity), "ops": [{"key": key, "value": value}]}
 
 
+def _declared(entity: Entity) -> dict[str, Any]:
+    facet = "configs" if _first(entity)[0] in CONFIG else "client-quotas"
+    return {"id": entity.id, **_content(facet, entity)}
+
+
 def _resource(entity: Entity) -> dict[str, Any]:
     kind, name = _first(entity)
     return {"resourceType": kind.upper(), "resourceName": name or ""}
@@ -262,6 +267,7 @@ def _of_changes(answer: Any) -> list[str]:
     return [entity["id"] for item in answer["items"] for entity in item["entities"]]
 
 
+ENTITIES: Final = [*USERS, *OTHERS, *RESOURCES]
 SINGLE: Final = [entity for entity in [*USERS, *OTHERS, *RESOURCES] if len(entity.components) == 1]
 CLIENTS: Final = [entity for entity in USERS if entity.components[0][1] is not None]
 FACETS: Final = {"client-quotas": [*USERS, *OTHERS], "client-configs": USERS, "configs": RESOURCES}
@@ -409,6 +415,17 @@ ROWS: Final[dict[str, list[Case]]] = {
                         }
                     ]
                 },
+            ),
+        )
+    ],
+    "planManifest": [
+        Named(
+            DESCRIBE,
+            ENTITIES,
+            lambda entity: (
+                "POST",
+                "manifests:plan",
+                {"apiVersion": "confplane/v1", "kind": "Configs", "entities": [_declared(entity)]},
             ),
         )
     ],

@@ -29,7 +29,7 @@ ROUTES = {str(route.operation_id): route for family in FAMILIES for route in fam
 READS = frozenset(
     name
     for name, operation in OPERATIONS.items()
-    if operation["method"] == "get" or operation["path"].endswith((":describe", ":check"))
+    if operation["method"] == "get" or operation["path"].endswith((":describe", ":check", ":plan"))
 )
 MANAGING = frozenset({"createToken", "revokeToken", "rotateToken", "createGrant", "putGrant", "deleteGrant"})
 WRITES = frozenset(OPERATIONS) - READS - MANAGING - {"clearRegistrations", "reapplyDrift", "reportClientConfigs"}

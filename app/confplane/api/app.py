@@ -22,6 +22,7 @@ from confplane.api.feed import routes as feed
 from confplane.api.freezes import routes as freezes
 from confplane.api.global_config import routes as global_config
 from confplane.api.grants import routes as grants
+from confplane.api.manifests import routes as manifests
 from confplane.api.middleware import RequestMiddleware
 from confplane.api.registrations import routes as registrations
 from confplane.api.reverts import routes as reverts
@@ -58,6 +59,7 @@ FAMILIES: Final = (
     audit.routes,
     feed.routes,
     reverts.routes,
+    manifests.routes,
     registrations.routes,
     drift.routes,
     rollups.routes,

@@ -98,6 +98,10 @@ class RequestModel(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, validate_by_name=False)
 
+    most_bytes: ClassVar[int | None] = None
+    """The greatest size of a body of this model; None: that of the settings."""
+    most_entries: ClassVar[int] = MAX_ENTRIES
+    """The greatest number of entries of a large body; the model refuses more."""
     polled: ClassVar[bool] = False
     """True for a body that clients send repeatedly: short bodies of this model are cached after parsing."""
 

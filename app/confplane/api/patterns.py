@@ -16,6 +16,7 @@ ROW_TOKEN: Final = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\\.[0-9]{1,9}\\.[0
 UUID: Final = CHANGE_ID
 """Ids of tokens, grants and rows of their history."""
 REQUEST_ID: Final = "^[A-Za-z0-9._:-]{1,128}$"
+PLAN_ID: Final = "^[0-9a-f]{40}$"
 CLUSTER: Final = "^[a-z0-9][a-z0-9-]{0,62}$"
 
 _ETAG: Final = '"[!#-~\\u0080-\\u00ff]*"'

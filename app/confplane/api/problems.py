@@ -110,6 +110,7 @@ TABLE: Final[dict[type[ConfplaneError], ProblemType]] = {
     errors.CorruptZnodeError: ProblemType(409, "corrupt-znode", "Stored data can't be read"),
     errors.UndecodablePasswordError: ProblemType(409, "undecodable-password", "A stored password can't be decoded"),
     errors.AlreadyExistsError: ProblemType(409, "already-exists", "Already exists"),
+    errors.StalePlanError: ProblemType(409, "stale-plan", "The plan is out of date"),
     errors.RevertConflictError: ProblemType(409, "revert-conflict", "Later changes touched the same keys"),
     errors.NotRevertibleError: ProblemType(409, "not-revertible", "Can't be reverted"),
     errors.ConcurrentChangeError: ProblemType(409, "concurrent-change", "Changed concurrently"),

@@ -38,6 +38,7 @@
     ├── UndecodablePasswordError       -1  a stored password that none of the secrets opens
     ├── AlreadyExistsError             92  create of what is there with other content
     ├── PreconditionFailedError        95  the etag given is not the current one
+    ├── StalePlanError                 95  what a plan rests on has changed
     ├── RevertConflictError            95  later changes touched the keys that a revert would restore
     ├── NotRevertibleError             42  a change that can't be reverted, or whose values are not kept
     ├── ConcurrentChangeError          95  other clients kept changing the entity until the deadline
@@ -416,6 +417,12 @@ class PreconditionFailedError(ConfplaneError):
     def __init__(self, detail: str, *, etag: str | None, pointer: str | None = None) -> None:
         super().__init__(detail, pointer=pointer, outcome=WriteOutcome.NOT_APPLIED)
         self.etag = etag
+
+
+class StalePlanError(ConfplaneError):
+    """A plan is applied, and the document, the options or a version that the plan rests on is another one now."""
+
+    code = KafkaCode.INVALID_UPDATE_VERSION
 
 
 class ConflictingChange(NamedTuple):

@@ -248,6 +248,13 @@ def of_operator(principal: str, source: str, request_id: str) -> Access:
     return Access(Rights(Identity(principal, Authentication.COMMAND), _Unrestricted()), source, request_id)
 
 
+def unrestricted(access: Access) -> Access:
+    """Return an access of the same caller that allows everything, to decide what is shown and never carried out."""
+    rights = Rights(access.identity, _Unrestricted())
+    rights.unlimited = True
+    return Access(rights, access.source, access.request_id)
+
+
 def _text(refusal: DeniedRight, cluster: str | None, operation: Operation, spelling: str) -> str:
     """Return the text of a refusal, with what to do about it."""
     cause, identity = refusal

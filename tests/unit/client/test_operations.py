@@ -37,6 +37,11 @@ _PAGE: Final = {"page_size": 7, "page_token": "t"}
 _TERMS: Final = {"validate_only": True, "reason": "r", "ticket": "t"}
 _CONDITIONS: Final = {**_TERMS, "if_match": '"a"', "if_none_match": "*"}
 _FRESH: Final = {"min_revision": 5, "strong": True}
+_MANIFEST: Final = {
+    "apiVersion": "confplane/v1",
+    "kind": "Configs",
+    "entities": [{"id": "user=alice", "quotas": {"producer_byte_rate": 1}, "clientConfigs": {"acks": "all"}}],
+}
 _GRANT: Final = {"principal": "User:alice", "operation": "ALTER_CONFIGS", "resourceType": "user"}
 
 Row = tuple[str, tuple[Any, ...], dict[str, Any]]
@@ -139,6 +144,11 @@ CALLS: Final[dict[str, Row]] = {
         "clients.alter",
         ([ClientChange("user=alice", {"producer_byte_rate": None}, {"acks": "all"}, '"a"', '"b"')],),
         {"atomic": True, **_TERMS},
+    ),
+    "planManifest": (
+        "manifests.plan",
+        ({**_MANIFEST, "cluster": "default"},),
+        {"atomic": True, "scope": "topic:orders.", "max_deletes": 1, **_FRESH},
     ),
     "describeConfigs": (
         "configs.describe",

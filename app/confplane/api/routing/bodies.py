@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
+from confplane.api.models import MAX_ENTRIES
 from confplane.api.problems import SHOWN, FindingsError
 from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.routing import strict_json
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
     from confplane.api.models import RequestModel
 
-MAX_ENTRIES: Final = 10_000
-"""Entries of a large body that are validated one by one; a model refuses more entries than it allows."""
 BODY: Final = "confplane.body"
 """Key of the scope with the parsed body of a request with an Idempotency-Key."""
 _CACHE_SIZE: Final = 8_192
@@ -56,13 +55,14 @@ class BodyReader:
             InvalidRequestError: The body is not strict JSON.
             FindingsError: The model refuses the body.
         """
-        body = await _received(request)
+        body = await _received(request, self._model.most_bytes)
         if len(body) <= self._short:
             return self._kept(body)
         if len(body) >= _LONG:
             await take_turn()
         large = len(body) >= strict_json.LARGE
-        value = await strict_json.loads_large(body) if large else _parsed(body)
+        most_items = strict_json.MAX_ITEMS * self._model.most_entries // MAX_ENTRIES
+        value = await strict_json.loads_large(body, most_items) if large else _parsed(body)
         if b"idempotency-key" in request.scope[REQUEST_CONTEXT].headers:
             request.scope[BODY] = value
         return await validated(self._model, value) if large else _validated_at_once(self._model, value)
@@ -76,7 +76,7 @@ def _parsed(body: bytes) -> Any:
     return strict_json.loads(body) if body else None
 
 
-async def validated(model: type[BaseModel], value: Any) -> BaseModel:
+async def validated(model: type[RequestModel], value: Any) -> BaseModel:
     """Validate a large body: its list of entries one by one, in slices.
 
     Raises:
@@ -85,7 +85,7 @@ async def validated(model: type[BaseModel], value: Any) -> BaseModel:
     found: list[dict[str, Any]] = []
     listed = _listed(model)
     entries = value.get(listed[1]) if listed is not None and isinstance(value, dict) else None
-    if listed is None or not isinstance(entries, list) or len(entries) > MAX_ENTRIES:
+    if listed is None or not isinstance(entries, list) or len(entries) > model.most_entries:
         return _validated_at_once(model, value)
     name, alias, item = listed
     made: list[BaseModel] = []
@@ -132,13 +132,15 @@ def _findings(error: ValidationError, *place: str | int) -> list[dict[str, Any]]
     ]
 
 
-async def _received(request: Request) -> bytes:
+async def _received(request: Request, most_bytes: int | None) -> bytes:
     given: bytes = request.scope[REQUEST_CONTEXT].headers.get(b"content-type", b"")
     if given != b"application/json":  # the header of nearly all requests
         kind = given.decode("latin-1").partition(";")[0].strip().lower()
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
             raise MediaTypeError(f"The body is {kind[:100] or 'of no type'}; send Content-Type: application/json")
     limit: int = request.app.max_body_bytes
+    if most_bytes is not None:
+        limit = max(limit, most_bytes)
     # A client that declares the length and waits for 100 Continue does not send the body needlessly.
     if int(request.scope[REQUEST_CONTEXT].headers.get(b"content-length", 0)) > limit:
         raise _too_large(limit)

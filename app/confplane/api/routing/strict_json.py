@@ -54,14 +54,18 @@ def loads(body: bytes) -> Any:
     return value
 
 
-async def loads_large(body: bytes) -> Any:
+async def loads_large(body: bytes, most_items: int = MAX_ITEMS) -> Any:
     """Parse a request body of any size, in slices.
+
+    Args:
+        body: The body.
+        most_items: The greatest number of items in the body.
 
     Raises:
         BodyTooLargeError: The body has more items than are accepted.
         InvalidRequestError: As :func:`loads`; or the body is not an object.
     """
-    _count_items("The body", body, MAX_ITEMS)
+    _count_items("The body", body, most_items)
     text = _decoded(body)
     try:
         return await _large_object(text)

@@ -14,6 +14,7 @@ from confplane.client.families.cluster import ClusterConfigDefinitions, Clusters
 from confplane.client.families.configs import Configs
 from confplane.client.families.feed import Feed
 from confplane.client.families.kips import EntityConfigs, GlobalConfigs
+from confplane.client.families.manifests import Manifests
 from confplane.client.families.rollups import Rollups
 from confplane.client.families.service import Process
 
@@ -40,6 +41,7 @@ class Families(Family[S]):
         self.feed = Feed(sender, cluster)
         self.global_config = GlobalConfigs(sender, cluster)
         self.grants = Grants(sender, cluster)
+        self.manifests = Manifests(sender, cluster)
         self.registrations = Registrations(sender, cluster)
         self.rollups = Rollups(sender, cluster)
         self.service = Process(sender, cluster)

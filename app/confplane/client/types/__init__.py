@@ -18,6 +18,7 @@ from confplane.client.types.feed import *
 from confplane.client.types.freezes import *
 from confplane.client.types.global_config import *
 from confplane.client.types.grants import *
+from confplane.client.types.manifests import *
 from confplane.client.types.registrations import *
 from confplane.client.types.rollups import *
 from confplane.client.types.service import *

@@ -1,0 +1,1 @@
+"""Manifests: configs as documents, with plans."""

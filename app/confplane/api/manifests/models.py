@@ -1,0 +1,126 @@
+"""The forms of manifests and their plans. The schema of manifests for editors is made from them as well."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
+
+from confplane.api import models as base
+from confplane.api import patterns
+from confplane.domain import id_patterns
+from confplane.domain.manifests import MOST_BYTES, MOST_ENTITIES
+
+SCOPE_PATTERN = "^(user|client-id|ip|topic|broker|group|client-metrics):"
+_QUOTAS: Any = WithJsonSchema({"type": "object", "additionalProperties": {"type": "number", "minimum": 0}})
+_TEXTS: Any = WithJsonSchema({"type": "object", "additionalProperties": base.TEXT})
+_TEXTS_OR_NULL: Any = WithJsonSchema({"type": "object", "additionalProperties": base.TEXT_OR_NULL})
+_Keys = Annotated[dict[StrictStr, base.Scalar], Field(max_length=base.MAX_KEYS)]
+
+
+class ManifestEntity(base.RequestModel):
+    """An entity, with all keys that it has in the facets that are named; other facets stay as they are."""
+
+    id: Annotated[StrictStr, WithJsonSchema({"type": "string", "pattern": id_patterns.ANY_ID})] = Field(
+        description="The entity id", examples=["topic=orders"]
+    )
+    quotas: Annotated[_Keys, _QUOTAS] = Field(default={}, description="All quotas of a user, a client-id or an ip")
+    client_configs: Annotated[_Keys, _TEXTS] = Field(
+        default={}, description="All client configs of a user, alone or with a client-id"
+    )
+    configs: Annotated[_Keys, _TEXTS_OR_NULL] = Field(
+        default={},
+        description="All configs of a topic, a broker, a group or a subscription to client metrics. null keeps a stored"
+        " secret",
+        examples=[{"retention.ms": "86400000"}],
+    )
+
+
+class ManifestDocument(base.RequestModel):
+    """Configs of entities, as a document."""
+
+    most_bytes: ClassVar[int | None] = MOST_BYTES
+    most_entries: ClassVar[int] = MOST_ENTITIES
+
+    api_version: Literal["confplane/v1"] = Field(description="The version of this form")
+    kind: Literal["Configs"] = Field(description="The kind of the document")
+    cluster: StrictStr = Field(
+        default="", description="The cluster; a plan for another one is refused. Any cluster if it is absent"
+    )
+    entities: Annotated[list[ManifestEntity], Field(max_length=MOST_ENTITIES)] = Field(
+        description="The entities, each once"
+    )
+
+
+class PlanManifest(ManifestDocument):
+    """A manifest, and the options of its plan."""
+
+    atomic: StrictBool = Field(default=False, description="All entities in one transaction, or none")
+    prune: StrictBool = Field(default=False, description="Delete what the scope has and the document does not name")
+    scope: Annotated[
+        StrictStr | None, WithJsonSchema({"anyOf": [{"type": "string", "pattern": SCOPE_PATTERN}, base.NULL]})
+    ] = Field(
+        default=None,
+        description="Of prune: a type and the beginning of names. Of the entities in it, those count that the caller"
+        " may describe; those of users have their client-ids as well",
+        examples=["topic:orders."],
+    )
+    max_deletes: Annotated[StrictInt, Field(ge=0)] | None = Field(
+        default=None,
+        description="The most entities that prune may delete configs of. A fifth of the scope by default, at least one;"
+        " 0 for a document without entities",
+    )
+
+
+class PlanFallback(base.AnswerModel):
+    """The value that takes effect once a key is removed."""
+
+    value: str | float | None = Field(description="null: a secret, or no value")
+    source: str = Field(description="The id of an entity, or Kafka's name of the source", examples=["user"])
+
+
+class PlanDiff(base.Diff[str | float]):
+    """A key before and after; null is absent, or a secret."""
+
+    secret: bool | base.Absent = Field(default=None, description="true: its values are not shown")
+    fingerprint: str | None = Field(default=None, description="Of a new secret, keyed; null: not known")
+    fallback: PlanFallback | base.Absent = Field(default=None, description="Of a removed key")
+
+
+class PlannedChange(base.AlteredModel):
+    """The plan for one facet of one entity."""
+
+    id: base.EntityId
+    facet: str = Field(examples=["configs"])
+    action: Literal["create", "update", "delete", "none"]
+    pruned: bool = Field(description="The document does not name this facet of the entity")
+    may_alter: bool = Field(description="The caller may carry it out")
+    diff: list[PlanDiff]
+
+
+class PlanSummary(base.AnswerModel):
+    """Numbers of entities and facets by what the plan does to them."""
+
+    create: base.Count
+    update: base.Count
+    delete: base.Count
+    none: base.Count
+    refused: base.Count
+
+
+PlanId = Annotated[str, Field(pattern=patterns.PLAN_ID, examples=["7d2f9c0d1e3b4a6c7d8e9f00112233445566abcd"])]
+
+
+class ManifestPlan(base.AnswerModel):
+    """The plan of a manifest."""
+
+    throttle_time_ms: base.Count
+    failed: base.Count = Field(description="The number of entities that are refused")
+    plan_id: PlanId = Field(description="A digest of the document, the options, and the versions the plan rests on")
+    revision: base.Revision = Field(description="The plan rests on the state at this revision, or a later one")
+    summary: PlanSummary
+    refusal: base.ProblemPart | None = Field(description="The reason why the plan as a whole can't be applied")
+    changes: list[PlannedChange] = Field(description="Without what stays as it is and has no warnings")
+
+
+PlanProblem: Any = base.problem_with(
+    ManifestPlan, "PlanProblem", "The problem of the first entity, when all are refused, with the plan."
+)

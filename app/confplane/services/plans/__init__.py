@@ -1,0 +1,1 @@
+"""Plans: the changes that make a cluster what a manifest says, decided before they are carried out."""

@@ -1,0 +1,203 @@
+"""Plans of manifests over HTTP, on real stores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import pytest_asyncio
+
+from confplane.domain.access.operations import Operation, PatternType, ResourceType
+from tests.support.inside import running_on
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
+    from tests.support.inside import Inside
+
+HEAD: Final = {"apiVersion": "confplane/v1", "kind": "Configs"}
+
+
+@pytest_asyncio.fixture(scope="module")
+async def inside(
+    zookeeper: ZooKeeper, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Inside]:
+    async with running_on(zookeeper, postgres, tmp_path_factory) as running:
+        yield running
+
+
+def document(*entities: dict[str, Any], **members: Any) -> dict[str, Any]:
+    return {**HEAD, "entities": list(entities), **members}
+
+
+async def plan(inside: Inside, *entities: dict[str, Any], caller: str = "admin", **options: Any) -> dict[str, Any]:
+    answer = await inside.send(caller, "POST", "manifests:plan", document(*entities, **options))
+    assert answer.status_code in {200, 207}, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def put(inside: Inside, facet: str, entity_id: str, **values: Any) -> None:
+    member = "quotas" if facet == "client-quotas" else "configs"
+    answer = await inside.send("admin", "PUT", f"{facet}/{entity_id}", {member: values})
+    assert answer.status_code == 200, answer.text
+
+
+def diffs(found: dict[str, Any]) -> dict[tuple[str, str], tuple[str, dict[str, tuple[Any, Any]]]]:
+    return {
+        (each["id"], each["facet"]): (
+            each["action"],
+            {item["key"]: (item["before"], item["after"]) for item in each["diff"]},
+        )
+        for each in found["changes"]
+    }
+
+
+async def test_a_plan_has_creates_updates_and_removals(inside: Inside) -> None:
+    await put(inside, "configs", "topic=plan-a", **{"retention.ms": "1000", "max.message.bytes": "5"})
+    await put(inside, "client-quotas", "user=plan-a", producer_byte_rate=5, consumer_byte_rate=6)
+    await put(inside, "client-configs", "user=plan-a", acks="all")
+    found = await plan(
+        inside,
+        {"id": "topic=plan-a", "configs": {"retention.ms": "2000"}},
+        {"id": "user=plan-a", "quotas": {"producer_byte_rate": 7, "consumer_byte_rate": 6}},
+        {"id": "user=plan-new,client-id=c", "quotas": {"request_percentage": 1.5}, "clientConfigs": {"acks": "1"}},
+        {"id": "topic=plan-b", "configs": {}},
+    )
+    assert diffs(found) == {
+        ("topic=plan-a", "configs"): ("update", {"max.message.bytes": ("5", None), "retention.ms": ("1000", "2000")}),
+        ("user=plan-a", "client-quotas"): ("update", {"producer_byte_rate": (5, 7)}),
+        ("user=plan-new,client-id=c", "client-quotas"): ("create", {"request_percentage": (None, 1.5)}),
+        ("user=plan-new,client-id=c", "client-configs"): ("create", {"acks": (None, "1")}),
+    }
+    assert found["summary"] == {"create": 2, "update": 2, "delete": 0, "none": 1, "refused": 0}
+    assert found["failed"] == 0
+    assert found["refusal"] is None
+    stored = (await inside.send("admin", "GET", "configs/topic=plan-a")).json()
+    assert stored["configs"] == {"max.message.bytes": "5", "retention.ms": "1000"}
+
+
+async def test_a_removed_key_has_the_value_that_takes_effect(inside: Inside) -> None:
+    await put(inside, "client-quotas", "user", producer_byte_rate=11)
+    await put(inside, "client-quotas", "user=fall", producer_byte_rate=12, consumer_byte_rate=13)
+    await put(inside, "client-quotas", "user=fall,client-id=c", producer_byte_rate=14)
+    await put(inside, "client-configs", "user=fall", acks="all")
+    await put(inside, "client-configs", "user=fall,client-id=c", acks="1")
+    await put(inside, "configs", "topic=fall", **{"retention.ms": "1"})
+    await put(inside, "configs", "topic=fall-default", **{"cleanup.policy": "compact"})
+    await put(inside, "configs", "broker", **{"log.retention.ms": "77"})
+    found = await plan(
+        inside,
+        {"id": "user=fall", "quotas": {}, "clientConfigs": {"acks": "0"}},
+        {"id": "user=fall,client-id=c", "quotas": {}, "clientConfigs": {}},
+        {"id": "topic=fall", "configs": {}},
+        {"id": "topic=fall-default", "configs": {}},
+        {"id": "broker", "configs": {"log.retention.ms": "78"}},
+    )
+    fallbacks = {
+        (each["id"], each["facet"], item["key"]): item["fallback"]
+        for each in found["changes"]
+        for item in each["diff"]
+        if "fallback" in item
+    }
+    # The plan itself counts: it changes the user and the default of all brokers.
+    assert fallbacks == {
+        ("user=fall", "client-quotas", "producer_byte_rate"): {"value": 11, "source": "user"},
+        ("user=fall,client-id=c", "client-quotas", "producer_byte_rate"): {"value": 11, "source": "user"},
+        ("user=fall,client-id=c", "client-configs", "acks"): {"value": "0", "source": "user=fall"},
+        ("topic=fall", "configs", "retention.ms"): {"value": "78", "source": "DYNAMIC_DEFAULT_BROKER_CONFIG"},
+        ("topic=fall-default", "configs", "cleanup.policy"): {"value": "delete", "source": "DEFAULT_CONFIG"},
+    }
+    assert {each["action"] for each in found["changes"] if each["id"].startswith("topic=")} == {"delete"}
+
+
+async def test_prune_deletes_what_the_scope_has_and_the_document_does_not_name(inside: Inside) -> None:
+    for name in ("prune-a", "prune-b", "pruned", "prun"):
+        await put(inside, "configs", f"topic={name}", **{"retention.ms": "1"})
+    await put(inside, "client-quotas", "user=prune-a", producer_byte_rate=1)
+    kept = {"id": "topic=prune-a", "configs": {"retention.ms": "1"}}
+    found = await plan(inside, kept, prune=True, scope="topic:prune-", maxDeletes=1)
+    assert diffs(found) == {("topic=prune-b", "configs"): ("delete", {"retention.ms": ("1", None)})}
+    assert [each["pruned"] for each in found["changes"]] == [True]
+    assert found["refusal"] is None
+
+    found = await plan(inside, prune=True, scope="topic:prune-")
+    assert found["refusal"]["pointer"] == "/maxDeletes"
+    assert found["summary"]["delete"] == 2
+    assert (await plan(inside, prune=True, scope="topic:prune-", maxDeletes=2))["refusal"] is None
+    assert (await plan(inside, prune=True, scope="topic:prune", maxDeletes=2))["refusal"] is not None
+    assert (await plan(inside, prune=True, scope="topic:prune-none"))["changes"] == []
+
+    await put(inside, "client-configs", "user=prune-a,client-id=x", acks="1")
+    found = await plan(inside, prune=True, scope="user:prune-", maxDeletes=9)
+    assert set(diffs(found)) == {("user=prune-a", "client-quotas"), ("user=prune-a,client-id=x", "client-configs")}
+    found = await plan(inside, {"id": "user=prune-a", "clientConfigs": {"acks": "1"}}, prune=True, scope="user:prune-")
+    assert diffs(found)["user=prune-a", "client-quotas"][0] == "delete"
+
+
+async def test_the_id_of_a_plan_is_that_of_what_it_rests_on(inside: Inside) -> None:
+    one = {"id": "topic=same", "configs": {"retention.ms": "1", "max.message.bytes": "2"}}
+    two = {"id": "user=same", "quotas": {"producer_byte_rate": 1}}
+    first = await plan(inside, one, two)
+    assert (await plan(inside, two, one))["planId"] == first["planId"]
+    assert (await plan(inside, one, two, atomic=True))["planId"] != first["planId"]
+    assert (await plan(inside, one))["planId"] != first["planId"]
+    await put(inside, "client-quotas", "user=elsewhere", producer_byte_rate=1)
+    assert (await plan(inside, one, two))["planId"] == first["planId"]
+    await put(inside, "client-quotas", "user=same", producer_byte_rate=1)  # presence
+    created = await plan(inside, one, two)
+    assert created["planId"] != first["planId"]
+    await put(inside, "client-quotas", "user=same", producer_byte_rate=2)
+    await put(inside, "client-quotas", "user=same", producer_byte_rate=1)  # the same content, another version
+    again = await plan(inside, one, two)
+    assert again["planId"] != created["planId"]
+    assert int(again["revision"]) > int(created["revision"])
+
+
+async def test_a_caller_who_only_reads_makes_plans(inside: Inside) -> None:
+    prefixed = {"pattern": PatternType.PREFIXED, "name": "may-"}
+    for operation, name in ((Operation.DESCRIBE_CONFIGS, "may-"), (Operation.ALTER_CONFIGS, "may-alter-")):
+        await inside.give(
+            "User:planner", operation=operation, resource=ResourceType.TOPIC, **{**prefixed, "name": name}
+        )
+    await put(inside, "configs", "topic=hidden", **{"retention.ms": "4321"})
+    some = [{"id": f"topic={name}", "configs": {"retention.ms": "7"}} for name in ("may-see", "may-alter-it", "hidden")]
+    answer = await inside.send("planner", "POST", "manifests:plan", document(*some))
+    assert answer.status_code == 207
+    assert "4321" not in answer.text
+    found = answer.json()
+    assert {each["id"]: (each["mayAlter"], each["errorCode"]) for each in found["changes"]} == {
+        "topic=may-see": (False, 0),
+        "topic=may-alter-it": (True, 0),
+        "topic=hidden": (False, 29),
+    }
+    assert found["failed"] == 1
+    admins = await plan(inside, *some[:2])
+    assert (await plan(inside, *some[:2], caller="planner"))["planId"] == admins["planId"]
+    # A scope has what the caller may describe.
+    assert (await plan(inside, caller="planner", prune=True, scope="topic:"))["changes"] == []
+
+
+@pytest.mark.parametrize(
+    ("entity", "pointer"),
+    [
+        ({"id": "topic=bad", "configs": {"retention.ms": "x"}}, "/entities/1/configs/retention.ms"),
+        ({"id": "topic=bad", "configs": {"a~b/c": "x"}}, "/entities/1/configs/a~0b~1c"),
+        ({"id": "topic=bad", "quotas": {"producer_byte_rate": 1}}, "/entities/1/id"),
+        ({"id": "user=bad", "quotas": {"producer_byte_rate": -1}}, "/entities/1/quotas/producer_byte_rate"),
+        ({"id": "user=bad", "clientConfigs": {"acks": "9"}}, "/entities/1/clientConfigs/acks"),
+        ({"id": "user=good", "quotas": {}}, "/entities/1/id"),
+        ({"id": "topic=bad"}, "/entities/1"),
+        ({"id": "topic"}, "/entities/1"),
+        ({"id": "tropic=x", "configs": {}}, "/entities/1/id"),
+    ],
+)
+async def test_a_refused_entity_is_named_by_its_place(inside: Inside, entity: dict[str, Any], pointer: str) -> None:
+    found = await plan(
+        inside, {"id": "user=good2", "quotas": {"producer_byte_rate": 1}}, entity, {"id": "user=good", "quotas": {}}
+    )
+    refused = [each for each in found["changes"] if each["errorCode"]]
+    assert pointer in [each["errors"][0]["pointer"] for each in refused]
+    assert found["summary"]["refused"] == len(refused)

@@ -26,6 +26,7 @@ from confplane.audit import (
     PostgresConsoleSessions,
     PostgresEntityStates,
     PostgresFeedTrail,
+    PostgresManifestRuns,
     PostgresRefusedAttempts,
     PostgresRegistrationLog,
     PostgresRequestKeys,
@@ -48,6 +49,7 @@ from confplane.services.feed.hub import FeedHub
 from confplane.services.kraft.apply.apply_status import ApplyWaiter
 from confplane.services.kraft.warnings import UnobservedWarnings
 from confplane.services.limits import LimitClass, Limiter, LimitOverride, RateLimit, RateLimits
+from confplane.services.plans.apply import ApplyService
 from confplane.services.plans.plan import PlanService
 from confplane.services.reads.describe import DescribeService
 from confplane.services.reads.history import HistoryService
@@ -214,6 +216,7 @@ def create_app(
         refusals,
     ]
     history = HistoryService(trail, parts.audit, describe)
+    plans = PlanService(parts.alter)
     api = create_api(
         Services(
             clusters=parts.clusters,
@@ -223,7 +226,8 @@ def create_app(
             describe=describe,
             history=history,
             reverts=RevertService(parts.audit, trail, history, parts.alter),
-            plans=PlanService(parts.alter),
+            plans=plans,
+            applies=ApplyService(plans, parts.alter, PostgresManifestRuns(parts.database)),
             entry_renderer=EntryRenderer(describe),
             effective_values=EffectiveValueRenderer(describe),
             audit=parts.audit,

@@ -15,7 +15,7 @@ TABLES = ("access_changes", "change_keys", "intent_entities", "intents", "outcom
 EXPIRING = ("refused_attempts",)
 """Of what is recorded, and removed by the owner's function once it is old."""
 TRANSIENT = (
-    *("applied_reports", "console_sessions", "request_changes", "request_keys"),
+    *("applied_reports", "console_sessions", "manifest_runs", "request_changes", "request_keys"),
     *("rollup_partitions", "rollup_parts", "rollup_rows", "rollup_runs"),
 )
 POSITIONS = ("entity_states", "store_positions", "target_states", "watermarks")

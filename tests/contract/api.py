@@ -58,6 +58,7 @@ OPERATION_IDS: Final = frozenset(
         "alterClientQuotas",
         "alterClients",
         "alterEntityConfigs",
+        "applyManifest",
         "changeGlobalConfig",
         "checkAccess",
         "clearRegistrations",

@@ -43,6 +43,7 @@ ORDER = (
     "incrementalAlterConfigs",
     "describeConfigs",
     "planManifest",
+    "applyManifest",
     "changeGlobalConfig",
     "alterEntityConfigs",
     "describeEntityConfigs",
@@ -110,7 +111,11 @@ def _send(
 
 
 def _known(http: httpx.Client, body: dict[str, Any]) -> dict[str, Any]:
-    """Name the latest change, and the present moment, in the place of made-up ones."""
+    """Name the latest change, the present moment, and the current plan in the place of made-up ones."""
+    if "planId" in body:
+        manifest = {name: value for name, value in body.items() if name not in {"planId", "revision"}}
+        planned = http.post("/v1/clusters/default/manifests:plan", json=manifest).json()
+        return {**body, "planId": planned["planId"]}
     if not body.keys() & {"changeId", "requestId", "since", "to"}:
         return body
     wait_for(lambda: (http.get("/v1/clusters/default").json()["recorded"] or {}).get("since"))

@@ -34,7 +34,9 @@ READS = frozenset(
 MANAGING = frozenset({"createToken", "revokeToken", "rotateToken", "createGrant", "putGrant", "deleteGrant"})
 WRITES = frozenset(OPERATIONS) - READS - MANAGING - {"clearRegistrations", "reapplyDrift", "reportClientConfigs"}
 FREEZES = frozenset({"freezeCluster", "thawCluster"})
-UNCONDITIONAL = frozenset({"adoptDrift", "alterEntityConfigs", "changeGlobalConfig", "revertChanges"}) | FREEZES
+UNCONDITIONAL = (
+    frozenset({"adoptDrift", "alterEntityConfigs", "applyManifest", "changeGlobalConfig", "revertChanges"}) | FREEZES
+)
 """Writes of KIPs that have no preconditions, reverts of changes, which have others, and freezes."""
 
 

@@ -13,6 +13,8 @@ from tests.support.inside import running_on
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    import httpx
+
     from confplane.devstack.postgres import Postgres
     from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.inside import Inside
@@ -201,3 +203,120 @@ async def test_a_refused_entity_is_named_by_its_place(inside: Inside, entity: di
     refused = [each for each in found["changes"] if each["errorCode"]]
     assert pointer in [each["errors"][0]["pointer"] for each in refused]
     assert found["summary"]["refused"] == len(refused)
+
+
+async def apply(inside: Inside, body: dict[str, Any], planned: dict[str, Any], caller: str = "admin") -> httpx.Response:
+    sent = {**body, "planId": planned["planId"], "revision": planned["revision"]}
+    return await inside.send(caller, "POST", "manifests:apply", sent)
+
+
+async def test_an_apply_does_what_the_plan_says(inside: Inside) -> None:
+    await put(inside, "configs", "topic=do-a", **{"retention.ms": "1", "flush.ms": "2"})
+    await put(inside, "configs", "topic=do-b", **{"retention.ms": "1"})
+    await put(inside, "client-configs", "user=do", acks="all")
+    body = document(
+        {"id": "user=do,client-id=c", "quotas": {"producer_byte_rate": 2}},
+        {"id": "user=do", "quotas": {"producer_byte_rate": 1}},
+        {"id": "topic=do-a", "configs": {"retention.ms": "3"}},
+        prune=True,
+        scope="topic:do-",
+        maxDeletes=1,
+    )
+    planned = (await inside.send("admin", "POST", "manifests:plan", body)).json()
+    answer = await apply(inside, body, planned)
+    assert answer.status_code == 200, answer.text
+    done = answer.json()
+    assert done["next"] is None
+    assert {(each["id"], each["action"], each["errorCode"]) for each in done["results"]} == {
+        ("user=do,client-id=c", "create", 0),
+        ("user=do", "create", 0),
+        ("topic=do-a", "update", 0),
+        ("topic=do-b", "delete", 0),
+    }
+    assert (await inside.send("admin", "GET", "configs/topic=do-a")).json()["configs"] == {"retention.ms": "3"}
+    assert (await inside.send("admin", "GET", "configs/topic=do-b")).status_code == 404
+    assert (await inside.send("admin", "GET", "client-configs/user=do")).json()["configs"] == {"acks": "all"}
+    again = (await inside.send("admin", "POST", "manifests:plan", body)).json()
+    assert again["changes"] == []
+    # Sent again, for example after a lost answer: there is nothing left to do.
+    repeated = await apply(inside, body, planned)
+    assert repeated.status_code == 200
+    assert repeated.json()["results"] == []
+    assert repeated.json()["runId"] == done["runId"]
+
+    reverted = await inside.send("admin", "POST", "audit:revert", {"requestId": done["runId"]})
+    assert reverted.status_code == 200, reverted.text
+    assert (await inside.send("admin", "GET", "configs/topic=do-b")).json()["configs"] == {"retention.ms": "1"}
+    found = (await inside.send("admin", "GET", "configs/topic=do-a")).json()
+    assert found["configs"] == {"flush.ms": "2", "retention.ms": "1"}
+
+
+async def test_a_stale_plan_is_refused_with_the_changes(inside: Inside) -> None:
+    await put(inside, "configs", "topic=stale", **{"retention.ms": "1"})
+    body = document(
+        {"id": "topic=stale", "configs": {"retention.ms": "3"}}, {"id": "topic=stale-new", "configs": {"flush.ms": "1"}}
+    )
+    planned = await plan(inside, *body["entities"])
+    changes = (
+        ("topic=stale", {"retention.ms": "2"}),  # a version
+        ("topic=stale-new", {"flush.ms": "9"}),  # presence
+    )
+    for entity_id, values in changes:
+        await put(inside, "configs", entity_id, **values)
+        answer = await apply(inside, body, planned)
+        assert answer.status_code == 409, answer.text
+        found = answer.json()
+        assert found["type"] == "/problems/stale-plan"
+        assert found["outcome"] == "not_applied"
+        assert [each["id"] for each in found["changedSince"]] == [entity_id]
+        assert {each["id"] for each in found["changes"]} == {"topic=stale", "topic=stale-new"}
+        planned = await plan(inside, *body["entities"])
+        assert planned["planId"] == found["planId"]
+    for options in ({"atomic": True}, {"entities": body["entities"][:1]}):
+        answer = await apply(inside, {**body, **options}, planned)
+        assert answer.json()["type"] == "/problems/stale-plan", answer.text
+    await inside.send("admin", "DELETE", "configs/topic=stale-new")
+    assert (await apply(inside, body, planned)).status_code == 409
+    stored = (await inside.send("admin", "GET", "configs/topic=stale")).json()
+    assert stored["configs"] == {"retention.ms": "2"}
+
+
+async def test_a_plan_with_a_refusal_is_not_applied(inside: Inside) -> None:
+    for bad in ({"id": "user=ref", "quotas": {"producer_byte_rate": -1}}, {"id": "user=ref"}):
+        body = document({"id": "topic=ref", "configs": {"flush.ms": "1"}}, bad)
+        planned = await plan(inside, *body["entities"])
+        answer = await apply(inside, body, planned)
+        assert answer.status_code == 400, answer.text
+        assert answer.json()["errors"][0]["pointer"].startswith("/entities/1")
+    await put(inside, "configs", "topic=ref-pruned", **{"flush.ms": "1"})
+    body = document(prune=True, scope="topic:ref-")
+    answer = await apply(inside, body, await plan(inside, prune=True, scope="topic:ref-"))
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["pointer"] == "/maxDeletes"
+    assert (await inside.send("admin", "GET", "configs/topic=ref")).status_code == 404
+
+
+async def test_an_apply_needs_the_right_to_alter_each_changed_entity(inside: Inside) -> None:
+    for operation, name in ((Operation.DESCRIBE_CONFIGS, "grant-"), (Operation.ALTER_CONFIGS, "grant-mine")):
+        await inside.give(
+            "User:applier", operation=operation, resource=ResourceType.TOPIC, pattern=PatternType.PREFIXED, name=name
+        )
+    await put(inside, "configs", "topic=grant-other", **{"flush.ms": "1"})
+    mine = {"id": "topic=grant-mine", "configs": {"flush.ms": "1"}}
+    body = document(mine, {"id": "topic=grant-other", "configs": {"flush.ms": "2"}})
+    answer = await apply(inside, body, await plan(inside, *body["entities"]), "applier")
+    assert answer.status_code == 403
+    assert answer.json()["errors"][0]["pointer"] == "/entities/1/id"
+    assert (await inside.send("admin", "GET", "configs/topic=grant-mine")).status_code == 404
+    # What stays as it is needs no right to alter.
+    body = document(mine, {"id": "topic=grant-other", "configs": {"flush.ms": "1"}})
+    answer = await apply(inside, body, await plan(inside, *body["entities"]), "applier")
+    assert answer.status_code == 200, answer.text
+
+
+async def test_an_atomic_apply_is_one_change(inside: Inside) -> None:
+    entities = [{"id": f"user=atom-{number}", "quotas": {"producer_byte_rate": number}} for number in range(5)]
+    body = document(*entities, atomic=True)
+    done = (await apply(inside, body, await plan(inside, *entities, atomic=True))).json()
+    assert len({each["changeId"] for each in done["results"]}) == 1
+    assert len(done["results"]) == 5

@@ -31,6 +31,7 @@ from confplane.services.kraft.apply.apply_status import ApplyWaiter
 from confplane.services.kraft.reconcile.drift import DriftService
 from confplane.services.kraft.refresh import Refresher
 from confplane.services.limits import Allowance, LimitClass
+from confplane.services.plans.apply import ApplyService
 from confplane.services.plans.plan import PlanService
 from confplane.services.ports.applied import AppliedReports
 from confplane.services.ports.refusals import RefusedAttempts
@@ -76,6 +77,7 @@ class Services:
     history: HistoryService
     reverts: RevertService
     plans: PlanService
+    applies: ApplyService
     entry_renderer: EntryRenderer
     effective_values: EffectiveValueRenderer
     audit: AuditLog

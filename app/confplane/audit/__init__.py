@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from confplane.audit.database import Database
     from confplane.audit.feed import PostgresFeedTrail
     from confplane.audit.history import PostgresTrailHistory
+    from confplane.audit.manifest_runs import PostgresManifestRuns
     from confplane.audit.open_changes import PostgresOpenChanges
     from confplane.audit.refusals import PostgresRefusedAttempts
     from confplane.audit.registrations import PostgresRegistrationLog
@@ -36,6 +37,7 @@ __all__ = [
     "PostgresConsoleSessions",
     "PostgresEntityStates",
     "PostgresFeedTrail",
+    "PostgresManifestRuns",
     "PostgresOpenChanges",
     "PostgresRefusedAttempts",
     "PostgresRegistrationLog",
@@ -54,6 +56,7 @@ _MODULES: Final = {
     "PostgresConsoleSessions": "console_sessions",
     "PostgresEntityStates": "states",
     "PostgresFeedTrail": "feed",
+    "PostgresManifestRuns": "manifest_runs",
     "PostgresOpenChanges": "open_changes",
     "PostgresRefusedAttempts": "refusals",
     "PostgresRegistrationLog": "registrations",

@@ -500,9 +500,24 @@ console_sessions: Final = Table(
     comment="Sessions of the web console: the SHA-256 of the id, and the token, sealed under console_key_file",
 )
 
+manifest_runs: Final = Table(
+    "manifest_runs",
+    metadata,
+    _name("cluster", primary_key=True),
+    _name("plan_id", primary_key=True),
+    Column("request_id", Text, nullable=False),
+    Column("writer", Text, nullable=False),
+    Column("until", DateTime(timezone=True), nullable=False),
+    Column("bases", LargeBinary, nullable=False),
+    _recorded_at(),
+    Index(None, "recorded_at"),
+    comment="Applies of manifests: the versions of the plan, and the end of the turn; purged after a day",
+)
+
 TRANSIENT: Final = (
     applied_reports,
     console_sessions,
+    manifest_runs,
     request_changes,
     request_keys,
     rollup_partitions,

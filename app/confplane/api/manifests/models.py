@@ -70,6 +70,17 @@ class PlanManifest(ManifestDocument):
     )
 
 
+class ApplyManifest(PlanManifest):
+    """A manifest, the options of its plan, and the plan."""
+
+    plan_id: Annotated[StrictStr, Field(pattern=patterns.PLAN_ID)] = Field(
+        description="As the plan of the same document and options has it"
+    )
+    revision: Annotated[StrictStr, Field(pattern=patterns.REVISION)] | None = Field(
+        default=None, description="As the plan has it: a stale plan is answered with the changes since"
+    )
+
+
 class PlanFallback(base.AnswerModel):
     """The value that takes effect once a key is removed."""
 
@@ -123,4 +134,55 @@ class ManifestPlan(base.AnswerModel):
 
 PlanProblem: Any = base.problem_with(
     ManifestPlan, "PlanProblem", "The problem of the first entity, when all are refused, with the plan."
+)
+
+
+class AppliedChange(base.WriteResult):
+    """The result for one facet of an entity."""
+
+    id: base.EntityId
+    facet: str = Field(examples=["configs"])
+    action: Literal["create", "update", "delete", "none"]
+    applied: base.AppliedData | base.Absent = base.WAITED
+
+
+class NextEntity(base.AnswerModel):
+    """The rest of a run that has ended before its last entity."""
+
+    id: base.EntityId = Field(description="The first entity that was not sent")
+    left: base.Count = Field(description="The number of entities that were not sent")
+
+
+class AppliedManifest(base.AnswerModel):
+    """The result of an apply."""
+
+    throttle_time_ms: base.Count
+    failed: base.Count = Field(description="The number of entities that failed; the first ends the run")
+    plan_id: PlanId
+    run_id: str = Field(
+        description="The request id of all changes of the run; audit:revert takes it as requestId",
+        pattern=patterns.REQUEST_ID,
+    )
+    next: NextEntity | None = Field(description="null: all entities were sent. The same request continues the run")
+    results: list[AppliedChange] = Field(description="Of the entities that this request sent")
+
+
+class ChangedEntity(base.AnswerModel):
+    """An entity that was written after a plan was made."""
+
+    id: base.EntityId
+    facet: str
+    revision: base.Revision
+
+
+class _ApplyProblemMembers(AppliedManifest, ManifestPlan):
+    changed_since: list[ChangedEntity] = Field(
+        description="Of a stale plan whose revision was sent: the entities that were written since"
+    )
+
+
+ApplyProblem: Any = base.problem_with(
+    _ApplyProblemMembers,
+    "ApplyProblem",
+    "A plan that can't be applied, with the current plan; or the problem of the first entity, when all failed.",
 )

@@ -1,33 +1,44 @@
-"""Manifests: their plans."""
+"""Manifests: their plans, and the applies of plans."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 from starlette.responses import Response
 
-from confplane.api import batches
+from confplane.api import apply_waits, batches, problems
 from confplane.api.dependencies import Call, CallDep, Consistency
 from confplane.api.manifests import models
 from confplane.api.refresh import refresh_facet
 from confplane.api.responses import number
-from confplane.api.routing.operations import partly, read
+from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.routes import Routes
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, InvalidRequestError
 from confplane.domain.manifests import FACETS, ManifestScope
 from confplane.domain.ops import Op, OpType
 from confplane.domain.texts import shown, step
-from confplane.services.changes.alter import Entry, EntryPart
+from confplane.services.changes.alter import Entry
+from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import Edit, EditResult, EntryResult, Mode
+from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.cooperative_yielding import in_slices
+from confplane.services.kraft.apply.apply_status import FACETS as APPLIED_FACETS
 from confplane.services.limits import LimitClass
 from confplane.services.plans.plan import Plan, PlannedEdit, PlanOptions
 
 routes = Routes("/v1/clusters/{cluster}/manifests", tag="manifests")
 
+_LONGEST_S: Final = 25
+"""The longest duration of a plan or an apply in seconds, below the timeout of clients. An apply ends before a batch
+that would last longer, and may be continued."""
+_BATCH_S: Final = 10
+"""The longest duration of a batch."""
 _FIELDS: Final = {"quotas": "quotas", "client_configs": "clientConfigs", "configs": "configs"}
 
 
@@ -52,7 +63,7 @@ async def plan_manifest(call: CallDep, body: models.PlanManifest) -> Response:
     document, options = await _document(call, body), _options(body)
     for name in call.cluster.facets:
         await refresh_facet(call, name)
-    plan = await call.services.plans.plan(call.cluster, document, options, call.caller)
+    plan = await call.services.plans.plan(call.cluster, document, options, _patient(call))
     errors = [each.error for each in await in_slices(_result, plan.entries)]
     answer = {
         "throttleTimeMs": call.throttle_ms(LimitClass.BULK),
@@ -60,6 +71,75 @@ async def plan_manifest(call: CallDep, body: models.PlanManifest) -> Response:
         **await _rendered(plan),
     }
     return batches.multi_status_response(call.request, answer, errors)
+
+
+@routes.post(
+    ":apply",
+    change(
+        "Apply the plan of a manifest",
+        partly(models.AppliedManifest, "An entity failed, which ended the run"),
+        limit=LimitClass.WRITE,
+        tagged=False,
+        problems=(413,),
+        problem=models.ApplyProblem,
+    ),
+)
+async def apply_manifest(call: CallDep, body: models.ApplyManifest) -> Response:
+    """Carries out a plan, if the document, the options and all versions are those of the plan.
+
+    Without `atomic` the entities are sent in batches; the first failure ends the run, and what was applied stays. The
+    same request continues a run that has ended before its last entity, for a day.
+    """
+    call.charge(LimitClass.WRITE, len(body.entities))
+    document, options = await _document(call, body), _options(body)
+    validate_only = call.validate_only
+    applied = await call.services.applies.apply(
+        call.cluster, document, options, body.plan_id, _patient(call), seconds=_BATCH_S, validate_only=validate_only
+    )
+    if applied.error is not None:
+        members = await _rendered(applied.plan)
+        if body.revision is not None:
+            members["changedSince"] = _changed_since(applied.plan, int(body.revision))
+        return problems.respond(call.request, applied.error, **members)
+    parts = [
+        (planned, result)
+        for entry, results in applied.done
+        for planned, result in zip(entry, results.results, strict=True)
+    ]
+    waited = await apply_waits.wait_for_status(call, ((planned.cluster_facet, result) for planned, result in parts))
+    rendered = await in_slices(lambda each: orjson.Fragment(orjson.dumps(_applied_change(*each, waited))), parts)
+    left = applied.left
+    members = {
+        "planId": applied.plan.id,
+        "runId": applied.request_id,
+        "next": {"id": left[0][0].entity.id, "left": len(left)} if left else None,
+        "results": rendered,
+    }
+    return batches.alter_response(call, [results for _, results in applied.done], members)
+
+
+def _changed_since(plan: Plan, revision: int) -> list[dict[str, str]]:
+    nodes = ((each, each.result.node) for each in plan.edits)
+    return [
+        {"id": each.entity.id, "facet": each.cluster_facet.name.value, "revision": str(node.mzxid)}
+        for each, node in nodes
+        if node is not None and node.mzxid > revision
+    ]
+
+
+def _applied_change(planned: PlannedEdit, result: EditResult, waited: Mapping[str, Any]) -> dict[str, Any]:
+    name, entity_id = planned.cluster_facet.name, planned.entity.id
+    named = {"id": entity_id, "facet": name.value, "action": planned.action}
+    named |= waited.get(entity_id, {}) if name in APPLIED_FACETS else {}
+    entry = batches.altered_entry(EntryResult((result,)), named, None)
+    del entry["diff"]
+    return entry
+
+
+def _patient(call: Call) -> Caller:
+    """Return the caller with a deadline for long work."""
+    caller = call.caller
+    return replace(caller, deadline=max(caller.deadline, time.monotonic() + _LONGEST_S))
 
 
 async def _document(call: Call, body: models.ManifestDocument) -> list[Entry]:
@@ -88,15 +168,15 @@ def _entry(call: Call, index: int, item: models.ManifestEntity) -> Entry:
         entity = Entity.from_id(item.id, pointer=f"{pointer}/id")
     except InvalidRequestError as refusal:
         error = refusal
-    parts = []
+    edits: dict[ClusterFacet, Edit | EditResult] = {}
     for name in given or ["configs"]:
         member = _FIELDS[name]
         ops = tuple(
             Op(key, OpType.SET, value, f"{pointer}/{member}{step(key)}") for key, value in getattr(item, name).items()
         )
         edit = Edit(entity, ops, Mode.REPLACE, pointer=f"{pointer}/id")
-        parts.append(EntryPart(call.cluster.facets[FACETS[member]], edit if error is None else EditResult(edit, error)))
-    return tuple(parts)
+        edits[call.cluster.facets[FACETS[member]]] = edit if error is None else EditResult(edit, error)
+    return edits
 
 
 def _options(body: models.PlanManifest) -> PlanOptions:

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from confplane.client.core.calls import ApiCall, ReadOptions
-    from confplane.client.types import ManifestPlan
+    from confplane.client.core.calls import ApiCall, ReadOptions, WriteOptions
+    from confplane.client.types import AppliedManifest, ManifestPlan
 
 
 class Manifests(Family[S]):
-    """Documents with configs of a cluster, and their plans."""
+    """Documents with configs of a cluster, their plans, and applies."""
 
     @operation
     def plan(
@@ -47,6 +47,33 @@ class Manifests(Family[S]):
             reads=True,
             repeatable=True,
         )
+
+    @operation
+    def apply(
+        self,
+        manifest: Mapping[str, Any],
+        plan_id: str,
+        *,
+        revision: int | None = None,
+        atomic: bool = False,
+        scope: str | None = None,
+        max_deletes: int | None = None,
+        **terms: Unpack[WriteOptions],
+    ) -> ApiCall[AppliedManifest]:
+        """Apply a plan, or continue to: ``next`` of the answer is None once all entities were sent.
+
+        Args:
+            manifest: The document of the plan.
+            plan_id: The id of the plan.
+            revision: The revision of the plan: a stale plan is answered with the changes since.
+            atomic: As of the plan.
+            scope: As of the plan.
+            max_deletes: As of the plan.
+            **terms: The terms of the write.
+        """
+        body = _body(manifest, atomic, scope, max_deletes)
+        body |= drop_none(planId=plan_id, revision=None if revision is None else str(revision))
+        return call("POST", f"{self._base}/manifests:apply", terms, json=body, keyed=True)
 
 
 def _body(manifest: Mapping[str, Any], atomic: bool, scope: str | None, max_deletes: int | None) -> dict[str, Any]:  # noqa: FBT001 - private

@@ -13,6 +13,71 @@ if TYPE_CHECKING:
     from confplane.client.types.shared import AppliedData, ProblemPart
 
 
+class AppliedChange(TypedDict):
+    """The result for one facet of an entity."""
+
+    errorCode: int
+    errorName: str
+    errorMessage: str | None
+    # Of an error: JSON pointer and detail of each fault
+    errors: NotRequired[list[ProblemPart]]
+    changeId: str | None
+    revision: str | None
+    warnings: list[str]
+    # Of an error
+    retriable: NotRequired[bool]
+    # Of an error; null: nothing was tried
+    outcome: NotRequired[Literal["not_applied", "unknown"] | None]
+    # Entity id
+    id: str
+    facet: str
+    action: Literal["create", "update", "delete", "none"]
+    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    applied: NotRequired[AppliedData]
+
+
+class AppliedManifest(TypedDict):
+    """The result of an apply."""
+
+    throttleTimeMs: int
+    # The number of entities that failed; the first ends the run
+    failed: int
+    planId: str
+    # The request id of all changes of the run; audit:revert takes it as requestId
+    runId: str
+    # null: all entities were sent. The same request continues the run
+    next: NextEntity | None
+    # Of the entities that this request sent
+    results: list[AppliedChange]
+
+
+class ApplyManifest(TypedDict):
+    """A manifest, the options of its plan, and the plan."""
+
+    # The version of this form
+    apiVersion: Literal["confplane/v1"]
+    # The kind of the document
+    kind: Literal["Configs"]
+    # The cluster; a plan for another one is refused. Any cluster if it is absent
+    cluster: NotRequired[str]
+    # The entities, each once
+    entities: list[ManifestEntity]
+    # All entities in one transaction, or none
+    atomic: NotRequired[bool]
+    # Delete what the scope has and the document does not name
+    prune: NotRequired[bool]
+    # Of prune: a type and the beginning of names. Of the entities in it, those count that the caller may describe;
+    # those of users have their client-ids as well
+    scope: NotRequired[str | None]
+    # The most entities that prune may delete configs of. A fifth of the scope by default, at least one; 0 for a
+    # document without entities
+    maxDeletes: NotRequired[int | None]
+    # As the plan of the same document and options has it
+    planId: str
+    # As the plan has it: a stale plan is answered with the changes since
+    revision: NotRequired[str | None]
+
+
 class ManifestEntity(TypedDict):
     """An entity, with all keys that it has in the facets that are named; other facets stay as they are."""
 
@@ -41,6 +106,15 @@ class ManifestPlan(TypedDict):
     refusal: ProblemPart | None
     # Without what stays as it is and has no warnings
     changes: list[PlannedChange]
+
+
+class NextEntity(TypedDict):
+    """The rest of a run that has ended before its last entity."""
+
+    # The first entity that was not sent
+    id: str
+    # The number of entities that were not sent
+    left: int
 
 
 class PlanDiff(TypedDict):
@@ -105,7 +179,7 @@ class PlannedChange(TypedDict):
     errorCode: int
     errorName: str
     errorMessage: str | None
-    # Of an error: JSON pointer and detail
+    # Of an error: JSON pointer and detail of each fault
     errors: NotRequired[list[ProblemPart]]
     changeId: str | None
     revision: str | None

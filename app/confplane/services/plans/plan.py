@@ -29,7 +29,6 @@ from confplane.domain.errors import (
 from confplane.domain.facets import FacetName
 from confplane.domain.resolution import levels_of
 from confplane.services.access import unrestricted
-from confplane.services.changes.alter import EntryPart
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import Edit, EditResult, Mode, json_of, offender
 from confplane.services.cooperative_yielding import TimeSlice, in_slices
@@ -49,6 +48,8 @@ Base = tuple[int, int] | None
 """The presence and the version of a znode: its czxid and version, or None without content."""
 Bases = dict[tuple[FacetName, str], Base]
 """The bases of the parts of a plan, by facet and entity id."""
+_Part = tuple["ClusterFacet", "Edit | EditResult"]
+"""One edit of an entry."""
 
 _PRUNED: Final = "/scope"
 """The pointer of an edit that the document does not name."""
@@ -195,13 +196,13 @@ class PlanService:
         results = await self._alter.alter_entries(entries, planner, validate_only=True)
         planned: list[tuple[PlannedEdit, ...]] = []
         time_slice = TimeSlice()
-        named = {_key(part) for entry in readable for part in entry}
+        named = {_key(part) for entry in readable for part in entry.items()}
         for entry, result in zip(entries, results, strict=True):
             planned.append(
                 tuple(
                     [
                         _planned(part, each, pruned=_key(part) not in named, access=caller.access)
-                        for part, each in zip(entry, result.results, strict=True)
+                        for part, each in zip(entry.items(), result.results, strict=True)
                     ]
                 )
             )
@@ -218,10 +219,10 @@ class PlanService:
 
     async def _pruned(
         self, cluster: Cluster, document: Sequence[Entry], scope: ManifestScope, access: Access
-    ) -> tuple[list[EntryPart], int]:
+    ) -> tuple[list[_Part], int]:
         """Return the deletions in a scope, and the number of entities that the scope has."""
-        named = {_key(part) for entry in document for part in entry}
-        found: list[EntryPart] = []
+        named = {_key(part) for entry in document for part in entry.items()}
+        found: list[_Part] = []
         present: set[str] = set()
         for cluster_facet in cluster.facets.values():
             for node in await cluster_facet.visible_to(access).moment(prefix=scope.id_prefix):
@@ -238,10 +239,7 @@ class PlanService:
         """Return the reason why edits that can be made one by one can't be made in one transaction."""
         if any(each.result.error is not None for entry in planned for each in entry):
             return None
-        entries = [
-            tuple(EntryPart(each.cluster_facet, each.result.edit) for each in entry if each.result.diff)
-            for entry in planned
-        ]
+        entries = [{each.cluster_facet: each.result.edit for each in entry if each.result.diff} for entry in planned]
         results = await self._alter.alter_entries(
             [entry for entry in entries if entry], planner, validate_only=True, atomic=True
         )
@@ -275,35 +273,32 @@ class PlanService:
         return planned
 
 
-def _key(part: EntryPart) -> tuple[FacetName, str]:
-    edit = part.edit if isinstance(part.edit, Edit) else part.edit.edit
-    return part.cluster_facet.name, edit.entity.id
+def _key(part: _Part) -> tuple[FacetName, str]:
+    cluster_facet, edit = part
+    return cluster_facet.name, (edit if isinstance(edit, Edit) else edit.edit).entity.id
 
 
 def _readable(access: Access, entry: Entry) -> Entry:
     """Return an entity of the document, refused if the caller may not describe it."""
-    made = []
-    for part in entry:
-        cluster_facet, edit = part
+    made: dict[ClusterFacet, Edit | EditResult] = dict(entry)
+    for cluster_facet, edit in entry.items():
         if isinstance(edit, Edit):
             try:
                 access.require(
                     cluster_facet.store.name, Operation.DESCRIBE_CONFIGS, edit.entity.id, pointer=edit.pointer
                 )
             except ForbiddenError as error:
-                made.append(EntryPart(cluster_facet, EditResult(edit, error)))
-                continue
-        made.append(part)
-    return tuple(made)
+                made[cluster_facet] = EditResult(edit, error)
+    return made
 
 
-def _deletion(cluster_facet: ClusterFacet, entity: Entity) -> EntryPart:
-    return EntryPart(cluster_facet, Edit(entity, (), Mode.REPLACE, pointer=_PRUNED))
+def _deletion(cluster_facet: ClusterFacet, entity: Entity) -> _Part:
+    return (cluster_facet, Edit(entity, (), Mode.REPLACE, pointer=_PRUNED))
 
 
-def _begun(cluster: Cluster, document: Sequence[Entry], bases: Bases) -> list[EntryPart]:
+def _begun(cluster: Cluster, document: Sequence[Entry], bases: Bases) -> list[_Part]:
     """Return the deletions of a plan that was begun to be applied."""
-    named = {_key(part) for entry in document for part in entry}
+    named = {_key(part) for entry in document for part in entry.items()}
     return [
         _deletion(cluster.facets[name], Entity.from_id(entity_id))
         for name, entity_id in bases
@@ -311,28 +306,28 @@ def _begun(cluster: Cluster, document: Sequence[Entry], bases: Bases) -> list[En
     ]
 
 
-def _joined(document: Sequence[Entry], pruned: Sequence[EntryPart]) -> list[Entry]:
+def _joined(document: Sequence[Entry], pruned: Sequence[_Part]) -> list[Entry]:
     """Return all entries of a plan: a deletion in another facet of an entity of the document is part of its entry."""
-    found: dict[str, list[EntryPart]] = {}
+    found: dict[str, dict[ClusterFacet, Edit | EditResult]] = {}
     apart: list[Entry] = []
     for entry in document:
-        entity_id = _key(entry[0])[1]
+        entity_id = _key(next(iter(entry.items())))[1]
         if entity_id and entity_id not in found:
-            found[entity_id] = list(entry)
+            found[entity_id] = dict(entry)
         else:
             apart.append(entry)
     for part in pruned:
-        found.setdefault(_key(part)[1], []).append(part)
-    return [*map(tuple, found.values()), *apart]
+        found.setdefault(_key(part)[1], {}).update([part])
+    return [*found.values(), *apart]
 
 
-def _planned(part: EntryPart, result: EditResult, *, pruned: bool, access: Access) -> PlannedEdit:
+def _planned(part: _Part, result: EditResult, *, pruned: bool, access: Access) -> PlannedEdit:
     """Return the plan of one edit.
 
     Raises:
         UnavailableError: The edit could not be decided.
     """
-    cluster_facet, edit = part.cluster_facet, result.edit
+    cluster_facet, edit = part[0], result.edit
     error = result.error
     if isinstance(error, UnavailableError):
         raise error
@@ -341,15 +336,15 @@ def _planned(part: EntryPart, result: EditResult, *, pruned: bool, access: Acces
         # The pointer of a key that the document does not have leads to the entity.
         if error.pointer is not None and not error.pointer.startswith(("/entities/", _PRUNED)):
             error.pointer = edit.pointer
-        node = None if isinstance(error, ForbiddenError) or not edit.entity.components else _current(part, edit)
+        node = (
+            None
+            if isinstance(error, ForbiddenError) or not edit.entity.components
+            else cluster_facet.get(edit.entity.id)
+        )
     may_alter = not edit.entity.components or access.allows(
         cluster_facet.store.name, Operation.ALTER_CONFIGS, edit.entity.id
     )
     return PlannedEdit(cluster_facet, result, base_of(node), pruned, may_alter)
-
-
-def _current(part: EntryPart, edit: Edit) -> Node | None:
-    return part.cluster_facet.get(edit.entity.id)
 
 
 async def _fingerprints(planned: PlannedEdit) -> Mapping[str, str | None]:

@@ -1,0 +1,61 @@
+"""The runs of plans in Postgres."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import text
+
+from confplane.services.ports.manifest_runs import ManifestRun
+
+if TYPE_CHECKING:
+    from confplane.audit.database import Database
+
+_FIND: Final = text("""
+SELECT request_id, writer, bases, until > now() AS in_time FROM manifest_runs
+WHERE cluster = :cluster AND plan_id = :plan_id
+""")
+_BEGIN: Final = text("""
+INSERT INTO manifest_runs (cluster, plan_id, request_id, writer, bases, until)
+VALUES (:cluster, :plan_id, :request_id, :writer, :bases, now() + make_interval(secs => :seconds))
+ON CONFLICT (cluster, plan_id) DO UPDATE SET until = EXCLUDED.until
+WHERE manifest_runs.request_id = EXCLUDED.request_id
+""")
+_RESUME: Final = text("""
+UPDATE manifest_runs SET until = now() + make_interval(secs => :seconds), writer = :writer
+WHERE cluster = :cluster AND plan_id = :plan_id AND (until <= now() OR writer = :ended)
+""")
+_END: Final = text("UPDATE manifest_runs SET until = now() WHERE cluster = :cluster AND plan_id = :plan_id")
+_PURGE: Final = text("""
+DELETE FROM manifest_runs WHERE recorded_at < now() - interval '1 day' AND until <= now()
+""")
+
+
+class PostgresManifestRuns:
+    """Implements :class:`confplane.services.ports.manifest_runs.ManifestRuns`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find(self, cluster: str, plan_id: str) -> ManifestRun | None:
+        """Return the run of a plan."""
+        row = await self._database.row(_FIND, cluster=cluster, plan_id=plan_id)
+        if row is None:
+            return None
+        return ManifestRun(cluster, plan_id, row.request_id, row.writer, bytes(row.bases), row.in_time)
+
+    async def begin(self, run: ManifestRun, seconds: float) -> bool:
+        """Store a run. A statement that is sent again finds its own row."""
+        await self._database.execute(_PURGE)
+        given = {"cluster": run.cluster, "plan_id": run.plan_id, "request_id": run.request_id}
+        more = {"writer": run.writer, "bases": run.bases, "seconds": seconds}
+        return await self._database.execute(_BEGIN, **given, **more) > 0
+
+    async def resume(self, run: ManifestRun, writer: str, seconds: float) -> bool:
+        """Execute a run. The writer of a run whose time is not up has ended."""
+        given = {"cluster": run.cluster, "plan_id": run.plan_id, "ended": run.writer if run.in_time else None}
+        return await self._database.execute(_RESUME, **given, writer=writer, seconds=seconds) > 0
+
+    async def end(self, run: ManifestRun) -> None:
+        """End the turn of a request."""
+        await self._database.execute(_END, cluster=run.cluster, plan_id=run.plan_id)

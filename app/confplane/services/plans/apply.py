@@ -1,0 +1,225 @@
+"""Applies of plans.
+
+An apply makes the plan again, on the state of ZooKeeper, and compares the ids. Then the edits go the way of all bulks,
+in batches, each with the version on which it was planned (:class:`confplane.services.plans.plan.ExpectedBase`): an
+entity that was changed in between is refused. The first refusal ends the run.
+
+The run is stored before its first batch, with the versions of the plan. So after a refusal, a timeout or a crash the
+same plan continues: an edit whose entity is as planned is sent, one without an effect is done, and any other is
+refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import zlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from confplane.domain.access.operations import Operation
+from confplane.domain.errors import ConcurrentChangeError, StalePlanError, UnavailableError, WriteOutcome
+from confplane.domain.facets import FacetName
+from confplane.services.access import Access
+from confplane.services.changes.edits import Edit, EntryResult, offender
+from confplane.services.plans.plan import ExpectedBase
+from confplane.services.ports.manifest_runs import ManifestRun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from confplane.domain.errors import ConfplaneError
+    from confplane.services.changes.alter import AlterService, Entry
+    from confplane.services.changes.callers import Caller
+    from confplane.services.clusters import Cluster
+    from confplane.services.plans.plan import Base, Bases, Plan, PlannedEdit, PlanOptions, PlanService
+    from confplane.services.ports.manifest_runs import ManifestRuns
+
+_BATCH: Final = 500
+"""Entities of a batch."""
+_RESERVE: Final = 2
+"""A batch is begun if so many times the duration of the batch before it are left."""
+
+PlannedEntry = tuple["PlannedEdit", ...]
+"""The edits of one entity."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedPlan:
+    """The result of an apply."""
+
+    plan: Plan
+    """The plan as it was made again."""
+    request_id: str
+    """The request id of all changes of the run."""
+    done: list[tuple[PlannedEntry, EntryResult]]
+    """The entities of the batches that were sent, with their results."""
+    left: list[PlannedEntry]
+    """The entities that were not sent."""
+    error: ConfplaneError | None = None
+    """The reason why nothing was sent."""
+
+
+class ApplyService:
+    """Applies plans. One instance serves all clusters of a process.
+
+    Args:
+        plans: Makes the plans again.
+        alter: Runs the edits.
+        runs: The stored runs.
+    """
+
+    def __init__(self, plans: PlanService, alter: AlterService, runs: ManifestRuns) -> None:
+        self._plans = plans
+        self._alter = alter
+        self._runs = runs
+
+    async def apply(
+        self,
+        cluster: Cluster,
+        document: Sequence[Entry],
+        options: PlanOptions,
+        plan_id: str,
+        caller: Caller,
+        *,
+        seconds: float,
+        validate_only: bool = False,
+    ) -> AppliedPlan:
+        """Apply a plan, or continue to.
+
+        Args:
+            cluster: The cluster.
+            document: The document of the plan.
+            options: The options of the plan.
+            plan_id: The id of the plan.
+            caller: The caller. Its deadline is the latest end of the apply.
+            seconds: The longest duration of a batch.
+            validate_only: Send nothing, and return the results that the apply would have.
+
+        Raises:
+            ConcurrentChangeError: Another request executes the plan.
+            ForbiddenError: The caller may not alter an entity that the plan changes; nothing was sent.
+            UnavailableError: A store is unavailable; nothing was sent.
+        """
+        with caller.preparing():
+            await cluster.store.catch_up(caller.deadline)
+            run = await self._runs.find(cluster.name, plan_id)
+            if run is not None and run.in_time and run.writer in await cluster.store.markers.writers(caller.deadline):
+                raise _busy()
+            bases = None if run is None else _unpacked(run.bases)
+            plan = await self._plans.plan(cluster, document, options, caller, bases=bases)
+        request_id = caller.request_id if run is None else run.request_id
+        error: ConfplaneError | None = _stale(begun=run is not None) if plan.id != plan_id else None
+        if error is None and run is None:
+            error = plan.refusal or offender(each.result.error for each in plan.edits)
+        if error is not None:
+            return AppliedPlan(plan, request_id, [], [], error)
+        entries = list(_to_send(plan, bases))
+        for each in (each for entry in entries for each in entry):
+            caller.require(cluster.name, Operation.ALTER_CONFIGS, each.entity.id, pointer=each.result.edit.pointer)
+        applied = AppliedPlan(plan, request_id, [], entries)
+        if not entries:
+            return applied
+        if not validate_only:
+            with caller.preparing():
+                run = await self._begin(cluster, plan, run, request_id, caller)
+        try:
+            await self._send(applied, bases, options, caller, seconds, validate_only=validate_only)
+        finally:
+            if run is not None and not validate_only:
+                with contextlib.suppress(UnavailableError):
+                    await self._runs.end(run)
+        return applied
+
+    async def _begin(
+        self, cluster: Cluster, plan: Plan, run: ManifestRun | None, request_id: str, caller: Caller
+    ) -> ManifestRun:
+        seconds = max(0.0, caller.deadline - time.monotonic())
+        writer = cluster.store.writer()
+        if run is None:
+            run = ManifestRun(cluster.name, plan.id, request_id, writer, _packed(plan))
+            begun = await self._runs.begin(run, seconds)
+        else:
+            begun = await self._runs.resume(run, writer, seconds)
+        if not begun:
+            raise _busy()
+        return run
+
+    async def _send(
+        self,
+        applied: AppliedPlan,
+        bases: Bases | None,
+        options: PlanOptions,
+        caller: Caller,
+        seconds: float,
+        *,
+        validate_only: bool,
+    ) -> None:
+        """Send batches until one has a refusal, or the time is up; ``applied`` is updated."""
+        access = caller.access
+        of_run = Access(access.rights, access.source, applied.request_id, access.events)
+        lasted = 0.0
+        while applied.left and time.monotonic() + _RESERVE * lasted < caller.deadline:
+            began = time.monotonic()
+            size = len(applied.left) if options.atomic else _BATCH
+            batch = applied.left[:size]
+            batch_caller = replace(caller, access=of_run, deadline=min(began + seconds, caller.deadline))
+            results = await self._alter.alter_entries(
+                [{each.cluster_facet: _expecting(each, bases) for each in entry} for entry in batch],
+                batch_caller,
+                validate_only=validate_only,
+                atomic=options.atomic,
+            )
+            del applied.left[:size]
+            applied.done.extend(zip(batch, results, strict=True))
+            if any(result.error is not None for result in results):
+                break
+            lasted = time.monotonic() - began
+
+
+def _to_send(plan: Plan, bases: Bases | None) -> Iterator[PlannedEntry]:
+    """Return the edits that are left to do: those with an effect, and those that can't be decided any more."""
+    for entry in plan.entries:
+        some = tuple([each for each in entry if each.result.diff or each.result.error is not None])
+        if some and (bases is None or any(_key(each) in bases for each in some)):
+            yield some
+
+
+def _key(planned: PlannedEdit) -> tuple[FacetName, str]:
+    return planned.cluster_facet.name, planned.entity.id
+
+
+def _expecting(planned: PlannedEdit, bases: Bases | None) -> Edit:
+    """Return an edit that rests on the base of its plan."""
+    base: Base = planned.base if bases is None else bases.get(_key(planned))
+    return replace(planned.result.edit, expected=ExpectedBase(base))
+
+
+def _packed(plan: Plan) -> bytes:
+    return zlib.compress(json.dumps([[*_key(each), each.base] for each in plan.edits]).encode())
+
+
+def _unpacked(packed: bytes) -> Bases:
+    return {
+        (FacetName(name), entity_id): None if base is None else (base[0], base[1])
+        for name, entity_id, base in json.loads(zlib.decompress(packed))
+    }
+
+
+def _stale(*, begun: bool) -> StalePlanError:
+    text = (
+        "The plan was begun with another document or with other options; continue with these, or make a new plan"
+        if begun
+        else "The document, its options or the entities are not those of the plan any more; make a new plan"
+    )
+    return StalePlanError(text, pointer="/planId", outcome=WriteOutcome.NOT_APPLIED)
+
+
+def _busy() -> ConcurrentChangeError:
+    return ConcurrentChangeError(
+        "Another request applies this plan; send this one again after it",
+        pointer="/planId",
+        outcome=WriteOutcome.NOT_APPLIED,
+        retry_after_s=2,
+    )

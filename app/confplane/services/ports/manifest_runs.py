@@ -1,0 +1,41 @@
+"""Stored runs of plans. Implemented by ``confplane.audit``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRun:
+    """The run that applies a plan. It holds no values: what is left to do follows from the document."""
+
+    cluster: str
+    plan_id: str
+    request_id: str
+    """The request id of all changes of the run."""
+    writer: str
+    """The writer node of the request that executes the run, or executed it last."""
+    bases: bytes
+    """The presence and the versions that the plan rests on, in the form of the service that stored them."""
+    in_time: bool = True
+    """True while a request executes the run, by Postgres's clock."""
+
+
+class ManifestRuns(Protocol):
+    """The store of runs. Every call raises ``UnavailableError`` if Postgres is unavailable."""
+
+    async def find(self, cluster: str, plan_id: str) -> ManifestRun | None:
+        """Return the run of a plan; None if none was begun, or it is forgotten."""
+
+    async def begin(self, run: ManifestRun, seconds: float) -> bool:
+        """Store a run that is executed for so many seconds at most; False: the plan has a run.
+
+        Forgets runs that were begun more than a day ago.
+        """
+
+    async def resume(self, run: ManifestRun, writer: str, seconds: float) -> bool:
+        """Execute a run, as it was found, for so many seconds at most; False: another request executes it."""
+
+    async def end(self, run: ManifestRun) -> None:
+        """Note that no request executes a run."""

@@ -1,0 +1,192 @@
+"""Random states and manifests; runs that end before their last entity; the process killed during one."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
+import pytest
+
+from tests.support import servers
+from tests.support.service import Service
+from tests.support.waiting import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from confplane.devstack.zookeeper import ZooKeeper
+
+BASE: Final = "/v1/clusters/default"
+HEAD: Final = {"apiVersion": "confplane/v1", "kind": "Configs"}
+VALUES: Final[dict[str, dict[str, tuple[Any, ...]]]] = {
+    "quotas": {"producer_byte_rate": (1, 2), "consumer_byte_rate": (1, 2), "request_percentage": (0.5, 50)},
+    "clientConfigs": {
+        "acks": ("all", "1"),
+        "session.timeout.ms": ("10000", "20000"),
+        "heartbeat.interval.ms": ("1000", "2000"),
+    },
+    "configs": {"retention.ms": ("1000", "2000"), "flush.ms": ("1", "2"), "cleanup.policy": ("compact", "delete")},
+}
+FACETS: Final = {"quotas": "client-quotas", "clientConfigs": "client-configs", "configs": "configs"}
+
+State = dict[tuple[str, str], dict[str, Any]]
+"""The keys of each facet of each entity, by entity and member; only those that have keys."""
+
+
+@pytest.fixture
+def http(service: Service) -> Iterator[httpx.Client]:
+    with connected(service) as client:
+        yield client
+
+
+def connected(service: Service) -> httpx.Client:
+    headers = {"Authorization": f"Bearer {service.token}"}
+    return httpx.Client(base_url=f"{service.url}{BASE}", headers=headers, trust_env=False, timeout=60)
+
+
+def some_values(rng: random.Random, member: str) -> dict[str, Any]:
+    return {key: rng.choice(values) for key, values in VALUES[member].items() if rng.random() < 0.6}
+
+
+def some_state(rng: random.Random, name: str) -> State:
+    users = [f"user={name}-{letter}" for letter in "ab"]
+    clients = [*users, f"{users[0]},client-id=x", f"user={name}-c,client-id=x"]
+    places = [(each, member) for each in clients for member in ("quotas", "clientConfigs")]
+    places += [(f"topic={name}-{number}", "configs") for number in range(4)]
+    chosen = [place for place in places if rng.random() < 0.6]
+    return {(each, member): some_values(rng, member) for each, member in chosen}
+
+
+def manifest(state: State) -> dict[str, Any]:
+    found: dict[str, dict[str, Any]] = {}
+    for (entity_id, member), values in state.items():
+        found.setdefault(entity_id, {"id": entity_id})[member] = values
+    return {**HEAD, "entities": list(found.values())}
+
+
+def stored(http: httpx.Client, name: str) -> State:
+    found: State = {}
+    for member, facet in FACETS.items():
+        kinds = ("topic",) if facet == "configs" else ("user", "user,client-id")
+        for kind in kinds:
+            items = http.get(f"/{facet}", params={"kind": kind, "prefix": f"{name}-"}).json()["items"]
+            found |= {(item["id"], member): item["quotas" if member == "quotas" else "configs"] for item in items}
+    return found
+
+
+def applied(http: httpx.Client, body: dict[str, Any]) -> dict[str, Any]:
+    planned = http.post("/manifests:plan", json=body).json()
+    assert planned["failed"] == 0, planned
+    answer = http.post("/manifests:apply", json={**body, "planId": planned["planId"]})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    assert found["next"] is None
+    return found
+
+
+def set_up(http: httpx.Client, state: State) -> None:
+    for (entity_id, member), values in state.items():
+        if values:
+            given = {"quotas" if member == "quotas" else "configs": values}
+            assert http.put(f"/{FACETS[member]}/{entity_id}", json=given).status_code == 200
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_apply_makes_the_scope_what_the_document_says_and_leaves_the_rest(http: httpx.Client, seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311 - chooses cases
+    name, other = f"prop{seed}", f"rest{seed}"
+    before, rest, wanted = some_state(rng, name), some_state(rng, other), some_state(rng, name)
+    set_up(http, before | rest)
+    kept_before = stored(http, other)
+    options: dict[str, Any] = {"atomic": rng.random() < 0.5}
+    expected = {place: values for place, values in stored(http, name).items() if place not in wanted} | wanted
+    kind = rng.choice(("user", "topic", None))
+    if kind is not None:
+        options |= {"prune": True, "scope": f"{kind}:{name}-", "maxDeletes": 100}
+        expected = {
+            place: values
+            for place, values in expected.items()
+            if place in wanted or not place[0].startswith(f"{kind}=")
+        }
+    body = {**manifest(wanted), **options}
+    applied(http, body)
+    assert stored(http, name) == {place: values for place, values in expected.items() if values}
+    assert stored(http, other) == kept_before
+    assert http.post("/manifests:plan", json=body).json()["changes"] == []
+
+
+def in_background(work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_a_refused_batch_ends_the_run_which_continues_with_the_same_plan(service: Service, http: httpx.Client) -> None:
+    places = [(f"user=run-{number:04}", "quotas") for number in range(4000)]
+    body = manifest({place: {"producer_byte_rate": 1} for place in places})
+    sent = {**body, "planId": http.post("/manifests:plan", json=body).json()["planId"]}
+    answers: list[httpx.Response] = []
+    with connected(service) as other:
+        thread = in_background(lambda: answers.append(http.post("/manifests:apply", json=sent)))
+        wait_for(lambda: other.get("/client-quotas/user=run-0000").status_code == 200)
+        assert other.put("/client-quotas/user=run-3999", json={"quotas": {"producer_byte_rate": 9}}).status_code == 200
+        busy = other.post("/manifests:apply", json=sent)
+        thread.join()
+    assert busy.status_code == 409, busy.text
+    assert busy.json()["retriable"] is True
+    [answer] = answers
+    assert answer.status_code == 207, answer.text
+    found = answer.json()
+    refused = [each for each in found["results"] if each["errorCode"]]
+    assert [each["id"] for each in refused] == ["user=run-3999"]
+    assert http.get("/client-quotas/user=run-3999").json()["quotas"] == {"producer_byte_rate": 9}
+    # The plan does not hold for this entity, until it is what the document says.
+    again = http.post("/manifests:apply", json=sent)
+    assert again.status_code == 409, again.text
+    assert http.put("/client-quotas/user=run-3999", json={"quotas": {"producer_byte_rate": 1}}).status_code == 200
+    again = http.post("/manifests:apply", json=sent)
+    assert again.status_code == 200, again.text
+    assert again.json()["next"] is None
+    assert again.json()["runId"] == found["runId"]
+    assert http.post("/manifests:plan", json=body).json()["changes"] == []
+    other_document = {**sent, "entities": sent["entities"][1:]}
+    assert http.post("/manifests:apply", json=other_document).json()["type"] == "/problems/stale-plan"
+
+
+def test_a_run_whose_process_was_killed_continues_with_the_same_plan(
+    tmp_path: Path, zookeeper: ZooKeeper, migrated: servers.Database
+) -> None:
+    connect = servers.make_chroot(zookeeper.hosts)
+    places = [(f"user=killed-{number:04}", "quotas") for number in range(4000)]
+    body = manifest({place: {"producer_byte_rate": 1} for place in places})
+    with Service(tmp_path / "one", connect=connect, dsn=migrated.service_dsn) as one, connected(one) as http:
+        sent = {**body, "planId": http.post("/manifests:plan", json=body).json()["planId"]}
+
+        def send() -> None:
+            with pytest.raises(httpx.TransportError):
+                http.post("/manifests:apply", json=sent)
+
+        with connected(one) as other:
+            thread = in_background(send)
+            wait_for(lambda: other.get("/client-quotas/user=killed-0600").status_code == 200)
+            one.stop(kill=True)
+        thread.join()
+    with Service(tmp_path / "two", connect=connect, dsn=migrated.service_dsn) as two, connected(two) as http:
+
+        def continued() -> httpx.Response | None:
+            answer = http.post("/manifests:apply", json=sent)
+            return None if answer.is_error and answer.json()["retriable"] else answer
+
+        answer = wait_for(continued)
+        assert answer.status_code == 200, answer.text
+        found = answer.json()
+        assert found["next"] is None
+        assert 0 < len(found["results"]) < len(places)
+        assert http.post("/manifests:plan", json=body).json()["changes"] == []
+    for client in servers.raw_client(connect):
+        # Each entity was written once.
+        versions = {client.exists(f"/config/users/killed-{number:04}").version for number in range(4000)}
+        assert versions == {0}

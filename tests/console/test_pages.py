@@ -218,3 +218,13 @@ def test_every_page_shows_the_same_as_a_command(visitor: Visitor, api: Api) -> N
         page = text_of(visitor.page(path))
         assert words in page
         assert "curl -sS" in page
+
+
+def test_the_page_of_the_design_shows_every_part_of_the_stylesheet(visitor: Visitor) -> None:
+    page = visitor.page("/console/design")
+    [sheet] = re.findall(r'href="(/console/assets/console\.[^"]+)"', page)
+    rules = re.sub(r"/\*.*?\*/", "", visitor.page(sheet), flags=re.DOTALL)
+    classes = set(re.findall(r"\.([a-z][a-z-]*)", " ".join(re.findall(r"([^{}]+)\{", rules))))
+    shown = {name for text in re.findall(r'class="([^"]*)"', page) for name in text.split()}
+    assert classes
+    assert classes - shown == {"alone", "or"}, "those of the sign-in"

@@ -18,7 +18,8 @@ _TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+x
 def _load() -> dict[str, tuple[str, bytes, str]]:
     """Return the URL name, the compressed content and the media type of each file, by its name."""
     found = {}
-    for file in resources.files("confplane.console").joinpath("static").iterdir():
+    own = resources.files("confplane.console").joinpath("static").iterdir()
+    for file in (*own, resources.files("confplane.pages").joinpath("templates", "console.css")):
         stem, _, suffix = file.name.rpartition(".")
         if suffix in _TYPES:
             content = file.read_bytes()

@@ -42,9 +42,10 @@ def fragment(template: str, **values: Any) -> Markup:
     return Markup(render(template, **values))  # noqa: S704 - a template of ours, which escapes
 
 
-def inline(file: str) -> Markup:
-    """Return a style or a script of ours, ready to stand in a page."""
-    return Markup(resources.files("confplane.pages").joinpath(_TEMPLATES, file).read_text("utf-8"))  # noqa: S704 - our file
+def inline(*files: str) -> Markup:
+    """Return styles or scripts of ours as one, ready to stand in a page."""
+    folder = resources.files("confplane.pages").joinpath(_TEMPLATES)
+    return Markup("".join(folder.joinpath(file).read_text("utf-8") for file in files))  # noqa: S704 - our files
 
 
 def source_hash(text: str) -> str:

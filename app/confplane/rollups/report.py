@@ -31,7 +31,7 @@ ROWS: Final = 25
 _INTEGRITY: Final = "integrity"
 _OLD: Final = timedelta(days=2)
 """The age above which the headline shows it: a daily run was missed, as in the alert on ``integrity``."""
-_STYLE: Final = inline("report.css")
+_STYLE: Final = inline("console.css", "report.css")
 
 
 @dataclass(frozen=True, slots=True)

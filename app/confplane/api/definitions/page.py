@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
-_STYLE: Final = inline("definitions.css")
+_STYLE: Final = inline("console.css", "definitions.css")
 _SCRIPT: Final = inline("definitions.js")
 _IMPORTANCE: Final = {"HIGH": "1", "MEDIUM": "2", "LOW": "3"}
 _ENTITY_TYPES: Final = {

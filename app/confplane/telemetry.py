@@ -44,7 +44,7 @@ _ROLLUP: Final = ("cluster", "rollup")
 
 METRICS: Final[dict[str, Metric]] = {
     # the process
-    "build_info": Metric(_G, "1, with the version that runs", ("version",)),
+    "build_info": Metric(_G, "1, with the running version", ("version",)),
     "ready": Metric(_G, "1 if the last response of /readyz was 200"),
     "stopping": Metric(_G, "1 once the process is stopping"),
     "warnings": Metric(_G, "Number of warnings in the last response of /readyz, which has their texts"),
@@ -55,11 +55,11 @@ METRICS: Final[dict[str, Metric]] = {
     ),
     "http_requests": Metric(
         _C,
-        "Requests that ended, by the route that they reached; 499 where nobody waited",
+        "Requests that ended, by route; 499 if the client had disconnected",
         ("method", "route", "status"),
     ),
-    "http_request_duration_seconds": Metric(_H, "Time from request to answer", ("method", "route")),
-    "http_requests_in_flight": Metric(_G, "Requests that are not answered yet"),
+    "http_request_duration_seconds": Metric(_H, "Time from request to response", ("method", "route")),
+    "http_requests_in_flight": Metric(_G, "Requests without a response yet"),
     "authentications_failed": Metric(
         _C, "Requests refused for their Authorization: missing, invalid or repeated", ("reason",)
     ),
@@ -67,106 +67,106 @@ METRICS: Final[dict[str, Metric]] = {
     "requests_limited": Metric(
         _C, "Requests refused because their caller's limit was used up: read, bulk, write, admin, waiting", ("class",)
     ),
-    "limited_principals": Metric(_G, "Callers whose use of their limits is kept in memory"),
+    "limited_principals": Metric(_G, "Callers whose use of limits is in memory"),
     "http_connections": Metric(_G, "Open connections, by what they wait for", ("state",)),
-    "http_connections_limit": Metric(_G, "The most connections that are served"),
-    "http_connections_closed": Metric(_C, "Connections that the listener closed, and why", ("reason",)),
+    "http_connections_limit": Metric(_G, "Maximum number of connections"),
+    "http_connections_closed": Metric(_C, "Connections that the listener closed, by reason", ("reason",)),
     # changes
     "alter_results": Metric(
         _C,
         "Entities of requests that write: applied, unchanged, validated, not_applied or unknown, and Kafka's error",
         ("cluster", "facet", "outcome", "error"),
     ),
-    "changes_in_flight": Metric(_G, "Changes that have begun and not ended"),
+    "changes_in_flight": Metric(_G, "Changes in progress"),
     "changes_waiting": Metric(_G, "Single changes with an intent that wait for the next shared transaction"),
     "idempotent_requests": Metric(
         _C, "Requests with an Idempotency-Key: first, replayed, or taken_over from one that did not end", ("how",)
     ),
     "transaction_duration_seconds": Metric(
         _H,
-        "Time of ZooKeeper transactions: committed, conflict, session_ended, refused; unknown where no reply came",
+        "Time of ZooKeeper transactions: committed, conflict, session_ended, refused; unknown if no reply came",
         ("cluster", "result"),
     ),
     "transactions_in_flight": Metric(_G, "ZooKeeper transactions without a reply yet", _CLUSTER),
     # the session and the mirror
-    "session_state": Metric(_G, "1 for the state that the ZooKeeper session is in", ("cluster", "state")),
-    "session_state_seconds": Metric(_G, "Time that the ZooKeeper session has been in its state", _CLUSTER),
-    "session_failures": Metric(_C, "How often an error of the service ended the ZooKeeper session: a defect", _CLUSTER),
-    "session_transitions": Metric(_C, "How often the ZooKeeper session came into a state", ("cluster", "state")),
-    "clock_ahead_seconds": Metric(
-        _G, "By how much this process's clock is ahead of ZooKeeper's; below 0: behind", _CLUSTER
+    "session_state": Metric(_G, "1 for the current state of the ZooKeeper session", ("cluster", "state")),
+    "session_state_seconds": Metric(_G, "Time since the ZooKeeper session entered its state", _CLUSTER),
+    "session_failures": Metric(
+        _C, "How often an error of the service ended the ZooKeeper session. It is a defect and should stay 0", _CLUSTER
     ),
-    "mirror_state": Metric(_G, "1 for the state that the copy of the configs is in", ("cluster", "state")),
+    "session_transitions": Metric(_C, "How often the ZooKeeper session entered a state", ("cluster", "state")),
+    "clock_ahead_seconds": Metric(
+        _G, "Time by which this process's clock is ahead of ZooKeeper's; negative if it is behind", _CLUSTER
+    ),
+    "mirror_state": Metric(_G, "1 for the current state of the copy of the configs", ("cluster", "state")),
     "mirror_revision": Metric(_G, "The revision of the copy", _CLUSTER),
-    "mirror_stale_seconds": Metric(_G, "How long ago the copy could last be current; 0 while it is", _CLUSTER),
+    "mirror_stale_seconds": Metric(_G, "Time since the copy was last known to be current; 0 while it is", _CLUSTER),
     "mirror_loads": Metric(_C, "How often the copy was loaded", _CLUSTER),
     "mirror_load_seconds": Metric(_G, "Time of the last load of the copy", _CLUSTER),
     "mirror_gaps": Metric(_C, "How often the copy was loaded again because notifications were missed", _CLUSTER),
     "feed_consumers": Metric(_G, "Open streams of changes"),
-    "entities": Metric(_G, "Entities in the copy, by the tree that they are stored in", ("cluster", "tree")),
+    "entities": Metric(_G, "Entities in the copy, by tree", ("cluster", "tree")),
     "list_bytes": Metric(
         _G,
-        "Bytes of the list of a parent's children, as a broker reads it; users/*/clients: of the longest",
+        "Bytes of the list of a parent's children as a broker reads it; for users/*/clients, of the longest list",
         ("cluster", "tree", "parent"),
     ),
     "list_bytes_limit": Metric(_G, "Bytes that each list stays below while brokers are registered", _CLUSTER),
     "unreadable_znodes": Metric(_G, "Znodes that can't be read, decoded or addressed; /readyz names some", _CLUSTER),
     # the cluster
-    "brokers_registered": Metric(_G, "1 where brokers are registered in ZooKeeper", _CLUSTER),
+    "brokers_registered": Metric(_G, "1 while brokers are registered in ZooKeeper", _CLUSTER),
     "frozen": Metric(_G, "1 while the cluster is frozen", _CLUSTER),
     "store_restored": Metric(_G, "1 while a restored ZooKeeper is not adopted yet", _CLUSTER),
-    "notifications": Metric(_G, "Change notifications in ZooKeeper, as last seen", _CLUSTER),
-    "notifications_limit": Metric(
-        _G, "The most notifications that there may be while brokers are registered", _CLUSTER
-    ),
+    "notifications": Metric(_G, "Change notifications in ZooKeeper, as of the last read", _CLUSTER),
+    "notifications_limit": Metric(_G, "Maximum number of notifications while brokers are registered", _CLUSTER),
     "notifications_purged": Metric(_C, "Old notifications that this process deleted", _CLUSTER),
     "stray_notifications": Metric(
         _G,
         "Children of /config/changes that are not notifications; they prevent brokers from reading changes",
         _CLUSTER,
     ),
-    "nameless_notifications": Metric(_G, "Notifications that name no config entity, as far as read", _CLUSTER),
+    "nameless_notifications": Metric(_G, "Notifications without the name of a config entity, as far as read", _CLUSTER),
     # settling
     "leader": Metric(_G, "1 on the process that leads: it settles, sweeps and records", _CLUSTER),
     "settlements": Metric(
         _C, "Changes that this process settled by their markers: committed or aborted", ("cluster", "outcome")
     ),
-    "open_changes": Metric(_G, "Changes without an outcome, as the leader saw last", _CLUSTER),
+    "open_changes": Metric(_G, "Changes without an outcome, as of the leader's last check", _CLUSTER),
     "oldest_open_change_seconds": Metric(
-        _G, "Age of the oldest change without an outcome; 0 where there is none", _CLUSTER
+        _G, "Age of the oldest change without an outcome; 0 if there is none", _CLUSTER
     ),
-    "markers_released": Metric(_G, "Markers that this process is going to drop", _CLUSTER),
+    "markers_released": Metric(_G, "Markers that this process has still to drop", _CLUSTER),
     "markers_dropped": Metric(_C, "Markers that this process has dropped", _CLUSTER),
-    "stray_markers": Metric(_G, "Markers of no change that the trail knows, as the leader saw last", _CLUSTER),
+    "stray_markers": Metric(_G, "Markers whose change is not in the trail, as of the leader's last check", _CLUSTER),
     # the recorder
     "external_changes": Metric(_C, "External changes that this process recorded", _CLUSTER),
     "recorder_watermark": Metric(_G, "The revision up to which the trail is complete, on the leader", _CLUSTER),
-    "recorder_lag_seconds": Metric(
-        _G, "How long ago the leader's copy was such that the trail explains all of it", _CLUSTER
+    "recorder_lag_seconds": Metric(_G, "Time since the trail last explained everything in the leader's copy", _CLUSTER),
+    "recorder_pending_entities": Metric(_G, "Entities with writes that the trail does not explain yet", _CLUSTER),
+    "recorder_refused_entities": Metric(
+        _G, "Entities whose states Postgres can't store; they are not recorded", _CLUSTER
     ),
-    "recorder_pending_entities": Metric(_G, "Entities that were touched and are not explained yet", _CLUSTER),
-    "recorder_refused_entities": Metric(_G, "Entities whose states Postgres can't take: not recorded", _CLUSTER),
     # rollups
-    "rollup_as_of_timestamp_seconds": Metric(_G, "The moment that a rollup's current rows describe", _ROLLUP),
+    "rollup_as_of_timestamp_seconds": Metric(_G, "The time that a rollup's current rows describe", _ROLLUP),
     "rollup_finished_timestamp_seconds": Metric(_G, "The end of the run that made a rollup's current rows", _ROLLUP),
     "rollup_duration_seconds": Metric(_G, "Time that the run of a rollup's current rows took", _ROLLUP),
     "rollup_rows": Metric(_G, "The number of a rollup's current rows", _ROLLUP),
-    "rollup_failed": Metric(_G, "1 where the last run of a rollup failed, or its process is gone", _ROLLUP),
+    "rollup_failed": Metric(_G, "1 if the last run of a rollup failed, or its process ended", _ROLLUP),
     "rollup_mismatches": Metric(
-        _G, "Mismatches of the current rows of integrity, without those that may go away by themselves", _CLUSTER
+        _G, "Mismatches in the current rows of integrity, without those that may resolve by themselves", _CLUSTER
     ),
     "rollup_mismatches_pending": Metric(
-        _G, "Mismatches of the current rows of integrity that may go away by themselves", _CLUSTER
+        _G, "Mismatches in the current rows of integrity that may resolve by themselves", _CLUSTER
     ),
     # the observation of a Kafka cluster
     "observed_changes": Metric(_C, "Changes that this process wrote to follow a Kafka cluster", _CLUSTER),
     "observation_looks": Metric(
         _C,
-        "Looks at a Kafka cluster, by their result; those behind and refused did not count",
+        "Polls of a Kafka cluster, by result; those with the results behind and refused are not used",
         (*_CLUSTER, "area", "result"),
     ),
     "observation_age_seconds": Metric(
-        _G, "Time since the look that shows all of an area last, on the leader", (*_CLUSTER, "area")
+        _G, "Time since the last complete poll of an area, on the leader", (*_CLUSTER, "area")
     ),
     "observation_unmanaged": Metric(
         _G, "Entities of a Kafka cluster without a place in ZooKeeper, and keys without a catalog", (*_CLUSTER, "area")
@@ -174,17 +174,17 @@ METRICS: Final[dict[str, Metric]] = {
     "observation_problem": Metric(_G, "1 while the leader can't observe the Kafka cluster", _CLUSTER),
     "target_requests": Metric(
         _C,
-        "Requests to a Kafka cluster, by Kafka's names of the API and of the answer's error code, NONE among them;"
-        " timeout, disconnected, malformed where there was no answer to read",
+        "Requests to a Kafka cluster, by Kafka's names of the API and of the response's error code, which may be"
+        " NONE; timeout, disconnected or malformed if there was no valid response",
         (*_CLUSTER, "api", "code"),
     ),
     # clients' changes of a Kafka cluster
     "put_back_changes": Metric(_C, "External changes in a Kafka cluster that were reverted", _CLUSTER),
     "overwritten_changes": Metric(
-        _C, "External changes in a Kafka cluster that changes of the same keys here replace", _CLUSTER
+        _C, "External changes in a Kafka cluster that were replaced by changes of the same keys here", _CLUSTER
     ),
     "applied_changes": Metric(
-        _C, "Entities that were sent to a Kafka cluster, by the end: applied, refused, or unknown", (*_CLUSTER, "end")
+        _C, "Entities that were sent to a Kafka cluster, by outcome: applied, refused or unknown", (*_CLUSTER, "end")
     ),
     "applied_refusals": Metric(
         _C, "Entities whose changes a Kafka cluster refused, by Kafka's number of the error", (*_CLUSTER, "code")
@@ -192,10 +192,10 @@ METRICS: Final[dict[str, Metric]] = {
     "applied_late": Metric(
         _C, "Entities whose earlier values reached a Kafka cluster late, and were replaced", _CLUSTER
     ),
-    "apply_pending": Metric(_G, "Entities with changes that the Kafka cluster has not taken yet", _CLUSTER),
-    "apply_lag_seconds": Metric(_G, "Time for which the first of them has waited, on the leader", _CLUSTER),
+    "apply_pending": Metric(_G, "Entities with changes that the Kafka cluster has not applied yet", _CLUSTER),
+    "apply_lag_seconds": Metric(_G, "Time that the oldest of these changes has waited, on the leader", _CLUSTER),
     "apply_unknown": Metric(
-        _G, "Entities whose changes were sent to the Kafka cluster without an answer; they are sent again", _CLUSTER
+        _G, "Entities whose changes were sent to the Kafka cluster without a response; they are sent again", _CLUSTER
     ),
     "apply_refused": Metric(_G, "Entities whose changes the Kafka cluster refused", _CLUSTER),
     "apply_contested": Metric(
@@ -214,20 +214,22 @@ METRICS: Final[dict[str, Metric]] = {
     "access_tokens": Metric(_G, "API tokens in memory"),
     "access_grants": Metric(_G, "Grants in memory"),
     # Postgres
-    "postgres_up": Metric(_G, "1 while Postgres answers; it is asked every few seconds at least"),
+    "postgres_up": Metric(_G, "1 while Postgres answers; it is checked at least every few seconds"),
     "postgres_faults": Metric(_C, "How often Postgres did not answer"),
-    "postgres_connections_in_use": Metric(_G, "Connections of the pool in use, or kept by a writer of the trail"),
+    "postgres_connections_in_use": Metric(
+        _G, "Connections of the pool that are in use or held by a writer of the trail"
+    ),
     "postgres_connections_limit": Metric(_G, "The size of the pool"),
     "group_commit_rows": Metric(_H, "Rows that shared a statement and a commit", ("kind",)),
     "group_commit_duration_seconds": Metric(_H, "Time of a statement and commit that rows shared", ("kind",)),
     "group_commit_waiting": Metric(_G, "Callers whose rows wait for the next shared commit", ("kind",)),
-    "outcomes_kept": Metric(_G, "Outcomes that wait in memory for Postgres"),
+    "outcomes_kept": Metric(_G, "Outcomes in memory that are not in Postgres yet"),
     "outcomes_differing": Metric(
         _C, "Outcomes that differed from the one in the trail: config and trail may disagree. It should stay 0"
     ),
     # identities
     "files_unusable": Metric(
-        _G, "Groups of files (TLS, admin token) that have changed and can't be used, so that the earlier ones still are"
+        _G, "Groups of files (TLS, admin token) that have changed and can't be used; the earlier files stay in use"
     ),
     "oidc_keys": Metric(_G, "Usable public keys of an issuer of access tokens", ("issuer",)),
     "oidc_keys_age_seconds": Metric(
@@ -238,18 +240,18 @@ METRICS: Final[dict[str, Metric]] = {
     "registrations_held": Metric(_G, "Registrations of client software in memory"),
     "registrations_pending": Metric(_G, "Registrations that wait to be written"),
     "registrations_dropped": Metric(
-        _C, "Registrations dropped for want of room, or above their user's budget; clients send them again"
+        _C, "Registrations dropped for lack of space, or above their user's budget; clients send them again"
     ),
     "registrations_bytes": Metric(_G, "Bytes of the registrations in memory, and of their software"),
-    "registration_keys_dropped": Metric(_C, "Supported configs left out of registrations: no catalog has them"),
+    "registration_keys_dropped": Metric(_C, "Supported configs left out of registrations, because no catalog has them"),
     # refused attempts
     "refused_attempts_held": Metric(_G, "Sums of the refused attempts of this minute"),
     "refused_attempts_pending": Metric(_G, "Refused attempts, and sums of them, that wait to be written"),
-    "refused_attempts_dropped": Metric(_C, "Refused attempts that were not recorded for want of room"),
+    "refused_attempts_dropped": Metric(_C, "Refused attempts that were not recorded for lack of space"),
     # applied status
-    "applied_reports_held": Metric(_G, "Running clients whose report on their configs is in memory"),
+    "applied_reports_held": Metric(_G, "Running clients whose report is in memory"),
     "applied_reports_pending": Metric(_G, "Reports on applied configs that wait to be written"),
-    "applied_reports_dropped": Metric(_C, "Reports on applied configs for which there was no room"),
+    "applied_reports_dropped": Metric(_C, "Reports on applied configs that were dropped for lack of space"),
 }
 """Metrics by name without the prefix, in the order of rendering."""
 

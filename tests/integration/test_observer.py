@@ -362,7 +362,7 @@ async def test_an_entity_type_that_is_not_shown_is_off_and_the_rest_works(opened
     assert (report.areas[KraftEntityType.TOPICS].permission, report.areas[KraftEntityType.TOPICS].reason) == (
         EntityTypePermission.NONE, "The right DESCRIBE_CONFIGS is missing"
     )  # fmt: skip
-    assert [notice for notice in one.reporter.warnings() if "does not show its topics" in notice.public]
+    assert [notice for notice in one.reporter.warnings() if "does not permit reads of its topics" in notice.public]
     kafka.denied = set()
     one.loops.session.clock = lambda: time.monotonic() + PERMISSIONS_S
     await one.poll()

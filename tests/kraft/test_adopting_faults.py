@@ -134,7 +134,7 @@ async def test_configs_of_a_broker_that_is_away_wait_alone(
                 return bool(answer.body["applied"]["state"] == "applied")
 
             await until(applied)
-            await until_warned(http, "some changes wait for themselves to be applied")
+            await until_warned(http, "some changes are blocked and will be retried one at a time")
             away.start()
             await until(lambda: _is(client, own, key, "2"))
             assert await kinds(http, f"broker={away.node_id}") == ["change"]

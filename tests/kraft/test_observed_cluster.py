@@ -254,7 +254,7 @@ async def test_missing_rights_turn_off_their_parts_alone(
         assert "groups          not permitted, left out: " in said.out
         with Service(tmp_path / "s", connect=chroot, dsn=database.service_dsn, cluster=cluster_settings) as service:
             async with service.client() as client:
-                await until_warned(client, "does not show its groups")
+                await until_warned(client, "does not permit reads of its groups")
                 await writer.quotas(({"user": "target-rights"}, {"producer_byte_rate": 3.0}))
                 path = "client-quotas/user=target-rights?consistency=strong"
                 assert (await client.request("GET", path)).body["quotas"] == {"producer_byte_rate": 3}
@@ -288,7 +288,7 @@ async def altered_without_a_right(client: ConfplaneClient, writer: KraftWriter, 
     resource = {"resourceType": "TOPIC", "resourceName": "target-rights", "configs": ops}
     written = await client.request("POST", "configs:incrementalAlter", json={"resources": [resource]})
     assert any("was not asked" in each for each in written.body["responses"][0]["warnings"])
-    await until_warned(client, "some changes wait for themselves to be applied")
+    await until_warned(client, "some changes are blocked and will be retried one at a time")
     await writer.allow("User:alice", topics[1:])
     await until(lambda: _is(applied(topic, {"configs": {"retention.ms": "7000"}}), "applied"))
 

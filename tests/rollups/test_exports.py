@@ -422,7 +422,7 @@ def test_columns_are_left_out_and_principals_replaced(
         ExportAlterations(("reason", "ticket")),
         ExportAlterations(("reason", "ticket"), KEY + b"2"),
     ):
-        with pytest.raises(UnreadableLakeError, match="give the same, or export it anew with --full"):
+        with pytest.raises(UnreadableLakeError, match="give the same, or export it again with --full"):
             export(spark, origin, tmp_path, altered=other)
     with pytest.raises(NotInReadingError, match="are pseudonyms"):
         read_lake(spark, str(tmp_path), CLUSTER, [activity.JOB]).frames(activity.JOB)

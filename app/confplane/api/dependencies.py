@@ -122,7 +122,7 @@ _ValidateOnly = Annotated[
     bool,
     Query(
         alias="validateOnly",
-        description="Go the whole way up to the write, and write nothing. Taken on every verb, without effect on reads",
+        description="Check everything, and write nothing. Accepted for every method; no effect on reads",
     ),
 ]
 _Reason = Annotated[
@@ -136,7 +136,7 @@ _ReasonHeader = Annotated[
     Header(
         alias="Confplane-Reason",
         max_length=MAX_REASON,
-        description="As the query parameter reason, which goes before it",
+        description="The same as the query parameter `reason`, which takes precedence",
     ),
 ]
 _Ticket = Annotated[
@@ -150,9 +150,10 @@ _WaitApplied = Annotated[
     str | None,
     Header(
         alias=parsed.WAIT_APPLIED,
-        description="Of a Kafka 4 cluster to which changes are applied: the longest wait in ms, at most 60000 and until"
-        " the request's deadline. A write waits until each entity of its answer is applied or refused, and says so in"
-        " applied; its status stays. A read waits until no change that it shows waits",
+        description="For a Kafka 4 cluster to which changes are applied: the maximum wait in ms, up to 60000 and the"
+        " request's deadline. A write waits until each entity of its response is applied or refused, and"
+        " reports it in `applied`; its status does not change. A read waits until no change that it shows"
+        " is pending",
         json_schema_extra={"pattern": patterns.WAIT_MS},
     ),
 ]
@@ -270,8 +271,9 @@ async def _await_consistency(
     consistency: Annotated[
         Literal["mirror", "strong"],
         Query(
-            description="strong: behind every write committed before the request, for one round trip to ZooKeeper."
-            " Quotas and configs of an observed Kafka cluster are looked at in the cluster first"
+            description="strong: includes every write that was committed before the request, at the cost of one round"
+            " trip to ZooKeeper. Quotas and configs of an observed Kafka cluster are first read from the"
+            " cluster"
         ),
     ] = "mirror",
     min_revision: Annotated[
@@ -344,7 +346,8 @@ PageSize = Annotated[
         alias="pageSize",
         ge=1,
         le=1000,
-        description="Maximum number of items of a page; there may be fewer, even none, and yet a nextPageToken",
+        description="Maximum number of items on a page. A page may have fewer items, or none, and still have a"
+        " nextPageToken",
     ),
 ]
 PageToken = Annotated[

@@ -53,7 +53,7 @@ ChangeId = Annotated[
 ]
 Reverts = Annotated[
     Annotated[list[ChangeId], Field(max_length=MOST_REVERTS)] | None,
-    Field(description="Of a revert: the changes that it reverts, the latest thousand of them; else null"),
+    Field(description="For a revert, the latest thousand of the reverted changes; otherwise null"),
 ]
 Etag = Annotated[str, Field(pattern=patterns.ETAG, examples=['"5f2a9c0d1e3b4a6c7d8e9f00"'])]
 Time = Annotated[
@@ -166,7 +166,7 @@ class AlterEntry(RequestModel):
 class Validatable(RequestModel):
     """Base of alters."""
 
-    validate_only: StrictBool = Field(default=False, description="Go the whole way up to the write, and write nothing")
+    validate_only: StrictBool = Field(default=False, description="Check everything, and write nothing")
 
 
 class AlterModel(Validatable):
@@ -191,7 +191,7 @@ class ResourceBody(RequestModel):
 
 
 class AppliedData(AnswerModel):
-    """The standing of an entity's change in the Kafka cluster to which it is applied."""
+    """The apply status of an entity's change in the Kafka cluster."""
 
     state: Literal["applied", "pending", "refused"] = Field(
         description="applied: the cluster has taken the change, or a later one of the entity. pending: not yet, or its"
@@ -199,7 +199,8 @@ class AppliedData(AnswerModel):
         " undone here before the cluster took them, since the topic is gone"
     )
     revision: Revision | None = Field(
-        description="The newest revision of the entity that the cluster has taken; null: none that callers wrote yet"
+        description="The newest revision of the entity that the cluster has applied; null if it has applied no change"
+        " of a client yet"
     )
     code: int | None = Field(description="Of what the cluster refused: Kafka's number of the error", examples=[42])
     message: str | None = Field(description="Of refused: Kafka's text, or the reason why the change was undone")
@@ -207,7 +208,7 @@ class AppliedData(AnswerModel):
 
 WAITED: Any = Field(
     default=None,
-    description="Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under"
+    description="Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under"
     " validateOnly",
 )
 
@@ -224,7 +225,7 @@ Kind = Literal["change", "import", "observed", "put-back", "external", "recovere
 
 
 class LaterChange(AnswerModel):
-    """A change that touched the keys of a revert behind the reverted changes."""
+    """A change after the reverted changes that altered the same keys."""
 
     change_id: ChangeId | None = Field(description="null: an external change that the trail does not have yet")
     kind: Kind | None
@@ -250,22 +251,24 @@ class Problem(AnswerModel):
     request_id: str | None
     errors: list[ProblemPart]
     outcome: WriteOutcome | Absent = Field(default=None, description="The outcome of a tried write")
-    canonical_id: str | None = Field(default=None, description="Of an entity id that is spelled in another way")
-    etag: Etag | None = Field(default=None, description="Of a failed precondition: the current one; null: nothing set")
-    path: str | Absent = Field(default=None, description="Of a znode that can't be read")
-    change_id: ChangeId | Absent = Field(default=None, description="Of an unknown outcome: where to look")
+    canonical_id: str | None = Field(default=None, description="For an entity id in another spelling: the canonical id")
+    etag: Etag | None = Field(
+        default=None, description="For a failed precondition: the current ETag; null if nothing is set"
+    )
+    path: str | Absent = Field(default=None, description="For a znode that can't be read: its path")
+    change_id: ChangeId | Absent = Field(default=None, description="For an unknown outcome: the id of the change")
     since: Revision | None = Field(
-        default=None, description="Of a moment before the history begins: the first revision that is known"
+        default=None, description="For a time before the history begins: the first known revision"
     )
     since_time: Time | None = Field(default=None, description="Of such a moment: the time of that revision")
     oldest: str | None = Field(
         default=None, description="Of a position in the feed before the history begins: the oldest one that is known"
     )
     later_changes: list[LaterChange] | Absent = Field(
-        default=None, description="Of a revert: the changes that stand in its way, the latest first, a hundred at most"
+        default=None, description="For a revert: the changes that block it, the latest first, at most a hundred"
     )
     throttle_time_ms: Count | Absent = Field(
-        default=None, description="Of a limit that is used up: how long to wait, in ms"
+        default=None, description="For a limit that is used up: the time to wait, in ms"
     )
 
 
@@ -304,7 +307,7 @@ class Result(AnswerModel):
     error_name: str
     error_message: str | None
     errors: list[ProblemPart] | Absent = Field(
-        default=None, description="Of an error: JSON pointer and detail of each fault"
+        default=None, description="For an error: JSON pointer and detail of each fault"
     )
 
 
@@ -315,13 +318,15 @@ class WriteResult(Result):
     revision: Revision | None
     warnings: list[str]
     retriable: bool | Absent = Field(default=None, description="Of an error")
-    outcome: WriteOutcome | None = Field(default=None, description="Of an error; null: nothing was tried")
+    outcome: WriteOutcome | None = Field(default=None, description="For an error; null if nothing was attempted")
 
 
 class AlteredModel(WriteResult):
     """Base of the results of an alter's entities."""
 
-    etag: Etag | None = Field(default=None, description="Of a failed precondition: the current one; null: nothing set")
+    etag: Etag | None = Field(
+        default=None, description="For a failed precondition: the current ETag; null if nothing is set"
+    )
     applied: AppliedData | Absent = WAITED
 
 
@@ -330,8 +335,8 @@ class Page(AnswerModel, Generic[T]):
 
     items: list[T]
     next_page_token: str | None = Field(
-        description="`pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than"
-        " `pageSize`, or none, and yet have a successor"
+        description="`pageToken` of the next page; null at the end of the list, and only there. A page may have fewer"
+        " items than `pageSize`, or none, although further pages follow"
     )
 
 
@@ -350,8 +355,8 @@ class ResourceStatus(AnswerModel):
     updated_at: Time | None = Field(description="RFC 3339, ZooKeeper's clock")
     observed_at: Time | Absent = Field(
         default=None,
-        description="Of an observed Kafka cluster: the time of the last look that covered the entity. Not of client"
-        " configs",
+        description="For an observed Kafka cluster: the time of the last poll that covered the entity. Absent for"
+        " client configs",
     )
     applied: AppliedData | Absent = Field(
         default=None,
@@ -375,8 +380,8 @@ class PastMoment(AnswerModel):
         " revision at which the writes were over; null: they are not recorded yet",
     )
     not_kept: list[str] = Field(
-        description="Keys that were set to values which the trail does not keep: a secret is null in the content, and"
-        " a value that nobody saw is left out"
+        description="Keys whose values are not in the trail. In the content a secret is null, and a value that was"
+        " not observed is absent"
     )
 
 
@@ -397,7 +402,8 @@ class KeyChange(AnswerModel):
     before: str | float | None
     after: str | float | None
     not_kept: Literal[True] | Absent = Field(
-        default=None, description="A value is not kept: it is a secret, or nobody saw it. It may be unchanged"
+        default=None,
+        description="The value is not kept, because it is a secret or was not observed. It may be unchanged",
     )
 
 

@@ -67,8 +67,8 @@ _PROBLEMS: Final = {
     422: (
         "Refused",
         (
-            "A config is refused by its definition, by what is set beside it, or by the cluster's policy; or the "
-            "Idempotency-Key is of another request"
+            "A config is refused by its definition, by other configs of the entity, or by the cluster's policy; or"
+            " the Idempotency-Key belongs to another request"
         ),
     ),
     429: (
@@ -121,13 +121,13 @@ HEADERS: Final[dict[str, dict[str, Any]]] = {
     ),
     "Confplane-Store-Restored": _header(
         "^true$",
-        "ZooKeeper was restored to an earlier state that nobody has accepted yet: this is its state, and nothing is "
-        "written. Otherwise absent",
+        "Present while ZooKeeper is in a restored, earlier state that was not accepted yet: reads show this state,"
+        " and writes are refused",
     ),
     "Confplane-Applied-Revision": _header(
         patterns.REVISION,
-        "Of a Kafka 4 cluster to which callers' changes are applied: no change up to this revision waits. Each is "
-        "applied, or refused, or nothing of it was to be sent, or it is listed as held. Absent for other clusters",
+        "For a Kafka 4 cluster to which changes are applied: no change up to this revision is pending. Each was"
+        " applied, was refused, had nothing to deliver, or is listed as held. Absent for other clusters",
     ),
     "Confplane-Change-Id": _header(patterns.CHANGE_ID, "The change that the write made; absent when nothing changed"),
     "Confplane-Registration": _header(
@@ -137,9 +137,11 @@ HEADERS: Final[dict[str, dict[str, Any]]] = {
         patterns.ROW_TOKEN, "Of a page as CSV: the pageToken of the next page; absent from the last one"
     ),
     "Idempotency-Replayed": _header(
-        None, "The answer to an earlier request with this Idempotency-Key; absent when there was none", enum=["true"]
+        None,
+        "The answer to an earlier request with this Idempotency-Key; absent if there was no earlier request",
+        enum=["true"],
     ),
-    "ETag": _header(patterns.ETAG, "Strong, of the default view's content alone; of a rollup, of its run"),
+    "ETag": _header(patterns.ETAG, "A strong ETag of the content of the default view; for a rollup, of its run"),
     "Location": _header(None, "The path of the resource", format="uri-reference"),
     "Retry-After": _header(None, "Seconds after which a retry makes sense", type="integer", minimum=0),
     "RateLimit-Policy": _header(

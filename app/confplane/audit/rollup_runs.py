@@ -205,7 +205,7 @@ class RollupRuns:
             if row is None:
                 row = connection.execute(_FIND, [run_id]).fetchone()
                 if row is None or row.state != "complete":
-                    raise ConcurrentChangeError(f"Run {run_id} was given up meanwhile; run it again")
+                    raise ConcurrentChangeError(f"Run {run_id} was given up in the meantime. Run it again.")
             return run_of(row)
 
     def fail(self, run_id: UUID, error: str) -> bool:

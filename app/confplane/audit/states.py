@@ -267,7 +267,7 @@ class PostgresEntityStates:
         try:
             rows = orjson.dumps([_row(move) for move in moves]).decode()
         except orjson.JSONEncodeError:
-            raise RefusedError("it is no Unicode text") from None
+            raise RefusedError("it is not Unicode text") from None
         given = {"cluster": cluster, "rows": rows, "source": SOURCE, "facet": FACET, "server": server}
         try:
             moved = await self._database.rows(_MOVE, **given, incarnation=incarnation)

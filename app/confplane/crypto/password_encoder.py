@@ -70,9 +70,9 @@ class EncoderParameters:
 
     def __post_init__(self) -> None:
         if self.key_factory not in HASHES:
-            raise ValueError(f"The key factory algorithm is none of {', '.join(HASHES)}")
+            raise ValueError(f"The key factory algorithm is not one of {', '.join(HASHES)}")
         if self.cipher not in SCHEMES:
-            raise ValueError(f"The cipher algorithm is none of {', '.join(SCHEMES)}")
+            raise ValueError(f"The cipher algorithm is not one of {', '.join(SCHEMES)}")
         lengths = [size * 8 for size in sorted(SCHEMES[self.cipher].key_sizes)]
         if self.key_length not in lengths:
             raise ValueError(f"A key length of {self.key_length} does not fit {self.cipher}, which has {lengths}")

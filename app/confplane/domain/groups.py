@@ -1,7 +1,7 @@
 """Configs of groups: those that a cluster accepts, and the effective ones of a group (KIP-848, KIP-932, KIP-1071).
 
 A group without a config of its own inherits the brokers' config ``group.<config>``. The brokers also bound what a group
-may set: ``group.consumer.min.session.timeout.ms`` and the like, read from their own files.
+may set: bounds such as ``group.consumer.min.session.timeout.ms`` are in their own files.
 
 Source: group-coordinator/src/main/java/org/apache/kafka/coordinator/group/GroupConfig.java (``validate``, as of 4.4),
 core/src/main/scala/kafka/server/ConfigHelper.scala (``createGroupConfigEntry``).

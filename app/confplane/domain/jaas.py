@@ -52,7 +52,7 @@ def _entry(tokens: _Tokens, number: int) -> None:
         raise JaasError(f"{where}: the control flag is missing")
     flag = tokens.next().word
     if flag is None or flag.lower() not in _FLAGS:
-        raise JaasError(f"{where}: the control flag is none of {', '.join(sorted(_FLAGS))}")
+        raise JaasError(f"{where}: the control flag is not one of {', '.join(sorted(_FLAGS))}")
     option = 0
     while not tokens.at_end():
         token = tokens.next()

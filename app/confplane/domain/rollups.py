@@ -104,7 +104,8 @@ def _count(name: str, description: str, *, former: str = "") -> Column:
 
 _COMPATIBILITY: Final = Rollup(
     "compatibility",
-    "Which configs does the software of each client support, when was it seen, and what do its clients run with?",
+    "Which configs does the software of each client support, when was it seen, and which configs do its clients run"
+    " with?",
     (
         _text(
             "entity_id", "The registered client: `user=alice,client-id=billing`, or `user=alice` without a client-id"
@@ -119,7 +120,7 @@ _COMPATIBILITY: Final = Rollup(
         Column(
             "applied_revision",
             ColumnType.LONG,
-            "The earliest revision whose configs one of them runs with; null where none reports",
+            "The earliest revision whose configs a client reports; null if no client reports",
             nullable=True,
         ),
         Column("refused_configs", ColumnType.TEXTS, "Configs that at least one of them refuses, sorted"),
@@ -131,12 +132,12 @@ _COMPATIBILITY: Final = Rollup(
 )
 _DRIFT: Final = Rollup(
     "drift",
-    "Which values of a config are effective across brokers, and across topics, and who deviates from most?",
+    "Which values of a config are effective on brokers and topics, and which of them deviate from the majority?",
     (
         _text("entity_type", "`broker` or `topic`"),
         _text("config_key", "The config"),
         Column("rank", ColumnType.INT, "1 for the value of most; all other values deviate"),
-        _text("state", "`value`, `secret`, or `none` where there is no value at all"),
+        _text("state", "`value`, `secret`, or `none` if there is no value"),
         _text("value", "In the form of its type; null unless `state` is `value`", nullable=True),
         _text("fingerprint", "Of a secret, keyed", nullable=True),
         _count("entities", "Number of brokers or topics with this effective value"),
@@ -148,12 +149,12 @@ _DRIFT: Final = Rollup(
 )
 _IMPACT: Final = Rollup(
     "impact",
-    "If a default were changed: who would see another value, and who has an entry of its own?",
+    "If a default were changed: which entities would get another value, and which have an entry of their own?",
     (
         _text("facet", "`client-quotas`, `client-configs` or `configs`"),
         _text("default_id", "The default: `user`, `client-id`, `user,client-id`, `user=alice,client-id`, `broker`..."),
         _text("config_key", "The config or quota"),
-        _text("value", "The value set there now; null where none is, and for a secret", nullable=True),
+        _text("value", "The value that is set there now; null if there is no value, and for a secret", nullable=True),
         _count("affected", "Registered clients, or brokers, that would see another value"),
         _count("overridden", "Those that would not, because an entry of higher precedence sets the key"),
         _count("unsupported", "Of the affected, those that have registered no support for the key"),
@@ -165,7 +166,7 @@ _IMPACT: Final = Rollup(
 )
 _QUOTAS: Final = Rollup(
     "quotas",
-    "Which quotas does each registered client have, and what do they come to together?",
+    "Which quotas does each registered client have, and what is their sum?",
     (
         _text("config_key", "The quota; byte rates are bytes per second, `request_percentage` percent of one thread"),
         _text("entity_id", "The client; empty in the row of the whole cluster"),
@@ -192,7 +193,7 @@ _QUOTAS: Final = Rollup(
 )
 _ACTIVITY: Final = Rollup(
     "activity",
-    "Who changes what, how often, how often is it refused, and how often is it taken back?",
+    "Who changes which keys, and how often are the changes refused or reverted?",
     (
         Column("day", ColumnType.DATE, "The UTC date on which the changes began"),
         _text("principal", "The principal of the changes; `External:unknown` for writes past this service"),
@@ -200,13 +201,13 @@ _ACTIVITY: Final = Rollup(
         _text("entity_type", "`user`, `user,client-id`, `client-id`, `ip`, `topic`, `broker`; `cluster` of freezes"),
         _text(
             "config_key",
-            "The config or quota; empty for changes that gave none another value, and attempts without keys",
+            "The config or quota; empty for changes without a changed value, and for attempts without keys",
         ),
         Column(
             "error_code",
             ColumnType.INT,
-            "Kafka's code of the refusal, -1 where the trail has none; 0 of changes that were not refused, or that"
-            " found the config as they wanted it",
+            "Kafka's error code of the refusal; -1 if the trail does not have it. 0 for changes that were not refused"
+            " or changed nothing",
         ),
         _text("team", "The team of the principal, by the file of the run; null in a run without one", nullable=True),
         _count(
@@ -217,7 +218,8 @@ _ACTIVITY: Final = Rollup(
         ),
         _count(
             "rejected_keys",
-            "Keys whose change was refused, also before it was begun. A refused attempt without keys counts one",
+            "Keys whose change was refused, before or after the change began. A refused attempt without keys counts"
+            " as one",
             former="rejected",
         ),
         _count("open_keys", "Keys whose change has no outcome yet", former="open"),
@@ -245,20 +247,20 @@ _MISMATCHES: Final = {
     " (record_external_changes), or the trail lost rows. PUT its configs again where they are missed",
     "version": "The content is right, and the znode was written more or less often than by the trail, or made again."
     " Nothing has to be done for the configs",
-    "gap": "A change was made on a state that no change before it left: a row of the trail is missing, or others wrote"
-    " while nobody recorded that. The change itself names what it found",
+    "gap": "A change found a state that no earlier change left: a row of the trail is missing, or there were external"
+    " writes while they were not recorded. The change has the state that it found",
     "state": "The recorder holds a state that no row of the trail explains: the row is lost. Look for a restore of"
     " Postgres, and for rows that somebody removed",
 }
 _INTEGRITY: Final = Rollup(
     "integrity",
-    "Does the trail, folded up, come to what ZooKeeper holds? One row per mismatch.",
+    "Do the changes in the trail add up to the configs in ZooKeeper? One row per mismatch.",
     (
         _text("tree", "`/config` or `/confplane/client-configs`"),
         _text("entity_id", "The entity of the znode"),
         _text("kind", ". ".join(f"`{kind}`: {text}" for kind, text in _MISMATCHES.items())),
         _text("config_key", "The key of `content` and `altered`; empty otherwise"),
-        Column("trail_revision", ColumnType.LONG, "The revision of the last change that counts; 0 where there is none"),
+        Column("trail_revision", ColumnType.LONG, "The revision of the last change that counts; 0 if there is none"),
         _text("change_id", "The id of that change", nullable=True),
         _text(
             "expected",
@@ -290,7 +292,7 @@ _COMPARE: Final = Rollup(
             "`only_here`, `only_there`, `differs`; `secret`: both have a secret, whose fingerprints differ or are not"
             " known; `unknown`: the entity can't be read on one side",
         ),
-        _text("value", "The stored string of this side; null where there is none, and for a secret", nullable=True),
+        _text("value", "The stored string of this side; null if there is none, and for a secret", nullable=True),
         _text("fingerprint", "Of a secret of this side, keyed", nullable=True),
         _text("other_value", "The stored string of the other side", nullable=True),
         _text("other_fingerprint", "Of a secret of the other side, keyed", nullable=True),
@@ -310,7 +312,7 @@ _COMPARE: Final = Rollup(
 
 _USAGE: Final = Rollup(
     "usage",
-    "Which clients are throttled by their quotas, which never come near, and what is promised beyond the capacity?",
+    "Which clients are throttled by their quotas, which stay far below them, and which quotas exceed the capacity?",
     (
         _text("config_key", "The quota; units as in `quotas`"),
         _text("budget", "The id of the clients that share the quota; empty in the row of all"),
@@ -318,7 +320,9 @@ _USAGE: Final = Rollup(
             "state",
             "`throttled`, `within`, `distant` (never above half of the quota), `unlimited`, `unreadable`, `total`",
         ),
-        Column("quota", ColumnType.DOUBLE, "Null where there is none; in the row of all the sum", nullable=True),
+        Column(
+            "quota", ColumnType.DOUBLE, "Null if there is none; the sum in the row of the whole cluster", nullable=True
+        ),
         Column("level", ColumnType.INT, "The level of the quota's entry, 1 to 8 as KIP-55 counts them", nullable=True),
         _text("source", "The id of the quota's entry", nullable=True),
         _count("clients", "Number of clients measured"),

@@ -43,7 +43,7 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
 
 @lru_cache(maxsize=1024)
 def suggestion(catalog: Catalog, kind: ConfigKind, name: str) -> str:
-    """Return the end of a message about a key that is no config of a kind: "; did you mean ...?", or an empty text.
+    """Return the end of a message about a key that a kind of config lacks: "; did you mean ...?", or an empty text.
 
     A key that another kind of config has under this name comes first, then a close name of the same kind, then a close
     name of another kind.

@@ -7,7 +7,9 @@ from typing import Final
 
 ANY: Final = "*"
 """Matches any characters in a pattern, including none."""
-_FORM: Final = "a map with `teams`, a map of team names to lists of principals, and maybe `default`, the team of others"
+_FORM: Final = (
+    "a map with `teams`, a map of team names to lists of principals, and maybe `default`, the team of the rest"
+)
 _DEFAULT: Final = "unassigned"
 
 

@@ -106,8 +106,8 @@ class KraftCluster:
             oldest = min(each.supported.get(_FEATURE, (0, 0))[1] for each in features)
             if level < 1 or oldest < 1:
                 raise UnavailableError(
-                    f"The brokers at {features[0].source} have no metadata.version: they are no cluster without"
-                    " ZooKeeper, or older than Kafka 3.3"
+                    f"The brokers at {features[0].source} have no metadata.version: they belong to a cluster"
+                    " with ZooKeeper, or are older than Kafka 3.3"
                 )
         self.release = release_of(oldest)
         return ClusterIdentity(cluster_id, self.release, metadata_version(level) or f"level {level}", brokers)
@@ -221,7 +221,7 @@ class KraftCluster:
                     key: None if value is None else parse_java_double(value) for key, value in each.values.items()
                 }
             except ValueError as error:
-                outcomes[each.entity] = AlterRefused(errors.INVALID_REQUEST, f"A stored value is no number: {error}")
+                outcomes[each.entity] = AlterRefused(errors.INVALID_REQUEST, f"A stored value is not a number: {error}")
             else:
                 sent[each.entity] = name, values
         with translate_errors():

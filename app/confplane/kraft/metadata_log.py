@@ -241,7 +241,7 @@ class _LogPosition:
         if partition.diverging_epoch.end_offset >= 0:
             raise ProtocolError(
                 f"The metadata log ends at {partition.diverging_epoch.end_offset}, before the offset {self.position}."
-                " Were the controllers formatted anew? Import the cluster again."
+                " Were the controllers formatted again? If so, import the cluster again."
             )
         records: list[LogRecord] = []
         before = self.position

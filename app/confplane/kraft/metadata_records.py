@@ -91,7 +91,7 @@ class RecordTransactions:
     def add(self, record: Record) -> list[LogRecord]:
         """Add the next record, and return the records that now take effect.
 
-        These are none, the record itself, or a whole transaction.
+        The list is empty, or has the record itself or a whole transaction.
         """
         message = read(record)
         match message:

@@ -82,7 +82,7 @@ CHANGES: Final = StructType(
             "facet",
             StringType(),
             "client-quotas, client-configs or configs; clients: quotas and client configs of one znode; node, of"
-            " external changes: all of it; cluster, of freezes and layouts, whose entity id is no entity",
+            " external changes: all of it; cluster, of freezes and layouts, whose entity id is not an entity",
         ),
         _required("path", StringType(), "The znode, below the chroot"),
         _optional("version_read", IntegerType(), "The znode's version before the change; null where it was absent"),
@@ -154,7 +154,7 @@ ZNODES: Final = StructType(
         _optional(
             "entity_id",
             StringType(),
-            "The entity; null where the path is none that Kafka would spell so: no request reaches such a node",
+            "The entity; null if Kafka would spell the path in another way, so that no request reaches the node",
         ),
         _required(
             "config",

@@ -50,7 +50,7 @@ def wait_for_replay(standby: SecretStr, primary: SecretStr) -> datetime | None:
     with open_transaction(standby) as here:
         [(is_standby,)] = here.rows("SELECT pg_is_in_recovery()")
         if not is_standby:
-            raise ValueError("--read-dsn names a server that is no standby")
+            raise ValueError("--read-dsn names a server that is not a standby")
         query = f"SELECT pg_last_wal_replay_lsn() >= {literal(committed)}::pg_lsn, pg_last_xact_replay_timestamp()"
         deadline = time.monotonic() + WAIT_S
         while True:

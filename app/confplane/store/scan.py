@@ -75,7 +75,7 @@ class Scanner:
         return cls(name, *split_connect_string(cluster.zookeeper), access, cluster.session_timeout_ms)
 
     def revision(self, least: int = 0) -> int:
-        """Return a zxid that is no older than this call.
+        """Return a zxid that is at least as new as this call.
 
         Args:
             least: The least zxid that a server must have reached to be used. The same applies to all calls.

@@ -25,11 +25,14 @@ _NAMED: Final = 5
 def mirror_warnings(follower: MirrorFollower) -> Iterator[OperatorWarning]:
     """Return the warnings about the znodes that a mirror has read."""
     if follower.anomalies.strays:
-        strays = f"{znodes.CHANGES} has children that are no notifications, which stops brokers from reading config"
+        strays = f"{znodes.CHANGES} has children that are not notifications, which stops brokers from reading config"
         yield _counted(f"{strays} changes", follower.anomalies.strays)
     if follower.anomalies.nameless:
-        nameless = f"Notifications below {znodes.CHANGES} name no config entity, so brokers pass them over, and what"
-        yield _counted(f"{nameless} their writer changed is effective nowhere yet", follower.anomalies.nameless)
+        nameless = f"Notifications below {znodes.CHANGES} do not name a config entity, so brokers skip them"
+        yield _counted(
+            f"{nameless}, and the changes of their writer are not effective on any broker yet",
+            follower.anomalies.nameless,
+        )
     if follower.trouble is not None and (follower.stale_ms or 0) > _STUCK_MS:
         yield OperatorWarning(
             f"The copy of the configs can't be brought up to date, though ZooKeeper is connected: {follower.trouble};"

@@ -202,7 +202,7 @@ def decode_entity(data: bytes | None) -> Content:
 
 def _content(data: bytes, value: Any, *, trailing: bool = False) -> Content:
     if not isinstance(value, dict):
-        return Content((), "holds JSON that is no object")
+        return Content((), "holds JSON that is not an object")
     config = value.get("config")
     if not isinstance(config, dict):
         return Content((), "has no object under 'config'")

@@ -236,9 +236,9 @@ def test_what_is_not_unicode_is_refused_without_being_kept() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"cipher": "AES/ECB/PKCS5Padding"}, "cipher algorithm is none of"),
-        ({"cipher": "aes/cbc/pkcs5padding"}, "cipher algorithm is none of"),
-        ({"key_factory": "PBKDF2"}, "key factory algorithm is none of"),
+        ({"cipher": "AES/ECB/PKCS5Padding"}, "cipher algorithm is not one of"),
+        ({"cipher": "aes/cbc/pkcs5padding"}, "cipher algorithm is not one of"),
+        ({"key_factory": "PBKDF2"}, "key factory algorithm is not one of"),
         ({"key_length": 64}, "key length of 64 does not fit AES/CBC"),
         ({"cipher": "DES/CBC/PKCS5Padding"}, "key length of 128 does not fit DES/CBC"),
         ({"iterations": 1023}, "iterations are not within"),

@@ -22,7 +22,7 @@ class RightData(AnswerModel):
 
 
 class AccessItem(AnswerModel):
-    """A grant that counts, and for whom."""
+    """A grant that applies, and its principal."""
 
     principal: str
     allowed: bool = Field(description="false: the grant denies")
@@ -31,7 +31,7 @@ class AccessItem(AnswerModel):
 
 
 class AccessReport(AnswerModel):
-    """The grants that count, denies first."""
+    """The grants that apply, denies first."""
 
     items: list[AccessItem]
 
@@ -76,9 +76,9 @@ class AccessChangeData(AnswerModel):
         " grant-replaced, grant-removed; or an event: denied, unauthenticated, admin-token-used"
     )
     principal: str = Field(description="The principal that did it, or was refused")
-    behalf_of: str | None = Field(description="The user for whom a portal did it")
+    behalf_of: str | None = Field(description="The user for whom a portal acted")
     source: str
-    subject: str = Field(description="`tokens/<id>`, `grants/<id>`; of events what they are about")
+    subject: str = Field(description="`tokens/<id>` or `grants/<id>`; for a security event its subject")
     request_id: str | None
     reason: str | None
     ticket: str | None

@@ -111,8 +111,8 @@ async def get_access(
 ) -> Response:
     """Rights of a user or group in the cluster, by grant; or the users and groups with an operation on a resource.
 
-    The second has one grant for each principal and group: the deny that refuses it, or else one that allows it. A
-    caller sees its own grants; all else needs DESCRIBE on `grants`.
+    The second form returns one grant for each principal and group: the deny that refuses the operation, or otherwise a
+    grant that allows it. Callers see their own grants; others need DESCRIBE on `grants`.
     """
     overview, cluster = call.services.tokens_and_grants.overview, call.cluster.name
     if (resource is None) != (operation is None):

@@ -39,8 +39,8 @@ class AuditedEntity(AnswerModel):
     version_read: int | None = Field(description="The znode's version before; null where it was absent")
     version: int | None = Field(description="The version it got; null where it was removed, or nothing was applied")
     remade: bool = Field(
-        description="Others deleted the znode and made it again while the change was under way. What they wrote into "
-        "it was overwritten, and nobody saw it; before is what was read"
+        description="The znode was deleted and created again externally during the change. Its external content was"
+        " overwritten without having been read; `before` is the content that was read"
     )
     keys: list[str]
     ops: list[AuditedOp]
@@ -79,16 +79,14 @@ class AuditedChange(AnswerModel):
         "recovered: this service wrote it and Postgres lost the rows, so the request is not known"
     )
     writes: int | None = Field(
-        description="Of an external change: how many writes it was, at least; of a recovered one 1; else null"
+        description="For an external change, the least number of its writes; for a recovered change 1; otherwise null"
     )
     observed: AuditedSighting | None = Field(description="Of import, observed and put-back changes; else null")
     reverts: Reverts
     cluster: str
     attempt: Annotated[int, Field(ge=1)]
     principal: str
-    on_behalf_of: str | None = Field(
-        description="The user for whom the principal acted; null where it acted for itself"
-    )
+    on_behalf_of: str | None = Field(description="The user for whom the principal acted; null if it acted for itself")
     source: str
     request_id: str
     reason: str | None
@@ -105,18 +103,18 @@ class AuditedChange(AnswerModel):
 
 
 class AuditedRefusal(AnswerModel):
-    """A write that was refused before it was begun, or a sum of further ones of the same minute. It has no values."""
+    """A write that was refused before a change began, or a sum of further ones of the same minute. It has no values."""
 
     id: Annotated[str, Field(pattern=patterns.CHANGE_ID, description="UUIDv7 of the time")]
     cluster: str
     principal: str
     on_behalf_of: str | None = Field(
-        description="The user for whom the principal acted; null where it acted for itself, and of a sum"
+        description="The user for whom the principal acted; null if it acted for itself, and for a sum"
     )
     operation: str = Field(description="The operation's id in this specification", examples=["putClientQuotas"])
     entity: EntityId | None = Field(
-        description="null where the request names no valid entity, and of a sum. An id of more than 256 characters is"
-        " cut, and ends with an ellipsis"
+        description="null if the request names no valid entity, and for a sum. An id of more than 256 characters is"
+        " shortened, and ends with an ellipsis"
     )
     keys: list[str] = Field(description="The first 20 keys that the attempt names; empty of a sum")
     error_code: int = Field(description="Kafka's error code", examples=[44])
@@ -125,7 +123,7 @@ class AuditedRefusal(AnswerModel):
     time: Time = Field(description="The time of the attempt, by the process's clock; of a sum, of its first attempt")
     count: Annotated[int, Field(ge=1)] = Field(
         description="1; of a sum, the number of attempts. A process lists 60 attempts of a principal in a minute, and"
-        " adds up further ones by operation and error"
+        " sums up further ones by operation and error"
     )
 
 

@@ -79,8 +79,8 @@ async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's
 ) -> Response:
     """Changes, each with its whole config before and after, without the values of secrets.
 
-    With `result=refused` the writes that validation, a grant, a policy or a freeze refused before they were begun,
-    without values. Failed preconditions, conflicts with other changes and unavailable stores are not among them.
+    With `result=refused`: writes that validation, a grant, a policy or a freeze refused before a change began, without
+    values. Failed preconditions, conflicts with other changes and unavailable stores are not among them.
 
     A caller without DESCRIBE on `audit` sees changes of the entities that it may describe, and attempts to change them.
     Then a page may be short, and even empty, and yet have a `nextPageToken`: the work for one page is bounded.
@@ -119,7 +119,7 @@ async def get_audited_change(
         str, Path(description="As Confplane-Change-Id gave it", json_schema_extra={"pattern": patterns.CHANGE_ID})
     ],
 ) -> Response:
-    """The change with its outcome, as far as it is known. 404 where the caller may describe none of its entities."""
+    """The change with its outcome, as far as it is known. 404 if the caller may not describe any of its entities."""
     change_id = parsed.uuid(changeId, "changeId")
     record = await trail.find(call.services.audit, call.access, call.cluster.name, change_id)
     return json_response(call.request, audit_record(record))

@@ -55,7 +55,7 @@ class RefusedConfig(RequestModel):
 
 
 class AppliedConfigs(RequestModel):
-    """Report of a running client on itself."""
+    """The report of a running client."""
 
     polled = True
 
@@ -95,18 +95,19 @@ class RefusedCount(AnswerModel):
 
 
 class AppliedStatus(AnswerModel):
-    """Counts of what the clients of an entity say of themselves."""
+    """Counts of the clients of an entity by their reports."""
 
     id: EntityId
     revision: Revision = Field(description="The last change of what decides the entity's configs; 0 where nothing does")
     instances: Count = Field(description="Clients that reported lately")
-    applied: Count = Field(description="Those that run with the latest configs, but for what they refuse")
+    applied: Count = Field(description="Clients that run with the latest configs, except for refused ones")
     not_yet_applied: Count = Field(
-        description="All others: they run with earlier configs, or with those of before ZooKeeper was restored"
+        description="All other clients: they run with earlier configs, or with configs from before ZooKeeper was"
+        " restored"
     )
     applied_by: list[AppliedCount] = Field(description="Most instances first; the latest configs have their revision")
     refused: list[RefusedCount] = Field(description="Most instances first")
-    omitted: Count = Field(description="Groups that are left out of the two lists, of a thousand each")
+    omitted: Count = Field(description="Groups that are not in the two lists, which have at most a thousand each")
 
 
 def add_routes(routes: Routes) -> None:
@@ -124,7 +125,7 @@ def add_routes(routes: Routes) -> None:
     routes.put("/{id:path}/instances/{instanceId}", facts)(declared(_report, entity=entity))
     entity = entity_in_path(id_patterns.CONFIG_ID, "user=alice", suffix="/status")
     counted = read(
-        "Count what the clients of an entity say that they have taken over",
+        "Count the clients of an entity by the configs that they report",
         AppliedStatus,
         id="statusClientConfigs",
         limit=LimitClass.BULK,
@@ -148,8 +149,9 @@ def applied_filter() -> ListFilter:
         Annotated[
             bool | None,
             Query(
-                description="As clients say of themselves. false: only entities some of whose clients report earlier"
-                " configs, or configs that they refuse; true: only those with clients, all of which run with the latest"
+                description="As clients report. false: only entities with a client that reports earlier or refused"
+                " configs. true: only entities whose clients all run with the latest configs; there is at"
+                " least one"
             ),
         ],
         wanted,
@@ -157,9 +159,9 @@ def applied_filter() -> ListFilter:
 
 
 async def _report(call: CallDep, entity: Entity, instance_id: _InstanceId, body: AppliedConfigs) -> Response:
-    """Sent by an application for its own user, which needs no grant, after each poll. No part of the trail.
+    """An application sends it for its own user after each poll, without a grant. Reports are not in the trail.
 
-    Any replica may be told; the others know within seconds.
+    Send it to any replica; all replicas know it within seconds.
     """
     if not _INSTANCE.fullmatch(instance_id):
         raise InvalidRequestError(
@@ -184,7 +186,7 @@ async def _report(call: CallDep, entity: Entity, instance_id: _InstanceId, body:
 
 
 async def _status(call: CallDep, entity: Entity) -> Response:
-    """Clients say so of themselves, and nobody checks it. Counts of a user include its clients with any client-id.
+    """Reports of clients are not verified. Counts of a user include its clients with any client-id.
 
     A client is forgotten after fifteen minutes without a report: three polls.
     """

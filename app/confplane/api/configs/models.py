@@ -68,8 +68,8 @@ class IncrementalConfigOp(RequestModel):
         StrictInt | StrictStr,
         WithJsonSchema({"enum": [kind for known in OpType for kind in (known.value, known.name)]}),
     ] = Field(
-        description="Kafka's number or name. APPEND and SUBTRACT are for lists: they start from what is stored, else "
-        "from Kafka's default",
+        description="Kafka's number or name. APPEND and SUBTRACT are for lists. They start from the stored value, or"
+        " otherwise from Kafka's default",
         examples=["SET"],
     )
     value: StrictStr | None = Field(default=None, description="Not looked at by DELETE", examples=["86400000"])
@@ -107,7 +107,7 @@ class ConfigsBody(base.ResourceBody):
                 "type": "object",
                 "additionalProperties": {
                     **base.TEXT_OR_NULL,
-                    "description": "null keeps what is stored of a secret, which a GET shows as null",
+                    "description": "null keeps a stored secret, which a GET shows as null",
                 },
                 "minProperties": 1,
                 "maxProperties": 500,

@@ -44,13 +44,15 @@ class ConfigDefinition(AnswerModel):
     )
     sensitive: bool = Field(description="A secret: never shown")
     internal: bool = Field(description="Not meant for users of Kafka")
-    synonyms: list[SynonymData] = Field(description="Topics, groups: what it falls back on, the one that counts first")
+    synonyms: list[SynonymData] = Field(
+        description="For topics and groups: the broker configs that it falls back on, in order of precedence"
+    )
     group: list[str] = Field(description="Brokers: names for the same thing, the one that counts first")
     listener_prefix: str | None = Field(
-        description="Brokers: how one listener is given a value of its own", examples=["listener.name.<listener>."]
+        description="For brokers: the form of the key for one listener", examples=["listener.name.<listener>."]
     )
     prefix_required: bool = Field(description="Brokers: dynamic only with a listener's prefix")
-    unit: str | None = Field(description="Quotas: what is counted", examples=["bytes per second"])
+    unit: str | None = Field(description="For quotas: the unit", examples=["bytes per second"])
     description: str | None
     documentation: str = Field(description="Link to Kafka's documentation")
     releases: list[str] = Field(

@@ -13,7 +13,7 @@ _MOST: int = 1_000
 
 
 class ChosenDrift(base.RequestModel):
-    """An entity of which the drift is decided."""
+    """An entity whose drift is resolved."""
 
     id: StrictStr = Field(json_schema_extra={"pattern": id_patterns.ANY_ID}, examples=["user=alice"])
     keys: Annotated[
@@ -22,7 +22,7 @@ class ChosenDrift(base.RequestModel):
 
 
 class DriftDecision(base.Validatable):
-    """The entities of which the drift is decided."""
+    """The entities whose drift is resolved."""
 
     entities: list[ChosenDrift] = Field(max_length=_MOST, examples=[[{"id": "user=alice"}]])
 
@@ -91,7 +91,7 @@ class AdoptedDrift(AnswerModel):
 
 
 AdoptProblem: Any = base.problem_with(
-    AdoptedDrift, "AdoptProblem", "The problem of the first entity that failed, when none succeeded, with all results."
+    AdoptedDrift, "AdoptProblem", "If all entities failed: the problem of the first one, with all results."
 )
 
 

@@ -111,10 +111,10 @@ async def adopt_drift(call: CallDep, body: DriftDecision) -> Response:
     ),
 )
 async def reapply_drift(call: CallDep, body: DriftDecision) -> Response:
-    """Has what the cluster refused, and what is contested, sent again, by the leader and within seconds.
+    """Sends refused and contested keys to the Kafka cluster again. The leader does so within seconds.
 
-    Nothing changes here. Extra keys stay, since nothing removes a key that was never set here. Needs ALTER_CONFIGS on
-    each entity; without it nothing is sent.
+    Stored configs do not change. Extra keys stay, because a key that was never set here is never removed. Needs
+    ALTER_CONFIGS on each entity; without it nothing is sent.
     """
     chosen, drift = _chosen(body), _drift(call)
     call.charge(LimitClass.WRITE, len(chosen) - 1)

@@ -71,7 +71,7 @@ async def describe_entity_configs(call: CallDep, body: models.DescribeEntityConf
     ),
 )
 async def alter_entity_configs(call: CallDep, body: models.AlterEntityConfigs) -> Response:
-    """One result per entity, in order; entities are independent. Deleted keys are answered with the values behind them.
+    """One result per entity, in order; entities are independent. Deleted keys have the values effective afterwards.
 
     Topics and brokers are levels of the same configs: each is checked against the result of the entities before it.
     """

@@ -24,7 +24,7 @@ class FreezeData(AnswerModel):
 
 
 class FreezeRest(AnswerModel):
-    """The application of callers' changes to a Kafka 4 cluster, behind a freeze."""
+    """The deliveries of changes to a Kafka 4 cluster after a freeze."""
 
     rested: StrictBool = Field(
         description="Nothing is sent to the Kafka cluster before the thaw. false: the leader did not say so within some"
@@ -36,12 +36,14 @@ class FreezeRest(AnswerModel):
 
 
 class FreezeState(AnswerModel):
-    """Answer of a freeze or a thaw: the cluster's freeze before and after."""
+    """The cluster's freeze before and after a freeze or a thaw."""
 
     before: FreezeData | None = Field(description="null: the cluster was not frozen")
     after: FreezeData | None = Field(description="null: the cluster is not frozen")
-    change_id: ChangeId | None = Field(description="null: nothing was written; it was so already")
+    change_id: ChangeId | None = Field(
+        description="null if nothing was written, because the cluster was already in this state"
+    )
     revision: Revision | None
     applying: FreezeRest | None = Field(
-        description="Of a freeze in the mode adopt or enforce, what becomes of callers' changes; else null"
+        description="For a freeze in the mode adopt or enforce, the state of pending changes; otherwise null"
     )

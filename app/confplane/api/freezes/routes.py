@@ -25,9 +25,10 @@ routes = Routes("/v1/clusters/{cluster}", tag="freezes")
     ),
 )
 async def freeze_cluster(call: CallDep, body: models.FreezeReason) -> Response:
-    """Needs FREEZE on the cluster. 409 where the cluster is frozen for another reason: thaw it first.
+    """Needs FREEZE on the cluster. 409 if the cluster is already frozen for another reason: thaw it first.
 
-    Of a Kafka 4 cluster the answer waits some seconds until callers' changes are applied, and nothing is sent any more.
+    For a Kafka 4 cluster the response waits some seconds until the changes of clients are applied and deliveries have
+    stopped.
     """
     found, quiesce_result = await Quiescer(call.cluster.store, call.services.apply_waiters[call.cluster.name]).freeze(
         call.services.freezes,

@@ -24,7 +24,7 @@ class GrantBody(RequestModel):
         json_schema_extra={"pattern": patterns.PRINCIPAL},
     )
     permission: Annotated[Permission, Field(strict=False), one_of(*Permission)] = Field(
-        default=Permission.ALLOW, description="A deny goes before every allow"
+        default=Permission.ALLOW, description="A deny takes precedence over every allow"
     )
     cluster: StrictStr | None = Field(default=None, description="null: all clusters")
     operation: OperationName | None = Field(default=None, description="This operation, and those that it includes")

@@ -39,7 +39,7 @@ async def list_grants(
     cluster: Annotated[
         str | None,
         Query(
-            description="Only of this cluster; those of all clusters are left out",
+            description="Only grants for this cluster, without those for all clusters",
             json_schema_extra={"pattern": patterns.CLUSTER},
         ),
     ] = None,
@@ -69,7 +69,7 @@ async def list_grants(
 async def create_grant(call: ServiceCallDep, body: models.GrantBody) -> Response:
     """201 for a new grant; 200 with the grant that has this content already, and under `validateOnly`.
 
-    Needs ALTER on `grants` of the principal. Nobody gives more than they hold.
+    Needs ALTER on `grants` of the principal. A caller can't grant more than it has.
     """
     services = call.services.tokens_and_grants
     stored, is_new = await services.grants.create(_wanted(body), call.caller, validate_only=call.validate_only)
@@ -99,9 +99,10 @@ async def get_grant(call: ServiceCallDep, grant_id: GrantId, if_none_match: IfNo
 async def put_grant(
     call: ServiceCallDep, grant_id: GrantId, conditions: ConditionalHeadersDep, body: models.GrantBody
 ) -> Response:
-    """The grant with another content. Needs ALTER on `grants` of both principals; nobody gives more than they hold.
+    """Replaces the content of a grant. Needs ALTER on `grants` of both principals.
 
-    The end of a deny gives back what was denied, and needs as much.
+    A caller can't grant more than it has. Removing a deny restores the denied rights, and needs the same rights as
+    granting them.
     """
     services = call.services.tokens_and_grants
     stored = await services.grants.replace(

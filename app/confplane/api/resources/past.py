@@ -31,7 +31,7 @@ from confplane.services.reads.describe import ListQuery
 from confplane.services.reads.history import HistoryEntry, PastEntity, ValueChange
 
 _MOMENT: Final = (
-    "A revision, when it is all digits, or else a time (RFC 3339 with an offset); a time of the future means now"
+    "Digits alone are a revision, any other text a time (RFC 3339 with an offset). A time in the future means now"
 )
 At = Annotated[str | None, Query(description=f"The content of a moment of the past. {_MOMENT}", max_length=64)]
 """The moment of a read of the past; :func:`confplane.api.parsed.revision_or_time` reads it."""

@@ -159,7 +159,11 @@ class ResourceHandlers:
             Query(description="Only entities of exactly these types"),
         ] = None,
         prefix: Annotated[
-            str | None, Query(description="Only entities whose name begins so; of a pair, the user's", max_length=1024)
+            str | None,
+            Query(
+                description="Only entities whose name has this prefix; for a pair, the name of the user",
+                max_length=1024,
+            ),
         ] = None,
         page_size: PageSize = 100,
         page_token: OpaquePageToken = None,

@@ -40,7 +40,7 @@ class Revert(base.Validatable):
 
 
 class RevertChanges(Revert):
-    """The changes to revert: changeId, or requestId, or principal with since, and until or none."""
+    """The changes to revert: changeId, or requestId, or principal with since and optionally until."""
 
     model_config = ConfigDict(json_schema_extra=_one_of_the_selectors())
 
@@ -66,7 +66,7 @@ class RevertChanges(Revert):
 
 
 class RevertEntity(Revert):
-    """The moment that an entity goes back to."""
+    """The time to which an entity is reverted."""
 
     to: Annotated[StrictStr, Field(max_length=64, examples=["8589934635"])] = Field(
         description="A revision, when it is all digits, or else a time (RFC 3339 with an offset)"
@@ -91,7 +91,8 @@ class RevertedEntity(base.AlteredModel):
         description="The changes of the entity that are reverted, the latest thousand of them"
     )
     later_changes: list[base.LaterChange] | base.Absent = Field(
-        default=None, description="Of a refusal: the changes that stand in the way, the latest first, a hundred at most"
+        default=None,
+        description="For a refusal: the changes that block the revert, the latest first, at most a hundred",
     )
 
 
@@ -114,5 +115,5 @@ class RevertedChanges(base.AnswerModel):
 RevertProblem: Any = base.problem_with(
     RevertedChanges,
     "RevertProblem",
-    "The problem of the first entity that failed, when none succeeded, with all results.",
+    "If all entities failed: the problem of the first one, with all results.",
 )

@@ -26,7 +26,7 @@ class RollupRevisions(AnswerModel):
     """The states of the cluster that a run read."""
 
     floor: Revision | None = Field(
-        description="Every commit up to this revision is in every znode as read; null where none were read"
+        description="Every commit up to this revision is in every znode that was read; null if no znodes were read"
     )
     horizon: Revision | None = Field(
         description="Every commit up to this revision has its change in the trail; null where no znodes were read"
@@ -35,8 +35,8 @@ class RollupRevisions(AnswerModel):
         description="The revision up to which external writes were recorded; null if they are not recorded"
     )
     folded: Revision | None = Field(
-        description="Of `integrity`: changes up to this revision were not read, and are those of the fold of"
-        " `previous`; null where all were read"
+        description="Of `integrity`: changes up to this revision were not read again, but are in the fold of"
+        " `previous`; null if all were read"
     )
 
 
@@ -44,7 +44,7 @@ class RollupRunData(AnswerModel):
     """A complete run."""
 
     id: str = _RUN_ID
-    as_of: Time = Field(description="The moment that its rows tell of")
+    as_of: Time = Field(description="The time that its rows describe")
     started_at: Time
     finished_at: Time
     principal: str = Field(description="The principal of the run")
@@ -60,13 +60,13 @@ class RollupAttempt(AnswerModel):
 
     id: str = _RUN_ID
     state: Literal[tuple(RunState)] = Field(  # type: ignore[valid-type]  # the values of the enumeration
-        description="lost: its process is gone; the next run cleans up behind it"
+        description="lost: its process has ended; the next run cleans up after it"
     )
     as_of: Time
     started_at: Time
     finished_at: Time | None
     principal: str
-    error: str | None = Field(description="Of a failed one: why")
+    error: str | None = Field(description="For a failed run: the reason")
 
 
 class RollupSummary(AnswerModel):

@@ -218,8 +218,8 @@ def _add(rollup: Rollup) -> None:
         problems=(410, 503),
         id=f"getRollup{models.title(rollup)}",
         description=f"The rows of the current run, in the order of {', '.join(order)} unless `orderBy` says otherwise."
-        " Filters are exact, and may be given together; a page of a filtered list may be short, and even empty, and "
-        "yet have a `nextPageToken`. 404 where it was never run: no rows would mean something else. "
+        " Filters are exact and can be combined. A page of a filtered list may have few rows or none, and still have a"
+        " `nextPageToken`. 404 if the rollup was never run. "
         + (
             "A caller without DESCRIBE on `rollups` sees the rows of the entities that it may describe."
             if rollup.is_per_entity

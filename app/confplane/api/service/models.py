@@ -17,7 +17,7 @@ class Liveness(AnswerModel):
 
 
 class ClusterLoad(AnswerModel):
-    """The progress of a load of the copy, the first one or one after missed notifications."""
+    """The progress of loading the copy, at the start or after missed notifications."""
 
     read: Count = Field(description="Nodes that were read")
     listed: Count = Field(description="Nodes whose names are known; the number may rise until the end")
@@ -57,7 +57,7 @@ class ClusterData(ClusterState):
 class Recorded(AnswerModel):
     """The span of the audit trail that includes external changes."""
 
-    since: Revision | None = Field(description="null: first contact is under way, or an early version made it")
+    since: Revision | None = Field(description="null during the first contact, or if an early version created it")
     since_at: Time | None
     until: Revision = Field(description="Everything with a notification up to it is in the trail")
 
@@ -81,7 +81,7 @@ class ReasonedNames(AnswerModel):
 class ObservedArea(AnswerModel):
     """The observation of one part of a Kafka cluster."""
 
-    permission: Literal["read-only", "none"] = Field(description="none: the cluster does not show this part")
+    permission: Literal["read-only", "none"] = Field(description="none: the service may not read this part")
     reason: str | None = Field(description="The missing right, or what else is missing")
     observed_at: Time | None = Field(description="The start of the last poll of this whole part; null: not polled yet")
     entities: Count = Field(description="Entities with configs")
@@ -194,6 +194,6 @@ class WhoAmI(AnswerModel):
     expires_at: Time | None = Field(description="The end of the credential")
     narrowing: NarrowingData | None = Field(description="The limits of the credential; null: none")
     grants: list[OwnGrant] = Field(
-        description="The grants that count: the caller's own, those of its groups and those of everybody. Empty for the"
-        " admin token, which needs none"
+        description="The grants that apply: those of the caller, of its groups and of everybody. Empty for the admin"
+        " token, which needs no grants"
     )

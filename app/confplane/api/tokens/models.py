@@ -46,8 +46,9 @@ class NewTokenBody(RequestModel):
     owner: StrictStr | None = Field(
         default=None,
         max_length=LONGEST_NOTE,
-        description="The person or team behind the token, who counts as one wherever two must agree. Given by callers"
-        " who may make tokens of every principal; else it is the maker",
+        description="The person or team responsible for the token. Tokens of one owner count as one person where two"
+        " must agree. Only callers who may create tokens for every principal can set it; otherwise it is"
+        " the creator",
     )
     note: StrictStr | None = Field(default=None, max_length=LONGEST_NOTE)
     expires_at: StrictStr | None = Field(

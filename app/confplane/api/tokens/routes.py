@@ -56,10 +56,10 @@ async def list_tokens(
     ),
 )
 async def create_token(call: ServiceCallDep, body: models.NewTokenBody) -> Response:
-    """The answer has the secret, this once. 200 under `validateOnly`, without a secret.
+    """The response has the secret, which can't be read again. 200 without a secret under `validateOnly`.
 
-    Needs ALTER on `tokens` of the principal, and of each group that the caller is not in. Nobody makes a token for more
-    than they hold, with fewer limits than those of their own credential, or beyond its end.
+    Needs ALTER on `tokens` of the principal, and of each group that the caller is not in. A caller can't create a token
+    with more rights than it has, with fewer limits than its own credential, or with a later expiry.
     """
     wanted = NewToken(
         body.principal,
@@ -130,7 +130,7 @@ async def revoke_token(
 async def rotate_token(call: ServiceCallDep, token_id: TokenId, body: models.RotationBody) -> Response:
     """A new token of the same principal, groups, owner, note and limits; the old one stays valid for the overlap.
 
-    The answer has the secret, this once. 200 under `validateOnly`, without a secret.
+    The response has the secret, which can't be read again. 200 without a secret under `validateOnly`.
     """
     made = await call.services.tokens_and_grants.tokens.rotate(
         parsed.uuid(token_id, "tokenId"),

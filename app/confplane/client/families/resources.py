@@ -74,7 +74,7 @@ class FacetResources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
             client_metrics: A subscription to the metrics of clients.
             key: Only entities with this key.
             kind: Only entities of exactly these types, e.g. ``user,client-id``.
-            prefix: Only entities whose name begins so; of a pair, the user's name.
+            prefix: Only entities whose name has this prefix; for a pair, the name of the user.
             at: A revision or time (RFC 3339) of the past.
             applied: Of client configs: only entities whose clients all report that they use the latest configs, or
                 (False) only entities for which some clients do not.

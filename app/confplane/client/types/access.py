@@ -23,10 +23,10 @@ class AccessChangeData(TypedDict):
     kind: str
     # The principal that did it, or was refused
     principal: str
-    # The user for whom a portal did it
+    # The user for whom a portal acted
     behalfOf: str | None
     source: str
-    # `tokens/<id>`, `grants/<id>`; of events what they are about
+    # `tokens/<id>` or `grants/<id>`; for a security event its subject
     subject: str
     requestId: str | None
     reason: str | None
@@ -45,13 +45,13 @@ class AccessChangePage(TypedDict):
     """A page of the history, newest first."""
 
     items: list[AccessChangeData]
-    # `pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than `pageSize`,
-    # or none, and yet have a successor
+    # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
+    # `pageSize`, or none, although further pages follow
     nextPageToken: str | None
 
 
 class AccessItem(TypedDict):
-    """A grant that counts, and for whom."""
+    """A grant that applies, and its principal."""
 
     principal: str
     # false: the grant denies
@@ -63,7 +63,7 @@ class AccessItem(TypedDict):
 
 
 class AccessReport(TypedDict):
-    """The grants that count, denies first."""
+    """The grants that apply, denies first."""
 
     items: list[AccessItem]
 

@@ -17,8 +17,8 @@ class AuditPage(TypedDict):
     """A page of the trail, or of refused attempts, newest first."""
 
     items: list[AuditedChange | AuditedRefusal]
-    # `pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than `pageSize`,
-    # or none, and yet have a successor
+    # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
+    # `pageSize`, or none, although further pages follow
     nextPageToken: str | None
 
 
@@ -32,16 +32,16 @@ class AuditedChange(TypedDict):
     # committed; external: a change in ZooKeeper outside this service (by a broker, Kafka's tools or a person);
     # recovered: this service wrote it and Postgres lost the rows, so the request is not known
     kind: Literal["change", "import", "observed", "put-back", "external", "recovered"]
-    # Of an external change: how many writes it was, at least; of a recovered one 1; else null
+    # For an external change, the least number of its writes; for a recovered change 1; otherwise null
     writes: int | None
     # Of import, observed and put-back changes; else null
     observed: AuditedSighting | None
-    # Of a revert: the changes that it reverts, the latest thousand of them; else null
+    # For a revert, the latest thousand of the reverted changes; otherwise null
     reverts: list[str] | None
     cluster: str
     attempt: int
     principal: str
-    # The user for whom the principal acted; null where it acted for itself
+    # The user for whom the principal acted; null if it acted for itself
     onBehalfOf: str | None
     source: str
     requestId: str
@@ -76,8 +76,8 @@ class AuditedEntity(TypedDict):
     versionRead: int | None
     # The version it got; null where it was removed, or nothing was applied
     version: int | None
-    # Others deleted the znode and made it again while the change was under way. What they wrote into it was
-    # overwritten, and nobody saw it; before is what was read
+    # The znode was deleted and created again externally during the change. Its external content was overwritten
+    # without having been read; `before` is the content that was read
     remade: bool
     keys: list[str]
     ops: list[AuditedOp]
@@ -105,7 +105,7 @@ class AuditedOp(TypedDict):
 
 
 class AuditedRefusal(TypedDict):
-    """A write that was refused before it was begun, or a sum of further ones of the same minute.
+    """A write that was refused before a change began, or a sum of further ones of the same minute.
 
     It has no values.
     """
@@ -114,12 +114,12 @@ class AuditedRefusal(TypedDict):
     id: str
     cluster: str
     principal: str
-    # The user for whom the principal acted; null where it acted for itself, and of a sum
+    # The user for whom the principal acted; null if it acted for itself, and for a sum
     onBehalfOf: str | None
     # The operation's id in this specification
     operation: str
-    # null where the request names no valid entity, and of a sum. An id of more than 256 characters is cut, and ends
-    # with an ellipsis
+    # null if the request names no valid entity, and for a sum. An id of more than 256 characters is shortened, and
+    # ends with an ellipsis
     entity: str | None
     # The first 20 keys that the attempt names; empty of a sum
     keys: list[str]
@@ -131,7 +131,7 @@ class AuditedRefusal(TypedDict):
     requestId: str | None
     # The time of the attempt, by the process's clock; of a sum, of its first attempt
     time: str
-    # 1; of a sum, the number of attempts. A process lists 60 attempts of a principal in a minute, and adds up
+    # 1; of a sum, the number of attempts. A process lists 60 attempts of a principal in a minute, and sums up
     # further ones by operation and error
     count: int
 
@@ -154,9 +154,9 @@ class AuditedSighting(TypedDict):
 
 
 class RevertChanges(TypedDict):
-    """The changes to revert: changeId, or requestId, or principal with since, and until or none."""
+    """The changes to revert: changeId, or requestId, or principal with since and optionally until."""
 
-    # Go the whole way up to the write, and write nothing
+    # Check everything, and write nothing
     validateOnly: NotRequired[bool]
     # Revert over later changes of the same keys, which else refuse the revert
     force: NotRequired[bool]

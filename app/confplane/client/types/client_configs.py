@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class AlterClientConfigs(TypedDict):
     """AlterClientConfigs (KIP-649)."""
 
-    # Go the whole way up to the write, and write nothing
+    # Check everything, and write nothing
     validateOnly: NotRequired[bool]
     # All entries in one transaction, or none
     atomic: NotRequired[bool]
@@ -55,25 +55,26 @@ class AlteredConfigsEntry(TypedDict):
     errorCode: int
     errorName: str
     errorMessage: str | None
-    # Of an error: JSON pointer and detail of each fault
+    # For an error: JSON pointer and detail of each fault
     errors: NotRequired[list[ProblemPart]]
     changeId: str | None
     revision: str | None
     warnings: list[str]
     # Of an error
     retriable: NotRequired[bool]
-    # Of an error; null: nothing was tried
+    # For an error; null if nothing was attempted
     outcome: NotRequired[Literal["not_applied", "unknown"] | None]
-    # Of a failed precondition: the current one; null: nothing set
+    # For a failed precondition: the current ETag; null if nothing is set
     etag: NotRequired[str | None]
-    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
+    # validateOnly
     applied: NotRequired[AppliedData]
     entity: list[EntityData]
     diff: list[ConfigDiff]
 
 
 class AppliedConfigs(TypedDict):
-    """Report of a running client on itself."""
+    """The report of a running client."""
 
     softwareName: str
     softwareVersion: str
@@ -94,7 +95,7 @@ class AppliedCount(TypedDict):
 
 
 class AppliedStatus(TypedDict):
-    """Counts of what the clients of an entity say of themselves."""
+    """Counts of the clients of an entity by their reports."""
 
     # Entity id
     id: str
@@ -102,15 +103,15 @@ class AppliedStatus(TypedDict):
     revision: str
     # Clients that reported lately
     instances: int
-    # Those that run with the latest configs, but for what they refuse
+    # Clients that run with the latest configs, except for refused ones
     applied: int
-    # All others: they run with earlier configs, or with those of before ZooKeeper was restored
+    # All other clients: they run with earlier configs, or with configs from before ZooKeeper was restored
     notYetApplied: int
     # Most instances first; the latest configs have their revision
     appliedBy: list[AppliedCount]
     # Most instances first
     refused: list[RefusedCount]
-    # Groups that are left out of the two lists, of a thousand each
+    # Groups that are not in the two lists, which have at most a thousand each
     omitted: int
 
 
@@ -134,8 +135,8 @@ class ClientConfigsList(TypedDict):
     """A page, ordered by id."""
 
     items: list[ClientConfigsResource]
-    # `pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than `pageSize`,
-    # or none, and yet have a successor
+    # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
+    # `pageSize`, or none, although further pages follow
     nextPageToken: str | None
     # Of a list of the past: its moment
     revision: NotRequired[str]
@@ -154,7 +155,8 @@ class ClientConfigsResource(TypedDict):
     entity: NotRequired[dict[str, str | None]]
     # Full view
     status: NotRequired[ResourceStatus]
-    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
+    # validateOnly
     applied: NotRequired[AppliedData]
     configs: dict[str, str]
 

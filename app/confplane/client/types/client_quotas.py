@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class AlterClientQuotas(TypedDict):
     """AlterClientQuotas (KIP-546)."""
 
-    # Go the whole way up to the write, and write nothing
+    # Check everything, and write nothing
     validateOnly: NotRequired[bool]
     # All entries in one transaction, or none
     atomic: NotRequired[bool]
@@ -55,18 +55,19 @@ class AlteredQuotasEntry(TypedDict):
     errorCode: int
     errorName: str
     errorMessage: str | None
-    # Of an error: JSON pointer and detail of each fault
+    # For an error: JSON pointer and detail of each fault
     errors: NotRequired[list[ProblemPart]]
     changeId: str | None
     revision: str | None
     warnings: list[str]
     # Of an error
     retriable: NotRequired[bool]
-    # Of an error; null: nothing was tried
+    # For an error; null if nothing was attempted
     outcome: NotRequired[Literal["not_applied", "unknown"] | None]
-    # Of a failed precondition: the current one; null: nothing set
+    # For a failed precondition: the current ETag; null if nothing is set
     etag: NotRequired[str | None]
-    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
+    # validateOnly
     applied: NotRequired[AppliedData]
     entity: list[EntityData]
     diff: list[QuotaDiff]
@@ -92,8 +93,8 @@ class ClientQuotasList(TypedDict):
     """A page, ordered by id."""
 
     items: list[ClientQuotasResource]
-    # `pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than `pageSize`,
-    # or none, and yet have a successor
+    # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
+    # `pageSize`, or none, although further pages follow
     nextPageToken: str | None
     # Of a list of the past: its moment
     revision: NotRequired[str]
@@ -112,7 +113,8 @@ class ClientQuotasResource(TypedDict):
     entity: NotRequired[dict[str, str | None]]
     # Full view
     status: NotRequired[ResourceStatus]
-    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
+    # validateOnly
     applied: NotRequired[AppliedData]
     quotas: dict[str, float]
 

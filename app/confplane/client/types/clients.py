@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class AlterClients(TypedDict):
     """An alter of quotas and client configs."""
 
-    # Go the whole way up to the write, and write nothing
+    # Check everything, and write nothing
     validateOnly: NotRequired[bool]
     # All entries in one transaction, or none
     atomic: NotRequired[bool]
@@ -59,18 +59,19 @@ class AlteredClientsEntry(TypedDict):
     errorCode: int
     errorName: str
     errorMessage: str | None
-    # Of an error: JSON pointer and detail of each fault
+    # For an error: JSON pointer and detail of each fault
     errors: NotRequired[list[ProblemPart]]
     changeId: str | None
     revision: str | None
     warnings: list[str]
     # Of an error
     retriable: NotRequired[bool]
-    # Of an error; null: nothing was tried
+    # For an error; null if nothing was attempted
     outcome: NotRequired[Literal["not_applied", "unknown"] | None]
-    # Of a failed precondition: the current one; null: nothing set
+    # For a failed precondition: the current ETag; null if nothing is set
     etag: NotRequired[str | None]
-    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
+    # validateOnly
     applied: NotRequired[AppliedData]
     entity: list[EntityData]
     diff: ClientsDiff

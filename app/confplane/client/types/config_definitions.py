@@ -32,15 +32,15 @@ class ConfigDefinition(TypedDict):
     sensitive: bool
     # Not meant for users of Kafka
     internal: bool
-    # Topics, groups: what it falls back on, the one that counts first
+    # For topics and groups: the broker configs that it falls back on, in order of precedence
     synonyms: list[SynonymData]
     # Brokers: names for the same thing, the one that counts first
     group: list[str]
-    # Brokers: how one listener is given a value of its own
+    # For brokers: the form of the key for one listener
     listenerPrefix: str | None
     # Brokers: dynamic only with a listener's prefix
     prefixRequired: bool
-    # Quotas: what is counted
+    # For quotas: the unit
     unit: str | None
     description: str | None
     # Link to Kafka's documentation

@@ -31,18 +31,19 @@ class AlteredResource(TypedDict):
     errorCode: int
     errorName: str
     errorMessage: str | None
-    # Of an error: JSON pointer and detail of each fault
+    # For an error: JSON pointer and detail of each fault
     errors: NotRequired[list[ProblemPart]]
     changeId: str | None
     revision: str | None
     warnings: list[str]
     # Of an error
     retriable: NotRequired[bool]
-    # Of an error; null: nothing was tried
+    # For an error; null if nothing was attempted
     outcome: NotRequired[Literal["not_applied", "unknown"] | None]
-    # Of a failed precondition: the current one; null: nothing set
+    # For a failed precondition: the current ETag; null if nothing is set
     etag: NotRequired[str | None]
-    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
+    # validateOnly
     applied: NotRequired[AppliedData]
     # The name; as it was given where it is unknown
     resourceType: int | str
@@ -130,8 +131,8 @@ class ConfigsList(TypedDict):
     """A page, ordered by id."""
 
     items: list[ConfigsResource]
-    # `pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than `pageSize`,
-    # or none, and yet have a successor
+    # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
+    # `pageSize`, or none, although further pages follow
     nextPageToken: str | None
     # Of a list of the past: its moment
     revision: NotRequired[str]
@@ -150,7 +151,8 @@ class ConfigsResource(TypedDict):
     entity: NotRequired[dict[str, str | None]]
     # Full view
     status: NotRequired[ConfigsStatus]
-    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
+    # validateOnly
     applied: NotRequired[AppliedData]
     # null: a secret
     configs: dict[str, str | None]
@@ -163,7 +165,7 @@ class ConfigsStatus(TypedDict):
     etag: str | None
     # RFC 3339, ZooKeeper's clock
     updatedAt: str | None
-    # Of an observed Kafka cluster: the time of the last look that covered the entity. Not of client configs
+    # For an observed Kafka cluster: the time of the last poll that covered the entity. Absent for client configs
     observedAt: NotRequired[str]
     # Of what callers write to a Kafka cluster: the standing of the entity there. Absent while Postgres is away
     applied: NotRequired[AppliedData]
@@ -214,7 +216,7 @@ class DescribedResource(TypedDict):
     errorCode: int
     errorName: str
     errorMessage: str | None
-    # Of an error: JSON pointer and detail of each fault
+    # For an error: JSON pointer and detail of each fault
     errors: NotRequired[list[ProblemPart]]
     resourceType: str
     resourceName: str
@@ -245,7 +247,7 @@ class EffectiveConfigs(TypedDict):
 class IncrementalAlterConfigs(TypedDict):
     """IncrementalAlterConfigs (KIP-339)."""
 
-    # Go the whole way up to the write, and write nothing
+    # Check everything, and write nothing
     validateOnly: NotRequired[bool]
     # All entries in one transaction, or none
     atomic: NotRequired[bool]
@@ -256,8 +258,8 @@ class IncrementalConfigOp(TypedDict):
     """The change of one config."""
 
     name: str
-    # Kafka's number or name. APPEND and SUBTRACT are for lists: they start from what is stored, else from Kafka's
-    # default
+    # Kafka's number or name. APPEND and SUBTRACT are for lists. They start from the stored value, or otherwise from
+    # Kafka's default
     configOperation: Literal[0, "SET", 1, "DELETE", 2, "APPEND", 3, "SUBTRACT"]
     # Not looked at by DELETE
     value: NotRequired[str | None]

@@ -37,18 +37,19 @@ class AdoptedEntity(TypedDict):
     errorCode: int
     errorName: str
     errorMessage: str | None
-    # Of an error: JSON pointer and detail of each fault
+    # For an error: JSON pointer and detail of each fault
     errors: NotRequired[list[ProblemPart]]
     changeId: str | None
     revision: str | None
     warnings: list[str]
     # Of an error
     retriable: NotRequired[bool]
-    # Of an error; null: nothing was tried
+    # For an error; null if nothing was attempted
     outcome: NotRequired[Literal["not_applied", "unknown"] | None]
-    # Of a failed precondition: the current one; null: nothing set
+    # For a failed precondition: the current ETag; null if nothing is set
     etag: NotRequired[str | None]
-    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
+    # validateOnly
     applied: NotRequired[AppliedData]
     facet: Literal["client-quotas", "configs"]
     # Entity id
@@ -58,7 +59,7 @@ class AdoptedEntity(TypedDict):
 
 
 class ChosenDrift(TypedDict):
-    """An entity of which the drift is decided."""
+    """An entity whose drift is resolved."""
 
     id: str
     # Only these keys; all that differ where it is absent
@@ -66,9 +67,9 @@ class ChosenDrift(TypedDict):
 
 
 class DriftDecision(TypedDict):
-    """The entities of which the drift is decided."""
+    """The entities whose drift is resolved."""
 
-    # Go the whole way up to the write, and write nothing
+    # Check everything, and write nothing
     validateOnly: NotRequired[bool]
     entities: list[ChosenDrift]
 
@@ -80,8 +81,8 @@ class DriftPage(TypedDict):
     """
 
     items: list[DriftedEntity]
-    # `pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than `pageSize`,
-    # or none, and yet have a successor
+    # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
+    # `pageSize`, or none, although further pages follow
     nextPageToken: str | None
 
 

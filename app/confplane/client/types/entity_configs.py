@@ -24,7 +24,7 @@ class AddedConfig(TypedDict):
 class AlterEntityConfigs(TypedDict):
     """AlterConfig (KIP-21)."""
 
-    # Go the whole way up to the write, and write nothing
+    # Check everything, and write nothing
     validateOnly: NotRequired[bool]
     entities: list[AlteredEntity]
 
@@ -77,7 +77,7 @@ class DescribedEntity(TypedDict):
     # Kafka's name of the code; INVALID_ENTITY is KIP-21's and has code 42
     errorName: str
     errorMessage: str | None
-    # Of an error: JSON pointer and detail of each fault
+    # For an error: JSON pointer and detail of each fault
     errors: NotRequired[list[ProblemPart]]
     entityType: str
     entityName: str | None
@@ -98,14 +98,14 @@ class EntityAltered(TypedDict):
     # Kafka's name of the code; INVALID_ENTITY is KIP-21's and has code 42
     errorName: str
     errorMessage: str | None
-    # Of an error: JSON pointer and detail of each fault
+    # For an error: JSON pointer and detail of each fault
     errors: NotRequired[list[ProblemPart]]
     changeId: str | None
     revision: str | None
     warnings: list[str]
     # Of an error
     retriable: NotRequired[bool]
-    # Of an error; null: nothing was tried
+    # For an error; null if nothing was attempted
     outcome: NotRequired[Literal["not_applied", "unknown"] | None]
     entityType: str
     entityName: str | None

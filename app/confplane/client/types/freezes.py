@@ -24,13 +24,13 @@ class FreezeData(TypedDict):
 class FreezeReason(TypedDict):
     """The reason of a freeze or a thaw, which the trail keeps."""
 
-    # Go the whole way up to the write, and write nothing
+    # Check everything, and write nothing
     validateOnly: NotRequired[bool]
     reason: str
 
 
 class FreezeRest(TypedDict):
-    """The application of callers' changes to a Kafka 4 cluster, behind a freeze."""
+    """The deliveries of changes to a Kafka 4 cluster after a freeze."""
 
     # Nothing is sent to the Kafka cluster before the thaw. false: the leader did not say so within some seconds,
     # and a request may be under way
@@ -40,14 +40,14 @@ class FreezeRest(TypedDict):
 
 
 class FreezeState(TypedDict):
-    """Answer of a freeze or a thaw: the cluster's freeze before and after."""
+    """The cluster's freeze before and after a freeze or a thaw."""
 
     # null: the cluster was not frozen
     before: FreezeData | None
     # null: the cluster is not frozen
     after: FreezeData | None
-    # null: nothing was written; it was so already
+    # null if nothing was written, because the cluster was already in this state
     changeId: str | None
     revision: str | None
-    # Of a freeze in the mode adopt or enforce, what becomes of callers' changes; else null
+    # For a freeze in the mode adopt or enforce, the state of pending changes; otherwise null
     applying: FreezeRest | None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class ChangeGlobalConfig(TypedDict):
     """A cluster-wide change (KIP-5)."""
 
-    # Go the whole way up to the write, and write nothing
+    # Check everything, and write nothing
     validateOnly: NotRequired[bool]
     configData: list[GlobalConfigOp]
 

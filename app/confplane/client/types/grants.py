@@ -18,7 +18,7 @@ class GrantBody(TypedDict):
 
     # `User:name`, `Group:name`, or `User:*` for every caller
     principal: str
-    # A deny goes before every allow
+    # A deny takes precedence over every allow
     permission: NotRequired[Literal["allow", "deny"]]
     # null: all clusters
     cluster: NotRequired[str | None]
@@ -74,6 +74,6 @@ class GrantPage(TypedDict):
     """A page of grants, oldest first. It may be short, even empty, and have a next page."""
 
     items: list[GrantData]
-    # `pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than `pageSize`,
-    # or none, and yet have a successor
+    # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
+    # `pageSize`, or none, although further pages follow
     nextPageToken: str | None

@@ -19,20 +19,21 @@ class AppliedChange(TypedDict):
     errorCode: int
     errorName: str
     errorMessage: str | None
-    # Of an error: JSON pointer and detail of each fault
+    # For an error: JSON pointer and detail of each fault
     errors: NotRequired[list[ProblemPart]]
     changeId: str | None
     revision: str | None
     warnings: list[str]
     # Of an error
     retriable: NotRequired[bool]
-    # Of an error; null: nothing was tried
+    # For an error; null if nothing was attempted
     outcome: NotRequired[Literal["not_applied", "unknown"] | None]
     # Entity id
     id: str
     facet: str
     action: Literal["create", "update", "delete", "none"]
-    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
+    # validateOnly
     applied: NotRequired[AppliedData]
 
 
@@ -179,18 +180,19 @@ class PlannedChange(TypedDict):
     errorCode: int
     errorName: str
     errorMessage: str | None
-    # Of an error: JSON pointer and detail of each fault
+    # For an error: JSON pointer and detail of each fault
     errors: NotRequired[list[ProblemPart]]
     changeId: str | None
     revision: str | None
     warnings: list[str]
     # Of an error
     retriable: NotRequired[bool]
-    # Of an error; null: nothing was tried
+    # For an error; null if nothing was attempted
     outcome: NotRequired[Literal["not_applied", "unknown"] | None]
-    # Of a failed precondition: the current one; null: nothing set
+    # For a failed precondition: the current ETag; null if nothing is set
     etag: NotRequired[str | None]
-    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
+    # validateOnly
     applied: NotRequired[AppliedData]
     # Entity id
     id: str

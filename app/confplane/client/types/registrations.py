@@ -36,6 +36,6 @@ class RegistrationPage(TypedDict):
     """A page, ordered by entity id."""
 
     items: list[RegistrationData]
-    # `pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than `pageSize`,
-    # or none, and yet have a successor
+    # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
+    # `pageSize`, or none, although further pages follow
     nextPageToken: str | None

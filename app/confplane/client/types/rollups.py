@@ -9,10 +9,7 @@ from typing import Literal, TypedDict
 
 
 class ActivityRollup(TypedDict):
-    """Answer to a question.
-
-    Who changes what, how often, how often is it refused, and how often is it taken back?
-    """
+    """Answer to a question. Who changes which keys, and how often are the changes refused or reverted?"""
 
     run: RollupRunData
     items: list[ActivityRow]
@@ -30,17 +27,17 @@ class ActivityRow(TypedDict):
     kind: str
     # `user`, `user,client-id`, `client-id`, `ip`, `topic`, `broker`; `cluster` of freezes
     entityType: str
-    # The config or quota; empty for changes that gave none another value, and attempts without keys
+    # The config or quota; empty for changes without a changed value, and for attempts without keys
     configKey: str
-    # Kafka's code of the refusal, -1 where the trail has none; 0 of changes that were not refused, or that found
-    # the config as they wanted it
+    # Kafka's error code of the refusal; -1 if the trail does not have it. 0 for changes that were not refused or
+    # changed nothing
     errorCode: int
     # The team of the principal, by the file of the run; null in a run without one
     team: str | None
     # Keys that were changed. Each key of each entity counts: an atomic batch of ten entities with two keys each has
     # twenty
     committedKeys: int
-    # Keys whose change was refused, also before it was begun. A refused attempt without keys counts one
+    # Keys whose change was refused, before or after the change began. A refused attempt without keys counts as one
     rejectedKeys: int
     # Keys whose change has no outcome yet
     openKeys: int
@@ -77,7 +74,7 @@ class CompareRow(TypedDict):
     # `only_here`, `only_there`, `differs`; `secret`: both have a secret, whose fingerprints differ or are not
     # known; `unknown`: the entity can't be read on one side
     kind: str
-    # The stored string of this side; null where there is none, and for a secret
+    # The stored string of this side; null if there is none, and for a secret
     value: str | None
     # Of a secret of this side, keyed
     fingerprint: str | None
@@ -95,7 +92,8 @@ class CompareRow(TypedDict):
 class CompatibilityRollup(TypedDict):
     """Answer to a question.
 
-    Which configs does the software of each client support, when was it seen, and what do its clients run with?
+    Which configs does the software of each client support, when was it seen, and which configs do its clients run
+    with?
     """
 
     run: RollupRunData
@@ -122,7 +120,7 @@ class CompatibilityRow(TypedDict):
     lastSeen: str
     # Number of its running clients that report; clients say so of themselves
     instances: int
-    # The earliest revision whose configs one of them runs with; null where none reports
+    # The earliest revision whose configs a client reports; null if no client reports
     appliedRevision: str | None
     # Configs that at least one of them refuses, sorted
     refusedConfigs: list[str]
@@ -131,7 +129,7 @@ class CompatibilityRow(TypedDict):
 class DriftRollup(TypedDict):
     """Answer to a question.
 
-    Which values of a config are effective across brokers, and across topics, and who deviates from most?
+    Which values of a config are effective on brokers and topics, and which of them deviate from the majority?
     """
 
     run: RollupRunData
@@ -148,7 +146,7 @@ class DriftRow(TypedDict):
     configKey: str
     # 1 for the value of most; all other values deviate
     rank: int
-    # `value`, `secret`, or `none` where there is no value at all
+    # `value`, `secret`, or `none` if there is no value
     state: str
     # In the form of its type; null unless `state` is `value`
     value: str | None
@@ -167,7 +165,7 @@ class DriftRow(TypedDict):
 class ImpactRollup(TypedDict):
     """Answer to a question.
 
-    If a default were changed: who would see another value, and who has an entry of its own?
+    If a default were changed: which entities would get another value, and which have an entry of their own?
     """
 
     run: RollupRunData
@@ -184,7 +182,7 @@ class ImpactRow(TypedDict):
     defaultId: str
     # The config or quota
     configKey: str
-    # The value set there now; null where none is, and for a secret
+    # The value that is set there now; null if there is no value, and for a secret
     value: str | None
     # Registered clients, or brokers, that would see another value
     affected: int
@@ -197,7 +195,7 @@ class ImpactRow(TypedDict):
 
 
 class IntegrityRollup(TypedDict):
-    """Does the trail, folded up, come to what ZooKeeper holds? One row per mismatch."""
+    """Do the changes in the trail add up to the configs in ZooKeeper? One row per mismatch."""
 
     run: RollupRunData
     items: list[IntegrityRow]
@@ -223,14 +221,14 @@ class IntegrityRow(TypedDict):
     # The znode of the trail is gone. It was deleted externally while external changes were not recorded
     # (record_external_changes), or the trail lost rows. PUT its configs again where they are missed. `version`: The
     # content is right, and the znode was written more or less often than by the trail, or made again. Nothing has
-    # to be done for the configs. `gap`: A change was made on a state that no change before it left: a row of the
-    # trail is missing, or others wrote while nobody recorded that. The change itself names what it found. `state`:
-    # The recorder holds a state that no row of the trail explains: the row is lost. Look for a restore of Postgres,
-    # and for rows that somebody removed
+    # to be done for the configs. `gap`: A change found a state that no earlier change left: a row of the trail is
+    # missing, or there were external writes while they were not recorded. The change has the state that it found.
+    # `state`: The recorder holds a state that no row of the trail explains: the row is lost. Look for a restore of
+    # Postgres, and for rows that somebody removed
     kind: str
     # The key of `content` and `altered`; empty otherwise
     configKey: str
-    # The revision of the last change that counts; 0 where there is none
+    # The revision of the last change that counts; 0 if there is none
     trailRevision: str
     # The id of that change
     changeId: str | None
@@ -249,7 +247,7 @@ class IntegrityRow(TypedDict):
 
 
 class QuotasRollup(TypedDict):
-    """Answer to a question. Which quotas does each registered client have, and what do they come to together?"""
+    """Answer to a question. Which quotas does each registered client have, and what is their sum?"""
 
     run: RollupRunData
     items: list[QuotasRow]
@@ -290,7 +288,7 @@ class RollupAttempt(TypedDict):
 
     # UUIDv7 of the run
     id: str
-    # lost: its process is gone; the next run cleans up behind it
+    # lost: its process has ended; the next run cleans up after it
     state: Literal["running", "complete", "failed", "lost"]
     # RFC 3339 in UTC
     asOf: str
@@ -298,7 +296,7 @@ class RollupAttempt(TypedDict):
     startedAt: str
     finishedAt: str | None
     principal: str
-    # Of a failed one: why
+    # For a failed run: the reason
     error: str | None
 
 
@@ -311,13 +309,13 @@ class RollupList(TypedDict):
 class RollupRevisions(TypedDict):
     """The states of the cluster that a run read."""
 
-    # Every commit up to this revision is in every znode as read; null where none were read
+    # Every commit up to this revision is in every znode that was read; null if no znodes were read
     floor: str | None
     # Every commit up to this revision has its change in the trail; null where no znodes were read
     horizon: str | None
     # The revision up to which external writes were recorded; null if they are not recorded
     watermark: str | None
-    # Of `integrity`: changes up to this revision were not read, and are those of the fold of `previous`; null where
+    # Of `integrity`: changes up to this revision were not read again, but are in the fold of `previous`; null if
     # all were read
     folded: str | None
 
@@ -327,7 +325,7 @@ class RollupRunData(TypedDict):
 
     # UUIDv7 of the run
     id: str
-    # The moment that its rows tell of
+    # The time that its rows describe
     asOf: str
     # RFC 3339 in UTC
     startedAt: str
@@ -356,7 +354,7 @@ class RollupSummary(TypedDict):
 class UsageRollup(TypedDict):
     """Answer to a question.
 
-    Which clients are throttled by their quotas, which never come near, and what is promised beyond the capacity?
+    Which clients are throttled by their quotas, which stay far below them, and which quotas exceed the capacity?
     """
 
     run: RollupRunData
@@ -373,7 +371,7 @@ class UsageRow(TypedDict):
     budget: str
     # `throttled`, `within`, `distant` (never above half of the quota), `unlimited`, `unreadable`, `total`
     state: str
-    # Null where there is none; in the row of all the sum
+    # Null if there is none; the sum in the row of the whole cluster
     quota: float | None
     # The level of the quota's entry, 1 to 8 as KIP-55 counts them
     level: int | None

@@ -97,7 +97,7 @@ class ClusterList(TypedDict):
 
 
 class ClusterLoad(TypedDict):
-    """The progress of a load of the copy, the first one or one after missed notifications."""
+    """The progress of loading the copy, at the start or after missed notifications."""
 
     # Nodes that were read
     read: int
@@ -142,7 +142,7 @@ class Liveness(TypedDict):
 class ObservedArea(TypedDict):
     """The observation of one part of a Kafka cluster."""
 
-    # none: the cluster does not show this part
+    # none: the service may not read this part
     permission: Literal["read-only", "none"]
     # The missing right, or what else is missing
     reason: str | None
@@ -204,7 +204,7 @@ class ReasonedNames(TypedDict):
 class Recorded(TypedDict):
     """The span of the audit trail that includes external changes."""
 
-    # null: first contact is under way, or an early version made it
+    # null during the first contact, or if an early version created it
     since: str | None
     sinceAt: str | None
     # Everything with a notification up to it is in the trail
@@ -269,6 +269,6 @@ class WhoAmI(TypedDict):
     expiresAt: str | None
     # The limits of the credential; null: none
     narrowing: NarrowingData | None
-    # The grants that count: the caller's own, those of its groups and those of everybody. Empty for the admin
-    # token, which needs none
+    # The grants that apply: those of the caller, of its groups and of everybody. Empty for the admin token, which
+    # needs no grants
     grants: list[OwnGrant]

@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 
 
 class AppliedData(TypedDict):
-    """The standing of an entity's change in the Kafka cluster to which it is applied."""
+    """The apply status of an entity's change in the Kafka cluster."""
 
     # applied: the cluster has taken the change, or a later one of the entity. pending: not yet, or its end is not
     # known. refused: the cluster refused the entity's values, which stay committed here; or they were undone here
     # before the cluster took them, since the topic is gone
     state: Literal["applied", "pending", "refused"]
-    # The newest revision of the entity that the cluster has taken; null: none that callers wrote yet
+    # The newest revision of the entity that the cluster has applied; null if it has applied no change of a client
+    # yet
     revision: str | None
     # Of what the cluster refused: Kafka's number of the error
     code: int | None
@@ -56,7 +57,8 @@ class DeletedResource(TypedDict):
 
     # Entity id
     id: str
-    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
+    # validateOnly
     applied: NotRequired[AppliedData]
 
 
@@ -109,7 +111,7 @@ class HistoryItem(TypedDict):
     requestId: str
     reason: str | None
     ticket: str | None
-    # Of a revert: the changes that it reverts, the latest thousand of them; else null
+    # For a revert, the latest thousand of the reverted changes; otherwise null
     reverts: list[str] | None
     # The client configs went to another layout; no value changed
     moved: NotRequired[Literal[True]]
@@ -120,8 +122,8 @@ class HistoryPage(TypedDict):
     """A page of an entity's changes, newest first."""
 
     items: list[HistoryItem]
-    # `pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than `pageSize`,
-    # or none, and yet have a successor
+    # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
+    # `pageSize`, or none, although further pages follow
     nextPageToken: str | None
 
 
@@ -131,12 +133,12 @@ class KeyChange(TypedDict):
     key: str
     before: str | float | None
     after: str | float | None
-    # A value is not kept: it is a secret, or nobody saw it. It may be unchanged
+    # The value is not kept, because it is a secret or was not observed. It may be unchanged
     notKept: NotRequired[Literal[True]]
 
 
 class LaterChange(TypedDict):
-    """A change that touched the keys of a revert behind the reverted changes."""
+    """A change after the reverted changes that altered the same keys."""
 
     # null: an external change that the trail does not have yet
     changeId: str | None
@@ -178,8 +180,8 @@ class PastMoment(TypedDict):
     # Where exact is false: the last revision at which the content is known to have stood, and the revision at which
     # the writes were over; null: they are not recorded yet
     run: NotRequired[list[str | None]]
-    # Keys that were set to values which the trail does not keep: a secret is null in the content, and a value that
-    # nobody saw is left out
+    # Keys whose values are not in the trail. In the content a secret is null, and a value that was not observed is
+    # absent
     notKept: list[str]
 
 
@@ -200,23 +202,23 @@ class Problem(TypedDict):
     errors: list[ProblemPart]
     # The outcome of a tried write
     outcome: NotRequired[Literal["not_applied", "unknown"]]
-    # Of an entity id that is spelled in another way
+    # For an entity id in another spelling: the canonical id
     canonicalId: NotRequired[str | None]
-    # Of a failed precondition: the current one; null: nothing set
+    # For a failed precondition: the current ETag; null if nothing is set
     etag: NotRequired[str | None]
-    # Of a znode that can't be read
+    # For a znode that can't be read: its path
     path: NotRequired[str]
-    # Of an unknown outcome: where to look
+    # For an unknown outcome: the id of the change
     changeId: NotRequired[str]
-    # Of a moment before the history begins: the first revision that is known
+    # For a time before the history begins: the first known revision
     since: NotRequired[str | None]
     # Of such a moment: the time of that revision
     sinceTime: NotRequired[str | None]
     # Of a position in the feed before the history begins: the oldest one that is known
     oldest: NotRequired[str | None]
-    # Of a revert: the changes that stand in its way, the latest first, a hundred at most
+    # For a revert: the changes that block it, the latest first, at most a hundred
     laterChanges: NotRequired[list[LaterChange]]
-    # Of a limit that is used up: how long to wait, in ms
+    # For a limit that is used up: the time to wait, in ms
     throttleTimeMs: NotRequired[int]
 
 
@@ -260,7 +262,7 @@ class ResourceStatus(TypedDict):
     etag: str | None
     # RFC 3339, ZooKeeper's clock
     updatedAt: str | None
-    # Of an observed Kafka cluster: the time of the last look that covered the entity. Not of client configs
+    # For an observed Kafka cluster: the time of the last poll that covered the entity. Absent for client configs
     observedAt: NotRequired[str]
     # Of what callers write to a Kafka cluster: the standing of the entity there. Absent while Postgres is away
     applied: NotRequired[AppliedData]
@@ -278,9 +280,9 @@ class RevertDiff(TypedDict):
 
 
 class RevertEntity(TypedDict):
-    """The moment that an entity goes back to."""
+    """The time to which an entity is reverted."""
 
-    # Go the whole way up to the write, and write nothing
+    # Check everything, and write nothing
     validateOnly: NotRequired[bool]
     # Revert over later changes of the same keys, which else refuse the revert
     force: NotRequired[bool]
@@ -294,18 +296,19 @@ class RevertedEntity(TypedDict):
     errorCode: int
     errorName: str
     errorMessage: str | None
-    # Of an error: JSON pointer and detail of each fault
+    # For an error: JSON pointer and detail of each fault
     errors: NotRequired[list[ProblemPart]]
     changeId: str | None
     revision: str | None
     warnings: list[str]
     # Of an error
     retriable: NotRequired[bool]
-    # Of an error; null: nothing was tried
+    # For an error; null if nothing was attempted
     outcome: NotRequired[Literal["not_applied", "unknown"] | None]
-    # Of a failed precondition: the current one; null: nothing set
+    # For a failed precondition: the current ETag; null if nothing is set
     etag: NotRequired[str | None]
-    # Under Confplane-Wait-Applied, of what is applied to a Kafka cluster: absent otherwise, and under validateOnly
+    # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
+    # validateOnly
     applied: NotRequired[AppliedData]
     facet: str
     # Entity id
@@ -314,7 +317,7 @@ class RevertedEntity(TypedDict):
     diff: list[RevertDiff]
     # The changes of the entity that are reverted, the latest thousand of them
     reverts: list[str]
-    # Of a refusal: the changes that stand in the way, the latest first, a hundred at most
+    # For a refusal: the changes that block the revert, the latest first, at most a hundred
     laterChanges: NotRequired[list[LaterChange]]
 
 

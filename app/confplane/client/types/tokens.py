@@ -76,8 +76,8 @@ class NewTokenBody(TypedDict):
     principal: str
     # The groups whose grants count too, each as `Group:name`
     groups: NotRequired[list[str]]
-    # The person or team behind the token, who counts as one wherever two must agree. Given by callers who may make
-    # tokens of every principal; else it is the maker
+    # The person or team responsible for the token. Tokens of one owner count as one person where two must agree.
+    # Only callers who may create tokens for every principal can set it; otherwise it is the creator
     owner: NotRequired[str | None]
     note: NotRequired[str | None]
     # RFC 3339, at the latest the end of the credential that creates the token; null: after the setting
@@ -156,6 +156,6 @@ class TokenPage(TypedDict):
     """A page of tokens, oldest first. It may be short, even empty, and have a next page."""
 
     items: list[TokenData]
-    # `pageToken` of the next page; null, and only null, ends the list. A page may have fewer items than `pageSize`,
-    # or none, and yet have a successor
+    # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
+    # `pageSize`, or none, although further pages follow
     nextPageToken: str | None

@@ -37,7 +37,7 @@ class Authentication(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CredentialNarrowing:
-    """The limits of a credential within its principal's rights; None is no limit."""
+    """The limits of a credential within its principal's rights; None means no limit."""
 
     read_only: bool = False
     clusters: frozenset[str] | None = None

@@ -94,7 +94,7 @@ class NameRanges:
             place += 1
 
     def within(self, prefix: str) -> NameRanges:
-        """Return the part with a common begin; ``""`` is the begin of all."""
+        """Return the part with a common prefix; ``""`` is the prefix of all."""
         return self & NameRanges((prefix,), (prefix + LAST,)) if prefix else self
 
 

@@ -216,18 +216,18 @@ class Exporter:
         if newest > self._reading.as_of:
             raise manifest.UnreadableLakeError(
                 f"The lake is of {newest.isoformat()} already, and this reading of {self._reading.as_of.isoformat()}:"
-                " read the primary, or a standby that is not behind, or export anew with --full"
+                " read the primary, or a standby that does not lag, or export all again with --full"
             )
 
     def _check_alterations(self, before: Dataset | None) -> None:
         if before is None:
             return
         if before.version != manifest.VERSION:
-            raise manifest.UnreadableLakeError("Another release exported this trail: export it anew, with --full")
+            raise manifest.UnreadableLakeError("Another release exported this trail. Export it again with --full")
         if (before.without, before.pseudonyms) != (self._altered.without, self._altered.pseudonyms):
             raise manifest.UnreadableLakeError(
                 "This trail was exported with another --without or another key of --pseudonyms: give the same, or"
-                " export it anew with --full"
+                " export it again with --full"
             )
 
     def _directory(self, name: str, day: str, export_id: str) -> str:

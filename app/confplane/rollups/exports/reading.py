@@ -112,6 +112,6 @@ def _needed(found: Manifest | None, jobs: Sequence[Job], root: str, cluster: str
 
 def _check(dataset: Dataset, columns: Sequence[str]) -> None:
     if dataset.version != manifest.VERSION:
-        raise NotInReadingError("Another release made this export: export it anew, with --full")
+        raise NotInReadingError("Another release made this export. Export it again with --full")
     if dataset.pseudonyms is not None and "principal" in columns:
         raise NotInReadingError("The principals in this lake are pseudonyms, and its results are not the cluster's")

@@ -100,7 +100,7 @@ def _ranges(given: Mapping[str, Any]) -> RangeQueries:
             raise ValueError(f"{name} is missing")
     for name in given:
         if name not in (*_REQUIRED, "token_file"):
-            raise ValueError(f"{name!r} is no member; there are: {', '.join(_REQUIRED)}, token_file")
+            raise ValueError(f"{name!r} is not a known member; there are: {', '.join(_REQUIRED)}, token_file")
     url, step = given["url"], given["step"]
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         raise ValueError("url must begin with http:// or https://")
@@ -129,7 +129,7 @@ def _texts(name: str, given: object, known: tuple[str, ...]) -> dict[str, str]:
         raise ValueError(f"{name} must be a map of texts")
     for key in given:
         if key not in known:
-            raise ValueError(f"{name}: {key!r} is none; there are: {', '.join(known)}")
+            raise ValueError(f"{name}: {key!r} is not known; there are: {', '.join(known)}")
     return dict(given)
 
 

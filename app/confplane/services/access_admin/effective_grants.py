@@ -63,7 +63,7 @@ def check_return(access: Access, grant: Grant) -> None:
     """Refuse the end of a deny that gives back more than the caller holds; the end of an allow gives nothing.
 
     Raises:
-        ForbiddenError: The caller lacks a right that the deny takes from others; the text names the first.
+        ForbiddenError: The caller lacks a right that the deny takes from other principals; the text names the first.
     """
     if access.unlimited or grant.allows:
         return

@@ -101,7 +101,7 @@ class TokenService:
         store: The tables.
         control: Makes the rights that a token would have.
         mint: Makes the text of a token and its digest.
-        known: The clusters of the settings, and the names of users that others make.
+        known: The clusters of the settings, and the names of users from other settings.
         lifetimes: The default and the longest lifetime.
     """
 
@@ -269,7 +269,7 @@ class TokenService:
         """Replace a token by a new one of the same principal, groups, note, limits and owner.
 
         A token that replaces itself keeps all of these and lives as long again, at most. For other tokens the rules of
-        new ones apply: whoever would pass on less than the old token has is refused.
+        new ones apply: a caller that can't grant all rights of the old token is refused.
 
         Args:
             token_id: The old token, which stays valid for the overlap, or until its own expiry where this is earlier.

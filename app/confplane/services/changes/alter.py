@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 _NONE: Final = KafkaCode.NONE.name
 _REMADE: Final = (
-    "Others deleted the znode and made it again during this change; what they wrote into it was overwritten"
+    "The znode was deleted and created again externally during this change; its external content was overwritten"
 )
 
 

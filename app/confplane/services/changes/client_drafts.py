@@ -85,7 +85,7 @@ class ClientDrafter:
             except ValueError as error:
                 raise CorruptZnodeError(
                     full_path(cluster_facet.tree, edit.entity),
-                    f"holds a value of {key} that is none ({error}); set or remove {key} in the same request",
+                    f"holds a value of {key} that is not valid ({error}); set or remove {key} in the same request",
                     pointer=edit.pointer,
                     outcome=WriteOutcome.NOT_APPLIED,
                 ) from None

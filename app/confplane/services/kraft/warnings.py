@@ -40,21 +40,19 @@ def list_warnings(cluster: str, target: Target | None, report: ObservationReport
             )
         ]
     if report is None or report.at / 1000 < time.time() - SILENT_S:
-        return [
-            OperatorWarning(f"{cluster}: no process observes its Kafka cluster: configs may be older than they look")
-        ]
+        return [OperatorWarning(f"{cluster}: no process observes its Kafka cluster: configs may be out of date")]
     found = []
     if report.problem:
-        text = f"{cluster}: its Kafka cluster is not observed now, and configs may be older than they look"
+        text = f"{cluster}: its Kafka cluster is not observed now, and configs may be out of date"
         found.append(OperatorWarning(text, f"{text}: {report.problem}"))
     if report.log_problem:
-        text = f"{cluster}: the metadata log of its Kafka cluster is not followed, and looks go on as without it"
+        text = f"{cluster}: the metadata log of its Kafka cluster is not followed, and polls continue without it"
         found.append(OperatorWarning(text, f"{text}: {report.log_problem}"))
     if report.applying is not None:
         found += _apply_warnings(cluster, report.applying)
     for entity_type, each in report.areas.items():
         if each.permission is EntityTypePermission.NONE:
-            text = f"{cluster}: the Kafka cluster does not show its {entity_type}"
+            text = f"{cluster}: the Kafka cluster does not permit reads of its {entity_type}"
             found.append(OperatorWarning(text, f"{text}: {each.reason}"))
     return found
 
@@ -65,7 +63,7 @@ def _apply_warnings(cluster: str, applying: ApplyReport) -> list[OperatorWarning
         text = f"{cluster}: changes wait to be applied to its Kafka cluster"
         found.append(OperatorWarning(text, f"{text}: {applying.problem}"))
     if applying.held.count:
-        found.append(_listed(f"{cluster}: some changes wait for themselves to be applied", applying.held))
+        found.append(_listed(f"{cluster}: some changes are blocked and will be retried one at a time", applying.held))
     if applying.refused.count:
         found.append(
             _listed(f"{cluster}: its Kafka cluster refused changes that were committed here", applying.refused)

@@ -26,7 +26,7 @@ class AccessCopy(Protocol):
         """The version of the copy: another number after every change of a token or grant."""
 
     def grants_of(self, identity: Identity) -> Sequence[Grant]:
-        """Return the grants to a caller's principal, to its groups and to everybody, and the denies to others' groups.
+        """Return the grants to a caller's principal, to its groups and to everybody, and the denies to other groups.
 
         The latter are those of :attr:`Identity.denying_groups`.
         """

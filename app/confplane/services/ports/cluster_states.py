@@ -88,8 +88,8 @@ class TargetMode(StrEnum):
     OBSERVE = "observe"
     """The configs follow the cluster; its quotas and configs are only written externally."""
     ADOPT = "adopt"
-    """Callers write quotas and configs here, and the leader applies them to the cluster; what others write is followed
-    nevertheless."""
+    """Clients write quotas and configs here, and the leader applies them to the cluster; external changes are followed
+    too."""
     ENFORCE = "enforce"
     """As :attr:`ADOPT`, but external changes are put back."""
 

@@ -308,8 +308,8 @@ class ClusterStore(Protocol):
             RestoredStoreError: The store was restored, and nobody has accepted its state yet.
             FrozenError: The cluster is frozen. Like the next two, only where the transaction is ``guarded`` so.
             StaleControllerError: Brokers are registered and there is no ZooKeeper-mode controller.
-            ObservedError: A caller's write of quotas or configs that only others write; or nothing is observed now, and
-                the write follows the target.
+            ObservedError: A client's write of quotas or configs that are only written externally; or nothing is
+                observed now, and the write follows the target.
             CorruptZnodeError: The target's znode can't be read.
             UnknownTopicError: The cluster has topic metadata, and a topic is not among them.
         """
@@ -351,7 +351,7 @@ class ClusterStore(Protocol):
         """Return the leader's latest report on its observation of the target, as followed; None: there is none."""
 
     async def publish_observation(self, report: bytes, deadline: float) -> None:
-        """Write the report for all processes. The last report stands; it is no change, and in no trail.
+        """Write the report for all processes. The last report remains. It is not a change, and is not in the trail.
 
         Args:
             report: The report, 100 kB at most.

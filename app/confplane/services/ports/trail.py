@@ -216,9 +216,9 @@ class AuditRecord:
     @property
     def kind(self) -> str:
         """``change``; ``import`` and ``observed``: followed from a Kafka cluster (services/kraft); ``put-back``:
-        made there by others, and replaced (services/kraft/reconcile/enforce.py); ``external``: made by others, and
-        found by the recorder (services/recorder/record.py); ``recovered``: made by this service, lost with Postgres's
-        rows and found by its marker.
+        made there externally, and reverted (services/kraft/reconcile/enforce.py); ``external``: made
+        externally, and found by the recorder (services/recorder/record.py); ``recovered``: made by this service, lost
+        with Postgres's rows and found by its marker.
         """  # noqa: D205 - one list
         return self.intent.kind
 

@@ -4,7 +4,7 @@ Each entity whose content differs from the last one that the trail explains gets
 the time of the adoption. The trail covers the past of the new incarnation from that revision on. The adoption itself is
 a change of the cluster, with its principal and its reason.
 
-An interrupted adoption is run again: differences that are recorded are none any more, and the store stays rejected
+An interrupted adoption is run again: recorded differences no longer count, and the store stays rejected
 until the last step, which writes the new incarnation into ZooKeeper.
 """
 

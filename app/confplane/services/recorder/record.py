@@ -135,8 +135,8 @@ class Recorder:
             )
         if self._explainer.refused:
             refused = (
-                f"Postgres refuses the states of {len(self._explainer.refused)} entities, and what others change there"
-                " is not recorded"
+                f"Postgres refuses the states of {len(self._explainer.refused)} entities, so external changes"
+                " of them are not recorded"
             )
             found.append(OperatorWarning(refused, f"{refused}: {min(self._explainer.refused)[1][:200]}").about(name))
         if self._nobody_since is not None and self.clock() - self._nobody_since > _HEALTHY_S:

@@ -1,6 +1,6 @@
-"""Warnings about children of ``/config/changes``: names that are no notifications, and notifications without an entity.
+"""Warnings about children of ``/config/changes``: names of other nodes, and notifications without an entity.
 
-A child that is no notification stops brokers. A notification that names no entity is ignored by brokers and by this
+A child that is not a notification stops brokers. A notification that names no entity is ignored by brokers and by this
 service, and purged with its neighbours; no process has noticed the change of its writer.
 """
 

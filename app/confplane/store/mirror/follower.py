@@ -491,7 +491,7 @@ class MirrorFollower(BackgroundService):
             raise _GapError(f"{znodes.CHANGES} was deleted")
         target = znodes.next_sequence(stat.cversion, stat.numChildren)
         if target < behind[0]:
-            raise _GapError(f"{znodes.CHANGES} was made anew")
+            raise _GapError(f"{znodes.CHANGES} was created again")
         while self.next < target:
             end = min(target, self.next + _CHUNK)
             last = await self._read_chunk(session, end, early)

@@ -1,7 +1,7 @@
 """The guard: the permission to write this cluster's configs through ZooKeeper, and its checks in the transaction.
 
-Brokers refuse config writes unless ``/controller`` exists and is no KRaft controller's, and check that node's version
-in their transaction. A KRaft takeover deletes and creates the node, which leaves its version at 0, so
+Brokers refuse config writes unless ``/controller`` exists and is not that of a KRaft controller, and check that node's
+version in their transaction. A KRaft takeover deletes and creates the node, which leaves its version at 0, so
 ``/controller_epoch`` is checked as well. A store that no broker uses has neither node and needs no guard.
 
 The guard also covers the freeze. Each transaction checks the freeze node at the version that was read as "not frozen":
@@ -109,7 +109,7 @@ class Guard:
         return (*self.observed_checks, self.target_check)
 
     def _check_target(self, target: Target, writes: Iterable[Write]) -> None:
-        """Refuse callers' writes of configs that only others write.
+        """Refuse clients' writes of configs that are only written externally.
 
         Raises:
             ObservedError: One of the writes is such.
@@ -122,8 +122,8 @@ class Guard:
                 what = str(entity_type) if target.applies else "quotas and configs"
                 raise ObservedError(
                     f"Cluster {self._name} is observed: its {what} are followed from the Kafka cluster"
-                    f" {target.cluster_id}, and this service writes none of them. Alter them with Kafka's own tools;"
-                    " client configs can be written here as ever",
+                    f" {target.cluster_id}, and this service does not write them. Alter them with Kafka's own tools;"
+                    " client configs can be written here as usual",
                     outcome=WriteOutcome.NOT_APPLIED,
                 )
             # A write that was drafted before the cluster had a target names no altered keys: it would never be applied.

@@ -114,7 +114,7 @@ def decode(change_id: UUID, data: bytes | None, czxid: int, ctime_ms: int) -> Ma
                 )
     except (ValueError, TypeError, KeyError):
         pass
-    raise CorruptZnodeError(znodes.marker_path(change_id), "is no marker that can be read")
+    raise CorruptZnodeError(znodes.marker_path(change_id), "is not a readable marker")
 
 
 # ---------------------------------------------------------------- ZooKeeper

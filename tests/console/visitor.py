@@ -79,3 +79,11 @@ def csrf_of(page: str) -> str:
     found = re.search(r'name="csrf" value="([^"]+)"', page)
     assert found is not None, page[:2000]
     return html.unescape(found[1])
+
+
+def continued(response: httpx.Response) -> str:
+    """Return the address to which the page after the choice of an issuer leads by itself."""
+    assert response.status_code == 200, response.text
+    found = re.search(r'<meta http-equiv="refresh" content="0;url=([^"]+)">', response.text)
+    assert found is not None, response.text
+    return html.unescape(found[1])

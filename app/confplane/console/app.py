@@ -46,6 +46,12 @@ PAGES: Final = (sign_in, overview, entities, edit, entity, audit, revert, defini
 """The modules of the pages, each with a ``router``. A new page is a module here, and a line in ``page.NAVIGATION``."""
 _PATH: Final = "/console"
 _NOT_FOUND: Final = 404
+_POLICY: Final = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    b"base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+"""The content security policy. No form leads to an issuer: browsers would apply ``form-action`` to each origin to which
+the issuer redirects."""
 _OFF: Final = "The web console is off: the setting console_key_file is missing, or console is false (docs/console.md)\n"
 
 
@@ -91,15 +97,14 @@ def _application(console: Console) -> ASGIApp:
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(Exception, _internal)
-    return _Headers(app, console)
+    return _Headers(app)
 
 
 class _Headers:
     """Adds the headers of every page."""
 
-    def __init__(self, app: ASGIApp, console: Console) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._console = console
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
@@ -108,7 +113,7 @@ class _Headers:
                 headers += [
                     (b"x-content-type-options", b"nosniff"),
                     (b"referrer-policy", b"same-origin"),  # with no-referrer, forms would have the origin null
-                    (b"content-security-policy", self._policy().encode()),
+                    (b"content-security-policy", _POLICY),
                     (b"cross-origin-opener-policy", b"same-origin"),
                     (b"cross-origin-resource-policy", b"same-origin"),
                 ]
@@ -120,14 +125,6 @@ class _Headers:
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
-
-    def _policy(self) -> str:
-        """Return the content security policy. A form may lead to the issuers, at which people sign in."""
-        issuers = "".join(f" {flow.origin}" for flow in self._console.flows if flow.origin is not None)
-        return (
-            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-            f"base-uri 'none'; form-action 'self'{issuers}; frame-ancestors 'none'"
-        )
 
 
 async def _sign_in(request: Request, _error: Exception) -> Response:

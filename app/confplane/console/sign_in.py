@@ -64,7 +64,7 @@ def _sign_in_page(request: Request, return_to: str, error: str | None = None, st
         "sign_in.html",
         status=status,
         csrf=console.key.sign(cookie, _FORM_COOKIE),
-        issuers=[(flow.issuer, flow.origin is not None) for flow in console.flows],
+        issuers=[(flow.issuer, flow.is_reached) for flow in console.flows],
         return_to=return_to,
         error=error,
     )
@@ -99,7 +99,7 @@ async def sign_in(request: Request, form: SignInFormDep) -> Response:
 
 @router.post("/console/sign-in/issuer")
 async def sign_in_at_issuer(request: Request, form: SignInFormDep) -> Response:
-    """Lead to the sign-in of an issuer."""
+    """Lead to the sign-in of an issuer: by a page, so that the issuer may lead on to any origin."""
     return_to, console = return_path(form.text("return_to")), console_of(request)
     try:
         flow = _flow(console, form.get("issuer"))
@@ -107,7 +107,7 @@ async def sign_in_at_issuer(request: Request, form: SignInFormDep) -> Response:
     except ConfplaneError as error:
         return _sign_in_page(request, return_to, error.detail, _UNAVAILABLE)
     content = {"issuer": flow.issuer, "secrets": made._asdict(), "return_to": return_to, "at": int(time.time())}
-    response = Response(status_code=303, headers={"Location": address})
+    response = render(request, "issuer.html", issuer=flow.issuer, address=address)
     sealed = console.key.seal(orjson.dumps(content), _FLOW_COOKIE)
     console.set_cookie(response, _FLOW_COOKIE, encode_base64url(sealed), max_age=_FLOW_S)
     return response

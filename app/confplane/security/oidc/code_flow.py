@@ -71,13 +71,12 @@ class CodeFlow:
         return self._provider.names_itself
 
     @property
-    def origin(self) -> str | None:
-        """The origin of the page on which people sign in; None while the issuer was not reached yet."""
+    def is_reached(self) -> bool:
+        """False while the address of the page on which people sign in is not known."""
         try:
-            parts = urlsplit(self._endpoint("authorization_endpoint"))
+            return bool(self._endpoint("authorization_endpoint"))
         except UnavailableError:
-            return None
-        return f"{parts.scheme}://{parts.netloc}"
+            return False
 
     def begin(self) -> tuple[str, SignInSecrets]:
         """Return the address of the issuer's page, and the secrets of this sign-in.

@@ -82,7 +82,7 @@ async def history(page: PageDep, cluster: str, entity_id: str, facet: str = "", 
 
 @router.get(f"{_PATH}/drift")
 async def drift(page: PageDep, cluster: str, entity_id: str) -> Response:
-    """What the Kafka cluster has instead of the values that are set here; for htmx as a part of the values."""
+    """The values that the Kafka cluster has instead of those that are set here; for htmx as a part of the page."""
     _facets(entity_id)
     path = f"/v1/clusters/{cluster}/drift"
     found = await page.api.get(path, entity=entity_id)

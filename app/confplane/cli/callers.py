@@ -78,6 +78,11 @@ def pluralize(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
+def counted(number: int) -> str:
+    """Return a number of entities."""
+    return pluralize(number, "entity", "entities")
+
+
 def _operator() -> str:
     try:
         login = getpass.getuser()

@@ -110,10 +110,11 @@ def _show(verb: str, cluster: str, state: Mapping[str, Any]) -> int:
             echo(
                 "The leader did not confirm in time that deliveries to the Kafka cluster stopped; one may be in flight"
             )
-        elif not rest["pending"]:
-            echo("Nothing is sent to the Kafka cluster before the thaw. Every change is applied")
+        elif rest["pending"]:
+            echo(
+                f"Nothing is sent to the Kafka cluster before the thaw. Entities that wait for it: {rest['pending']};"
+                " `confplane drift list` lists them"
+            )
         else:
-            waits = "1 entity waits" if rest["pending"] == 1 else f"{rest['pending']} entities wait"
-            waiting = f"{waits} for it; `confplane drift list` lists them"
-            echo(f"Nothing is sent to the Kafka cluster before the thaw. {waiting}")
+            echo("Nothing is sent to the Kafka cluster before the thaw. Every change is applied")
     return DONE

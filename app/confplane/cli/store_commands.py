@@ -34,10 +34,10 @@ def adopt_store(
 ) -> None:
     """Accept the state of a ZooKeeper that was restored to an earlier time.
 
-    A ZooKeeper that goes back uses revisions again. The service notices it, refuses writes, and serves reads with
-    `Confplane-Store-Restored: true` until this command accepts the state as it is: a new incarnation begins, and each
-    entity that differs from its last content in the trail gets an external change. Content of points in time before
-    that is not available any more through `?at=`; the histories keep all earlier changes.
+    A restored ZooKeeper uses revisions again, so the service refuses writes, and marks reads with
+    `Confplane-Store-Restored: true`. This command accepts the state as it is: a new incarnation begins, and each entity
+    that differs from its last content in the trail gets an external change. Earlier times are no longer available
+    through `?at=`; the histories keep all earlier changes.
 
     All processes must be of this release. The command works on ZooKeeper and Postgres directly, with the service's
     settings; the service may run. See "Restore" in docs/operations.md.
@@ -82,26 +82,14 @@ def rotate(
 ) -> None:
     """Encode the stored passwords of brokers with the current secret instead of the old one.
 
-    The steps of replacing a secret:
-
-    1. In each broker's server.properties, set `password.encoder.secret` to the new secret and
-       `password.encoder.old.secret` to the old one, and restart the brokers one after the other. Set no passwords
-       until then; `confplane freeze` prevents it.
-
-    2. In the settings, name the new secret in `password_encoder.secret_file` and the old one in
-       `password_encoder.old_secret_file`, and restart the service. Both secrets decode now, and the new one encodes.
-
-    3. Thaw the cluster, and run this command. A broker encodes its own passwords again when it restarts. The command
-       does so for brokers that were down, and for passwords written in between, and lists the passwords that neither
-       secret decodes.
-
-    4. After exit code 0, remove the old secret from the settings and from the brokers' files.
-
-    Do not run the command before step 1: a running broker that has only the old secret ignores the new encodings.
+    Run it after the brokers have both secrets in their server.properties, and the service in its settings
+    (docs/secrets.md, "A new encoder secret"). A running broker that has only the old secret ignores the new encodings.
+    A broker encodes its own passwords when it restarts. The command does so for brokers that were down and for
+    passwords written in between, and lists the passwords that neither secret decodes.
 
     Each broker is one change, in the trail and announced like any other, and values do not change. The command may be
-    stopped and run again at any time: it does only the remaining work. It works on ZooKeeper and Postgres directly,
-    with the service's settings; the service need not run.
+    stopped and run again at any time. It works on ZooKeeper and Postgres directly, with the service's settings; the
+    service need not run.
     """
     if every == (broker is not None):
         raise typer.BadParameter("Give either --broker N or --all", param_hint="--broker")
@@ -191,10 +179,9 @@ def compact(
 ) -> None:
     """Remove the znodes of users, clients and ips that hold no config any more.
 
-    A config that is emptied leaves an empty znode, so that its version never starts again while a client may still know
-    it. This command removes such znodes after a while; newer Kafka versions remove them at once. A user's znode is
-    removed with its last client, where it is empty too. Each removal is one change, in the trail. Topics' and brokers'
-    znodes stay.
+    A config that is emptied leaves an empty znode, so that its version does not start again while a client may still
+    have it. Newer Kafka versions remove such znodes at once. An empty znode of a user is removed with its last client.
+    Each removal is one change, in the trail. Znodes of topics and brokers stay.
     """
     from confplane.cli import store as command
 
@@ -233,17 +220,16 @@ def move_layout(
 ) -> None:
     """Move a cluster's client configs to the other layout while the service runs.
 
-    Stock brokers and Kafka's own tools refuse to alter a user whose znode holds client configs beside quotas. The
-    layout `separate` keeps client configs in a tree of their own. See docs/kafka-compatibility.md.
+    The layout `separate` keeps client configs in a tree of their own. Use it with stock brokers and Kafka's own tools,
+    which refuse to alter a user whose znode has client configs beside quotas (docs/migration.md).
 
-    Each entity is moved by one change, which the trail records. Reads continue and find every entity's client configs.
-    Writes of client configs are answered 409 by every process until the move ends; writes of quotas continue. An
-    interrupted move leaves each entity in one layout or the other: run the command again to move the rest, or give
-    the other `--to` to move everything back.
+    Each entity is moved by one change, in the trail. Until the move ends, client configs can be read, and writes of
+    them are answered 409; writes of quotas continue. After an interruption run the command again to move the rest, or
+    with the other `--to` to move everything back.
 
-    All processes use the new layout at once, whatever their settings say: the setting `client_configs_layout` counts
-    only until a cluster has client configs. Update the setting all the same, so that settings and cluster agree. The
-    command works on ZooKeeper and Postgres directly, with the service's settings; the service need not run.
+    All processes use the new layout at once. Update the setting `client_configs_layout` too, so that settings and
+    cluster agree. The command works on ZooKeeper and Postgres directly, with the service's settings; the service need
+    not run.
     """
     from confplane.cli import upkeep as command
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.cli import callers
+from confplane.cli.callers import counted
 from confplane.cli.output import bars, emit, is_json, say
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.releases import newest
@@ -175,7 +176,7 @@ def _status_line(entity_type: KraftEntityType, report: EntityTypeReport) -> str:
         return f"  {entity_type:<16}not permitted: {report.reason}"
     if report.observed_at is None:
         return f"  {entity_type:<16}not read yet"
-    entities = callers.pluralize(report.entities, "entity", "entities")
+    entities = counted(report.entities)
     line = f"  {entity_type:<16}read {_ago(report.observed_at)}, {entities}"
     return f"{line}; {report.problem}" if report.problem else line
 
@@ -184,7 +185,7 @@ def _show_applying(applying: ApplyReport) -> None:
     if not applying.pending:
         say("Changes: none are waiting to be applied")
     else:
-        waits = callers.pluralize(applying.pending, "entity", "entities")
+        waits = counted(applying.pending)
         say(f"Changes: {waits} waiting to be applied, for {applying.waiting_ms / 1000:.1f} s")
     if applying.problem:
         say(f"Not applied now: {applying.problem}")
@@ -238,7 +239,7 @@ async def _import(settings: Settings, cluster: str, *, apply: bool) -> int:
             return callers.DONE
         if not apply:
             say(
-                f"{_entities(_differing(survey))} would be written to ZooKeeper. Nothing was written; --apply"
+                f"{counted(_differing(survey))} would be written to ZooKeeper. Nothing was written; --apply"
                 " writes. Nothing is ever written to the Kafka cluster"
             )
             return callers.DONE
@@ -258,7 +259,7 @@ async def _apply(cluster: str, importer: Importer, survey: ImportSurvey) -> int:
     emit(written=written, refused=dict(importer.refused))
     _show_reasons("ZooKeeper can't hold", importer.refused)
     say(
-        f"{_entities(written)} written. Cluster {cluster} follows the Kafka cluster {survey.identity.cluster_id} from"
+        f"{counted(written)} written. Cluster {cluster} follows the Kafka cluster {survey.identity.cluster_id} from"
         " now on, in the service. Nothing was written to the Kafka cluster"
     )
     return callers.DONE
@@ -287,7 +288,7 @@ def _show_survey(cluster: str, survey: ImportSurvey) -> None:
 def _survey_line(entity_type: KraftEntityType, survey: EntityTypeSurvey) -> str:
     if survey.permission is EntityTypePermission.NONE:
         return f"  {entity_type:<16}not permitted, left out: {survey.reason}"
-    return f"  {entity_type:<16}{_entities(survey.entities)} with configs, {survey.differing} to be written"
+    return f"  {entity_type:<16}{counted(survey.entities)} with configs, {survey.differing} to be written"
 
 
 def _show_reasons(what: str, names: Mapping[str, str]) -> None:
@@ -301,10 +302,6 @@ def _show_reasons(what: str, names: Mapping[str, str]) -> None:
 
 def _differing(survey: ImportSurvey) -> int:
     return sum(each.differing for each in survey.entity_types.values())
-
-
-def _entities(number: int) -> str:
-    return callers.pluralize(number, "entity", "entities")
 
 
 _DEADLINE_S: Final = 120.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from confplane.cli import callers, termination
-from confplane.cli.callers import DONE, FAILED, INVALID, caller
+from confplane.cli.callers import DONE, FAILED, INVALID, caller, counted
 from confplane.cli.output import bar, emit, print_error, say
 from confplane.domain.errors import (
     BodyTooLargeError,
@@ -86,7 +86,7 @@ class _LayoutMoveCommand:
             say("Nothing to do")
         else:
             say(
-                f"{_entities(len(survey.entity_ids))} would be moved. Nothing was written; --apply writes, one change"
+                f"{counted(len(survey.entity_ids))} would be moved. Nothing was written; --apply writes, one change"
                 " each. Until the move ends client configs can be read and not written"
             )
         return callers.DONE
@@ -102,13 +102,13 @@ class _LayoutMoveCommand:
             survey = await self._survey()
             if self._failed:
                 say(
-                    f"{_entities(self._done)} moved, {self._failed} not. Client configs can't be written until all are"
+                    f"{counted(self._done)} moved, {self._failed} not. Client configs can't be written until all are"
                     " moved: fix the errors above, and run the command again",
                     err=True,
                 )
                 return callers.FAILED
         await self._service.end(survey, self._caller())
-        say(f"{_entities(self._done)} moved. The layout is {self._target.layout} from now on, in all processes")
+        say(f"{counted(self._done)} moved. The layout is {self._target.layout} from now on, in all processes")
         return callers.DONE
 
     async def _discard_unread(self, survey: LayoutSurvey) -> int:
@@ -125,13 +125,13 @@ class _LayoutMoveCommand:
                 emit(id=entity_id, changeId=None)
                 say(f"{entity_id}: would be discarded from {self._target.other.layout}")
             say(
-                f"Client configs of {_entities(len(survey.unread))} would be discarded. Nothing was written; --apply"
+                f"Client configs of {counted(len(survey.unread))} would be discarded. Nothing was written; --apply"
                 " writes"
             )
             return callers.DONE
         version = await self._service.end(survey, self._caller())
         await self._all(survey, version, discard=True)
-        say(f"Client configs of {_entities(self._done)} discarded; the trail has their contents")
+        say(f"Client configs of {counted(self._done)} discarded; the trail has their contents")
         return callers.FAILED if self._failed else callers.DONE
 
     async def _all(self, survey: LayoutSurvey, version: int, *, discard: bool) -> None:
@@ -147,7 +147,7 @@ class _LayoutMoveCommand:
     def _report_unread(self, survey: LayoutSurvey) -> None:
         if survey.unread:
             say(
-                f"The layout {survey.current.tree.other.layout} has client configs of {_entities(len(survey.unread))}"
+                f"The layout {survey.current.tree.other.layout} has client configs of {counted(len(survey.unread))}"
                 f" that are not in use, for example {survey.unread[0]};"
                 f" --to {survey.current.tree.layout} --discard removes them",
                 err=True,
@@ -160,10 +160,6 @@ def _move_line(result: MoveResult) -> str:
     if result.change_id is None:
         return f"{result.entity_id}: already done"
     return f"{result.entity_id}: {', '.join(result.keys)} (change {result.change_id})"
-
-
-def _entities(number: int) -> str:
-    return callers.pluralize(number, "entity", "entities")
 
 
 _INTERRUPTED = 130
@@ -249,7 +245,7 @@ def _rotation_line(result: RotatedBroker) -> str:
 
 
 def _keys(number: int) -> str:
-    return "1 key" if number == 1 else f"{number} keys"
+    return callers.pluralize(number, "key", "keys")
 
 
 def _names(keys: Iterable[str]) -> str:
@@ -278,7 +274,7 @@ class _Report:
         reencoded = sum(len(result.reencoded) for result in done)
         current = sum(len(result.current) for result in done)
         undecodable = sum(len(result.undecodable) for result in done)
-        brokers = "1 broker" if len(done) == 1 else f"{len(done)} brokers"
+        brokers = callers.pluralize(len(done), "broker", "brokers")
         say(
             f"Done: {brokers}, {_keys(reencoded)} encoded again, {current} already encoded with the current secret, "
             f"{undecodable} undecodable"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -88,43 +87,38 @@ def audit(
         raise run(profile, cluster, lambda client: _show(client, change))
     if refused and outcome is not None:
         raise typer.BadParameter("Refused attempts have no outcome. Omit --outcome or --refused.")
-    search = _AuditSearch(*wanted)
     raise run(
         profile,
         cluster,
-        lambda client: _search(client, search, refused=refused, limit=limit, pages=not no_pager),
+        lambda client: _search(client, _filters(*wanted), refused=refused, limit=limit, pages=not no_pager),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _AuditSearch:
-    """The changes to search for; a member that is None does not filter."""
+def _filters(
+    entity: str | None,
+    key: str | None,
+    principal: str | None,
+    since: str | None,
+    until: str | None,
+    outcome: str | None,
+) -> dict[str, Any]:
+    """Return the filters of a search in the client library's form; None does not filter.
 
-    entity: str | None
-    key: str | None
-    principal: str | None
-    since: str | None
-    until: str | None
-    outcome: str | None
-
-    def filters(self) -> dict[str, Any]:
-        """Return the filters in the client library's form.
-
-        Raises:
-            InvalidRequestError: No entity can have the name, or a time is not valid.
-        """
-        return {
-            "entity": self.entity if self.entity is None or self.entity == _CLUSTER else entity_of(self.entity).id,
-            "key": self.key,
-            "principal": self.principal,
-            "since": None if self.since is None else time_of(self.since, "--since"),
-            "until": None if self.until is None else time_of(self.until, "--until"),
-            **({} if self.outcome is None else {"outcome": self.outcome}),
-        }
+    Raises:
+        InvalidRequestError: No entity can have the name, or a time is not valid.
+    """
+    return {
+        "entity": entity if entity is None or entity == _CLUSTER else entity_of(entity).id,
+        "key": key,
+        "principal": principal,
+        "since": None if since is None else time_of(since, "--since"),
+        "until": None if until is None else time_of(until, "--until"),
+        **({} if outcome is None else {"outcome": outcome}),
+    }
 
 
-async def _search(client: AsyncConfplane, wanted: _AuditSearch, *, refused: bool, limit: int, pages: bool) -> int:
-    filters = {**wanted.filters(), "page_size": min(limit, _LARGEST_PAGE)}
+async def _search(client: AsyncConfplane, filters: dict[str, Any], *, refused: bool, limit: int, pages: bool) -> int:
+    filters["page_size"] = min(limit, _LARGEST_PAGE)
     if refused:
         await print_items(
             first(aiter(client.audit.refused(**filters)), limit),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -88,8 +87,11 @@ def adopt(
     profile: ProfileName = None,
 ) -> None:
     """Set keys that differ to their value in the Kafka cluster. Each entity is a separate change."""
-    given = DriftOptions(tuple(entities), tuple(key or ()), validate_only, reason, ticket)
-    raise run(profile, cluster, lambda client: _adopt(client, given))
+    raise run(
+        profile,
+        cluster,
+        lambda client: _adopt(client, _arguments(entities, key, validate_only, reason=reason, ticket=ticket)),
+    )
 
 
 @drift.command(
@@ -106,43 +108,30 @@ def reapply(
     profile: ProfileName = None,
 ) -> None:
     """Send changes that the Kafka cluster refused, and contested keys, to the cluster again."""
-    given = DriftOptions(tuple(entities), tuple(key or ()), validate_only)
-    raise run(profile, cluster, lambda client: _reapply(client, given))
+    raise run(profile, cluster, lambda client: _reapply(client, _arguments(entities, key, validate_only)))
 
 
 _UNSEEN: Final = "(not seen)"
 """Printed instead of a value of a cluster that did not answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class DriftOptions:
-    """The entities to adopt or to reapply, and the options of the request."""
+def _arguments(
+    entities: list[str],
+    keys: list[str] | None,
+    validate_only: bool,  # noqa: FBT001 - private, with two callers
+    **terms: str | None,
+) -> dict[str, Any]:
+    """Return the options of a command as arguments of the client library.
 
-    entities: tuple[str, ...]
-    keys: tuple[str, ...]
-    """The keys; empty for all that differ."""
-    validate_only: bool
-    reason: str | None = None
-    ticket: str | None = None
-
-    def request_arguments(self) -> dict[str, Any]:
-        """Return the entities and the options as arguments of the client library.
-
-        Raises:
-            InvalidRequestError: No entity can have a name.
-        """
-        return {
-            "entities": [entity_of(each) for each in self.entities],
-            "keys": self.keys or None,
-            "validate_only": self.validate_only,
-            "reason": self.reason,
-            "ticket": self.ticket,
-        }
+    Raises:
+        InvalidRequestError: No entity can have a name.
+    """
+    return {"entities": [entity_of(each) for each in entities], "keys": keys, "validate_only": validate_only, **terms}
 
 
-async def _adopt(client: AsyncConfplane, options: DriftOptions) -> int:
+async def _adopt(client: AsyncConfplane, arguments: dict[str, Any]) -> int:
     """Adopt the cluster's values, print the differences, and return the exit code."""
-    answer = await client.drift.adopt(**options.request_arguments())
+    answer = await client.drift.adopt(**arguments)
     results = answer.body["results"]
     if is_json():
         print_json(answer.body)
@@ -158,9 +147,9 @@ async def _adopt(client: AsyncConfplane, options: DriftOptions) -> int:
     return FAILED if answer.body["failed"] else DONE
 
 
-async def _reapply(client: AsyncConfplane, options: DriftOptions) -> int:
+async def _reapply(client: AsyncConfplane, arguments: dict[str, Any]) -> int:
     """Send values again, print their keys, and return the exit code."""
-    answer = await client.drift.reapply(**options.request_arguments())
+    answer = await client.drift.reapply(**arguments)
     if is_json():
         print_json(answer.body)
         return DONE

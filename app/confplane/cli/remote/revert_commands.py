@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import uuid
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,8 +31,6 @@ from confplane.client import ClientError, ProblemError
 from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from confplane.client import AsyncConfplane
     from confplane.domain.entities import Entity
     from confplane.domain.facets import FacetName
@@ -95,18 +94,27 @@ def revert(
     A revert is refused if the same keys were changed later; the error lists these changes. Without a terminal, `--yes`
     is required.
     """
-    target = RevertTarget(entity, to, change, request_id, principal, since, until, tuple(key or ()))
-    options = RevertOptions(force, reason, ticket, wait_applied)
-    mode = RevertMode(yes, validate_only)
-    raise run(profile, cluster, lambda client: _revert(client, target, options, mode))
+    target = _RevertTarget(entity, to, change, request_id, principal, since, until, tuple(key or ()))
+    options = {"force": force, "reason": reason, "ticket": ticket, "wait_applied_ms": wait_applied}
+    raise run(
+        profile,
+        cluster,
+        lambda client: _revert(client, target, options, yes=yes, validate_only=validate_only),
+    )
 
 
 _Body = dict[str, Any]
 """The response of ``audit:revert``: results by entity and facet, and the skipped changes."""
 
 
+_Options = Mapping[str, Any]
+"""Options of a revert, as arguments of the client library."""
+_Send = Callable[[bool], Awaitable[_Body]]
+"""Validates a revert (True), or makes it (False)."""
+
+
 @dataclass(frozen=True, slots=True)
-class RevertTarget:
+class _RevertTarget:
     """The arguments that select what to revert."""
 
     entity: str | None
@@ -119,114 +127,28 @@ class RevertTarget:
     keys: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RevertOptions:
-    """Options of a revert: conditions, and the reason and ticket for the trail."""
-
-    force: bool
-    reason: str | None
-    ticket: str | None
-    wait_applied_ms: int | None = None
-    """Maximum wait until the changes are applied to a Kafka 4 cluster; None for no wait."""
-
-    def client_kwargs(self, *, validate_only: bool) -> dict[str, Any]:
-        """Return the options as arguments of the client library."""
-        return {
-            "force": self.force,
-            "reason": self.reason,
-            "ticket": self.ticket,
-            "validate_only": validate_only,
-            "wait_applied_ms": self.wait_applied_ms,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class RevertMode:
-    """Modes of the command: without confirmation, without a write."""
-
-    yes: bool
-    validate_only: bool
-
-
-class _RevertRequest(Protocol):
-    """A revert that can be validated and sent."""
-
-    async def send(self, client: AsyncConfplane, *, validate_only: bool) -> _Body:
-        """Validate the revert, or make it."""
-
-
-async def _revert(client: AsyncConfplane, target: RevertTarget, options: RevertOptions, mode: RevertMode) -> int:
+async def _revert(
+    client: AsyncConfplane, target: _RevertTarget, options: _Options, *, yes: bool, validate_only: bool
+) -> int:
     """Show what a revert would change, ask for confirmation, make it, and return the exit code."""
-    request = await _resolve(client, target, options, mode)
-    plan = await request.send(client, validate_only=True)
+    send = await _resolve(client, target, options, asks=not (yes or validate_only))
+    plan = await send(True)  # noqa: FBT003 - the only argument
     shown = _shown(plan)
     if not is_json():
         _print(plan)
-    if mode.validate_only or not shown:
-        return _end(plan, mode, "Valid; nothing was written" if shown else _nothing(plan))
-    if not (mode.yes or typer.confirm(f"Revert {_count(plan)}?", err=True)):
+    if validate_only or not shown:
+        return _end(plan, "Valid; nothing was written" if shown else _nothing(plan))
+    if not (yes or typer.confirm(f"Revert {_count(plan)}?", err=True)):
         echo("Nothing was written", err=True)
         return FAILED
-    done = await request.send(client, validate_only=False)
+    done = await send(False)  # noqa: FBT003 - as above
     if not is_json() and _shown(done) != shown:
         echo("Warning: other changes were made in the meantime. Reverted:", err=True)
         _print(done)
-    return _end(done, mode, f"Reverted {_count(done)}")
+    return _end(done, f"Reverted {_count(done)}")
 
 
-# ---------------------------------------------------------------- what is reverted
-
-
-@dataclass(frozen=True, slots=True)
-class _ChangesRevert:
-    selection: dict[str, str]
-    keys: tuple[str, ...]
-    options: RevertOptions
-
-    async def send(self, client: AsyncConfplane, *, validate_only: bool) -> _Body:
-        """Validate the revert, or make it; a refusal of all entities is a valid response too."""
-        try:
-            answer = await client.audit.revert(
-                self.selection, keys=self.keys or None, **self.options.client_kwargs(validate_only=validate_only)
-            )
-        except ProblemError as error:
-            if "results" not in error.body:
-                raise
-            return error.body
-        return {**answer.body}
-
-
-@dataclass(frozen=True, slots=True)
-class _EntityRevert:
-    entity: Entity
-    to: str
-    etags: Mapping[FacetName, str | None]
-    """ETags of the content that was read before the plan."""
-    options: RevertOptions
-
-    async def send(self, client: AsyncConfplane, *, validate_only: bool) -> _Body:
-        """Validate the revert of each facet, or make it.
-
-        It is refused if other changes were made since the command began.
-        """
-        options = self.options.client_kwargs(validate_only=validate_only)
-        results: list[_Body] = []
-        for facet in facets_of(self.entity):
-            try:
-                conditions = {**options, "if_match": self.etags.get(facet)}
-                answer = await client.resources(facet).revert(self.entity, self.to, **conditions)
-            except ClientError:
-                done = _body(results)
-                if not validate_only and _shown(done):
-                    echo(f"Reverted {_count(done)}; then:", err=True)
-                raise
-            results.append({**answer.body})
-        return _body(results)
-
-
-async def _resolve(
-    client: AsyncConfplane, target: RevertTarget, options: RevertOptions, mode: RevertMode
-) -> _RevertRequest:
+async def _resolve(client: AsyncConfplane, target: _RevertTarget, options: _Options, *, asks: bool) -> _Send:
     """Return the revert that the command line names.
 
     Raises:
@@ -239,19 +161,48 @@ async def _resolve(
         raise InvalidRequestError("--to is required with ENTITY, and only allowed with it.")
     if (target.principal is None) != (target.since is None) or (target.until is not None and target.principal is None):
         raise InvalidRequestError("--principal requires --since. --since and --until are only for --principal.")
-    asks = not (mode.yes or mode.validate_only)
     if asks and (is_json() or not sys.stdin.isatty()):
         raise InvalidRequestError("A confirmation needs a terminal. Use --yes, or --validate-only to see the changes.")
     if target.entity is None or target.to is None:
-        return _ChangesRevert(_selection(target), target.keys, options)
+        selection, keys = _selection(target), target.keys or None
+        return lambda validate_only: _revert_changes(
+            client, selection, {**options, "keys": keys, "validate_only": validate_only}
+        )
     if target.keys:
         raise InvalidRequestError("--key is for changes. A revert of ENTITY includes all of its keys.")
     entity, to = entity_of(target.entity), moment_of(target.to, "--to")
     etags = {facet: answer.etag for facet, answer in (await read_entity_values(client, entity)).items()}
-    return _EntityRevert(entity, to, etags, options)
+    return lambda validate_only: _revert_entity(client, entity, to, etags, {**options, "validate_only": validate_only})
 
 
-def _selection(target: RevertTarget) -> dict[str, str]:
+async def _revert_changes(client: AsyncConfplane, selection: dict[str, str], options: _Options) -> _Body:
+    """Send a revert of changes; a refusal of all entities is a valid response too."""
+    try:
+        return {**(await client.audit.revert(selection, **options)).body}
+    except ProblemError as error:
+        if "results" not in error.body:
+            raise
+        return error.body
+
+
+async def _revert_entity(
+    client: AsyncConfplane, entity: Entity, to: str, etags: Mapping[FacetName, str | None], options: _Options
+) -> _Body:
+    """Send a revert of each facet. It is refused if other changes were made since the command read the ETags."""
+    results: list[_Body] = []
+    for facet in facets_of(entity):
+        try:
+            answer = await client.resources(facet).revert(entity, to, if_match=etags.get(facet), **options)
+        except ClientError:
+            done = _body(results)
+            if not options["validate_only"] and _shown(done):
+                echo(f"Reverted {_count(done)}; then:", err=True)
+            raise
+        results.append({**answer.body})
+    return _body(results)
+
+
+def _selection(target: _RevertTarget) -> dict[str, str]:
     if target.change is not None:
         try:
             return {"changeId": str(uuid.UUID(target.change))}
@@ -263,9 +214,6 @@ def _selection(target: RevertTarget) -> dict[str, str]:
     span = {"since": target.since, "until": target.until}
     times = {name: time_of(text, f"--{name}") for name, text in span.items() if text is not None}
     return {"principal": target.principal or "", **times}
-
-
-# ---------------------------------------------------------------- what is shown
 
 
 def _body(results: list[_Body]) -> _Body:
@@ -305,7 +253,7 @@ def _print(body: _Body) -> None:
         echo(f"Left out: change {each['changeId']}: {each['reason']}", err=True)
 
 
-def _end(body: _Body, mode: RevertMode, said: str) -> int:
+def _end(body: _Body, said: str) -> int:
     """Print the result, as JSON too if requested, and return the exit code."""
     if is_json():
         print_json({name: body[name] for name in ("failed", "skipped", "results")})

@@ -213,7 +213,7 @@ def check_sources(issuers: Sequence[OidcSettings], *, certificates: bool) -> Non
         if certificates and issuer.kafka_users:
             raise ValueError(
                 f"oidc: {issuer.issuer} has kafka_users, and client certificates make Kafka's users too, so both could"
-                " make the same principal; give the issuer a prefix"
+                " result in the same principal. Set a prefix for the issuer."
             )
     if twice := _twice(issuer.issuer for issuer in issuers):
         raise ValueError(f"oidc: the issuer {twice} is listed twice")

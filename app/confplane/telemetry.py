@@ -169,7 +169,7 @@ METRICS: Final[dict[str, Metric]] = {
         _G, "Time since the last complete poll of an area, on the leader", (*_CLUSTER, "area")
     ),
     "observation_unmanaged": Metric(
-        _G, "Entities of a Kafka cluster without a place in ZooKeeper, and keys without a catalog", (*_CLUSTER, "area")
+        _G, "Entities of a Kafka cluster that ZooKeeper can't hold, and keys without a definition", (*_CLUSTER, "area")
     ),
     "observation_problem": Metric(_G, "1 while the leader can't observe the Kafka cluster", _CLUSTER),
     "target_requests": Metric(

@@ -122,7 +122,7 @@ async def test_each_config_has_its_own_outcome(kraft: KraftCluster) -> None:
         # What the broker itself would not start with.
         (end,) = await own.alter([(broker, {"log.cleaner.threads": "x"})], soon)
         assert isinstance(end, AlterRefused)
-        with pytest.raises(errors.UnreachableError, match="not alive"):
+        with pytest.raises(errors.UnreachableError, match="not available"):
             await client.config_alters(77).alter(
                 [(Resource(ConfigResourceType.BROKER, "77"), {"num.io.threads": "9"})], soon
             )

@@ -92,7 +92,7 @@ async def test_an_import_by_commands_writes_nothing_to_the_cluster(kraft: KraftC
     assert "Nothing to do" in commands.run("target", "import", "--apply").out
     said = commands.run("target", "status")
     assert f"Cluster default: observe cluster {kraft.cluster_id} (imported)" in said.out
-    assert "groups, without a place in ZooKeeper: " in said.out
+    assert "groups, not storable in ZooKeeper: " in said.out
 
     assert await offsets(kraft) == before
 

@@ -155,7 +155,7 @@ async def upgrade_keys(
     async with open_cluster(settings, cluster) as parts:
         service = RenameService(parts.alter, parts.clusters.get(cluster), table)
         if not service.known:
-            say("Kafka has renamed no config that can be dynamic; there is nothing to do")
+            say("Kafka has not renamed any dynamic config; there is nothing to do")
             return callers.DONE
         lacking = service.lacking()
         failed = 0

@@ -164,7 +164,7 @@ def _show_report(report: ObservationReport) -> None:
     if report.applying is not None:
         _show_applying(report.applying)
     for what, lists in (
-        ("without a place in ZooKeeper", {entity_type: each.unmanaged for entity_type, each in report.areas.items()}),
+        ("not storable in ZooKeeper", {entity_type: each.unmanaged for entity_type, each in report.areas.items()}),
         ("not followed", {entity_type: each.hidden for entity_type, each in report.areas.items()}),
     ):
         for entity_type, names in lists.items():
@@ -277,7 +277,7 @@ def _show_survey(cluster: str, survey: ImportSurvey) -> None:
         say(_survey_line(entity_type, each))
     for what, names in (
         (
-            "without a place in ZooKeeper",
+            "not storable in ZooKeeper",
             {name: why for each in survey.entity_types.values() for name, why in each.unmanaged.items()},
         ),
         ("not followed", {name: why for each in survey.entity_types.values() for name, why in each.hidden.items()}),

@@ -108,7 +108,7 @@ def parse_legacy(data: bytes) -> dict[str, str | None]:
     if not isinstance(content, dict):
         raise ValueError("holds JSON that is not an object")  # noqa: TRY004 - about data, not about an argument
     if content.get("version", "1") != "1":
-        raise ValueError("has a version other than 1, the only one that there is")
+        raise ValueError("has a version other than 1, the only supported version")
     config = content.get("config")
     if not isinstance(config, dict):
         raise ValueError("has no object under 'config'")  # noqa: TRY004 - the same

@@ -243,7 +243,7 @@ class ConnectionPool:
         await self.refresh(await self.any(deadline), deadline)
         address = self._address_of(node_id)
         if address is None:
-            raise UnreachableError(f"Broker {node_id} is not alive, and nobody else answers for it.")
+            raise UnreachableError(f"Broker {node_id} is not available, and no other broker can answer for it.")
         return await self.to(address, deadline, partition)
 
     def _address_of(self, node_id: int) -> Address | None:

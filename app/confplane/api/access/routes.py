@@ -26,7 +26,7 @@ routes = Routes("/v1", tag="access")
 _Time = Annotated[
     str | None,
     Query(
-        description="RFC 3339; since is part of the range, until is not",
+        description="RFC 3339; `since` is inclusive, `until` is exclusive",
         json_schema_extra={"format": "date-time"},
         examples=["2026-01-31T12:00:00Z"],
     ),

@@ -25,8 +25,8 @@ routes = Routes("/v1/clusters/{cluster}/audit", tag="audit")
 _Time = Annotated[
     str | None,
     Query(
-        description="RFC 3339; since is part of the range, until is not. A change's time is that of its commit by"
-        " ZooKeeper's clock, or else that at which Postgres recorded what was intended",
+        description="RFC 3339; `since` is inclusive, `until` is exclusive. The time of a change is that of its"
+        " commit by ZooKeeper's clock, or otherwise the time at which Postgres recorded its intent",
         json_schema_extra={"format": "date-time"},
         examples=["2026-01-31T12:00:00Z"],
     ),

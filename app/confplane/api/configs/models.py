@@ -138,7 +138,7 @@ class DescribedConfig(AnswerModel):
     """One effective config."""
 
     name: str
-    value: str | None = Field(description="null: a secret, or no value")
+    value: str | None = Field(description="null for a secret, or without a value")
     read_only: bool = Field(
         description="As Kafka has it: true also for forms with a listener's prefix and for custom keys"
     )
@@ -156,7 +156,7 @@ class DescribedResource(base.Result):
     resource_type: str
     resource_name: str
     configs: list[DescribedConfig]
-    warnings: list[str] = Field(description="Stored entries that are not effective")
+    warnings: list[str] = Field(description="Stored entries that have no effect")
 
 
 class DescribedResources(AnswerModel):
@@ -222,7 +222,7 @@ class ConfigInForce(AnswerModel):
     """One effective config, and all values set for it or for the configs that it falls back on."""
 
     key: str
-    value: str | None = Field(description="null: a secret, or no value")
+    value: str | None = Field(description="null for a secret, or without a value")
     source: _SourceName
     read_only: bool
     is_sensitive: bool
@@ -237,4 +237,4 @@ class EffectiveConfigs(AnswerModel):
     id: base.EntityId
     entity: base.EntityNames
     configs: list[ConfigInForce]
-    warnings: list[str] = Field(description="Stored entries that are not effective")
+    warnings: list[str] = Field(description="Stored entries that have no effect")

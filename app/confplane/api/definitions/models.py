@@ -56,7 +56,7 @@ class ConfigDefinition(AnswerModel):
     description: str | None
     documentation: str = Field(description="Link to Kafka's documentation")
     releases: list[str] = Field(
-        description="The releases of Kafka that define it, of all in `releases` of the answer",
+        description="The releases of Kafka that define the config, among `releases` of the response",
         examples=[["4.3", "4.4"]],
     )
 

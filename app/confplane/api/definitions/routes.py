@@ -55,7 +55,8 @@ async def list_config_definitions(
         Query(alias="entityType", description="A kind of config, or an entity type for what may be set on it"),
     ] = None,
     search: Annotated[
-        str, Query(max_length=models.MAX_SEARCH, description="Part of a name, in any case", examples=["retention"])
+        str,
+        Query(max_length=models.MAX_SEARCH, description="A part of the name, case-insensitive", examples=["retention"]),
     ] = "",
     dynamic: Annotated[
         bool | None, _EMPTY_IS_NONE, Query(description="May it be changed while the cluster runs")

@@ -136,7 +136,7 @@ def _drift(call: Call) -> DriftService | None:
     found = call.services.drifts.get(cluster.name)
     if found is None:
         raise UnavailableError(
-            f"This process can't look at the Kafka cluster of {cluster.name}: its settings name no brokers"
+            f"The settings of this process have no brokers of {cluster.name}, so its Kafka cluster can't be read"
         )
     return found
 

@@ -41,7 +41,7 @@ class GlobalConfig(AnswerModel):
 
     config_data: list[ConfigPair]
     revision: Revision | None = Field(description="Of the last change; null: there never was one")
-    warnings: list[str] = Field(description="Stored entries that are not effective")
+    warnings: list[str] = Field(description="Stored entries that have no effect")
 
 
 class GlobalConfigDiff(SecretDiff):

@@ -39,8 +39,8 @@ class GrantBody(RequestModel):
     )
     name: StrictStr | None = Field(
         default=None,
-        description="The name, or a prefix of names; null or `*`: every name, but no default entity. Names of tokens"
-        " and grants are principals",
+        description="The name, or a prefix of names. null or `*` means every name, but not the default entity. For"
+        " tokens and grants the name is a principal",
     )
     note: StrictStr | None = Field(default=None, max_length=LONGEST_NOTE)
 

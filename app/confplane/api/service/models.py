@@ -85,7 +85,7 @@ class ObservedArea(AnswerModel):
     reason: str | None = Field(description="The missing right, or what else is missing")
     observed_at: Time | None = Field(description="The start of the last poll of this whole part; null: not polled yet")
     entities: Count = Field(description="Entities with configs")
-    unmanaged: ReasonedNames = Field(description="Entities and keys without a place in ZooKeeper")
+    unmanaged: ReasonedNames = Field(description="Entities and keys that ZooKeeper can't hold")
     hidden: ReasonedNames = Field(description="Keys whose values are not followed: passwords, references to providers")
     problem: str | None = Field(description="The reason why the last poll failed")
 

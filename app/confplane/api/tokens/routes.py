@@ -31,7 +31,7 @@ async def list_tokens(
     call: ServiceCallDep,
     *,
     principal: Annotated[
-        str | None, Query(description="Only of this user", json_schema_extra={"pattern": patterns.PRINCIPAL})
+        str | None, Query(description="Only tokens of this user", json_schema_extra={"pattern": patterns.PRINCIPAL})
     ] = None,
     page_size: PageSize = 100,
     page_token: PageToken = None,

@@ -45,7 +45,7 @@ class ConfigDefinition(TypedDict):
     description: str | None
     # Link to Kafka's documentation
     documentation: str
-    # The releases of Kafka that define it, of all in `releases` of the answer
+    # The releases of Kafka that define the config, among `releases` of the response
     releases: list[str]
 
 

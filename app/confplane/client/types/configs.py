@@ -63,7 +63,7 @@ class ConfigInForce(TypedDict):
     """One effective config, and all values set for it or for the configs that it falls back on."""
 
     key: str
-    # null: a secret, or no value
+    # null for a secret, or without a value
     value: str | None
     source: Literal[
         "DYNAMIC_TOPIC_CONFIG",
@@ -188,7 +188,7 @@ class DescribedConfig(TypedDict):
     """One effective config."""
 
     name: str
-    # null: a secret, or no value
+    # null for a secret, or without a value
     value: str | None
     # As Kafka has it: true also for forms with a listener's prefix and for custom keys
     readOnly: bool
@@ -221,7 +221,7 @@ class DescribedResource(TypedDict):
     resourceType: str
     resourceName: str
     configs: list[DescribedConfig]
-    # Stored entries that are not effective
+    # Stored entries that have no effect
     warnings: list[str]
 
 
@@ -240,7 +240,7 @@ class EffectiveConfigs(TypedDict):
     # Type to name; null is the default entity
     entity: dict[str, str | None]
     configs: list[ConfigInForce]
-    # Stored entries that are not effective
+    # Stored entries that have no effect
     warnings: list[str]
 
 

@@ -39,7 +39,7 @@ class GlobalConfig(TypedDict):
     configData: list[ConfigPair]
     # Of the last change; null: there never was one
     revision: str | None
-    # Stored entries that are not effective
+    # Stored entries that have no effect
     warnings: list[str]
 
 

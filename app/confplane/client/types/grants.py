@@ -64,8 +64,8 @@ class GrantBody(TypedDict):
     ]
     # null: literal
     patternType: NotRequired[Literal["literal", "prefixed"] | None]
-    # The name, or a prefix of names; null or `*`: every name, but no default entity. Names of tokens and grants are
-    # principals
+    # The name, or a prefix of names. null or `*` means every name, but not the default entity. For tokens and
+    # grants the name is a principal
     name: NotRequired[str | None]
     note: NotRequired[str | None]
 

@@ -150,7 +150,7 @@ class ObservedArea(TypedDict):
     observedAt: str | None
     # Entities with configs
     entities: int
-    # Entities and keys without a place in ZooKeeper
+    # Entities and keys that ZooKeeper can't hold
     unmanaged: ReasonedNames
     # Keys whose values are not followed: passwords, references to providers
     hidden: ReasonedNames

@@ -91,7 +91,7 @@ def guarded(name: str, reader: Reader, steps: Generator[None, None, _T]) -> Gene
     try:
         value = yield from steps
         if reader.at != reader.end:
-            raise RuleError(f"{reader.end - reader.at} bytes are left behind the message")
+            raise RuleError(f"{reader.end - reader.at} unread bytes follow the message")
     except (IndexError, struct.error):
         raise WireError(name, reader.at, "the bytes end too early") from None
     except ValueError as error:

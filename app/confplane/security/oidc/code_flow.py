@@ -195,7 +195,7 @@ class CodeFlow:
         if self._client_id not in (audience if isinstance(audience, list) else [audience]):
             raise ValueError("it is for another client")
         if claims.get("azp", self._client_id) != self._client_id:
-            raise ValueError("it was given to another client")
+            raise ValueError("it was issued to another client")
         if isinstance(expires, bool) or not isinstance(expires, int | float):
             raise ValueError("it has no expiry (exp)")  # noqa: TRY004 - of the content
         if expires + self._provider.settings.clock_skew_s <= time.time():

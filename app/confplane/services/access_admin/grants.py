@@ -179,7 +179,7 @@ class GrantService:
         rules.check_cluster(wanted.cluster, self._clusters, "/cluster")
         if wanted.cluster is not None and wanted.resource in OF_SERVICE:
             raise InvalidRequestError(
-                f"The resource type {wanted.resource} is of no cluster; leave cluster out", pointer="/cluster"
+                f"A grant on {wanted.resource} can't be limited to a cluster. Omit cluster.", pointer="/cluster"
             )
         rules.check_right(wanted.operation, wanted.role, wanted.resource)
         rules.check_in_use(wanted.operation, "/operation")

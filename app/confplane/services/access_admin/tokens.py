@@ -249,7 +249,7 @@ class TokenService:
         """
         self._check_every(caller.access)
         if before > datetime.now(UTC):
-            raise InvalidRequestError("The time is in the future; name one up to now", pointer="/issuedBefore")
+            raise InvalidRequestError("The time is in the future. Give a time up to now.", pointer="/issuedBefore")
         after = {"issuedBefore": before.isoformat()}
         return await self._store.invalidate_tokens(before, change_of(caller, "tokens-invalidated", _EVERY, after=after))
 

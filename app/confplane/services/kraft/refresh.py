@@ -133,7 +133,9 @@ class Refresher:
 
 def no_brokers(cluster: str) -> UnavailableError:
     """Return the error of a process whose settings name no brokers of a cluster."""
-    return UnavailableError(f"This process can't look at the Kafka cluster of {cluster}: its settings name no brokers")
+    return UnavailableError(
+        f"The settings of this process have no brokers of {cluster}, so its Kafka cluster can't be read"
+    )
 
 
 async def refresh_first(

@@ -65,7 +65,7 @@ class EntityTypeReport:
     entities: int = 0
     """The entities with declared configs."""
     unmanaged: ListedNames = field(default_factory=ListedNames)
-    """Entities and keys without a place in ZooKeeper."""
+    """Entities and keys that ZooKeeper can't hold."""
     hidden: ListedNames = field(default_factory=ListedNames)
     """Keys whose values are not followed: passwords, and references to config providers."""
     problem: str = ""

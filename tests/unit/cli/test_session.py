@@ -158,7 +158,14 @@ def test_a_frozen_cluster_is_no_unknown_error(
 
 @pytest.mark.parametrize(
     ("line", "code", "problem"),
-    [("get user=alice --json", 1, PROBLEM), ("get user=alice --at yesterday --json", 2, None)],
+    [
+        ("get user=alice --json", 1, PROBLEM),
+        ("tokens list --json", 1, PROBLEM),
+        ("drift list --json", 1, PROBLEM),
+        ("get user=alice --at yesterday --json", 2, None),
+        ("audit --since yesterday --json", 2, None),
+        ("diff user=alice --from yesterday --json", 2, None),
+    ],
 )
 def test_errors_of_a_command_for_programs_are_json(
     answered: Callable[[Callable[[httpx.Request], httpx.Response]], None], line: str, code: int, problem: object
@@ -167,7 +174,7 @@ def test_errors_of_a_command_for_programs_are_json(
     found = CliRunner().invoke(cli, line.split())
     said = json.loads(found.stderr)
     assert (found.exit_code, said["exitCode"], said.get("problem")) == (code, code, problem)
-    assert "The value is below 0 (INVALID_REQUEST)" in said["detail"] or "is not a valid moment" in said["detail"]
+    assert ("The value is below 0 (INVALID_REQUEST)" if problem else "yesterday is not a valid") in said["detail"]
 
 
 @pytest.mark.parametrize(
@@ -208,3 +215,19 @@ def test_a_frozen_cluster_is_no_unknown_error_of_a_revert(
     answered(lambda _: httpx.Response(200, json=body))
     found = CliRunner().invoke(cli, ["revert", "--request-id", "a", "--yes"])
     assert (found.exit_code, found.stderr) == (1, "Not reverted: topic=a: It is frozen\nNothing was written\n")
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("line", "code"), [("get user=alice", 1), ("clusters", 1), ("delete user=alice --all", 1), ("tokens list", 1)]
+)
+def test_the_url_of_a_service_that_does_not_answer_is_shown(
+    answered: Callable[[Callable[[httpx.Request], httpx.Response]], None], line: str, code: int, options: list[str]
+) -> None:
+    answered(_unreachable)
+    found = CliRunner().invoke(cli, [*line.split(), *options])
+    said = json.loads(found.stderr)["detail"] if options else found.stderr
+    assert (found.exit_code, found.stdout) == (code, "")
+    assert said.startswith("The service did not answer: ")
+    assert "http://confplane.test" in said
+    assert "`confplane profiles list` shows the profiles and their URLs" in said

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ParamSpec
 
 import typer
 
@@ -17,8 +17,8 @@ from confplane.cli.remote.profiles import Profile, ProfileError, Profiles, check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+P = ParamSpec("P")
 
 commands = CommandGroup()
 profiles = commands.subgroup("profiles")
@@ -30,10 +30,47 @@ _Name = Annotated[
 ]
 
 
+def _on_file(change: Callable[P, None]) -> Callable[P, None]:
+    """Run a command on the file; print the reason for a failure, and exit with its code."""
+
+    @wraps(change)
+    def command(*arguments: P.args, **options: P.kwargs) -> None:
+        def work() -> int:
+            change(*arguments, **options)
+            return session.DONE
+
+        raise typer.Exit(session.code_of(work))
+
+    return command
+
+
 @profiles.command("list", epilog=f"Example:\n\n    confplane profiles list\n\n{_CODES}")
+@_on_file
 def list_profiles(*, as_json: AsLines = False) -> None:
     """Show all profiles, the current profile with a star."""
-    raise _run(_show)
+    stored = Profiles.read()
+    if is_json():
+        for name, each in stored.named.items():
+            print_json(
+                {
+                    "name": name,
+                    "url": each.url,
+                    "cluster": each.cluster,
+                    "tokenSource": each.token_source,
+                    "current": name == stored.current,
+                }
+            )
+        return
+    if not stored.named:
+        say(f"There is no profile in {file()}; write one with `confplane profiles set NAME --url URL`", err=True)
+        return
+    print_table(
+        ("NAME", "CURRENT", "URL", "CLUSTER", "TOKEN"),
+        [
+            (name, "*" if name == stored.current else "", each.url, each.cluster, each.token_source)
+            for name, each in stored.named.items()
+        ],
+    )
 
 
 @profiles.command(
@@ -44,6 +81,7 @@ def list_profiles(*, as_json: AsLines = False) -> None:
     "    confplane profiles set ci --url https://confplane.example.com --token-command 'vault kv get -field=token ci'"
     f"\n\n{_CODES}",
 )
+@_on_file
 def set_profile(
     name: _Name,
     url: Annotated[str, typer.Option(metavar="URL", help="The service, without /v1.", show_default=False)],
@@ -93,83 +131,8 @@ def set_profile(
 
     The file names the source of the token and never contains the token.
     """
-    made = Profile(
-        url,
-        cluster=cluster,
-        token_file=token_file,
-        client_id=client_id,
-        issuer=issuer,
-        scope=scope,
-        resource=resource,
-        ca_file=ca_file,
-        certificate_file=certificate_file,
-        key_file=key_file,
-    )
-    raise _run(lambda: _put(name, made, token_command))
-
-
-@profiles.command(epilog=f"Example:\n\n    confplane profiles use production\n\n{_CODES}")
-def use(name: _Name, *, as_json: AsJson = False) -> None:
-    """Make a profile the current profile, which commands use without `--profile`."""
-    raise _run(lambda: _use(name))
-
-
-@profiles.command(epilog=f"Example:\n\n    confplane profiles remove production\n\n{_CODES}")
-def remove(name: _Name, *, as_json: AsJson = False) -> None:
-    """Remove a profile. The file of its token is kept."""
-    raise _run(lambda: _remove(name))
-
-
-def _run(work: Callable[[], None]) -> typer.Exit:
-    """Run a command on the file, print the reason for a failure, and return the exit with its code."""
-
-    def done() -> int:
-        work()
-        return session.DONE
-
-    return typer.Exit(session.code_of(done))
-
-
-def _show() -> None:
-    """Print all profiles."""
-    stored = Profiles.read()
-    if is_json():
-        for name, each in stored.named.items():
-            print_json(
-                {
-                    "name": name,
-                    "url": each.url,
-                    "cluster": each.cluster,
-                    "tokenSource": each.token_source,
-                    "current": name == stored.current,
-                }
-            )
-        return
-    if not stored.named:
-        say(f"There is no profile in {file()}; write one with `confplane profiles set NAME --url URL`", err=True)
-        return
-    print_table(
-        ("NAME", "CURRENT", "URL", "CLUSTER", "TOKEN"),
-        [
-            (name, "*" if name == stored.current else "", each.url, each.cluster, each.token_source)
-            for name, each in stored.named.items()
-        ],
-    )
-
-
-def _put(name: str, made: Profile, token_command: str | None) -> None:
-    """Write a profile, or replace it; paths are made absolute, because commands run in any directory.
-
-    Args:
-        name: The name of the profile.
-        made: The profile, without a command.
-        token_command: A program and its arguments, quoted as in a shell.
-
-    Raises:
-        ProfileError: The URL is not valid, several sources of a token are given, or the file can't be used.
-    """
-    check_url(made.url, "--url")
-    if sum(each is not None for each in (made.token_file, token_command, made.client_id)) > 1:
+    check_url(url, "--url")
+    if sum(each is not None for each in (token_file, token_command, client_id)) > 1:
         raise ProfileError("Give one of --token-file, --token-command and --client-id")
     try:
         command = None if token_command is None else tuple(shlex.split(token_command))
@@ -178,25 +141,29 @@ def _put(name: str, made: Profile, token_command: str | None) -> None:
     if command == ():
         raise ProfileError("--token-command is empty")
     stored = Profiles.read()
-    whole = replace(
-        made,
+    # Commands run in any directory, so paths are absolute.
+    made = Profile(
+        url,
+        cluster=cluster,
+        token_file=_absolute(token_file),
         token_command=command,
-        token_file=_absolute(made.token_file),
-        ca_file=_absolute(made.ca_file),
-        certificate_file=_absolute(made.certificate_file),
-        key_file=_absolute(made.key_file),
+        client_id=client_id,
+        issuer=issuer,
+        scope=scope,
+        resource=resource,
+        ca_file=_absolute(ca_file),
+        certificate_file=_absolute(certificate_file),
+        key_file=_absolute(key_file),
     )
-    Profiles(stored.current or name, stored.named | {name: whole}).write()
+    Profiles(stored.current or name, stored.named | {name: made}).write()
     emit(name=name, file=str(file()), current=stored.current or name)
     say(f"Wrote the profile {name} to {file()}")
 
 
-def _use(name: str) -> None:
-    """Make a profile the current profile.
-
-    Raises:
-        ProfileError: There is no such profile, or the file can't be used.
-    """
+@profiles.command(epilog=f"Example:\n\n    confplane profiles use production\n\n{_CODES}")
+@_on_file
+def use(name: _Name, *, as_json: AsJson = False) -> None:
+    """Make a profile the current profile, which commands use without `--profile`."""
     stored = Profiles.read()
     stored.named_or_raise(name)
     Profiles(name, stored.named).write()
@@ -204,12 +171,10 @@ def _use(name: str) -> None:
     say(f"The current profile is {name}")
 
 
-def _remove(name: str) -> None:
-    """Remove a profile. If it is the current profile, the file has no current profile afterwards.
-
-    Raises:
-        ProfileError: There is no such profile, or the file can't be used.
-    """
+@profiles.command(epilog=f"Example:\n\n    confplane profiles remove production\n\n{_CODES}")
+@_on_file
+def remove(name: _Name, *, as_json: AsJson = False) -> None:
+    """Remove a profile. The file of its token is kept."""
     stored = Profiles.read()
     stored.named_or_raise(name)
     left = {each: profile for each, profile in stored.named.items() if each != name}

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from confplane.domain.definitions import Catalog
     from confplane.domain.entities import Entity
     from confplane.domain.facets import Facet
-    from confplane.services.changes.entity_drafts import Drafter
+    from confplane.services.changes.edits import Drafter
     from confplane.services.ports.access import AccessStore
     from confplane.services.ports.store import ClusterStore
     from confplane.services.redaction import Redact

@@ -20,7 +20,7 @@ from confplane.domain.errors import (
 )
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
-from confplane.services.changes import entity_drafts
+from confplane.services.changes import entities_change
 from confplane.services.changes.edits import Edit
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.reverts import service as reverts
@@ -278,7 +278,7 @@ async def test_too_many_changes_are_refused_with_the_way_out(world: World, monke
         await revert(one, RevertSelection(request_id="r"))
     monkeypatch.setattr(reverts, "MOST_CHANGES", 4)
     # A row of the trail names the latest of them, the answer all.
-    monkeypatch.setattr(entity_drafts, "MOST_REVERTS", 2)
+    monkeypatch.setattr(entities_change, "MOST_REVERTS", 2)
     [done] = await revert(one, RevertSelection(request_id="r"))
     assert [str(each) for each in done.changes] == changes
     assert await now(one, ALICE) == {}

@@ -1,46 +1,18 @@
-"""Metrics of a cluster's store: its transactions, its session and its mirror."""
+"""Metrics of a cluster's session and mirror."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from confplane.services.metrics import SECONDS, Histogram, Sample
+from confplane.services.metrics import Sample
 from confplane.services.ports.store import MirrorState, SessionState
-from confplane.services.ports.transactions import Conflict, SessionEnded
 from confplane.store.mirror.list_sizes import ALL_PAIRS
-from confplane.store.write import transactions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from confplane.store.mirror.follower import MirrorFollower
     from confplane.store.session.session_manager import SessionManager
-
-_UNKNOWN: Final = "unknown"
-_RESULTS: Final[dict[type, str]] = {
-    transactions.TransactionApplied: "committed",
-    Conflict: "conflict",
-    transactions.GuardConflict: "conflict",
-    transactions.RootsMissing: "conflict",
-    SessionEnded: "session_ended",
-    transactions.TransactionRefused: "refused",
-}
-
-
-class TransactionMetrics:
-    """Counts and times submitted transactions by result."""
-
-    def __init__(self) -> None:
-        self._durations = {result: Histogram(SECONDS) for result in (*_RESULTS.values(), _UNKNOWN)}
-
-    def record(self, result: transactions.TransactionResult | None, seconds: float) -> None:
-        """Record the result of a transaction; None if the reply was lost."""
-        self._durations[_RESULTS.get(type(result), _UNKNOWN)].add(seconds)
-
-    def metrics(self) -> Iterator[Sample]:
-        """Return the metrics."""
-        for result, histogram in self._durations.items():
-            yield Sample("transaction_duration_seconds", histogram, (result,))
 
 
 def session_metrics(session_manager: SessionManager) -> Iterator[Sample]:

@@ -124,7 +124,7 @@ class ZooKeeperStore:
         self._limits = transactions.PacketLimits(max_packet, self._chroot, self._access)
         self._notifications_max = notifications_max
         self._jute_maxbuffer = jute_maxbuffer
-        self.transactions = metrics.TransactionMetrics()
+        self.transactions = transactions.TransactionMetrics()
         self._trees: dict[Tree, dict[str, FacetIndex]] = {Tree.CONFIG: {}}
         for facet, index in facets.items():
             for tree in (index.tree, *(() if index.also is None else (index.also,))):

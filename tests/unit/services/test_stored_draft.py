@@ -19,8 +19,7 @@ from confplane.domain.errors import EncoderSecretMissingError, InvalidRequestErr
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.domain.quotas import ClientQuotasFacet
-from confplane.services.changes.edits import Edit, Mode
-from confplane.services.changes.entity_drafts import EntityDraft
+from confplane.services.changes.edits import Edit, EntityDraft, Mode
 from confplane.services.changes.stored_draft import ExpectedVersion, restore, store, to_supply
 from confplane.services.etags import Precondition
 from tests.support.catalogs import ZOOKEEPER

@@ -3,7 +3,7 @@
 An entry has the edits of one entity, one for each facet that it alters, and always is one change or part of one. The
 caller's grants are checked first: an edit of an entity that the caller may not alter fails before anything is read.
 Any other edit is encoded once, and decided by its facet's drafter against each node that is read
-(:mod:`confplane.services.changes.entity_drafts`); the runner does the rest (:mod:`confplane.services.changes.runner`).
+(services/changes/entities_change.py); the runner does the rest (services/changes/runner.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from confplane.domain.errors import (
 )
 from confplane.domain.facets import FacetName
 from confplane.services.changes.edits import Edit, EditResult, EntryResult
-from confplane.services.changes.entity_drafts import EntitiesChange, PreparedEdit, by_znode, decide_with
+from confplane.services.changes.entities_change import EntitiesChange, PreparedEdit, by_znode, decide_with
 from confplane.services.cooperative_yielding import in_slices
 from confplane.services.metrics import Sample
 from confplane.services.policies import Policies
@@ -44,14 +44,8 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.change import ChangeResult
-    from confplane.services.changes.entity_drafts import (
-        DecideEntity,
-        Drafter,
-        Drafts,
-        DryRunEdit,
-        EntityDraft,
-        RefreshEntities,
-    )
+    from confplane.services.changes.edits import Drafter, EntityDraft
+    from confplane.services.changes.entities_change import DecideEntity, Drafts, DryRunEdit, RefreshEntities
     from confplane.services.changes.idempotency import RequestRun
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.cluster_facet import ClusterFacet

@@ -25,8 +25,7 @@ from confplane.domain.groups import check_group
 from confplane.domain.incremental import apply_incremental, check_list_ops, check_ops, without_repetitions
 from confplane.domain.ops import Op, OpType
 from confplane.domain.texts import clipped
-from confplane.services.changes.edits import Edit, Mode
-from confplane.services.changes.entity_drafts import EntityDraft, already_exists, check_node
+from confplane.services.changes.edits import Edit, EntityDraft, Mode, already_exists, check_node
 from confplane.services.cooperative_yielding import next_turn
 
 if TYPE_CHECKING:

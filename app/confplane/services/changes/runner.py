@@ -12,7 +12,7 @@ lost reply is never followed by another attempt, because the first may still be 
 All attempts of a change are made under one ZooKeeper session, that of the first. So once its writer node is gone the
 change can't commit any more, and a settler need not know whether another attempt is under way.
 
-Several changes of one caller make their first attempts together (services/changes/submission.py), and single changes of
+Several changes of one caller make their first attempts together (services/changes/change.py), and single changes of
 different callers share the transactions of their first attempts (services/changes/commit.py). A change that does not
 end by this attempt continues by itself (services/changes/change.py).
 """
@@ -26,10 +26,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 
 from confplane.domain.errors import ConcurrentChangeError, ConfplaneError, WriteOutcome
 from confplane.services.changes.bulk import Bulk, LoadSemaphores, Planned, chains
-from confplane.services.changes.change import CONTENDED, ChangeResult, RunningChange
+from confplane.services.changes.change import CONTENDED, ChangeResult, RunningChange, Submission
 from confplane.services.changes.commit import SharedTransactions
 from confplane.services.changes.draft import D
-from confplane.services.changes.submission import Submission
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.metrics import Sample
 

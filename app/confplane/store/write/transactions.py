@@ -26,13 +26,14 @@ from confplane.domain.changes import Node
 from confplane.domain.entities import EntityType
 from confplane.domain.errors import BodyTooLargeError, WriteOutcome
 from confplane.domain.facets import Tree
+from confplane.services.metrics import SECONDS, Histogram, Sample
 from confplane.services.ports.cluster_states import Layout, LayoutCheck
 from confplane.services.ports.transactions import Committed, Conflict, EntityWrite, Removal, SessionEnded, StateWrite
 from confplane.store import znodes
 from confplane.store.write import markers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from uuid import UUID
 
     from confplane.domain.entities import Entity
@@ -423,3 +424,30 @@ def _refusal(role: str, change_id: UUID | None, error: Exception) -> Transaction
     if isinstance(error, (BadVersionError, NoNodeError, NodeExistsError, NotEmptyError)):
         return GuardConflict() if role == _GUARD else Conflict(change_id)
     return TransactionRefused(f"{type(error).__name__} at the {role} operation", change_id)
+
+
+_UNKNOWN: Final = "unknown"
+_RESULTS: Final[dict[type, str]] = {
+    TransactionApplied: "committed",
+    Conflict: "conflict",
+    GuardConflict: "conflict",
+    RootsMissing: "conflict",
+    SessionEnded: "session_ended",
+    TransactionRefused: "refused",
+}
+
+
+class TransactionMetrics:
+    """Counts and times submitted transactions by result."""
+
+    def __init__(self) -> None:
+        self._durations = {result: Histogram(SECONDS) for result in (*_RESULTS.values(), _UNKNOWN)}
+
+    def record(self, result: TransactionResult | None, seconds: float) -> None:
+        """Record the result of a transaction; None if the reply was lost."""
+        self._durations[_RESULTS.get(type(result), _UNKNOWN)].add(seconds)
+
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics."""
+        for result, histogram in self._durations.items():
+            yield Sample("transaction_duration_seconds", histogram, (result,))

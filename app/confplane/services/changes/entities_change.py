@@ -1,7 +1,4 @@
-"""Drafts of edits: the decision of one change of entities at each attempt.
-
-Each facet has its own :class:`Drafter`, the same for the real thing, ``validateOnly``, and the next attempt after a
-conflict.
+"""One change of entities: the decision of its edits at each attempt.
 
 The edits of a change may be of several facets. Client quotas and client configs in the layout ``shared`` have one
 znode; their drafts become one write of that znode, and one row of the trail. Each facet changes only its own keys, so
@@ -12,31 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confplane.domain.changes import Difference, Node, difference, stored
+from confplane.domain.changes import Node, stored
 from confplane.domain.entities import Entity
-from confplane.domain.errors import (
-    AlreadyExistsError,
-    ConfplaneError,
-    CorruptZnodeError,
-    UnavailableError,
-    WriteOutcome,
-)
-from confplane.domain.facets import FacetName, Tree, full_path
-from confplane.domain.texts import clipped
+from confplane.domain.errors import ConfplaneError, UnavailableError
+from confplane.domain.facets import Tree, full_path
 from confplane.services.changes.bulk import Planned
 from confplane.services.changes.draft import Draft, NoChange
-from confplane.services.changes.edits import Edit, Mode
+from confplane.services.changes.edits import EntityDraft
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.cooperative_yielding import TimeSlice
-from confplane.services.pending_keys import with_pending_keys
 from confplane.services.policies import Policies, PolicyRequest
 from confplane.services.ports.applying import DryRunResult
 from confplane.services.ports.history import Znode
 from confplane.services.ports.trail import CLIENTS, MOST_REVERTS, IntentEntity
-from confplane.services.ports.transactions import EntityWrite
 from confplane.services.reads.config_levels import NOTHING_PLANNED
 
 if TYPE_CHECKING:
@@ -45,194 +33,8 @@ if TYPE_CHECKING:
 
     from confplane.domain.facets import Rank
     from confplane.services.changes.callers import Caller
+    from confplane.services.changes.edits import Drafter, Edit
     from confplane.services.ports.cluster_states import LayoutCheck
-
-E = TypeVar("E")
-
-_MOST_LISTED: Final = 20
-"""Keys that a warning names."""
-
-
-@dataclass(frozen=True, slots=True)
-class EntityDraft:
-    """The decision on one edit, given the node that was read."""
-
-    cluster_facet: ClusterFacet
-    """The cluster facet as it was placed for the attempt."""
-    path: str
-    """The full path of the znode."""
-    edit: Edit
-    node: Node | None
-    after: dict[str, str] = field(repr=False)
-    diff: tuple[Difference, ...]
-    """The changed keys, without the values of secrets."""
-    warnings: tuple[str, ...]
-    created: bool
-    recorded_ops: tuple[dict[str, Any], ...] | None = None
-    """The ops for the trail, without secrets, if they differ from the edit's own."""
-    detail: Any = None
-    """Further results of the decision, for the caller of ``AlterService.rewrite``."""
-    topic_id: str | None = None
-    """The id of the topic in a Kafka cluster without ZooKeeper that was asked about the draft; None: not known."""
-
-    @classmethod
-    def of(
-        cls, cluster_facet: ClusterFacet, edit: Edit, node: Node | None, after: dict[str, str], warnings: list[str]
-    ) -> EntityDraft:
-        """Build the draft that changes a node's map to ``after``."""
-        entity, before = edit.entity, stored(node)
-        diff = difference(before, after)
-        if cluster_facet.facet.has_secrets:
-            is_secret = cluster_facet.facet.is_secret
-            diff = [
-                replace(item, before=None, after=None, secret=True) if is_secret(entity, item.key) else item
-                for item in diff
-            ]
-        owns = cluster_facet.facet.owns
-        removed = [key for key in before if key not in after]
-        if removed and edit.mode is Mode.REPLACE and edit.ops and not edit.is_conditional:
-            warnings = [*warnings, _removal(removed)]
-        created = any(owns(entity, key) for key in after) and not any(owns(entity, key) for key in before)
-        path = full_path(cluster_facet.tree, entity)
-        return cls(cluster_facet, path, edit, node, after, tuple(diff), tuple(warnings), created)
-
-    @property
-    def expected(self) -> int | None:
-        """The version that was read; None for an absent node."""
-        return None if self.node is None else self.node.version
-
-    def write(self) -> EntityWrite:
-        """Return the config node to write."""
-        cluster_facet = self.cluster_facet
-        extra = None if self.node is None else self.node.extra
-        czxid = None if self.node is None else self.node.czxid
-        applied = cluster_facet.name is not FacetName.CLIENT_CONFIGS and cluster_facet.store.target() is not None
-        if applied:
-            extra = with_pending_keys(extra, (item.key for item in self.diff), self.topic_id)
-        return EntityWrite(cluster_facet.tree, self.edit.entity, self.expected, self.after, extra, czxid, applied)
-
-    def intent(self) -> IntentEntity:
-        """Return the row of the trail, without secrets."""
-        cluster_facet, entity = self.cluster_facet, self.edit.entity
-        return IntentEntity(
-            entity_id=entity.id,
-            facet=cluster_facet.name.value,
-            path=self.path,
-            version_read=self.expected,
-            czxid_read=None if self.node is None else self.node.czxid,
-            keys=tuple(item.key for item in self.diff),
-            ops=_recorded_ops(cluster_facet, self.edit) if self.recorded_ops is None else self.recorded_ops,
-            before=cluster_facet.redact(cluster_facet.tree, entity.id, stored(self.node)),
-            after=cluster_facet.redact(cluster_facet.tree, entity.id, self.after),
-        )
-
-    def answer(self) -> dict[str, Any]:
-        """Return the edit's answer as plain data without secrets."""
-        cluster_facet = self.cluster_facet
-        return {
-            "facet": cluster_facet.name.value,
-            "entity": self.edit.entity.id,
-            "changed": bool(self.diff),
-            "created": self.created,
-            "warnings": self.warnings,
-            "diff": self.diff,
-            "after": cluster_facet.redact(cluster_facet.tree, self.edit.entity.id, self.after),
-            "czxid": None if self.node is None else self.node.czxid,
-            "revision": None if self.node is None else self.node.mzxid,
-        }
-
-
-class Drafter(Protocol[E]):
-    """A facet's way from edits to drafts. ``E`` is its form of an edit before anything stored is read."""
-
-    def encode(self, cluster_facet: ClusterFacet, edit: Edit) -> E:
-        """Check an edit on its own: its entity and its values.
-
-        Raises:
-            ConfplaneError: The edit is refused; the error has a JSON pointer.
-        """
-
-    async def draft(
-        self,
-        cluster_facet: ClusterFacet,
-        edit: Edit,
-        encoded: E,
-        node: Node | None,
-        *,
-        planned: Mapping[str, Mapping[str, str]],
-    ) -> EntityDraft:
-        """Draft an edit of a node. Waits for nothing but worker threads.
-
-        Args:
-            cluster_facet: The facet and its cluster.
-            edit: The edit.
-            encoded: The result of :meth:`encode`.
-            node: The entity's node as read; None if absent.
-            planned: Entity id -> resulting map of the edits before this one in the request; at least of the entities
-                that its check reads.
-
-        Raises:
-            CorruptZnodeError: The node can't be read, can't be written back without loss, or would keep a broken value.
-            PreconditionFailedError: The precondition does not hold.
-            AlreadyExistsError: A create met other content.
-            ConfplaneError: The resulting map is not valid.
-        """
-
-
-def check_node(cluster_facet: ClusterFacet, edit: Edit, node: Node | None) -> None:
-    """Refuse a node that can't be changed, or that does not meet the edit's precondition.
-
-    Raises:
-        CorruptZnodeError: The node can't be read, or can't be written back without loss.
-        PreconditionFailedError: The precondition does not hold.
-        ConfplaneError: The node has another content than the edit rests on.
-    """
-    if node is not None and node.defect is not None:
-        path = full_path(cluster_facet.tree, edit.entity)
-        raise CorruptZnodeError(path, node.defect, pointer=edit.pointer, outcome=WriteOutcome.NOT_APPLIED)
-    if edit.precondition.demands:
-        edit.precondition.check(_etag(cluster_facet, edit.entity, node))
-    if edit.expected is not None:
-        edit.expected.check(cluster_facet, edit.entity, node)
-
-
-def _removal(keys: list[str]) -> str:
-    """Return the warning about keys that a replacement removes although its client may not have read them."""
-    more = len(keys) - _MOST_LISTED
-    listed = f"{', '.join(map(clipped, keys[:_MOST_LISTED]))}{f' and {more} more' if more > 0 else ''}"
-    return f"Removed, because the request does not name them: {listed}. If-Match protects keys added in the meantime"
-
-
-def already_exists(cluster_facet: ClusterFacet, entity: Entity) -> AlreadyExistsError:
-    """Return the error of a create that met other content."""
-    return AlreadyExistsError(
-        f"{entity.id} already has {cluster_facet.name} of other content; use PUT to replace them",
-        outcome=WriteOutcome.NOT_APPLIED,
-    )
-
-
-def _etag(cluster_facet: ClusterFacet, entity: Entity, node: Node | None) -> str | None:
-    try:
-        return cluster_facet.tagged(entity, stored(node), node)[1]
-    except ValueError:
-        # Content that can't be shown has no ETag that anybody could hold; an unconditional write may still mend it.
-        return '"undecodable"'
-
-
-def _recorded_ops(cluster_facet: ClusterFacet, edit: Edit) -> tuple[dict[str, Any], ...]:
-    if not edit.ops and edit.mode is not Mode.ALTER:
-        return ({"removeAll": True},)
-    if not cluster_facet.facet.has_secrets:
-        return tuple(op.as_json() for op in edit.ops)
-    return tuple(
-        {**op.as_json(), "value": None, "secret": True}
-        if cluster_facet.facet.is_secret(edit.entity, op.key)
-        else op.as_json()
-        for op in edit.ops
-    )
-
-
-# ---------------------------------------------------------------- the decision of a change
 
 DecideEntity = Callable[[ClusterFacet, Node | None, Planned], Awaitable[EntityDraft]]
 """Decides one entity's draft from its cluster facet, the node as read, and the maps planned before it."""

@@ -6,6 +6,7 @@ import gc
 import logging
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import yaml
@@ -14,6 +15,7 @@ from confplane import listener
 from confplane.api.app import create_api, specification
 from confplane.api.cors import Cors
 from confplane.api.dependencies import Services
+from confplane.api.feed.render import event_json
 from confplane.api.listener_errors import ListenerErrorRenderer
 from confplane.api.middleware import MiddlewareOptions
 from confplane.api.rendering.effective_values import EffectiveValueRenderer
@@ -32,13 +34,15 @@ from confplane.audit import (
     PostgresRequestKeys,
     PostgresRollups,
     PostgresTrailHistory,
+    PostgresWebhooks,
 )
 from confplane.audit.write_behind_buffer import close_together
 from confplane.console.app import Front
 from confplane.console.page import Console
 from confplane.console.sessions import SessionKeeper
 from confplane.console.sign_in import CALLBACK
-from confplane.crypto import ConsoleKey
+from confplane.crypto import ConsoleKey, WebhookKey
+from confplane.domain.outbound_urls import UrlGuard
 from confplane.security.authentication_setup import AuthenticationSetup
 from confplane.security.events import EventLog
 from confplane.security.token_cache import TokenCache
@@ -60,6 +64,10 @@ from confplane.services.upkeep.files import WatchedFiles
 from confplane.services.upkeep.readiness import Readiness
 from confplane.services.upkeep.reconcile import Reconciler
 from confplane.services.upkeep.rollup_watch import RollupWatch
+from confplane.services.webhooks.deliverer import WebhookDeliverer
+from confplane.services.webhooks.dispatcher import WebhookDispatcher
+from confplane.services.webhooks.owners import WebhookOwners
+from confplane.services.webhooks.subscriptions import WebhookParts, WebhookService
 from confplane.telemetry import Telemetry
 from confplane.wiring import build, redaction, tokens_and_grants
 
@@ -139,7 +147,18 @@ def create_app(
     unobserved = [UnobservedWarnings(store) for name, store in parts.stores.items() if name not in parts.kraft_wirings]
 
     trail = PostgresTrailHistory(parts.database)
+    webhook_store = PostgresWebhooks(parts.database)
+    owners = WebhookOwners(control)
     feeds = FeedHub(parts.clusters, PostgresFeedTrail(parts.database), trail, lambda: readiness.stopping)
+    webhook_parts = _webhook_parts(settings)
+    dispatchers = (
+        []
+        if webhook_parts is None
+        else [
+            WebhookDispatcher(cluster, webhook_store, feeds, owners, webhook_parts.deliverer, event_json, _now)
+            for cluster in parts.clusters
+        ]
+    )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -157,6 +176,7 @@ def create_app(
                 *recorders.values(),
                 rollup_watch,
                 feeds,
+                *dispatchers,
                 # Before the appliers, which are stopped first: the observer closes the connections.
                 *(each.observer for each in loops),
                 *(each.applier for each in loops),
@@ -178,6 +198,7 @@ def create_app(
         *authentication.background,
         *(each.reporter for each in loops),
         *unobserved,
+        *dispatchers,
     )
     readiness = Readiness(
         parts.clusters, parts.audit, warning_sources, tokens_read=lambda: token_cache.age_s() is not None
@@ -206,6 +227,8 @@ def create_app(
         *(each.reporter for each in loops),
         *(each.queues for each in loops),
         feeds,
+        *dispatchers,
+        *([] if webhook_parts is None else [webhook_parts.deliverer]),
         *parts.kraft_wirings.values(),
         *authentication.background,
         parts.database,
@@ -233,6 +256,7 @@ def create_app(
             audit=parts.audit,
             refusals=refusals,
             feeds=feeds,
+            webhooks=WebhookService(webhook_store, owners, feeds, token_cache.groups_of, webhook_parts),
             registrations=registrations,
             applied=applied,
             rollups=rollups,
@@ -277,6 +301,29 @@ def _console(settings: Settings, api: ASGIApp, database: Database, providers: Se
         flows = [CodeFlow(provider, f"{settings.http.public_url}{CALLBACK}") for provider in clients]
     sessions = SessionKeeper(PostgresConsoleSessions(database), key)
     return Console(api, sessions, key, settings.http.public_url, settings.console_is_secure, flows)
+
+
+def _webhook_parts(settings: Settings) -> WebhookParts | None:
+    """Return the parts of webhooks, or None if they are off.
+
+    Raises:
+        UnusableSettingsError: The key file or the file of authorities can't be used.
+    """
+    given = settings.webhooks
+    if given.key_file is None:
+        _log.info("Webhooks are off: webhooks.key_file is not set")
+        return None
+    from confplane.security.outbound import GuardedSender, authorities  # noqa: PLC0415 - TLS for webhooks alone
+
+    guard = UrlGuard(given.allowed_hosts, given.insecure_http)
+    key = WebhookKey.from_file(given.key_file)
+    public_url = settings.http.public_url
+    deliverer = WebhookDeliverer(GuardedSender(guard, authorities(given.ca_file)), key, guard, public_url, _now)
+    return WebhookParts(guard, key, deliverer)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 def _limiter(settings: LimitsSettings) -> Limiter | None:

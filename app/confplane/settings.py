@@ -24,6 +24,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from confplane.connection_settings import ClientTlsSettings, KafkaSettings
 from confplane.domain.errors import NotFoundError
 from confplane.domain.facets import ClientConfigsLayout
+from confplane.domain.outbound_urls import check_allowed_host
 from confplane.identity_settings import OidcSettings, TlsSettings, check_sources, is_loopback
 from confplane.identity_settings import SettingsGroup as _SettingsGroup
 
@@ -382,6 +383,30 @@ class LimitsSettings(_SettingsGroup):
     )
 
 
+def _as_allowed_host(value: object) -> str:
+    """Return a host that webhooks may be sent to."""
+    return check_allowed_host(str(value))
+
+
+class WebhookSettings(_SettingsGroup):
+    """Webhooks (docs/webhooks.md)."""
+
+    key_file: Path | None = Field(
+        default=None,
+        description="A file whose first line is the key that seals URLs and signing secrets, one for all replicas."
+        " Without it, webhooks are off",
+    )
+    allowed_hosts: frozenset[Annotated[str, BeforeValidator(_as_allowed_host)]] = Field(
+        default=frozenset(),
+        description="Only to these hosts, private ones included: names, addresses, or *.example.com for all names"
+        " below. Without any, to all public addresses",
+    )
+    ca_file: Path | None = Field(
+        default=None, description="PEM certificates of the authorities of receivers, instead of all public ones"
+    )
+    insecure_http: bool = Field(default=False, description="Allow http:// to a loopback address: for trials alone")
+
+
 class Settings(BaseSettings):
     """All settings of a process. Read once, never changed."""
 
@@ -404,6 +429,7 @@ class Settings(BaseSettings):
         " it, the console is off (docs/console.md)",
     )
     oidc: tuple[OidcSettings, ...] = Field(default=(), description="Issuers whose access tokens are accepted")
+    webhooks: WebhookSettings = WebhookSettings()
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
 
     @model_validator(mode="after")

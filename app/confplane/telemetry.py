@@ -213,6 +213,10 @@ METRICS: Final[dict[str, Metric]] = {
     "access_age_seconds": Metric(_G, "Time since tokens and grants were last compared with Postgres"),
     "access_tokens": Metric(_G, "API tokens in memory"),
     "access_grants": Metric(_G, "Grants in memory"),
+    # webhooks
+    "webhooks": Metric(_G, "Webhooks, on the leader: active, failing or parked", (*_CLUSTER, "state")),
+    "webhook_deliveries": Metric(_C, "Requests of webhooks by this process: delivered or failed", ("result",)),
+    "webhook_deliveries_in_progress": Metric(_G, "Requests of webhooks without a response yet"),
     # Postgres
     "postgres_up": Metric(_G, "1 while Postgres answers; it is checked at least every few seconds"),
     "postgres_faults": Metric(_C, "How often Postgres did not answer"),

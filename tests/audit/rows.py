@@ -16,9 +16,9 @@ EXPIRING = ("refused_attempts",)
 """Of what is recorded, and removed by the owner's function once it is old."""
 TRANSIENT = (
     *("applied_reports", "console_sessions", "manifest_runs", "request_changes", "request_keys"),
-    *("rollup_partitions", "rollup_parts", "rollup_rows", "rollup_runs"),
+    *("rollup_partitions", "rollup_parts", "rollup_rows", "rollup_runs", "webhook_deliveries"),
 )
-POSITIONS = ("entity_states", "store_positions", "target_states", "watermarks")
+POSITIONS = ("entity_states", "store_positions", "target_states", "watermarks", "webhooks")
 CURRENT = ("access_version", "grants", "tokens")
 """Tables that are no history; the service may update them."""
 

@@ -118,7 +118,11 @@ async def test_a_grant_exists_once_and_its_history_shows_it(world: World) -> Non
         (replace(ALICE, note="a\nb"), "/note", "control characters"),
         (replace(ALICE, operation=Operation.PROPOSE), "/operation", "PROPOSE is not in use yet"),
         (replace(ALICE, operation=Operation.BYPASS_RULES, permission=Permission.DENY), "/operation", "not in use yet"),
-        (allow("User:a", Operation.ALTER, ResourceType.WEBHOOKS), "/resourceType", "webhooks is not in use yet"),
+        (
+            allow("User:a", Operation.ALTER, ResourceType.MANIFESTS),
+            "/resourceType",
+            "manifests is not in use yet",
+        ),
         (allow("User:a", Operation.ALL, ResourceType.MANIFESTS), "/resourceType", "not in use yet"),
         (
             NewGrant("User:a", role=Role.AUDITOR, resource=ResourceType.CHANGE_REQUESTS),

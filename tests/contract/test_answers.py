@@ -63,6 +63,7 @@ class Recorder:
         assert response.headers["x-content-type-options"] == "nosniff"
         if "Authorization" in request.headers:
             secret = operation_id in {"createToken", "rotateToken"} and status == 201
+            secret = secret or (operation_id.endswith(("Webhook", "WebhookSecret")) and '"secret"' in response.text)
             stored = "no-store" if secret or (operation_id == "followChanges" and status == 200) else "private"
             assert response.headers["cache-control"] == stored, operation_id
         if operation.definition.raw["security"] or (operation_id == "readyz" and status == 200):
@@ -761,6 +762,54 @@ def test_grants(recorder: Recorder) -> None:
     recorder.send("deleteGrant", 400, one, headers={"Idempotency-Key": "k"})
 
 
+def test_webhooks(recorder: Recorder) -> None:
+    url = f"{BASE}/webhooks"
+    one = f"{url}/contract"
+    body = {"url": "https://hooks.example.invalid/a", "filter": {"facet": "client-quotas", "entityType": "user"}}
+    recorder.send("putWebhook", 200, one, json=body, params={"validateOnly": "true"})
+    made = recorder.send("putWebhook", 201, one, json=body, headers={"If-None-Match": "*"})
+    assert made.json()["url"] == "https://hooks.example.invalid/..."
+    for wrong, pointer in (
+        ({**body, "url": "http://hooks.example.invalid/"}, "/url"),
+        ({**body, "url": "https://10.0.0.1/"}, "/url"),
+        ({**body, "format": "discord"}, "/format"),
+        ({**body, "filter": {"entity": "nobody"}}, "/filter/entity"),
+        ({**body, "filter": {"facet": "quotas"}}, "/filter/facet"),
+        ({**body, "filter": {"topic": "orders"}}, "/filter/topic"),
+        ({**body, "note": "\x00"}, "/note"),
+    ):
+        problem = recorder.send("putWebhook", 400, one, json=wrong).json()
+        assert [part["pointer"] for part in problem["errors"]] == [pointer], problem
+    recorder.send("putWebhook", 400, f"{url}/new", json={})
+    recorder.send("putWebhook", 400, f"{url}/Upper", json=body)
+    recorder.send("putWebhook", 412, one, json=body, headers={"If-None-Match": "*"})
+    recorder.send("getWebhook", 200, one)
+    recorder.send("getWebhook", 304, one, headers={"If-None-Match": made.headers["etag"]})
+    recorder.send("getWebhook", 400, f"{one}?x=1")
+    recorder.send("getWebhook", 404, f"{url}/none")
+    recorder.send("listWebhooks", 200, url)
+    recorder.send("listWebhooks", 400, f"{url}?x=1")
+    recorder.send("rotateWebhookSecret", 200, f"{one}:rotate", json={"overlapSeconds": 60})
+    recorder.send("rotateWebhookSecret", 400, f"{one}:rotate", json={"overlapSeconds": -1})
+    recorder.send("assignWebhook", 200, f"{one}:assign", json={"owner": "User:admin"})
+    recorder.send("assignWebhook", 400, f"{one}:assign", json={"owner": "Group:a"})
+    recorder.send("assignWebhook", 409, f"{one}:assign", json={"owner": "User:without-grants"})
+    recorder.send("resumeWebhook", 200, f"{one}:resume")
+    recorder.send("resumeWebhook", 400, f"{one}:resume?x=1")
+    result = recorder.send("testWebhook", 200, f"{one}:test").json()["delivery"]
+    assert result["status"] is None
+    assert result["error"]
+    assert recorder.send("testWebhook", 200, f"{one}:test?validateOnly=true").json() == {"delivery": None}
+    recorder.send("testWebhook", 400, f"{one}:test", headers={"Idempotency-Key": "k"})
+    [delivery] = recorder.send("listWebhookDeliveries", 200, f"{one}/deliveries").json()["items"]
+    assert delivery == result
+    recorder.send("listWebhookDeliveries", 400, f"{one}/deliveries?x=1")
+    recorder.send("deleteWebhook", 412, one, headers={"If-Match": '"x"'})
+    recorder.send("deleteWebhook", 400, one, headers={"If-Match": "x"})
+    recorder.send("deleteWebhook", 200, one)
+    recorder.send("deleteWebhook", 404, one)
+
+
 def test_who_may_what(recorder: Recorder) -> None:
     grant = {"principal": "User:reader", "operation": "DESCRIBE_CONFIGS", "resourceType": "topic", "name": "orders"}
     made = recorder.send("createGrant", 201, "/v1/grants", json=grant, params={"reason": "asked"})
@@ -893,7 +942,13 @@ def test_a_revision_that_is_not_reached_in_time(recorder: Recorder) -> None:
 def test_without_a_token_or_with_a_wrong_one(recorder: Recorder, operation_id: str) -> None:
     operation = recorder._operations[operation_id]
     url = operation.path.format(
-        cluster="default", id="user=alice", changeId=MADE_UP, tokenId=MADE_UP, grantId=MADE_UP, instanceId="one"
+        cluster="default",
+        id="user=alice",
+        changeId=MADE_UP,
+        tokenId=MADE_UP,
+        grantId=MADE_UP,
+        instanceId="one",
+        name="w",
     )
     cases: tuple[dict[str, Any], ...] = ({"headers": {"Authorization": "Bearer wrong"}}, {"token": False})
     for wrong in cases:

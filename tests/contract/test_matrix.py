@@ -73,9 +73,9 @@ class Caller:
     all_of_cluster: bool = False
     """True where the caller may alter the cluster as a whole, and freeze it."""
     reads_credentials: bool = False
-    """True where all tokens and grants are shown."""
+    """True where all tokens, grants and webhooks are shown."""
     manages_credentials: bool = False
-    """True where all tokens and grants may be altered."""
+    """True where all tokens, grants and webhooks may be altered."""
 
 
 def _deny(operation: Operation) -> tuple[dict[str, Any], ...]:
@@ -372,8 +372,25 @@ def _credentials() -> dict[str, list[Case]]:
     }
 
 
+def _webhooks() -> dict[str, list[Case]]:
+    """Requests about a webhook that does not exist. A service without a key file refuses writes after the grants."""
+    reads = {"getWebhook": "webhooks/absent", "listWebhookDeliveries": "webhooks/absent/deliveries"}
+    writes: dict[str, Sent] = {
+        "putWebhook": ("PUT", "webhooks/absent?validateOnly=true", {"url": "https://hooks.example.com/"}),
+        "deleteWebhook": ("DELETE", "webhooks/absent", None),
+    }
+    return {
+        "listWebhooks": [Open()],
+        **{name: [Fixed(("GET", path, None), lambda caller: caller.reads_credentials)] for name, path in reads.items()},
+        **{name: [Fixed(sent, lambda caller: caller.manages_credentials)] for name, sent in writes.items()},
+        # Webhooks are off here: tests/integration/test_webhooks.py.
+        **{name: [Apart()] for name in ("assignWebhook", "resumeWebhook", "rotateWebhookSecret", "testWebhook")},
+    }
+
+
 ROWS: Final[dict[str, list[Case]]] = {
     **_credentials(),
+    **_webhooks(),
     **{name: cases for facet in FACETS for name, cases in _resources(facet).items()},
     **_clients("client-quotas"),
     **_clients("client-configs"),

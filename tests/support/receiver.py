@@ -43,6 +43,7 @@ class Receiver:
         self.connections = 0
         self.respond: Callable[[ReceivedRequest], bytes | None] = lambda _: OK
         self.port = 0
+        self._open: set[asyncio.StreamWriter] = set()
 
     def url(self, path: str = "/", *, scheme: str = "http", host: str = "127.0.0.1") -> str:
         """Return a URL of the receiver."""
@@ -51,6 +52,7 @@ class Receiver:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection."""
         self.connections += 1
+        self._open.add(writer)
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             pairs = (line.partition(": ") for line in head[1:] if line)
@@ -67,7 +69,13 @@ class Receiver:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
+            self._open.discard(writer)
             writer.close()
+
+    def close(self) -> None:
+        """Close the connections that wait for a response."""
+        for writer in self._open:
+            writer.transport.abort()
 
 
 @asynccontextmanager
@@ -79,4 +87,5 @@ async def receiving(tls: ssl.SSLContext | None = None, *, host: str = "127.0.0.1
     try:
         yield receiver
     finally:
+        receiver.close()
         server.close()

@@ -32,6 +32,7 @@ from confplane.api.service import docs_page
 from confplane.api.service import routes as service
 from confplane.api.specification import build
 from confplane.api.tokens import routes as tokens
+from confplane.api.webhooks import routes as webhooks
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -58,6 +59,7 @@ FAMILIES: Final = (
     freezes.routes,
     audit.routes,
     feed.routes,
+    webhooks.routes,
     reverts.routes,
     manifests.routes,
     registrations.routes,

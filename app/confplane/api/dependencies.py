@@ -45,6 +45,7 @@ from confplane.services.recorder.record import Recorder
 from confplane.services.response_budget import ResponseBudget
 from confplane.services.reverts.service import RevertService
 from confplane.services.upkeep.readiness import Readiness
+from confplane.services.webhooks.subscriptions import WebhookService
 
 T = TypeVar("T")
 
@@ -86,6 +87,7 @@ class Services:
     applied: AppliedReports
     rollups: RollupResults
     feeds: FeedHub
+    webhooks: WebhookService
     readiness: Readiness
     metrics: Metrics
     response_budget: ResponseBudget

@@ -18,6 +18,8 @@ UUID: Final = CHANGE_ID
 REQUEST_ID: Final = "^[A-Za-z0-9._:-]{1,128}$"
 PLAN_ID: Final = "^[0-9a-f]{40}$"
 CLUSTER: Final = "^[a-z0-9][a-z0-9-]{0,62}$"
+WEBHOOK: Final = CLUSTER
+"""Names of webhooks."""
 
 _ETAG: Final = '"[!#-~\\u0080-\\u00ff]*"'
 ETAG: Final = f"^{_ETAG}$"

@@ -43,6 +43,7 @@ TAGS: Final = {
     "access": "Answers to who may do what, and the history of tokens and grants",
     "audit": "Changes with their principals, values before and after, and reasons",
     "feed": "Changes as they happen, in order, from any position on",
+    "webhooks": "Subscriptions to the feed whose events are sent to URLs",
     "config-definitions": "Definitions of configs: types, defaults, ranges, dynamic or not (KIP-21)",
     "rollups": "Questions about the whole cluster and all of its history, answered by Spark (`confplane rollups run`)",
     "registrations": "The dynamic configs that client software supports (KIP-649)",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from confplane.audit.store_positions import PostgresStorePositions
     from confplane.audit.target_states import PostgresTargetStates
     from confplane.audit.trail import PostgresAuditLog
+    from confplane.audit.webhooks import PostgresWebhooks
 
 __all__ = [
     "Database",
@@ -46,6 +47,7 @@ __all__ = [
     "PostgresStorePositions",
     "PostgresTargetStates",
     "PostgresTrailHistory",
+    "PostgresWebhooks",
 ]
 
 _MODULES: Final = {
@@ -65,6 +67,7 @@ _MODULES: Final = {
     "PostgresStorePositions": "store_positions",
     "PostgresTargetStates": "target_states",
     "PostgresTrailHistory": "history",
+    "PostgresWebhooks": "webhooks",
 }
 
 

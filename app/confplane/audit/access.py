@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from confplane.services.ports.access import AccessQuery
 
 _RAISED: Final = "WITH raised AS (UPDATE access_version SET version = version + 1 RETURNING version)"
-_HISTORY: Final = """
+HISTORY: Final = """
 INSERT INTO access_changes (
   id, kind, principal, source, subject, request_id, behalf_of, reason, ticket, before, after, count)
 SELECT
@@ -50,10 +50,11 @@ FROM jsonb_to_recordset(CAST(:changes AS jsonb)) AS row(
   id uuid, kind text, principal text, source text, subject text, request_id text, behalf_of text, reason text,
   ticket text, before jsonb, after jsonb, count integer)
 """
+"""Adds the rows of history in ``:changes``; a condition may follow."""
 _LATER_OPERATIONS: Final = frozenset({Operation.REPORT})
 """Operations that the previous release can't read."""
 _CURRENT: Final = "(grants.removed_at IS NULL OR grants.hidden)"
-_ON_CONFLICT: Final = "ON CONFLICT (id) DO NOTHING"
+ON_CONFLICT: Final = "ON CONFLICT (id) DO NOTHING"
 _ISSUED_COLUMNS: Final = (
     "id, principal, groups, owner, note, narrowing, created_at, created_by, expires_at, revoked_at, last_used_at,"
     " replaces, created_with"
@@ -78,22 +79,22 @@ FROM raised, jsonb_to_record(CAST(:token AS jsonb)) AS row(
 _CREATOR: Final = "creator AS (SELECT FROM tokens WHERE id = :creator AND revoked_at IS NULL FOR SHARE)"
 _CREATOR_VALID: Final = "(CAST(:creator AS uuid) IS NULL OR EXISTS (SELECT FROM creator))"
 _ADD_TOKEN: Final = text(f"""
-{_RAISED}, {_CREATOR}, added AS ({_INSERT_ISSUED} WHERE {_CREATOR_VALID} {_ON_CONFLICT} RETURNING id)
-{_HISTORY} WHERE EXISTS (SELECT FROM added) {_ON_CONFLICT}
+{_RAISED}, {_CREATOR}, added AS ({_INSERT_ISSUED} WHERE {_CREATOR_VALID} {ON_CONFLICT} RETURNING id)
+{HISTORY} WHERE EXISTS (SELECT FROM added) {ON_CONFLICT}
 """).bindparams(bindparam("creator", type_=Uuid))
 _REVOKE_TOKEN: Final = text(f"""
 {_RAISED}, revoked AS (
   UPDATE tokens SET revoked_at = now(), version = raised.version FROM raised
   WHERE id = :id AND revoked_at IS NULL RETURNING id
 )
-{_HISTORY} WHERE EXISTS (SELECT FROM revoked) {_ON_CONFLICT}
+{HISTORY} WHERE EXISTS (SELECT FROM revoked) {ON_CONFLICT}
 """)  # noqa: S608 - as above
 _ROTATE_TOKEN: Final = text(f"""
 {_RAISED}, {_CREATOR}, ended AS (
   UPDATE tokens SET expires_at = least(expires_at, :until), version = raised.version FROM raised
   WHERE id = :id AND revoked_at IS NULL AND expires_at > now() AND {_CREATOR_VALID} RETURNING id
-), added AS ({_INSERT_ISSUED} WHERE EXISTS (SELECT FROM ended) {_ON_CONFLICT} RETURNING id)
-{_HISTORY} WHERE EXISTS (SELECT FROM added) {_ON_CONFLICT}
+), added AS ({_INSERT_ISSUED} WHERE EXISTS (SELECT FROM ended) {ON_CONFLICT} RETURNING id)
+{HISTORY} WHERE EXISTS (SELECT FROM added) {ON_CONFLICT}
 """).bindparams(bindparam("until", type_=TIMESTAMP(timezone=True)), bindparam("creator", type_=Uuid))  # noqa: S608 - as above
 _CREATED_WITH: Final = text(f"""
 WITH RECURSIVE found AS (
@@ -107,7 +108,7 @@ _CONFIRM_TOKENS: Final = text(f"""
 WITH raised AS (
   UPDATE access_version SET version = version + 1, tokens_from = NULL WHERE tokens_from IS NOT NULL RETURNING version
 )
-{_HISTORY} WHERE EXISTS (SELECT FROM raised) {_ON_CONFLICT}
+{HISTORY} WHERE EXISTS (SELECT FROM raised) {ON_CONFLICT}
 """)  # noqa: S608 - as above
 _INVALIDATE_TOKENS: Final = text(f"""
 WITH raised AS (
@@ -117,7 +118,7 @@ WITH raised AS (
 ), revoked AS (
   UPDATE tokens SET revoked_at = now(), version = raised.version FROM raised
   WHERE created_at < :before AND revoked_at IS NULL AND expires_at > now() RETURNING id
-), noted AS ({_HISTORY} {_ON_CONFLICT})
+), noted AS ({HISTORY} {ON_CONFLICT})
 SELECT count(*) FROM revoked
 """).bindparams(bindparam("before", type_=TIMESTAMP(timezone=True)))  # noqa: S608 - as above
 _FIND_TOKEN: Final = text(f"SELECT {_ISSUED_COLUMNS} FROM tokens WHERE id = :id")  # noqa: S608 - as above
@@ -149,7 +150,7 @@ _ADD_GRANT: Final = text(f"""
     row.note, row.created_at, row.created_by, CASE WHEN row.hidden THEN now() END, row.hidden, :change_id, version
   FROM raised, {_GIVEN_GRANT} ON CONFLICT DO NOTHING RETURNING id
 )
-{_HISTORY} WHERE EXISTS (SELECT FROM added) {_ON_CONFLICT}
+{HISTORY} WHERE EXISTS (SELECT FROM added) {ON_CONFLICT}
 """)  # noqa: S608 - as above
 _SAME_GRANT: Final = text(f"""
 SELECT {_GRANT_COLUMNS} FROM grants
@@ -168,14 +169,14 @@ _REPLACE_GRANT: Final = text(f"""
   FROM raised, {_GIVEN_GRANT}
   WHERE grants.id = row.id AND {_CURRENT} AND grants.version = :revision RETURNING grants.id
 )
-{_HISTORY} WHERE EXISTS (SELECT FROM replaced) {_ON_CONFLICT}
+{HISTORY} WHERE EXISTS (SELECT FROM replaced) {ON_CONFLICT}
 """)  # noqa: S608 - as above
 _REMOVE_GRANT: Final = text(f"""
 {_RAISED}, removed AS (
   UPDATE grants SET removed_at = now(), hidden = false, change_id = :change_id, version = raised.version FROM raised
   WHERE grants.id = :id AND {_CURRENT} AND grants.version = :revision RETURNING grants.id
 )
-{_HISTORY} WHERE EXISTS (SELECT FROM removed) {_ON_CONFLICT}
+{HISTORY} WHERE EXISTS (SELECT FROM removed) {ON_CONFLICT}
 """)  # noqa: S608 - as above
 _MADE: Final = text(f"SELECT {_GRANT_COLUMNS} FROM grants WHERE id = :id AND change_id = :change_id")  # noqa: S608 - as above
 _FIND_GRANT: Final = text(f"SELECT {_GRANT_COLUMNS} FROM grants WHERE id = :id AND {_CURRENT}")  # noqa: S608 - as above
@@ -207,7 +208,7 @@ WHERE (CAST(:kind AS text) IS NULL OR kind = :kind) AND (CAST(:principal AS text
   AND (CAST(:before AS uuid) IS NULL OR id < :before)
 ORDER BY id DESC LIMIT :size
 """)
-_ADD_EVENTS: Final = text(f"{_HISTORY} WHERE {_LATER} {_ON_CONFLICT}")
+_ADD_EVENTS: Final = text(f"{HISTORY} WHERE {_LATER} {ON_CONFLICT}")
 _WHOLE: Final = -1
 
 
@@ -221,20 +222,20 @@ class PostgresAccessStore:
 
     async def create_token(self, token: Token, digest: bytes, change: AccessChange) -> bool:
         """Add a token."""
-        given = {"digest": digest, "token": _token_json(token), "changes": _changes([change])}
+        given = {"digest": digest, "token": _token_json(token), "changes": changes_json([change])}
         await self._database.execute(_ADD_TOKEN, **given, creator=token.created_with)
         return await self.find_token(token.id) is not None
 
     async def revoke_token(self, token_id: UUID, change: AccessChange) -> Token | None:
         """Revoke a token."""
-        await self._database.execute(_REVOKE_TOKEN, id=token_id, changes=_changes([change]))
+        await self._database.execute(_REVOKE_TOKEN, id=token_id, changes=changes_json([change]))
         return await self.find_token(token_id)
 
     async def rotate_token(
         self, token_id: UUID, until: datetime, token: Token, digest: bytes, change: AccessChange
     ) -> bool:
         """Replace a token with another."""
-        given = {"digest": digest, "token": _token_json(token), "changes": _changes([change])}
+        given = {"digest": digest, "token": _token_json(token), "changes": changes_json([change])}
         # A token that replaces itself is the row that the statement ends, which it can't lock as well.
         creator = None if token.created_with == token_id else token.created_with
         await self._database.execute(_ROTATE_TOKEN, id=token_id, until=until, creator=creator, **given)
@@ -246,11 +247,11 @@ class PostgresAccessStore:
 
     async def confirm_tokens(self, change: AccessChange) -> bool:
         """Admit the tokens of a restored Postgres."""
-        return await self._database.execute(_CONFIRM_TOKENS, changes=_changes([change])) > 0
+        return await self._database.execute(_CONFIRM_TOKENS, changes=changes_json([change])) > 0
 
     async def invalidate_tokens(self, before: datetime, change: AccessChange) -> int:
         """Revoke the tokens created before a time."""
-        [count] = await self._database.scalars(_INVALIDATE_TOKENS, before=before, changes=_changes([change]))
+        [count] = await self._database.scalars(_INVALIDATE_TOKENS, before=before, changes=changes_json([change]))
         return int(count)
 
     async def find_token(self, token_id: UUID) -> Token | None:
@@ -274,7 +275,7 @@ class PostgresAccessStore:
 
     async def create_grant(self, grant: StoredGrant, change: AccessChange) -> StoredGrant:
         """Add a grant."""
-        given = {"grant": _grant_json(grant), "changes": _changes([change]), "change_id": change.id}
+        given = {"grant": _grant_json(grant), "changes": changes_json([change]), "change_id": change.id}
         await self._database.execute(_ADD_GRANT, **given)
         row = await self._database.row(_MADE, id=grant.grant.id, change_id=change.id)
         row = row or await self._database.row(_SAME_GRANT, grant=given["grant"])
@@ -289,7 +290,7 @@ class PostgresAccessStore:
         """
         given = {"grant": _grant_json(grant), "revision": grant.revision, "change_id": change.id}
         try:
-            await self._database.execute(_REPLACE_GRANT, **given, changes=_changes([change]))
+            await self._database.execute(_REPLACE_GRANT, **given, changes=changes_json([change]))
         except IntegrityError as error:
             raise AlreadyExistsError(
                 "Another grant has this content already; remove one of the two", outcome=WriteOutcome.NOT_APPLIED
@@ -300,7 +301,7 @@ class PostgresAccessStore:
     async def remove_grant(self, grant_id: UUID, revision: int, change: AccessChange) -> bool:
         """Remove a grant."""
         given = {"id": grant_id, "change_id": change.id}
-        await self._database.execute(_REMOVE_GRANT, **given, revision=revision, changes=_changes([change]))
+        await self._database.execute(_REMOVE_GRANT, **given, revision=revision, changes=changes_json([change]))
         return await self._database.row(_MADE, **given) is not None
 
     async def find_grant(self, grant_id: UUID) -> StoredGrant | None:
@@ -365,10 +366,11 @@ class PostgresAccessStore:
 
     async def add_events(self, rows: Sequence[AccessChange]) -> None:
         """Append sums of security events."""
-        await self._database.execute(_ADD_EVENTS, changes=_changes(rows))
+        await self._database.execute(_ADD_EVENTS, changes=changes_json(rows))
 
 
-def _changes(changes: Sequence[AccessChange]) -> str:
+def changes_json(changes: Sequence[AccessChange]) -> str:
+    """Return rows of history as the argument of :data:`HISTORY`."""
     return orjson.dumps(changes).decode()
 
 

@@ -514,6 +514,58 @@ manifest_runs: Final = Table(
     comment="Applies of manifests: the versions of the plan, and the end of the turn; purged after a day",
 )
 
+webhooks: Final = Table(
+    "webhooks",
+    metadata,
+    Column("id", UUID, primary_key=True),
+    _name("cluster"),
+    _name("name"),
+    Column("slot", Integer, nullable=False),
+    _name("owner"),
+    Column("owner_slot", Integer, nullable=False),
+    Column("groups", ARRAY(Text), nullable=False),
+    Column("by_token", Boolean, nullable=False),
+    Column("format", Text, nullable=False),
+    Column("filter", JSONB, nullable=False),
+    Column("shown_url", Text, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("note", Text),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("change_id", UUID, nullable=False),
+    Column("revision", BigInteger, nullable=False, server_default="1"),
+    Column("position", Text, nullable=False),
+    Column("parked_at", DateTime(timezone=True)),
+    Column("parked_reason", Text),
+    Column("failing_since", DateTime(timezone=True)),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("next_attempt_at", DateTime(timezone=True)),
+    Column("last_delivered_at", DateTime(timezone=True)),
+    UniqueConstraint("cluster", "name", name="uq_webhooks_cluster_name"),
+    UniqueConstraint("cluster", "slot", name="uq_webhooks_cluster_slot"),
+    UniqueConstraint("owner", "owner_slot", name="uq_webhooks_owner_owner_slot"),
+    CheckConstraint("slot BETWEEN 1 AND 100", name="slot"),
+    CheckConstraint("owner_slot BETWEEN 1 AND 10", name="owner_slot"),
+    comment="Subscriptions of webhooks; URL and signing secrets are sealed under webhooks.key_file. Slots bound their"
+    " number",
+)
+
+webhook_deliveries: Final = Table(
+    "webhook_deliveries",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("webhook_id", UUID, nullable=False),
+    Column("event_id", Text, nullable=False),
+    Column("event_type", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("at", DateTime(timezone=True), nullable=False),
+    Column("duration_ms", Integer, nullable=False),
+    Column("status", Integer),
+    Column("error", Text),
+    Index(None, "webhook_id", "id"),
+    comment="The last deliveries of each webhook",
+)
+
 TRANSIENT: Final = (
     applied_reports,
     console_sessions,
@@ -524,11 +576,12 @@ TRANSIENT: Final = (
     rollup_parts,
     rollup_rows,
     rollup_runs,
+    webhook_deliveries,
 )
 """Tables whose rows are removed after some time. What they say about changes is in the trail as well, and stays there.
 So the service's role may update and delete their rows."""
 
-POSITIONS: Final = (entity_states, store_positions, target_states, watermarks)
+POSITIONS: Final = (entity_states, store_positions, target_states, watermarks, webhooks)
 """Tables whose rows the service's role may update and delete. To all tables except these, :data:`TRANSIENT` and
 :data:`CURRENT` it may only add rows."""
 

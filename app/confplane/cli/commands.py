@@ -140,6 +140,11 @@ _MODULES: Final = (
     ),
     _Module(_ADMIN, "grant_commands", {"grants": "Grants: who may do what (docs/access.md)."}),
     _Module(
+        _ADMIN,
+        "remote.webhook_commands",
+        {"webhooks": "Webhooks: changes sent to URLs and chats as they happen (docs/webhooks.md)."},
+    ),
+    _Module(
         _SERVICE,
         "service_commands",
         {

@@ -1,10 +1,14 @@
-"""The key of the console: it seals tokens and short-lived cookies, and signs session ids and the tokens of forms."""
+"""Key files: they seal what is stored or given to browsers.
+
+The console's key seals tokens and short-lived cookies, and signs session ids and the tokens of forms. That of webhooks
+seals their URLs and signing secrets.
+"""
 
 from __future__ import annotations
 
 import hmac
 import secrets
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -13,43 +17,31 @@ from confplane.domain.base64url import encode_base64url
 from confplane.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+K = TypeVar("K")
 
 MIN_LENGTH: Final = 32
 """Characters of the shortest key: 32 random bytes in base64 are 44."""
 _NONCE_BYTES: Final = 12
 
 
-class ConsoleKey:
-    """Seals and signs for one purpose each: what was made for one purpose is not valid for another.
+class SealingKey:
+    """Seals for one purpose each: what was sealed for one purpose is not valid for another.
 
     Args:
         secret: The key file's secret, which all replicas share.
+        use: The use of the key. Keys of different uses are different, even if the files are equal.
 
     Raises:
         ValueError: The secret is too short.
     """
 
-    def __init__(self, secret: str) -> None:
+    def __init__(self, secret: str, use: str) -> None:
         if len(secret) < MIN_LENGTH:
             raise ValueError(f"it has fewer than {MIN_LENGTH} characters")
-        self._sealing = AESGCM(hmac.digest(secret.encode(), b"confplane console sealing", "sha256"))
-        self._signing = hmac.digest(secret.encode(), b"confplane console signing", "sha256")
-
-    @classmethod
-    def from_file(cls, path: Path) -> ConsoleKey:
-        """Read the secret from the first line of a file.
-
-        Raises:
-            UnusableSettingsError: The file can't be read, or its first line is too short.
-        """
-        try:
-            return cls((path.read_text("utf-8").splitlines() or [""])[0].strip())
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else error
-            raise UnusableSettingsError(
-                f"console_key_file: {path} can't be used: {reason}. Make one with `openssl rand -base64 32`"
-            ) from None
+        self._sealing = AESGCM(hmac.digest(secret.encode(), f"confplane {use} sealing".encode(), "sha256"))
 
     def seal(self, plain: bytes, purpose: str) -> bytes:
         """Encrypt and authenticate."""
@@ -63,6 +55,47 @@ class ConsoleKey:
         except (InvalidTag, ValueError):
             return None
 
+
+class WebhookKey(SealingKey):
+    """Seals the URLs and signing secrets of webhooks.
+
+    Args:
+        secret: The key file's secret.
+    """
+
+    def __init__(self, secret: str) -> None:
+        super().__init__(secret, "webhooks")
+
+    @classmethod
+    def from_file(cls, path: Path) -> WebhookKey:
+        """Read the secret from the first line of a file.
+
+        Raises:
+            UnusableSettingsError: The file can't be read, or its first line is too short.
+        """
+        return _from_file(cls, path, "webhooks.key_file")
+
+
+class ConsoleKey(SealingKey):
+    """Seals and signs for one purpose each: what was made for one purpose is not valid for another.
+
+    Args:
+        secret: The key file's secret.
+    """
+
+    def __init__(self, secret: str) -> None:
+        super().__init__(secret, "console")
+        self._signing = hmac.digest(secret.encode(), b"confplane console signing", "sha256")
+
+    @classmethod
+    def from_file(cls, path: Path) -> ConsoleKey:
+        """Read the secret from the first line of a file.
+
+        Raises:
+            UnusableSettingsError: The file can't be read, or its first line is too short.
+        """
+        return _from_file(cls, path, "console_key_file")
+
     def sign(self, text: str, purpose: str) -> str:
         """Return the signature of a text for a purpose."""
         message = f"{purpose}\0{text}".encode(errors="surrogatepass")
@@ -71,3 +104,13 @@ class ConsoleKey:
     def is_signed(self, text: str, signature: str, purpose: str) -> bool:
         """Return True if a signature is that of a text for a purpose; compared in constant time."""
         return hmac.compare_digest(self.sign(text, purpose).encode(), signature.encode(errors="surrogatepass"))
+
+
+def _from_file(make: Callable[[str], K], path: Path, setting: str) -> K:
+    try:
+        return make((path.read_text("utf-8").splitlines() or [""])[0].strip())
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UnusableSettingsError(
+            f"{setting}: {path} can't be used: {reason}. Make one with `openssl rand -base64 32`"
+        ) from None

@@ -409,6 +409,12 @@ class AlreadyExistsError(ConfplaneError):
     code = KafkaCode.DUPLICATE_RESOURCE
 
 
+class WebhookConflictError(ConfplaneError):
+    """The state of the webhooks does not allow it: there are too many, or the owner lost its rights."""
+
+    code = KafkaCode.INVALID_REQUEST
+
+
 class PreconditionFailedError(ConfplaneError):
     """The etag given does not match; ``etag`` is the current one, or None if nothing is declared."""
 

@@ -19,9 +19,11 @@ from urllib.parse import unquote_to_bytes
 
 import confplane
 from confplane.services.ports.webhooks import OutboundError
+from confplane.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from pathlib import Path
 
     from confplane.domain.outbound_urls import OutboundUrl, UrlGuard
 
@@ -40,6 +42,18 @@ _LOOKUPS: Final = 8
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r\n]")
 _FINAL: Final = 200
 """The lowest status that is not an interim response."""
+
+
+def authorities(ca_file: Path | None) -> ssl.SSLContext:
+    """Return the TLS of requests, which trusts the authorities of a file, or all public ones.
+
+    Raises:
+        UnusableSettingsError: The file can't be used.
+    """
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:  # ssl.SSLError is one
+        raise UnusableSettingsError(f"webhooks.ca_file: {ca_file} can't be used: {error.strerror or error}") from None
 
 
 class GuardedSender:

@@ -183,11 +183,20 @@ def test_the_lookup_matches_the_router(method: str, root: str) -> None:
     base = "/v1/clusters/{cluster}"
     some = {f"{base}/{facet}/{{id:path}}" for facet in ("client-quotas", "client-configs", "configs")}
     token, grant = "/v1/tokens/{tokenId}", "/v1/grants/{grantId}"
+    webhook = f"{base}/webhooks/{{name}}"
     allowed = {
         # What would be effective values, or a revert, is an entity of this id to other methods.
-        "GET": {*some, f"{base}/audit/{{changeId}}", f"{base}/rollups/{{name}}", token, grant},
-        "POST": {f"{token}:rotate"},
-        "PUT": {*some, grant},
-        "DELETE": {*some, token, grant},
+        "GET": {
+            *some,
+            f"{base}/audit/{{changeId}}",
+            f"{base}/rollups/{{name}}",
+            token,
+            grant,
+            webhook,
+            f"{webhook}/deliveries",
+        },
+        "POST": {f"{token}:rotate", *(f"{webhook}:{verb}" for verb in ("assign", "resume", "rotate", "test"))},
+        "PUT": {*some, grant, webhook},
+        "DELETE": {*some, token, grant, webhook},
     }
     assert left_to_the_router <= allowed.get(method, set())

@@ -68,22 +68,26 @@ class ChecksResult(AnswerModel):
 
 
 class AccessChangeData(AnswerModel):
-    """One change of a token or grant, or a sum of security events."""
+    """One change of a token, a grant or a webhook, or a sum of security events."""
 
     id: Annotated[str, Field(pattern=patterns.UUID, description="UUIDv7")]
     kind: str = Field(
         description="token-created, token-revoked, token-rotated, tokens-confirmed, tokens-invalidated, grant-created,"
-        " grant-replaced, grant-removed; or an event: denied, unauthenticated, admin-token-used"
+        " grant-replaced, grant-removed, webhook-created, webhook-replaced, webhook-removed, webhook-assigned,"
+        " webhook-resumed, webhook-parked, webhook-secret-rotated; or an event: denied, unauthenticated,"
+        " admin-token-used"
     )
     principal: str = Field(description="The principal that did it, or was refused")
     behalf_of: str | None = Field(description="The user for whom a portal acted")
     source: str
-    subject: str = Field(description="`tokens/<id>` or `grants/<id>`; for a security event its subject")
+    subject: str = Field(
+        description="`tokens/<id>`, `grants/<id>` or `webhooks/<cluster>/<name>`; for a security event its subject"
+    )
     request_id: str | None
     reason: str | None
     ticket: str | None
-    before: dict[str, Any] | None = Field(description="The token or grant before; never a secret")
-    after: dict[str, Any] | None = Field(description="The token or grant after; never a secret")
+    before: dict[str, Any] | None = Field(description="The token, grant or webhook before; never a secret")
+    after: dict[str, Any] | None = Field(description="The token, grant or webhook after; never a secret")
     count: Annotated[int, Field(ge=1)] = Field(description="Events in the minute; 1 for a change")
     recorded_at: Time
 

@@ -39,7 +39,7 @@ class Effect(Enum):
     """Values are sent to a Kafka cluster again, and no config changes; an Idempotency-Key is refused rather than
     ignored."""
     MANAGING = "managing"
-    """A change of tokens or grants; an Idempotency-Key is refused rather than ignored."""
+    """A change of tokens, grants or webhooks; an Idempotency-Key is refused rather than ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ read = partial(RouteOperation, effect=Effect.NOTHING)
 change = partial(RouteOperation, effect=Effect.CHANGE)
 """Makes the facts of an operation that changes configs."""
 manage = partial(RouteOperation, effect=Effect.MANAGING)
-"""Makes the facts of an operation that changes tokens or grants."""
+"""Makes the facts of an operation that changes tokens, grants or webhooks."""
 
 
 def partly(model: type[BaseModel], failed: str) -> dict[int, ResponseSpec]:

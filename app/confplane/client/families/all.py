@@ -17,6 +17,7 @@ from confplane.client.families.kips import EntityConfigs, GlobalConfigs
 from confplane.client.families.manifests import Manifests
 from confplane.client.families.rollups import Rollups
 from confplane.client.families.service import Process
+from confplane.client.families.webhooks import Webhooks
 
 if TYPE_CHECKING:
     from confplane.client.families.resources import FacetResources
@@ -46,6 +47,7 @@ class Families(Family[S]):
         self.rollups = Rollups(sender, cluster)
         self.service = Process(sender, cluster)
         self.tokens = Tokens(sender, cluster)
+        self.webhooks = Webhooks(sender, cluster)
 
     def resources(self, facet: str) -> FacetResources[S, Any, Any, Any, Any]:
         """Return the resources of a facet by its name in paths, such as ``client-quotas``.

@@ -24,3 +24,4 @@ from confplane.client.types.rollups import *
 from confplane.client.types.service import *
 from confplane.client.types.shared import *
 from confplane.client.types.tokens import *
+from confplane.client.types.webhooks import *

@@ -14,26 +14,27 @@ if TYPE_CHECKING:
 
 
 class AccessChangeData(TypedDict):
-    """One change of a token or grant, or a sum of security events."""
+    """One change of a token, a grant or a webhook, or a sum of security events."""
 
     # UUIDv7
     id: str
     # token-created, token-revoked, token-rotated, tokens-confirmed, tokens-invalidated, grant-created, grant-
-    # replaced, grant-removed; or an event: denied, unauthenticated, admin-token-used
+    # replaced, grant-removed, webhook-created, webhook-replaced, webhook-removed, webhook-assigned, webhook-
+    # resumed, webhook-parked, webhook-secret-rotated; or an event: denied, unauthenticated, admin-token-used
     kind: str
     # The principal that did it, or was refused
     principal: str
     # The user for whom a portal acted
     behalfOf: str | None
     source: str
-    # `tokens/<id>` or `grants/<id>`; for a security event its subject
+    # `tokens/<id>`, `grants/<id>` or `webhooks/<cluster>/<name>`; for a security event its subject
     subject: str
     requestId: str | None
     reason: str | None
     ticket: str | None
-    # The token or grant before; never a secret
+    # The token, grant or webhook before; never a secret
     before: dict[str, Any] | None
-    # The token or grant after; never a secret
+    # The token, grant or webhook after; never a secret
     after: dict[str, Any] | None
     # Events in the minute; 1 for a change
     count: int

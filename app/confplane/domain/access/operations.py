@@ -142,7 +142,6 @@ NOT_IN_USE: Final = frozenset(
         Operation.BYPASS_RULES,
         ResourceType.MANIFESTS,
         ResourceType.CHANGE_REQUESTS,
-        ResourceType.WEBHOOKS,
     }
 )
 """Operations and types of resources that no feature checks yet. Roles bundle them for the features to come."""

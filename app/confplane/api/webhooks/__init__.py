@@ -1,0 +1,1 @@
+"""Webhooks: subscriptions to the feed whose events are sent to URLs."""

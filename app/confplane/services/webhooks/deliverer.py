@@ -1,0 +1,116 @@
+"""One request of a subscription: its body, its signature, and its result."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from confplane.domain.errors import InvalidRequestError
+from confplane.services.metrics import Sample
+from confplane.services.ports.webhooks import OutboundError, WebhookDelivery, WebhookFormat
+from confplane.services.webhooks.formats import body_of
+from confplane.services.webhooks.secrets import signature, unseal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from datetime import datetime
+
+    from confplane.domain.outbound_urls import UrlGuard
+    from confplane.services.ports.webhooks import Subscription, WebhookSealer, WebhookSender
+    from confplane.services.webhooks.secrets import WebhookSecrets
+
+MOST_IN_PROGRESS: Final = 8
+GONE: Final = 410
+_SUCCESS: Final = range(200, 300)
+
+
+class UnsealableError(Exception):
+    """The secrets of a subscription were sealed under another key."""
+
+
+class WebhookDeliverer:
+    """Sends events, a few at a time. One instance serves a process.
+
+    Args:
+        sender: Sends requests.
+        sealer: Seals secrets under the key file.
+        guard: The rules for URLs, which may have become stricter since a URL was accepted.
+        public_url: The origin at which people reach the service.
+        now: The time.
+    """
+
+    def __init__(
+        self,
+        sender: WebhookSender,
+        sealer: WebhookSealer,
+        guard: UrlGuard,
+        public_url: str | None,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._sender = sender
+        self._sealer = sealer
+        self._guard = guard
+        self._public_url = public_url
+        self._now = now
+        self._slots = asyncio.Semaphore(MOST_IN_PROGRESS)
+        self._in_progress = 0
+        self._results = {"delivered": 0, "failed": 0}
+
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics."""
+        yield Sample("webhook_deliveries_in_progress", self._in_progress)
+        for result, count in self._results.items():
+            yield Sample("webhook_deliveries", count, (result,))
+
+    def secrets_of(self, subscription: Subscription) -> WebhookSecrets:
+        """Return the secrets of a subscription.
+
+        Raises:
+            UnsealableError: They were sealed under another key.
+        """
+        found = unseal(self._sealer, subscription.id, subscription.sealed)
+        if found is None:
+            raise UnsealableError
+        return found
+
+    async def send(self, subscription: Subscription, event: Mapping[str, Any], attempt: int) -> WebhookDelivery:
+        """Send an event once, when one of the places is free, and return the result.
+
+        Raises:
+            UnsealableError: The secrets were sealed under another key.
+        """
+        secrets = self.secrets_of(subscription)
+        async with self._slots:
+            self._in_progress += 1
+            try:
+                return await self._send(subscription, secrets, event, attempt)
+            finally:
+                self._in_progress -= 1
+
+    async def _send(
+        self, subscription: Subscription, secrets: WebhookSecrets, event: Mapping[str, Any], attempt: int
+    ) -> WebhookDelivery:
+        at, began = self._now(), time.monotonic()
+        status, error = None, None
+        try:
+            url = self._guard.parse(secrets.url, "url")
+            body = body_of(subscription.format, subscription.cluster, event, self._public_url)
+            headers = {"Content-Type": body.media_type}
+            if subscription.format is WebhookFormat.CLOUDEVENTS:
+                timestamp = int(at.timestamp())
+                headers |= {
+                    "webhook-id": event["changeId"],
+                    "webhook-timestamp": str(timestamp),
+                    "webhook-signature": signature(secrets, event["changeId"], timestamp, body.content, at),
+                }
+            status = await self._sender.post(url, headers, body.content)
+            if status not in _SUCCESS:
+                error = f"the receiver responded {status}"
+        except InvalidRequestError as refused:
+            error = f"the URL is not allowed any more: {refused.detail}"
+        except OutboundError as failed:
+            error = str(failed)
+        self._results["failed" if error else "delivered"] += 1
+        took_ms = int((time.monotonic() - began) * 1000)
+        return WebhookDelivery(event["changeId"], event["type"], attempt, at, took_ms, status, error)

@@ -1,0 +1,314 @@
+"""The dispatcher of webhooks on Postgres, with a clock of the test: pauses, parking, and other processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+from uuid_utils.compat import uuid7
+
+from confplane.audit import Database, PostgresWebhooks
+from confplane.crypto import WebhookKey
+from confplane.domain.entities import Entity
+from confplane.domain.errors import BeforeHistoryError, UnavailableError
+from confplane.domain.facets import FacetName
+from confplane.domain.outbound_urls import UrlGuard
+from confplane.services.feed.consumer import FeedDelivery
+from confplane.services.feed.events import EventPart, FeedEvent, KeyValues
+from confplane.services.feed.positions import FeedPosition, encode
+from confplane.services.ports.access import AccessChange
+from confplane.services.ports.feed import FeedChange
+from confplane.services.ports.trail import EXTERNAL, HistoryPlace
+from confplane.services.ports.webhooks import OutboundError, Subscription, WebhookFormat
+from confplane.services.webhooks.deliverer import WebhookDeliverer
+from confplane.services.webhooks.dispatcher import PARKED_AFTER, RETRIES_S, WebhookDispatcher
+from confplane.services.webhooks.secrets import WebhookSecrets, seal
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from confplane.domain.outbound_urls import OutboundUrl
+    from tests.support import servers
+
+KEY = WebhookKey("0123456789abcdef0123456789abcdef")
+START = datetime(2026, 1, 31, tzinfo=UTC)
+
+
+class Clock:
+    """A clock that passes over each pause at once."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+        await asyncio.sleep(0)
+
+
+class Sender:
+    """Keeps what is sent, and responds with a status, or with none."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.status: int | None = 204
+        self.before: Callable[[], Any] = lambda: None
+
+    async def post(self, url: OutboundUrl, headers: Mapping[str, str], body: bytes) -> int:
+        del url, headers
+        self.sent.append(json.loads(body)["id"])
+        await self.before() if asyncio.iscoroutinefunction(self.before) else self.before()
+        if self.status is None:
+            raise OutboundError("no connection to the host")
+        return self.status
+
+
+class Consumer:
+    """A consumer of some events."""
+
+    reason = None
+
+    def __init__(self, feeds: Feeds, start: HistoryPlace, left: list[FeedDelivery]) -> None:
+        self.feeds, self.last, self.left = feeds, start, left
+
+    @property
+    def idle(self) -> bool:
+        return not self.left
+
+    async def deliveries(self) -> AsyncIterator[FeedDelivery]:
+        while self.left:
+            delivery = self.left.pop(0)
+            self.last = max(self.last, Feeds.place(delivery))
+            yield delivery
+        self.feeds.waiting += 1
+        await asyncio.Event().wait()
+
+    def resting_position(self) -> FeedPosition:
+        return FeedPosition(self.last, 0)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Feeds:
+    """A feed with some events. A position may be before its begin."""
+
+    def __init__(self) -> None:
+        self.events: list[FeedDelivery] = []
+        self.waiting = 0
+        """Consumers so far that had taken everything."""
+        self.gone = False
+
+    async def open(self, cluster: Any, access: Any, wanted: Any, after: FeedPosition | None, deadline: float) -> Any:
+        del cluster, access, wanted, deadline
+        if after is None:
+            return Consumer(self, HistoryPlace(1, 99, UUID(int=0)), [])
+        if self.gone:
+            self.gone = False
+            raise BeforeHistoryError("too old", pointer="after", oldest="o")
+        start = after.place
+        return Consumer(self, start, [each for each in self.events if not each.identified or self.place(each) > start])
+
+    @staticmethod
+    def place(delivery: FeedDelivery) -> HistoryPlace:
+        assert delivery.event is not None
+        return delivery.event.position.place
+
+    def add(self, revision: int, *, kind: str = "alter", late: bool = False) -> str:
+        place = HistoryPlace(1, revision, uuid7())
+        change = FeedChange(place, 0, kind, "User:olga", None, None, None, [])
+        part = EventPart(Entity.of(user="a"), FacetName.CLIENT_QUOTAS, revision, [KeyValues("k", None, 1, False)])  # noqa: FBT003
+        self.events.append(FeedDelivery(FeedEvent(FeedPosition(place, 0), change, [part]), identified=not late))
+        return str(place.change_id)
+
+
+def rendered(_: str, delivery: FeedDelivery) -> bytes:
+    assert delivery.event is not None
+    change_id = str(delivery.event.change.place.change_id)
+    return json.dumps({"type": "change", "changeId": change_id, "time": "t", "entities": []}).encode()
+
+
+class World:
+    """A dispatcher with everything around it."""
+
+    def __init__(self, store: PostgresWebhooks) -> None:
+        self.store, self.clock, self.sender, self.feeds = store, Clock(), Sender(), Feeds()
+        self.leadership = SimpleNamespace(held=True)
+        self.loss: str | None = None
+        self.visible: Any = None
+        cluster: Any = SimpleNamespace(name="one", store=SimpleNamespace(leadership=self.leadership))
+        owners: Any = SimpleNamespace(loss=lambda _: self.loss, visible=lambda _: self.visible)
+        deliverer = WebhookDeliverer(self.sender, KEY, UrlGuard(), None, lambda: self.clock.now)
+        feeds: Any = self.feeds
+        self.dispatcher = WebhookDispatcher(
+            cluster, store, feeds, owners, deliverer, rendered, lambda: self.clock.now, self.clock.sleep
+        )
+
+    async def subscribe(self, name: str = "hook", *, key: WebhookKey = KEY) -> Subscription:
+        new_id = uuid7()
+        position = encode("one", FeedPosition(HistoryPlace(1, 0, UUID(int=0)), 0))
+        sealed = seal(key, new_id, WebhookSecrets("https://hooks.example.com/"))
+        owner = f"User:owner-of-{name}"
+        made = Subscription(
+            *(
+                new_id,
+                "one",
+                name,
+                owner,
+                frozenset(),
+                False,
+                WebhookFormat.CLOUDEVENTS,
+                {},
+                "https://hooks.example.com/...",
+            ),
+            *(sealed, None, START, owner),
+            position=position,
+        )
+        change = AccessChange(uuid7(), "webhook-created", owner, "s", f"webhooks/one/{name}")
+        return await self.store.create(made, change)
+
+    async def stored(self, name: str = "hook") -> Subscription:
+        found = await self.store.find("one", name)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+async def world(migrated: servers.Database) -> AsyncIterator[World]:
+    database = Database(migrated.service_dsn, pool_size=6)
+    await database.start()
+    made = World(PostgresWebhooks(database))
+    try:
+        yield made
+    finally:
+        await made.dispatcher.stop()
+        await database.close()
+
+
+async def parked(world: World) -> Subscription:
+    async def found() -> Subscription | None:
+        stored = await world.stored()
+        return stored if stored.parked_at is not None else None
+
+    made: Subscription = await until(found)
+    return made
+
+
+async def test_attempts_pause_longer_and_longer_and_a_day_of_failures_parks(world: World) -> None:
+    await world.subscribe()
+    change = world.feeds.add(1)
+    world.feeds.add(2)
+    world.sender.status = None
+    await world.dispatcher.round()
+    stored = await parked(world)
+    assert "has failed for a day; the last error: no connection to the host" in str(stored.parked_reason)
+    assert set(world.sender.sent) == {change}, "later events wait"
+    assert PARKED_AFTER <= world.clock.now - START < PARKED_AFTER + timedelta(hours=2)
+    listed = [*(await world.store.deliveries(stored.id))][::-1]
+    pauses = [(b.at - a.at).total_seconds() for a, b in pairwise(listed)]
+    for pause, planned in zip(pauses, (*RETRIES_S, *[RETRIES_S[-1]] * len(pauses)), strict=False):
+        assert 0.9 * planned <= pause <= 1.1 * planned
+    await world.dispatcher.round()
+    assert [str(each) for each in world.dispatcher.warnings()] == [
+        "one: 1 webhooks are parked, and deliver nothing until `confplane webhooks resume`: hook"
+    ]
+    assert ("webhooks", 1, ("one", "parked")) in list(world.dispatcher.metrics())
+
+
+async def test_a_process_that_no_longer_leads_stops_and_moves_nothing_back(world: World) -> None:
+    await world.subscribe()
+    changes = [world.feeds.add(number) for number in (1, 2)]
+    other = encode("one", FeedPosition(HistoryPlace(1, 2, UUID(int=2**128 - 1)), 0))
+
+    async def overtaken() -> None:
+        """Another process delivers both during our request."""
+        world.sender.before = lambda: None
+        assert await world.store.move(await world.stored(), other)
+
+    world.sender.before = overtaken
+    await world.dispatcher.round()
+    await until(lambda: world.sender.sent)
+    await until(lambda: all(task.done() for _, task in world.dispatcher._workers.values()))
+    assert world.sender.sent == changes[:1]
+    assert (await world.stored()).position == other
+    world.leadership.held = False
+    await world.dispatcher.round()
+    assert list(world.dispatcher.metrics()) == []
+
+
+async def test_a_delivery_is_recorded_once_postgres_is_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.subscribe()
+    change = world.feeds.add(1)
+    record, left = world.store.record, [1, 2, 3]
+
+    async def flaky(*arguments: Any, **more: Any) -> bool:
+        if left:
+            left.pop()
+            raise UnavailableError("away")
+        return await record(*arguments, **more)
+
+    monkeypatch.setattr(world.store, "record", flaky)
+    await world.dispatcher.round()
+    await until(lambda: world.feeds.waiting)
+    assert left == []
+    assert world.sender.sent == [change]
+    assert (await world.stored()).attempts == 0
+
+
+async def test_external_changes_that_the_feed_repeats_are_sent_once(world: World) -> None:
+    await world.subscribe()
+    external = world.feeds.add(1, kind=EXTERNAL, late=True)
+    own = world.feeds.add(2)
+    await world.dispatcher.round()
+    await until(lambda: world.feeds.waiting)
+    assert world.sender.sent == [external, own]
+
+
+async def test_lost_positions_become_a_reset(world: World) -> None:
+    await world.subscribe()
+    world.feeds.gone = True
+    await world.dispatcher.round()
+    await until(lambda: world.sender.sent)
+
+    async def moved() -> bool:
+        [delivery] = await world.store.deliveries((await world.stored()).id)
+        return delivery.event_type == "reset"
+
+    await until(moved, refused=ValueError)
+
+
+async def test_owners_without_rights_and_other_keys_park(world: World) -> None:
+    await world.subscribe(key=WebhookKey("another key of 32 characters, ok"))
+    world.feeds.add(1)
+    await world.dispatcher.round()
+    assert "another webhooks.key_file" in str((await parked(world)).parked_reason)
+    assert world.sender.sent == []
+
+
+async def test_a_lost_owner_parks(world: World) -> None:
+    await world.subscribe()
+    world.loss = "its owner has no grant left"
+    world.feeds.add(1)
+    await world.dispatcher.round()
+    stored = await world.stored()
+    assert stored.parked_reason == "its owner has no grant left"
+    assert world.sender.sent == []
+
+
+async def test_the_last_fifty_deliveries_are_kept(world: World) -> None:
+    await world.subscribe()
+    changes = [world.feeds.add(number) for number in range(1, 61)]
+    await world.dispatcher.round()
+    await until(lambda: len(world.sender.sent) == 60)
+
+    async def all_recorded() -> bool:
+        found = await world.store.deliveries((await world.stored()).id)
+        return [each.event_id for each in found] == changes[:9:-1]
+
+    await until(all_recorded)

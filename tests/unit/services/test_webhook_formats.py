@@ -1,0 +1,116 @@
+"""Bodies of webhooks: what programs and people get of an event."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from confplane.services.ports.webhooks import WebhookFormat
+from confplane.services.webhooks.formats import body_of, chat_message
+
+URL = "https://confplane.example.com"
+EVENT: dict[str, Any] = {
+    "type": "change",
+    "id": "p",
+    "revision": "7",
+    "time": "2026-01-31T12:00:00.000Z",
+    "changeId": "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10",
+    "principal": "User:olga",
+    "onBehalfOf": None,
+    "reason": "launch",
+    "ticket": "T-1",
+    "source": "confplane",
+    "partial": False,
+    "entities": [
+        {
+            "facet": "configs",
+            "id": "topic=orders",
+            "entity": {"topic": "orders"},
+            "revision": "7",
+            "keys": [
+                {"key": "retention.ms", "before": "1", "after": None, "sensitive": False},
+                {"key": "own.password", "before": None, "after": None, "sensitive": True},
+            ],
+        }
+    ],
+}
+
+
+def body(kind: WebhookFormat, event: dict[str, Any] = EVENT, url: str | None = URL) -> Any:
+    return json.loads(body_of(kind, "payments", event, url).content)
+
+
+def test_a_cloud_event_has_the_event_of_the_feed() -> None:
+    assert body(WebhookFormat.CLOUDEVENTS) == {
+        "specversion": "1.0",
+        "id": EVENT["changeId"],
+        "source": f"{URL}/v1/clusters/payments",
+        "type": "io.confplane.change",
+        "subject": "topic=orders",
+        "time": EVENT["time"],
+        "datacontenttype": "application/json",
+        "data": EVENT,
+    }
+    several = {**EVENT, "entities": [*EVENT["entities"], {**EVENT["entities"][0], "id": "topic=other"}]}
+    assert "subject" not in body(WebhookFormat.CLOUDEVENTS, several)
+    assert body(WebhookFormat.CLOUDEVENTS, url=None)["source"] == "/v1/clusters/payments"
+
+
+def test_a_message_says_who_changed_what_from_which_value_to_which_and_why() -> None:
+    message = chat_message("payments", EVENT, URL)
+    assert message.title == "User:olga changed topic=orders of cluster payments"
+    assert [(each.entity, each.key, each.text) for each in message.changes] == [
+        ("topic=orders", "retention.ms", "1 → not set"),
+        ("topic=orders", "own.password", "hidden → hidden"),
+    ]
+    assert message.notes == ("Reason: launch", "Ticket: T-1")
+    assert message.link == f"{URL}/console/clusters/payments/audit/{EVENT['changeId']}"
+
+
+@pytest.mark.parametrize(
+    ("more", "title", "note"),
+    [
+        ({"source": "external"}, "topic=orders of cluster payments was changed outside Confplane", None),
+        ({"onBehalfOf": "User:max"}, "User:olga for User:max changed topic=orders of cluster payments", None),
+        ({"partial": True}, None, "The change has further entities."),
+        ({"truncated": True}, None, "The change has further entities."),
+        ({"type": "reset", "entities": []}, "Configs of cluster payments were imported", None),
+        ({"type": "test", "entities": []}, "A test by Confplane", None),
+    ],
+)
+def test_messages_of_other_events(more: dict[str, Any], title: str | None, note: str | None) -> None:
+    message = chat_message("payments", {**EVENT, **more}, URL)
+    assert title is None or message.title.startswith(title)
+    assert note is None or note in message.notes
+
+
+def test_a_message_is_bounded() -> None:
+    keys = [{"key": "k" * 300, "before": "b" * 10_000, "after": n, "sensitive": False} for n in range(500)]
+    huge = {**EVENT, "reason": "r" * 10_000, "entities": [{**EVENT["entities"][0], "keys": keys}]}
+    message = chat_message("payments", huge, URL)
+    assert "And 490 more keys." in message.notes
+    for kind in (WebhookFormat.SLACK, WebhookFormat.TEAMS):
+        assert len(body_of(kind, "payments", huge, URL).content) < 20_000
+
+
+def test_texts_of_callers_are_never_markup() -> None:
+    """Slack's text is escaped; all else is in elements that have no markup."""
+    trick = "<!channel> <https://evil.example.com|click> *bold* `code` [click](https://evil.example.com)"
+    event = {**EVENT, "reason": trick}
+    slack = body(WebhookFormat.SLACK, event)
+    assert "<" not in slack["text"]
+    assert {each["type"] for each in elements(slack["blocks"])} <= {
+        *("rich_text", "rich_text_section", "rich_text_list", "text", "link"),
+    }
+    teams = body(WebhookFormat.TEAMS, event)
+    [attachment] = teams["attachments"]
+    assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
+    assert {each["type"] for each in attachment["content"]["body"]} == {"RichTextBlock"}
+    links = [each["url"] for each in (*elements(slack["blocks"]), *attachment["content"]["actions"]) if "url" in each]
+    assert links == [chat_message("payments", event, URL).link] * 2
+
+
+def elements(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [each for part in parts for each in (part, *elements(part.get("elements", [])))]

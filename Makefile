@@ -87,7 +87,7 @@ lock: ## Write the locks anew; UPGRADE=1 takes the newest versions
 audit: ## Look the locked requirements up in PyPI's advisories
 	@sh .ci/audit.sh
 
-openapi: install ## Write openapi/openapi.yaml from the code, and the client library's types from that
+openapi: install ## Write openapi/ from the code, and the client library's types from that
 	@$(PYTHON) -m confplane openapi > openapi/openapi.yaml.new && mv openapi/openapi.yaml.new openapi/openapi.yaml
 	@$(PYTHON) -m tests.unit.client.generate
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -18,13 +18,14 @@ _UsageError: Final[Any] = typer.BadParameter.__base__
 
 
 @contextmanager
-def _json_errors(is_wanted: bool) -> Iterator[None]:  # noqa: FBT001 - private
-    """Print errors as JSON, those of arguments too, if this is wanted."""
+def _json_errors(is_wanted: bool, usage_code: int | None = None) -> Iterator[None]:  # noqa: FBT001 - private
+    """Print errors as JSON, those of arguments too, if this is wanted; errors of arguments may have another code."""
     before = json_wanted.set(is_wanted)
     try:
         yield
     except _UsageError as error:
         error.message = escape(error.message)
+        error.exit_code = error.exit_code if usage_code is None else usage_code
         if not is_wanted:
             raise
         raise typer.Exit(print_error(error.format_message(), error.exit_code)) from None
@@ -47,13 +48,16 @@ class _PlainFlags:
 class SingleValueCommand(_PlainFlags, TyperCommand):
     """A command in which only options that take a list may be repeated, instead of keeping the last value."""
 
+    usage_code: ClassVar[int | None] = None
+    """The exit code after errors of arguments; None: that of click."""
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words of a command.
 
         Raises:
             typer.BadParameter: An option with a value is given twice.
         """
-        with _json_errors("--json" in args and any(param.name == "as_json" for param in self.params)):
+        with _json_errors("--json" in args and any(param.name == "as_json" for param in self.params), self.usage_code):
             return self._parsed(ctx, args)
 
     def _parsed(self, ctx: Any, args: list[str]) -> list[str]:
@@ -69,7 +73,7 @@ class SingleValueCommand(_PlainFlags, TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; with ``--json`` its errors are JSON too."""
-        with _json_errors(bool(ctx.params.get("as_json"))):
+        with _json_errors(bool(ctx.params.get("as_json")), self.usage_code):
             return super().invoke(ctx)
 
 
@@ -98,7 +102,7 @@ class CommandGroup(typer.Typer):
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
         """Return a decorator that adds a command, as typer's own method does."""
-        return super().command(name, cls=SingleValueCommand, **options)
+        return super().command(name, **{"cls": SingleValueCommand, **options})
 
     def subgroup(self, name: str) -> CommandGroup:
         """Add a group, whose help is the text that :mod:`confplane.cli.commands` has for it."""

@@ -122,6 +122,14 @@ _MODULES: Final = (
     ),
     _Module(
         _API,
+        "remote.manifest_commands",
+        {
+            "plan": "Show what a manifest would create, change and delete in a cluster.",
+            "apply": "Make a cluster what a manifest says, by its plan.",
+        },
+    ),
+    _Module(
+        _API,
         "remote.profile_commands",
         {"profiles": "Profiles: named services, each with a cluster and the source of its token."},
     ),

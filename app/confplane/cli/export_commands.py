@@ -23,6 +23,7 @@ class ExportFormat(StrEnum):
     """The form of an export."""
 
     YAML = "yaml"
+    MANIFEST = "manifest"
     KAFKA_CONFIGS = "kafka-configs"
     TERRAFORM = "terraform"
     PROPERTIES = "properties"
@@ -62,8 +63,9 @@ def export(
         ExportFormat,
         typer.Option(
             "--format",
-            help="yaml: for `confplane load`. kafka-configs: a script of commands of Kafka's own tool. terraform: a"
-            " configuration with import blocks. properties: one broker's configs as in its server.properties.",
+            help="yaml: for `confplane load`. manifest: for `confplane apply`. kafka-configs: a script of commands of"
+            " Kafka's own tool. terraform: a configuration with import blocks."
+            " properties: one broker's configs as in its server.properties.",
         ),
     ] = ExportFormat.YAML,
     output: Annotated[
@@ -104,8 +106,8 @@ def export(
 ) -> None:
     """Write all quotas and configs of a cluster, or those of some entities, to a file or to standard output.
 
-    Secrets are never written: a secret is null in YAML. Credentials (SCRAM) and ACLs are not configs and are not
-    exported.
+    Secrets are never written: a secret is null in YAML and in a manifest. Credentials (SCRAM) and ACLs are not configs
+    and are not exported.
 
     The format `properties` is for the downgrade of a broker: the effective values of its own configs and of the
     default of

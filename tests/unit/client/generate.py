@@ -1,4 +1,5 @@
 """Generate ``app/confplane/client/types/`` from the specification: a TypedDict for each body of a request or an answer.
+Write the schema of manifests.
 
 One command, from the root of the repository; ``make openapi`` runs it::
 
@@ -10,6 +11,7 @@ The bodies that one family of operations alone knows are in a file of that famil
 from __future__ import annotations
 
 import functools
+import json
 import re
 import shutil
 import textwrap
@@ -19,9 +21,11 @@ from typing import Any, Final
 import yaml
 
 from tests.support.formatting import formatted
+from tests.unit.client.manifest_schema import file_schema
 
 ROOT: Final = Path(__file__).parents[3]
 FILE: Final = ROOT / "openapi" / "openapi.yaml"
+MANIFEST: Final = FILE.with_name("manifest.schema.json")
 FOLDER: Final = ROOT / "app" / "confplane" / "client" / "types"
 
 _SHARED: Final = "shared"
@@ -188,8 +192,14 @@ def _index(homes: dict[str, str]) -> str:
     return _HEAD.format(title=title) + "\n".join(lines) + "\n"
 
 
+def manifest_schema() -> str:
+    """Return the text of the schema of manifests."""
+    return f"{json.dumps(file_schema(), indent=2)}\n"
+
+
 if __name__ == "__main__":
     made = generate(specification())
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir()
     formatted(made, FOLDER)
+    MANIFEST.write_text(manifest_schema(), "utf-8")

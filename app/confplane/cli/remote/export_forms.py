@@ -20,6 +20,7 @@ from confplane.cli.remote.selection import EntityReader
 from confplane.cli.remote.session import DONE, FAILED
 from confplane.cli.remote.strict_yaml import Dumper
 from confplane.domain.facets import FacetName
+from confplane.domain.manifests import API_VERSION, KIND, MEMBERS
 from confplane.domain.quotas import MAX_LONG
 from confplane.files import atomic_write
 
@@ -41,6 +42,7 @@ def form_of(name: str, command: str | None) -> Form:
     """Return a form by its name; ``command`` replaces the words of Kafka's tool."""
     forms: dict[str, Form] = {
         "yaml": _render_yaml,
+        "manifest": _render_manifest,
         "kafka-configs": partial(_render_kafka_configs, command=command or COMMAND),
         "terraform": _render_terraform,
     }
@@ -113,6 +115,20 @@ async def _render_yaml(reader: EntityReader) -> AsyncIterator[str]:
         yield _yaml(item, allow_unicode="".join(_texts(item)).isprintable())
     if empty:
         yield "[]\n"
+
+
+async def _render_manifest(reader: EntityReader) -> AsyncIterator[str]:
+    """Write a manifest. It names no cluster, so that it can be applied to another one."""
+    yield f"# Configs of the cluster {reader.client.cluster}, for `confplane apply`. A secret is null, and kept.\n"
+    yield f"apiVersion: {API_VERSION}\nkind: {KIND}\nentities:"
+    empty = True
+    async for each in reader.read(*FacetName):
+        item = {"id": each.id} | {MEMBERS[facet]: values for facet, values in each.facets.items()}
+        text = _yaml(item, allow_unicode="".join(_texts(item)).isprintable())
+        yield f"\n{text}" if empty else text
+        empty = False
+    if empty:
+        yield " []\n"
 
 
 def _yaml(item: Mapping[str, Any], *, allow_unicode: bool) -> str:

@@ -87,7 +87,7 @@ async def _load(client: AsyncConfplane, path: Path, options: ChangeOptions) -> i
     from asyncio import CancelledError
 
     report = _LoadReport(options.validate_only)
-    with _opened(path) as stream:
+    with open_source(path) as stream:
         secrets = _checked(path, stream)
         results = _EntityLoader(client, options).results(stream, str(path))
         try:
@@ -179,7 +179,7 @@ class _LoadReport:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def open_source(path: Path) -> Iterator[BinaryIO]:
     """Open a file that can be read twice. A pipe is copied to disk first.
 
     Raises:
@@ -327,17 +327,7 @@ def _entities(stream: BinaryIO, file: str) -> Iterator[LoadedEntity]:
 
 def _loaded(item: YamlNode) -> LoadedEntity:
     members = item.value if isinstance(item.value, dict) else {}
-    named = members.get(_ID)
-    if named is None or not isinstance(named.value, str):
-        raise item.error("an entity has an id, such as `id: user=alice`")
-    try:
-        entity = Entity.from_id(named.value)
-        if FacetName.CONFIGS in facets_of(entity):
-            ConfigsFacet(partial(catalog_of, newest())).check_entity(entity)
-        else:  # an id with a user fits both facets of clients
-            ClientQuotasFacet().check_entity(entity)
-    except ConfplaneError as error:
-        raise named.error(str(error)) from None
+    entity = entity_at(item, members.get(_ID))
     facets = {facet.value: facet for facet in facets_of(entity)}
     values: dict[FacetName, dict[str, Any]] = {}
     secrets = 0
@@ -348,20 +338,43 @@ def _loaded(item: YamlNode) -> LoadedEntity:
             raise keys.error(f"{entity.id} has {' and '.join(facets)}, each with keys and values; not {member!r}")
         facet = facets[member]
         for key, node in keys.value.items():
-            _check(entity, facet, key, node)
+            check_value(entity, facet, key, node)
         values[facet] = {key: node.value for key, node in keys.value.items() if node.value is not None}
         secrets += len(keys.value) - len(values[facet])
     return LoadedEntity(item.place, item.line, entity, values, secrets)
 
 
-def _check(entity: Entity, facet: FacetName, key: str, node: YamlNode) -> None:
+def entity_at(item: YamlNode, named: YamlNode | None) -> Entity:
+    """Return the entity of an item by the node of its id.
+
+    Raises:
+        InvalidRequestError: It has no id, or no entity can have it; the text has the place.
+    """
+    if named is None or not isinstance(named.value, str):
+        raise item.error("an entity has an id, such as `id: user=alice`")
+    try:
+        entity = Entity.from_id(named.value)
+        if FacetName.CONFIGS in facets_of(entity):
+            ConfigsFacet(partial(catalog_of, newest())).check_entity(entity)
+        else:  # an id with a user fits both facets of clients
+            ClientQuotasFacet().check_entity(entity)
+    except ConfplaneError as error:
+        raise named.error(str(error)) from None
+    return entity
+
+
+def check_value(entity: Entity, facet: FacetName, key: str, node: YamlNode) -> None:
+    """Refuse a value of the wrong kind; only the service knows the ranges.
+
+    Raises:
+        InvalidRequestError: The value is not of the kind of the facet; the text has the place.
+    """
     value = node.value
     if facet is FacetName.CLIENT_QUOTAS:
-        # The service checks the ranges.
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise node.error(f"the value of {key} is not a number")
     elif value is None:
-        if facet is not FacetName.CONFIGS or not _may_be_secret(entity, key):
+        if facet is not FacetName.CONFIGS or not may_be_secret(entity, key):
             raise node.error(
                 f"{key} is not a secret, so its value can't be null; `confplane delete` removes a key from an entity"
             )
@@ -369,6 +382,6 @@ def _check(entity: Entity, facet: FacetName, key: str, node: YamlNode) -> None:
         raise node.error(f"the value of {key} is not text; put it in quotes")
 
 
-def _may_be_secret(entity: Entity, key: str) -> bool:
+def may_be_secret(entity: Entity, key: str) -> bool:
     """Return True if a cluster of some release hides the values of a key, so that its exports have null."""
     return any(ConfigsFacet(partial(catalog_of, release)).is_secret(entity, key) for release in releases())

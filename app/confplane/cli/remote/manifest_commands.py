@@ -1,0 +1,375 @@
+"""``confplane plan`` and ``confplane apply``: manifests in files, planned and applied over the API."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+
+import typer
+
+from confplane.cli.command_group import CommandGroup, SingleValueCommand
+from confplane.cli.output import echo, is_json, print_error, print_json, print_table, say, sides_of, value_text
+from confplane.cli.remote.manifests import ManifestFiles
+from confplane.cli.remote.options import AsJson, ClusterName, ProfileName, Reason, Ticket
+from confplane.cli.remote.session import DONE, FAILED, INVALID, UNKNOWN, code_of, refusal_texts, run_with_client
+from confplane.client import ProblemError
+from confplane.domain.errors import InvalidRequestError
+from confplane.files import atomic_write
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from confplane.client import AsyncConfplane
+
+_USAGE: Final = 64
+_CHANGES: Final = 2
+_PLANNED: Final = 200
+"""The result of the work that becomes :data:`_CHANGES`, which the work of other commands uses for invalid input."""
+
+
+class _ManifestCommand(SingleValueCommand):
+    usage_code = _USAGE
+
+
+commands = CommandGroup()
+_Path = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PATH",
+        help="A manifest, or a directory with manifests (*.yaml, *.yml, *.json), which are one manifest together; - is"
+        " standard input.",
+        show_default=False,
+    ),
+]
+_Scope = Annotated[
+    str | None,
+    typer.Option(
+        "--scope",
+        metavar="TYPE:PREFIX",
+        help="The entities that --prune may delete, for example topic:orders.",
+        show_default=False,
+    ),
+]
+_Prune = Annotated[bool, typer.Option("--prune", help="Delete what --scope has and the manifest does not name.")]
+_MaxDeletes = Annotated[
+    int | None,
+    typer.Option(
+        "--max-deletes",
+        metavar="N",
+        min=0,
+        help="The most entities that --prune may delete configs of.",
+        show_default="a fifth of the scope, at least one; 0 for a manifest without entities",
+    ),
+]
+_Atomic = Annotated[bool, typer.Option("--atomic", help="All entities in one transaction, or none.")]
+_EnvPrefix = Annotated[
+    str | None,
+    typer.Option(
+        "--env-prefix",
+        metavar="TEXT",
+        help="Secrets in the manifest may come from environment variables that begin so (fromEnv).",
+        show_default="no variable is read",
+    ),
+]
+
+
+@commands.command(
+    cls=_ManifestCommand,
+    epilog="Examples:\n\n"
+    "    confplane plan manifests\n\n"
+    "    confplane plan manifests --prune --scope topic:orders. --out plan.json\n\n"
+    "Exit codes: 0 no changes; 2 changes; 1 an entity or the plan is refused, a file can't be read, or the service did"
+    " not answer; 64 the arguments are not valid.",
+)
+def plan(
+    path: _Path,
+    *,
+    prune: _Prune = False,
+    scope: _Scope = None,
+    max_deletes: _MaxDeletes = None,
+    atomic: _Atomic = False,
+    env_prefix: _EnvPrefix = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            dir_okay=False,
+            help="Write the plan to a file, for `confplane apply --plan`.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    cluster: ClusterName = None,
+    profile: ProfileName = None,
+) -> None:
+    """Show what a manifest would create, change and delete in a cluster.
+
+    Nothing is written. The token needs DESCRIBE_CONFIGS on the entities only.
+    """
+    options = _options(atomic=atomic, prune=prune, scope=scope, max_deletes=max_deletes)
+    files = ManifestFiles(path, env_prefix)
+    _end(profile, cluster, files, lambda client: _plan(client, files, options, out))
+
+
+@commands.command(
+    cls=_ManifestCommand,
+    epilog="Examples:\n\n"
+    "    confplane apply manifests\n\n"
+    "    confplane apply manifests --plan plan.json --reason 'CHG-1234'\n\n"
+    "Exit codes: 0 applied, or there was nothing to apply; 1 refused, stale or not confirmed, a file can't be read, or"
+    " the service did not answer; 64 the arguments are not valid.",
+)
+def apply(
+    path: _Path,
+    *,
+    plan_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan",
+            metavar="FILE",
+            dir_okay=False,
+            help="Apply this plan, with its options, or nothing if it is out of date. Without it, a plan is made, shown"
+            " and confirmed.",
+            show_default=False,
+        ),
+    ] = None,
+    prune: _Prune = False,
+    scope: _Scope = None,
+    max_deletes: _MaxDeletes = None,
+    atomic: _Atomic = False,
+    env_prefix: _EnvPrefix = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    reason: Reason = None,
+    ticket: Ticket = None,
+    as_json: AsJson = False,
+    cluster: ClusterName = None,
+    profile: ProfileName = None,
+) -> None:
+    """Make a cluster what a manifest says, by its plan.
+
+    The first refusal ends the run, and what was applied stays. The same command with the same plan continues. `revert
+    --request-id` undoes a run by the id that it prints.
+    """
+    if plan_file is not None and (prune or scope is not None or max_deletes is not None or atomic):
+        raise typer.BadParameter("The file has the options of its plan; give no others.", param_hint="--plan")
+    options = _options(atomic=atomic, prune=prune, scope=scope, max_deletes=max_deletes)
+    files = ManifestFiles(path, env_prefix)
+    run = _Apply(files, options, {"reason": reason, "ticket": ticket}, yes=yes)
+    _end(profile, cluster, files, lambda client: run.run(client, plan_file))
+
+
+def _options(*, atomic: bool, prune: bool, scope: str | None, max_deletes: int | None) -> dict[str, Any]:
+    """Return options of a plan as arguments of the client library.
+
+    Raises:
+        typer.BadParameter: The options contradict each other.
+    """
+    if prune != (scope is not None):
+        raise typer.BadParameter("--prune and --scope go together.", param_hint="--prune" if prune else "--scope")
+    if max_deletes is not None and not prune:
+        raise typer.BadParameter("It is only for --prune.", param_hint="--max-deletes")
+    return {"atomic": atomic, "scope": scope, "max_deletes": max_deletes}
+
+
+def _end(
+    profile: str | None, cluster: str | None, files: ManifestFiles, work: Callable[[AsyncConfplane], Awaitable[int]]
+) -> NoReturn:
+    """Read the manifest, do the work in its cluster, and exit."""
+
+    def done() -> int:
+        files.read()
+        if cluster is not None and files.cluster not in {None, cluster}:
+            raise InvalidRequestError(f"{files.place('/cluster')}: the manifest is not of the cluster {cluster}")
+        return run_with_client(profile, cluster or files.cluster, work)
+
+    code = code_of(done)
+    raise typer.Exit({INVALID: FAILED, UNKNOWN: FAILED, _PLANNED: _CHANGES}.get(code, code))
+
+
+async def _planned(client: AsyncConfplane, files: ManifestFiles, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the plan of a manifest; one that refuses all entities is a plan, too."""
+    try:
+        return {**(await client.manifests.plan(files.document, **options)).body}
+    except ProblemError as error:
+        if "changes" in error.body:
+            return dict(error.body)
+        raise _placed(error, files) from None
+
+
+async def _plan(client: AsyncConfplane, files: ManifestFiles, options: dict[str, Any], out: Path | None) -> int:
+    found = await _planned(client, files, options)
+    if out is not None:
+        names = ("planId", "revision", "summary", "refusal", "changes")
+        _write(out, {"options": options, **{name: found[name] for name in names}})
+    if is_json():
+        print_json(found)
+    return _print_plan(found, files)
+
+
+def _write(out: Path, content: dict[str, Any]) -> None:
+    """Write a plan to a file.
+
+    Raises:
+        InvalidRequestError: The file can't be written.
+    """
+    try:
+        with atomic_write(out.resolve()) as stream:
+            stream.write(f"{json.dumps(content, ensure_ascii=False, indent=2)}\n")
+    except OSError as error:
+        raise InvalidRequestError(f"{out} can't be written: {error.strerror}") from None
+
+
+def _print_plan(found: Mapping[str, Any], files: ManifestFiles) -> int:
+    """Print a plan for people, and return the result of the command."""
+    changes = found["changes"]
+    if not is_json():
+        rows = [
+            (each["id"], *sides_of(item), _note(each, item))
+            for each in changes
+            if not each["errorCode"]
+            for item in each["diff"]
+        ]
+        if rows:
+            print_table(("ENTITY", "KEY", "BEFORE", "AFTER", "NOTE"), rows)
+    for each in changes:
+        for warning in each["warnings"]:
+            say(f"Warning: {_place(each, files)}{each['id']}: {warning}", err=True)
+    if forbidden := [each["id"] for each in changes if each["action"] != "none" and not each["mayAlter"]]:
+        say(f"This token may not alter {', '.join(dict.fromkeys(forbidden))}", err=True)
+    summary = found["summary"]
+    counts = ", ".join(f"{summary[name]} to {name}" for name in ("create", "update", "delete"))
+    say(f"Plan {found['planId']}: {counts}, {summary['none']} unchanged")
+    return _refused(found, files) or (_PLANNED if any(each["action"] != "none" for each in changes) else DONE)
+
+
+def _refused(found: Mapping[str, Any], files: ManifestFiles) -> int:
+    """Print the refusals of a plan, if it has any, and return the exit code."""
+    refusals = [
+        f"{_place(each, files)}{text}"
+        for each in found["changes"]
+        if each["errorCode"] and each["errorName"] != "OPERATION_NOT_ATTEMPTED"
+        for text in refusal_texts(each)
+    ]
+    if found["refusal"] is not None:
+        refusals.append(found["refusal"]["detail"].replace("maxDeletes", "--max-deletes"))
+    if not refusals:
+        return DONE
+    return print_error("\n".join(refusals), FAILED, refused=len(refusals))
+
+
+def _note(change: Mapping[str, Any], item: Mapping[str, Any]) -> str:
+    if "fallback" in item:
+        fallback = item["fallback"]
+        value = "a value" if fallback["value"] is None else value_text(fallback["value"])
+        return f"{value} of {fallback['source']} takes effect"
+    if item.get("fingerprint"):
+        return f"fingerprint {item['fingerprint']}"
+    return "not in the manifest" if change["pruned"] else ""
+
+
+def _place(result: Mapping[str, Any], files: ManifestFiles) -> str:
+    """Return the place of a refused entity in the files, for the beginning of a message."""
+    place = next((files.place(each["pointer"]) for each in result.get("errors", ())), "")
+    return f"{place}: " if place else ""
+
+
+def _placed(error: ProblemError, files: ManifestFiles) -> Exception:
+    """Return an error that names the place in the files, if its parts lead into the document."""
+    texts = [(files.place(str(each.get("pointer", ""))), str(each.get("detail", ""))) for each in error.errors]
+    if texts and all(place for place, _ in texts):
+        return InvalidRequestError("\n".join(f"{place}: {detail}" for place, detail in texts))
+    return error
+
+
+@dataclass(slots=True)
+class _Apply:
+    """The apply of a manifest."""
+
+    files: ManifestFiles
+    options: dict[str, Any]
+    terms: dict[str, Any]
+    yes: bool
+
+    async def run(self, client: AsyncConfplane, plan_file: Path | None) -> int:
+        """Apply the plan of a file, or a new one, and return the exit code."""
+        if plan_file is not None:
+            plan_id, revision = self._read(plan_file)
+        else:
+            found = await _planned(client, self.files, self.options)
+            result = _print_plan(found, self.files)
+            if result != _PLANNED:
+                return result
+            if not (self.yes or typer.confirm("Apply this plan?", err=True)):
+                echo("Nothing was written", err=True)
+                return FAILED
+            plan_id, revision = found["planId"], int(found["revision"])
+        return await self._apply(client, plan_id, revision)
+
+    def _read(self, plan_file: Path) -> tuple[str, int]:
+        """Return the id and the revision of a plan, and take its options over.
+
+        Raises:
+            InvalidRequestError: The file is not a plan.
+        """
+        try:
+            found = json.loads(plan_file.read_text("utf-8"))
+            options = found["options"]
+            self.options = {name: options[name] for name in ("atomic", "scope", "max_deletes")}
+            return str(found["planId"]), int(found["revision"])
+        except OSError as error:
+            raise InvalidRequestError(f"{plan_file} can't be read: {error.strerror}") from None
+        except (ValueError, LookupError, TypeError):
+            raise InvalidRequestError(f"{plan_file} is not a plan that `confplane plan --out` wrote") from None
+
+    async def _apply(self, client: AsyncConfplane, plan_id: str, revision: int) -> int:
+        """Send the plan until all of it is applied, or a part is refused."""
+        changed = 0
+        while True:
+            try:
+                answer = await client.manifests.apply(
+                    self.files.document, plan_id, revision=revision, **self.options, **self.terms
+                )
+                body: Any = answer.body
+            except ProblemError as error:
+                if "results" not in error.body:
+                    raise self._refusal(error) from None
+                body = error.body
+            if is_json():
+                for each in body["results"]:
+                    print_json(each)
+            changed += sum(each["changeId"] is not None for each in body["results"])
+            if body["failed"]:
+                return self._end_refused(body, changed, plan_id)
+            if body["next"] is None:
+                break
+        run = f"; `confplane revert --request-id {body['runId']}` undoes them" if changed else ""
+        say(f"Changes applied: {changed}{run}")
+        return DONE
+
+    def _refusal(self, error: ProblemError) -> Exception:
+        """Show the current plan after one that can't be applied, and return the error."""
+        if error.problem_type != "stale-plan":
+            return _placed(error, self.files)
+        body = error.body
+        for each in body.get("changedSince", ()):
+            say(f"Changed after the plan was made: {each['id']}, revision {each['revision']}", err=True)
+        say("The plan now:", err=True)
+        _print_plan(body, self.files)
+        return error
+
+    def _end_refused(self, body: Mapping[str, Any], changed: int, plan_id: str) -> int:
+        texts = [
+            f"{_place(each, self.files)}{each['id']}: {text}"
+            for each in body["results"]
+            if each["errorCode"]
+            for text in refusal_texts(each)
+        ]
+        left = "" if body["next"] is None else f" Entities left: {body['next']['left']}."
+        texts.append(
+            f"Not all of the plan was applied. Changes applied: {changed}; `confplane revert --request-id"
+            f" {body['runId']}` undoes them.{left} Once the errors above are resolved, plan {plan_id} can be continued."
+        )
+        return print_error("\n".join(texts), FAILED, refused=len(texts) - 1)

@@ -222,12 +222,18 @@ async def test_now_is_after_every_change_that_any_process_has_answered(pair: tup
             assert position.place.revision >= written.revision
 
 
+async def _has(service: Service, position: str, count: int) -> bool:
+    return len((await page(service, after=position)).json()["events"]) >= count
+
+
 async def test_lines_of_json_and_filters(pair: tuple[Service, Service]) -> None:
     position = await start(pair[0])
     async with pair[0].client() as client:
         for name in ("f1", "f2", "g1"):
             await client.put("client-quotas", user(name), {RATE: 1})
         await client.put("client-configs", user("f2"), {"acks": "1"})
+    # A page without a wait has what the process has by then.
+    await until(lambda: _has(pair[0], position, 4))
     filters: list[tuple[dict[str, str], list[str]]] = [
         ({"prefix": "f"}, ["user=f1", "user=f2", "user=f2"]),
         ({"entity": "user=g1"}, ["user=g1"]),

@@ -63,6 +63,14 @@ def shown(entries: Sequence[JournalEntry]) -> list[tuple[int, str]]:
     return [(entry.revision, entry.entity_id) for entry in entries]
 
 
+def split(entries: Sequence[JournalEntry]) -> tuple[list[JournalEntry], list[JournalEntry]]:
+    """Entries of writes, and those of notifications that came after them."""
+    return (
+        [entry for entry in entries if entry.after is not entry.before],
+        [entry for entry in entries if entry.after is entry.before],
+    )
+
+
 def test_what_is_ahead_of_the_revision_waits_for_it_and_comes_in_order() -> None:
     journal, cursor = begun()
     journal.record(Tree.CONFIG, B, None, node(B, 50))
@@ -269,11 +277,14 @@ async def test_own_commits_ahead_of_older_notifications_wait_for_them(
         assert store.get(Tree.CONFIG, BOB.id) is None
         assert page_of(store, cursor).entries == []
     found = await read_on(store, cursor)
-    assert [entry.entity_id for entry in found.entries] == ["user=bob", ALICE.id, "user=carol", ALICE.id]
     revisions = [entry.revision for entry in found.entries]
     assert revisions == sorted(revisions)
-    assert (revisions[1], revisions[3]) == (own.revision, later.revision)
-    assert [entry.before for entry in found.entries] == [None, None, None, found.entries[1].after]
+    written, notified = split(found.entries)
+    assert [entry.entity_id for entry in written] == ["user=bob", ALICE.id, "user=carol", ALICE.id]
+    assert (written[1].revision, written[3].revision) == (own.revision, later.revision)
+    assert [entry.before for entry in written] == [None, None, None, written[1].after]
+    # External writes are notified apart, and our own are not.
+    assert [entry.entity_id for entry in notified] == ["user=bob", "user=carol"]
     assert found.cursor.revision >= later.revision
 
 
@@ -284,9 +295,11 @@ async def test_several_versions_may_be_one_entry(store: ZooKeeperStore, raw_zk: 
     async with mirror_paused(store):
         for value in (2, 3, 4):
             kafka_writes(raw_zk, "users/bob", rate(value))
-    [entry] = (await read_on(store, cursor)).entries
+    [entry], [notified] = split((await read_on(store, cursor)).entries)
     assert entry.before is not None
     assert entry.after is not None
+    assert notified.after is entry.after
+    assert notified.revision > entry.after.mzxid
     assert (entry.before.version, entry.after.version) == (0, 3)
     # It can be read no later than the first of the three writes, each of which was followed by its notification.
     assert cursor.revision < entry.revision <= entry.after.mzxid - 4

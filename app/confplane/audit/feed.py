@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from confplane.audit.database import Database
 
-_LATE: Final = 1_000
-
 # OFFSET 0 keeps each subquery an index lookup.
 _WHOLE: Final = """
 SELECT given.*, CAST(extract(epoch FROM given.time) * 1000 AS bigint) AS time_ms, intent.kind, intent.principal,
@@ -50,14 +48,12 @@ WITH given AS MATERIALIZED (
 {_WHOLE}
 """)  # noqa: S608 - constants of this module
 
-# By the ids of the recorder, which are close to the times of the writes.
-_LATE_ONES: Final = text(f"""
+_LATE: Final = text(f"""
 WITH given AS MATERIALIZED (
   SELECT {_COLUMNS} FROM outcomes
   WHERE cluster = :cluster AND committed AND incarnation = :incarnation AND revision <= :revision
     AND change_id = ANY(ARRAY(
-      SELECT change_id FROM intents WHERE cluster = :cluster AND change_id >= :floor AND kind = :kind
-      ORDER BY change_id DESC LIMIT :size))
+      SELECT change_id FROM intents WHERE cluster = :cluster AND recorded_at >= :since AND kind = :kind))
 )
 {_WHOLE}
 """)  # noqa: S608 - constants of this module
@@ -85,9 +81,9 @@ class PostgresFeedTrail:
         ]
 
     async def late(self, cluster: str, place: HistoryPlace, since: datetime) -> list[FeedChange]:
-        """Return the external changes up to a place that may have been recorded after it was reached."""
-        given = {"incarnation": place.incarnation, "revision": place.revision, "floor": first_id_at(since)}
-        rows = await self._database.rows(_LATE_ONES, cluster=cluster, kind=EXTERNAL, size=_LATE, **given)
+        """Return the external changes up to a place that were recorded at a time or later, in order."""
+        given = {"incarnation": place.incarnation, "revision": place.revision, "since": since}
+        rows = await self._database.rows(_LATE, cluster=cluster, kind=EXTERNAL, **given)
         return [_change(row) for row in rows]
 
     async def open_paths(self, cluster: str, ids: Collection[str], since: datetime) -> set[str]:

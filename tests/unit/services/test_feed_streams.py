@@ -184,6 +184,46 @@ async def test_a_node_that_was_made_and_deleted_unseen_waits_for_open_changes(fe
     consumer.close()
 
 
+def outside(version: int, mzxid: int) -> Node:
+    return Node("user=out", (RATE, str(version)), version, 5, mzxid, NOW_MS + mzxid)
+
+
+@pytest.mark.parametrize("read", ["with its notification", "before its notification"])
+async def test_an_external_state_has_the_place_of_its_notification(feed: Feed, read: str) -> None:
+    """Any process that has passed the notification has shown the state; one that has not may have read it or not."""
+    consumer = await feed.open()
+    found = outside(1, 11)
+    feed.journal.record(Tree.CONFIG, found.id, outside(0, 5), found)
+    if read == "before its notification":
+        feed.journal.advance(12)
+        assert places(await received(consumer, 1)) == [(11, False)]
+    feed.journal.record(Tree.CONFIG, found.id, found, found, 14)
+    feed.journal.advance(15)
+    [delivery] = await received(consumer, 1)
+    event = orjson.loads(event_json("default", delivery))
+    assert (event["revision"], event["entities"][0]["revision"]) == ("14", "11")
+    assert event["entities"][0]["keys"] == [{"key": RATE, "before": 0, "after": 1, "sensitive": False}]
+    consumer.close()
+
+
+async def test_a_state_from_before_the_load_is_shown_with_its_notification(feed: Feed) -> None:
+    """Unless a change of ours left it."""
+    consumer = await feed.open()
+    feed.trail.found.append(change(8, "ours"))
+    ours = Node("user=ours", (RATE, "8"), 0, 8, 8, NOW_MS)
+    found = outside(3, 9)
+    for node in (ours, found):
+        feed.journal.record(Tree.CONFIG, node.id, node, node, 12)
+    feed.write(change(13))
+    [first, second] = [orjson.loads(event_json("default", each)) for each in await received(consumer, 2)]
+    assert (first["source"], first["entities"][0]["id"], first["entities"][0]["revision"]) == (
+        *("external", "user=out", "9"),
+    )
+    assert first["entities"][0]["keys"] == [{"key": RATE, "before": None, "after": 3, "sensitive": False}]
+    assert second["revision"] == "13"
+    consumer.close()
+
+
 async def test_a_consumer_that_is_too_far_behind_is_disconnected_and_continues_from_the_trail(
     feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

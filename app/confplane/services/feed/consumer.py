@@ -16,20 +16,22 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from confplane.domain.errors import ConfplaneError, UnavailableError
 from confplane.services.feed.positions import FeedPosition
 from confplane.services.feed.stream import PAGE
-from confplane.services.ports.trail import EXTERNAL, IMPORT
+from confplane.services.ports.trail import IMPORT
 from confplane.services.reads.trail import visible
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
     from confplane.services.access import Access
     from confplane.services.feed.events import EventPart, FeedEvent, FeedFilter
     from confplane.services.feed.stream import ClusterFeed
+    from confplane.services.ports.feed import FeedChange
     from confplane.services.ports.history import TrailHistory
 
 HEARTBEAT_S: Final = 15.0
-_LATE: Final = timedelta(minutes=2)
-"""The time before a position's within which external changes count as late: they may be found after their write."""
+_LATE: Final = timedelta(minutes=15)
+"""The time before a position's from which on an external change may have been recorded and not yet been notified: the
+recorder looks every ten minutes for writes without a notification."""
 _PATIENCE_S: Final = 5.0
 """Seconds to wait for the trail to be complete up to the ring."""
 _POLL_S: Final = 0.25
@@ -68,7 +70,6 @@ class FeedConsumer:
         "_feed",
         "_generation",
         "_history",
-        "_late",
         "_next",
         "_pending",
         "_release",
@@ -93,7 +94,6 @@ class FeedConsumer:
         self._feed = feed
         self._history = history
         self._release: Callable[[FeedConsumer], None] | None = release
-        self._late: list[FeedEvent] = []
         self._wake: asyncio.Future[None] | None = None
         self._replays = replays
         self._replaying = False
@@ -118,21 +118,6 @@ class FeedConsumer:
             UnavailableError: The trail is not complete up to the ring yet, or too many consumers read it.
         """
         feed = self._feed
-        since = datetime.fromtimestamp(position.time_ms / 1000, UTC) - _LATE
-        found = [
-            event
-            for event in feed.ring
-            if event.change.kind == EXTERNAL
-            and event.position.place <= position.place
-            and event.position.time_ms >= since.timestamp() * 1000
-        ]
-        for change in await feed.trail.late(feed.cluster.name, position.place, since):
-            event = feed.event(change)
-            if event is not None and event.parts:
-                found.append(event)
-        # Of each entity the last state.
-        found.sort(key=lambda event: event.parts[0].revision)
-        self._late = list({event.change.entities[0].path: event for event in found}.values())
         if position.place < feed.floor:
             if self._replays.locked():
                 raise UnavailableError(
@@ -184,9 +169,6 @@ class FeedConsumer:
             self.reason = reason
             self.wake()
 
-    def _ended(self) -> bool:
-        return self.reason is not None
-
     def wake(self) -> None:
         """Continue a consumer that waits."""
         if self._wake is not None and not self._wake.done():
@@ -208,7 +190,7 @@ class FeedConsumer:
     def idle(self) -> bool:
         """True if nothing is to be delivered now."""
         behind = self._generation != self._feed.generation or self._replaying
-        return not (self._late or self._pending or behind or self.reason)
+        return not (self._pending or behind or self.reason)
 
     async def deliveries(self, until: float | None = None) -> AsyncGenerator[FeedDelivery, None]:
         """Yield what is to be sent, until the stream ends.
@@ -221,9 +203,9 @@ class FeedConsumer:
         heartbeat = time.monotonic() + HEARTBEAT_S * random.uniform(0.9, 1.0)  # noqa: S311 - no secret
         while self.reason is None:
             if not self.idle:
-                async for found in self._available():
-                    sent = sent or found.identified
-                    yield found
+                async for delivery in self._available():
+                    sent = sent or delivery.identified
+                    yield delivery
                 continue
             now = time.monotonic()
             if until is not None and (sent or now >= until):
@@ -238,13 +220,9 @@ class FeedConsumer:
     async def _available(self) -> AsyncGenerator[FeedDelivery, None]:
         """Yield what can be sent now."""
         feed = self._feed
-        late, self._late = self._late, []
-        for event in late:
-            if (found := self._selected(event, identified=False)) is not None:
-                yield found
         if self._replaying or self._generation != feed.generation:
-            async for found in self._replayed():
-                yield found
+            async for delivery in self._replayed():
+                yield delivery
         while self._pending and self.reason is None and self._generation == feed.generation:
             if self._next < feed.base:
                 self.end("slow-consumer")
@@ -252,7 +230,7 @@ class FeedConsumer:
             event = feed.ring[self._next - feed.base]
             self._next += 1
             self._pending = self._next < feed.next_number
-            # Of several resets the last one counts: all before it is listed then.
+            # As in _passed().
             passed = event.is_reset and self._pending and feed.ring[self._next - feed.base].is_reset
             found = None if passed else self._selected(event)
             self.position = event.position
@@ -299,28 +277,55 @@ class FeedConsumer:
             # Missed notifications: all consumers read the trail, a few at a time.
             await self._replays.acquire()
             self._replaying = True
-        while self.position.place < feed.floor:
-            floor = feed.floor
-            try:
+        begin = self.position
+        try:
+            while self.position.place < feed.floor and self.reason is None:
+                floor = feed.floor
                 await self._wait_for_trail(time.monotonic() + _PATIENCE_S)
+                if self.position is begin:
+                    for delivery in await self._late(begin):
+                        yield delivery
                 changes = await feed.trail.changes(feed.cluster.name, self.position.place, floor.revision, PAGE)
-            except UnavailableError:
-                self.end("trail-unavailable")
-                break
-            for change, following in zip_longest(changes, changes[1:]):
-                event = None if change.kind == IMPORT and following and following.kind == IMPORT else feed.event(change)
-                found = None if event is None else self._selected(event)
-                if self._ended():
-                    return
-                self.position = FeedPosition(change.place, change.time_ms)
-                if found is not None:
-                    yield found
-            if len(changes) < PAGE:
-                self.position = FeedPosition(max(self.position.place, floor), self.position.time_ms)
+                for passed in self._passed(changes):
+                    yield passed
+                if len(changes) < PAGE and self.reason is None:
+                    self.position = FeedPosition(max(self.position.place, floor), self.position.time_ms)
+        except UnavailableError:
+            self.end("trail-unavailable")
         if self._replaying:
             self._replaying = False
             self._replays.release()
         self._attach(self.position)
+
+    def _passed(self, changes: Sequence[FeedChange]) -> Iterator[FeedDelivery]:
+        """Yield what the consumer gets of some changes, and move its position past each of them."""
+        for change, following in zip_longest(changes, changes[1:]):
+            # Of several resets the last one counts: all before it is listed then.
+            again = change.kind == IMPORT and following is not None and following.kind == IMPORT
+            event = None if again else self._feed.event(change)
+            found = None if event is None else self._selected(event)
+            if self.reason is not None:
+                return
+            self.position = FeedPosition(change.place, change.time_ms)
+            if found is not None:
+                yield found
+
+    async def _late(self, position: FeedPosition) -> list[FeedDelivery]:
+        """Return external changes before a position that the process which gave it may not have seen.
+
+        Their notifications may come after the position. The trail has the revisions of the writes alone.
+
+        Raises:
+            UnavailableError: Postgres is unavailable.
+        """
+        feed = self._feed
+        since = datetime.fromtimestamp(position.time_ms / 1000, UTC) - _LATE
+        changes = await feed.trail.late(feed.cluster.name, position.place, since)
+        # Of each entity the last state.
+        last = {change.entities[0].path: change for change in changes if change.entities}
+        events = [event for event in map(feed.event, last.values()) if event is not None]
+        found = [self._selected(event, identified=False) for event in events]
+        return [delivery for delivery in found if delivery is not None]
 
     async def _wait_for_trail(self, deadline: float) -> None:
         """Wait until the trail is complete up to the ring.

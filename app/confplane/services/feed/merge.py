@@ -15,14 +15,13 @@ from confplane.services.ports.feed import FeedChange, FeedEntity
 from confplane.services.ports.trail import EXTERNAL, HistoryPlace
 from confplane.services.recorder.external import change_id, row_of
 from confplane.services.recorder.ports import PRINCIPAL
-from confplane.services.recorder.versions import ABSENT, OwnWrite, Point, gaps
+from confplane.services.recorder.versions import ABSENT, Gap, OwnWrite, Point, gaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from confplane.domain.changes import Node
     from confplane.services.ports.journal import JournalEntry
-    from confplane.services.recorder.versions import Gap
     from confplane.services.redaction import Redact
 
 _TIME_SHIFT = 80
@@ -36,6 +35,8 @@ class EntitySteps(NamedTuple):
     path: str
     before: Node | None
     after: Node | None
+    notified: int = 0
+    """The revision of the last notification after the last write; 0 if there was none."""
 
 
 class ExternalGap(NamedTuple):
@@ -51,11 +52,12 @@ def steps_of(entries: Iterable[JournalEntry]) -> list[EntitySteps]:
     for entry in entries:
         key = (entry.tree, entry.entity_id)
         known = found.get(key)
+        notified = entry.revision if entry.after is entry.before else 0
         if known is None:
             path = full_path(entry.tree, Entity.from_id(entry.entity_id))
-            found[key] = EntitySteps(*key, path, entry.before, entry.after)
+            found[key] = EntitySteps(*key, path, entry.before, entry.after, notified)
         else:
-            found[key] = known._replace(after=entry.after)
+            found[key] = known._replace(after=entry.after, notified=notified)
     return list(found.values())
 
 
@@ -86,6 +88,20 @@ def unexplained(
         end = Point(present=False, czxid=before.czxid, mzxid=until) if after is None else after
         found += [ExternalGap(each, gap) for gap in gaps(before, own, end, when)]
     return found
+
+
+def notified_state(cluster: str, each: EntitySteps, redact: Redact, place: HistoryPlace) -> FeedChange | None:
+    """Return the state of a node as an external change whose values before are not known; None if it has no keys."""
+    node = each.after
+    if node is None:
+        return None
+    content = redact(each.tree, node.id, node.config)
+    state = Gap(ABSENT, Point(True, node.czxid, node.version, node.mzxid), node.mzxid, node.mtime_ms, node.mtime_ms)  # noqa: FBT003
+    entity = FeedEntity(
+        *(each.entity_id, each.path, None, None, node.version, None, list(content), {}, content), revision=node.mzxid
+    )
+    found = place._replace(change_id=change_id(cluster, each.path, state))
+    return FeedChange(found, node.mtime_ms, EXTERNAL, PRINCIPAL, None, None, None, [entity])
 
 
 def external_change(cluster: str, external: ExternalGap, place: HistoryPlace) -> FeedChange | None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from confplane.domain.errors import UnavailableError
 from confplane.services.background import BackgroundService, BackgroundTask
 from confplane.services.feed.events import FeedEvent, event_of
-from confplane.services.feed.merge import external_change, steps_of, unexplained
+from confplane.services.feed.merge import external_change, notified_state, steps_of, unexplained
 from confplane.services.feed.positions import FeedPosition
 from confplane.services.ports.feed import FeedChange
 from confplane.services.ports.journal import ExpiredCursor
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from confplane.services.clusters import Cluster
-    from confplane.services.feed.merge import ExternalGap
+    from confplane.services.feed.merge import EntitySteps, ExternalGap
     from confplane.services.ports.feed import FeedTrail
     from confplane.services.ports.journal import Cursor, JournalPage
 
@@ -51,6 +51,8 @@ _PAUSES_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25)
 """Seconds between two looks for the outcome of a change that is not in the trail yet: it mostly takes milliseconds."""
 _OPEN: Final = timedelta(hours=1)
 """The age up to which a change without an outcome may explain a write."""
+_UNKNOWN_S: Final = 120.0
+"""Seconds after a load in which a notification of an absent node may be that of a deletion before the load."""
 _LONG_S: Final = 30.0
 """Seconds after which a wait for outcomes is reported: a change is settled sooner, mostly."""
 
@@ -95,6 +97,9 @@ class ClusterFeed(BackgroundService):
         self._cursor: Cursor | None = None
         self._seen = 0
         self._early: list[FeedEvent] = []
+        self._outside: dict[str, FeedEvent] = {}
+        self._began_at = 0.0
+        self._end_ms = 0
         self._ready = asyncio.Event()
         self._started = False
         self._redact = next(iter(cluster.facets.values())).redact
@@ -137,7 +142,7 @@ class ClusterFeed(BackgroundService):
     @property
     def last(self) -> FeedPosition:
         """The position after all events of the ring."""
-        return FeedPosition(HistoryPlace(self.incarnation, self.end, LAST_ID), time.time_ns() // 1_000_000)
+        return FeedPosition(HistoryPlace(self.incarnation, self.end, LAST_ID), self._end_ms)
 
     @property
     def next_number(self) -> int:
@@ -204,31 +209,37 @@ class ClusterFeed(BackgroundService):
         self.ring.clear()
         self._bytes = 0
         self._early.clear()
+        self._outside.clear()
+        self._began_at = time.monotonic()
         self.generation += 1
         self.incarnation = self.cluster.store.incarnation
         self.end = self._seen = cursor.revision
+        self._end_ms = time.time_ns() // 1_000_000
         self.floor = HistoryPlace(self.incarnation, cursor.revision, LAST_ID)
         self._cursor = cursor
         self._ready.set()
 
     async def _follow(self, page: JournalPage) -> None:
-        revision = page.cursor.revision
+        revision, read_ms = page.cursor.revision, time.time_ns() // 1_000_000
         newest = max((entry.after.mzxid for entry in page.entries if entry.after is not None), default=0)
         if page.entries or self._seen > self.end:
             events = await self._events(page, max(revision, newest))
             self._seen = max(self._seen, newest)
             self._publish(events)
-        self.end = revision
+        self.end, self._end_ms = revision, read_ms
         self._cursor = page.cursor
 
     async def _events(self, page: JournalPage, until: int) -> list[FeedEvent]:
         """Return the events of all changes up to the page's revision, in order."""
         revision = page.cursor.revision
-        changes, external = await self._merged(page, until)
+        steps = steps_of(page.entries)
+        changes, external = await self._merged(steps, until)
         found = [change for change in changes if change.kind != EXTERNAL and change.place.revision <= revision]
-        # A write that is seen after the mirror has passed its revision comes next. Its entity has its revision. A node
-        # may be read with an earlier notification than its own.
-        outside = [self._external(each, max(each.gap.revision, self.end + 1)) for each in external]
+        # A write that is seen after the mirror has passed its revision comes next, or with its notification. Its entity
+        # has its revision. A node may be read with an earlier notification than its own.
+        outside = [self._external(each, max(each.gap.revision, self.end + 1, each.steps.notified)) for each in external]
+        shown = {each.steps.path for each in external}
+        outside += [await self._notified(each) for each in steps if each.notified and each.path not in shown]
         events = [event for event in (*map(self.event, found), *outside, *self._early) if event is not None]
         self._early = [event for event in events if event.position.place.revision > revision]
         return sorted((event for event in events if event.position.place.revision <= revision), key=_place)
@@ -251,9 +262,34 @@ class ClusterFeed(BackgroundService):
             return FeedEvent(FeedPosition(place, time_ms), change, ())
         return None if change is None else self.event(change)
 
-    async def _merged(self, page: JournalPage, until: int) -> tuple[list[FeedChange], Sequence[ExternalGap]]:
+    async def _notified(self, steps: EntitySteps) -> FeedEvent | None:
+        """Return the event of an external state whose notification comes only now, at the notification's place.
+
+        A consumer that comes from another process with a position before that notification may not have the state: the
+        other process may have read it with the notification.
+        """
+        place, node = HistoryPlace(self.incarnation, steps.notified, LAST_ID), steps.after
+        known = self._outside.get(steps.path)
+        if known is not None:
+            version = known.change.entities[0].version
+            if version is None if node is None else (version, known.parts[0].revision) == (node.version, node.mzxid):
+                again = place._replace(change_id=known.position.place.change_id)
+                return FeedEvent(known.position._replace(place=again), known.change, known.parts)
+        if node is None:
+            # Deleted before the load, perhaps, when nobody here knew its keys.
+            now_ms = time.time_ns() // 1_000_000
+            change = FeedChange(place, now_ms, EXTERNAL, PRINCIPAL, None, None, None, ())
+            just_loaded = time.monotonic() - self._began_at < _UNKNOWN_S
+            return FeedEvent(FeedPosition(place, now_ms), change, ()) if just_loaded else None
+        before = HistoryPlace(self.incarnation, node.mzxid - 1, LAST_ID)
+        for change in await self.trail.changes(self.cluster.name, before, node.mzxid, PAGE):
+            if change.kind != EXTERNAL and any(entity.path == steps.path for entity in change.entities):
+                return None
+        state = notified_state(self.cluster.name, steps, self._redact, place)
+        return None if state is None else self.event(state)
+
+    async def _merged(self, steps: Sequence[EntitySteps], until: int) -> tuple[list[FeedChange], Sequence[ExternalGap]]:
         """Return the changes of the trail up to a revision, and what is external; waits for outcomes if need be."""
-        steps = steps_of(page.entries)
         # A change of ours may have made a node that was deleted before the mirror saw it.
         passing = {each.path: each.entity_id for each in steps if each.before is None and each.after is None}
         pauses, began, reported = iter(_PAUSES_S), time.monotonic(), False
@@ -292,6 +328,8 @@ class ClusterFeed(BackgroundService):
         number = self.next_number
         for event in events:
             self.ring.append(event)
+            if event.change.kind == EXTERNAL and event.parts:
+                self._outside[event.change.entities[0].path] = event
             self._bytes += event.size
         new = self.ring[number - self.base :]
         for consumer in self.consumers:
@@ -304,8 +342,11 @@ class ClusterFeed(BackgroundService):
         while len(self.ring) - dropped > RING_EVENTS * _LEFT or (
             self._bytes > _MOST_BYTES * _LEFT and dropped < len(self.ring)
         ):
-            self._bytes -= self.ring[dropped].size
+            event = self.ring[dropped]
+            self._bytes -= event.size
             dropped += 1
+            if event.parts and self._outside.get(event.change.entities[0].path) is event:
+                del self._outside[event.change.entities[0].path]
         self.floor = self.ring[dropped - 1].position.place
         del self.ring[:dropped]
         self.base += dropped

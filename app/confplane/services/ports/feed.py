@@ -62,10 +62,9 @@ class FeedTrail(Protocol):
         """
 
     async def late(self, cluster: str, place: HistoryPlace, since: datetime) -> list[FeedChange]:
-        """Return the external changes up to a place whose ids are of a time or later, in order, a thousand at most.
+        """Return the external changes up to a place that were recorded at a time or later, in order.
 
-        A reader that has reached the place may not have been given them: they are found after the write, and may have
-        lower revisions than changes that were known before.
+        A reader that has reached the place may not have been given them: their notifications may come after it.
         """
 
     async def open_paths(self, cluster: str, ids: Collection[str], since: datetime) -> set[str]:

@@ -3,7 +3,8 @@
 A reader keeps a :class:`Cursor`, and the journal knows no readers. An entry can be read once the mirror's revision has
 reached the entry's. An entry holds what the mirror saw, and may span several versions of a node: a reader that needs
 each change reads the trail. An entry without any node stands for a notification of an absent node: the node may have
-been made and deleted.
+been made and deleted. An entry whose nodes are one and the same stands for a notification after the node's last write:
+external writes are notified apart, so that every mirror that has passed the notification has the write.
 
 Entries point to the mirror's nodes and hold secrets: a reader redacts before anything leaves the process.
 """
@@ -25,7 +26,7 @@ class JournalEntry(NamedTuple):
 
     revision: int
     """The revision of the write that left ``after``; of an absent node, a revision at which it was absent. A write that
-    the mirror saw only after its revision had passed has the next revision."""
+    the mirror saw only after its revision had passed has the next revision. Of a notification, its revision."""
     tree: Tree
     entity_id: str
     before: Node | None

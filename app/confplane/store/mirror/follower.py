@@ -562,6 +562,7 @@ class MirrorFollower(BackgroundService):
                 if self._unknown(tree, path):
                     unseen.append((tree, path))
             self.apply_read(session, tree, path, value, seen_at=paths[path])
+            self._record_notified(tree, path, paths[path])
 
         await self._request_reads(session, asked, taken).done()
         for tree, path in unseen:
@@ -607,6 +608,13 @@ class MirrorFollower(BackgroundService):
             clients = session.exists(f"{tree.value}/{user}/clients")
             reads.add(clients, partial(self._pairs_gone, session, tree, user))
         await reads.done()
+
+    def _record_notified(self, tree: Tree, path: str, revision: int) -> None:
+        """Record a notification that came after the node's last write: that of an external write, or one of none."""
+        entity_id = znodes.entity_id(path)
+        node = None if self.mirror is None or entity_id is None else self.mirror.trees[tree].nodes.get(entity_id)
+        if node is not None and node.mzxid < revision:
+            self.journal.record(tree, node.id, node, node, revision)
 
     def _unknown(self, tree: Tree, path: str) -> bool:
         entity_id = znodes.entity_id(path)

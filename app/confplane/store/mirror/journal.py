@@ -114,12 +114,13 @@ class MirrorJournal:
             entity_id: The node's entity.
             before: The mirror's node before.
             after: The mirror's node now; None where it is absent.
-            seen_at: The revision of the notification that an absent node was read for, where there is one.
+            seen_at: The revision of the notification that an absent node was read for, where there is one; or of one
+                that came after the last write of a node, which is ``before`` and ``after`` then.
         """
         # The first revision at which any of its writes may have been made: a reader that is past a revision must have
         # been given every write up to that revision, and a node may be several writes newer than the mirror's.
         revision = max(self._revision + 1, 0 if before is None else before.mzxid + 1)
-        if after is None:
+        if after is None or after is before:
             revision = max(revision, seen_at)
         elif _is_next(before, after):
             revision = max(revision, after.mzxid)

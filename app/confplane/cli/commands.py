@@ -75,6 +75,7 @@ _MODULES: Final = (
         "remote.audit_commands",
         {"audit": "Search the trail of all changes, newest first, or show one change with its values."},
     ),
+    _Module(_API, "remote.watch_commands", {"watch": "Print changes as they happen, until you press Ctrl-C."}),
     _Module(
         _API,
         "remote.about_commands",

@@ -64,8 +64,36 @@ def _audited(*entities: tuple[str, list[str]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _event(kind: str, source: str, *entities: tuple[str, list[dict[str, Any]]], **further: Any) -> dict[str, Any]:
+    return {
+        "type": kind, "id": "cG9z", "revision": "8589934602", "time": TIME, "changeId": ID, "principal": BY,
+        "onBehalfOf": None, "reason": None, "ticket": "OPS-12", "source": source, "partial": False,
+        "entities": [
+            {"facet": "configs", "id": name, "entity": {}, "revision": "8589934602", "keys": keys} for name, keys in entities
+        ],
+        **further,
+    }  # fmt: skip
+
+
+def _watched(request: httpx.Request) -> httpx.Response:
+    """Some events, and then the end of the trail."""
+    if "after" in request.url.params:
+        return httpx.Response(410, json={"type": "/problems/before-history", "detail": "The trail begins later."})
+    return httpx.Response(200, json={"events": _EVENTS, "position": "cG9z", "revision": "8589934602"})
+
+
 _RATES: Final = _key("producer_byte_rate", 1048576, 2097152)
 _WORD: Final = _key("ssl.keystore.password", None, None, secret=True)
+_EVENTS: Final = [
+    _event(
+        *("change", "confplane"),
+        ("user=alice", [{**_key("producer_byte_rate", None, 2097152), "sensitive": False}]),
+        ("topic=orders", [{**_key("ssl.keystore.password", None, None), "sensitive": True}]),
+        truncated=True,
+    ),
+    _event("change", "external", (HOSTILE, [{**_key("acks", LONG, HOSTILE), "sensitive": False}]), ticket=None),
+    _event("reset", "confplane"),
+]
 _HISTORY: Final = _page(_change(ID, _RATES, _key("acks", None, "all")), _change(OTHER, _key("acks", LONG, None)))
 _MOMENT: Final = {"revision": "8589934601", "exact": True}
 _QUOTAS, _CONFIGS = "client-quotas", "client-configs"
@@ -121,6 +149,7 @@ CASES: Final[dict[str, dict[str, Any]]] = {
     },
     "audit": {"audit": _page(_audited(("user=alice", ["acks", "producer_byte_rate"]), ("topic=orders", ["retention.ms"])))},
     f"audit {ID}": {f"audit/{ID}": _audited(("user=alice", ["acks"]), ("topic=orders", ["retention.ms"]))},
+    "watch": {"changes": _watched},
     "drift list": {
         "drift": _page(
             {

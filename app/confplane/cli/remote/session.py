@@ -38,8 +38,8 @@ _NEXT: Final = {
 }
 """The next step after a problem, by its HTTP status."""
 _OPTIONS: Final = {
-    **{name: f"--{name}" for name in ("at", "entity", "from", "key", "outcome", "principal", "reason", "since")},
-    **{name: f"--{name}" for name in ("ticket", "to", "until", "user")},
+    **{name: f"--{name}" for name in ("after", "at", "entity", "facet", "from", "key", "outcome", "prefix")},
+    **{name: f"--{name}" for name in ("principal", "reason", "since", "ticket", "to", "until", "user")},
     "changeId": "--change",
     "clientId": "--client-id",
     "configsEtag": "--configs-etag",

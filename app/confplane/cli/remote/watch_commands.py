@@ -1,0 +1,102 @@
+"""``confplane watch``: print changes as they happen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from confplane.cli.command_group import CommandGroup
+from confplane.cli.output import ABSENT, author_text, echo, is_json, print_json, reason_text, value_text
+from confplane.cli.remote import completion
+from confplane.cli.remote.entities import entity_of
+from confplane.cli.remote.options import READ_CODES, AsLines, ClusterName, ProfileName
+from confplane.cli.remote.session import DONE, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from confplane.client import AsyncConfplane
+    from confplane.client.types import FeedEventData, FeedKey
+
+commands = CommandGroup(add_completion=False)
+
+
+@commands.command(
+    epilog="Examples:\n\n"
+    "    confplane watch\n\n"
+    "    confplane watch user=alice\n\n"
+    "    confplane watch --facet configs --prefix orders- --json\n\n"
+    f"{READ_CODES}"
+)
+def watch(
+    entity: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ENTITY",
+            help="Only changes of this entity.",
+            show_default="all entities",
+            autocompletion=completion.entity_ids,
+        ),
+    ] = None,
+    *,
+    facet: Annotated[
+        str | None,
+        typer.Option(
+            "--facet",
+            metavar="FACET",
+            help="Only client-quotas, client-configs or configs.",
+            show_default=False,
+        ),
+    ] = None,
+    prefix: Annotated[
+        str | None,
+        typer.Option("--prefix", metavar="TEXT", help="Only entities whose last name begins so.", show_default=False),
+    ] = None,
+    after: Annotated[
+        str | None,
+        typer.Option(
+            "--after", metavar="ID", help="Continue after the event with this `id` of --json.", show_default="now"
+        ),
+    ] = None,
+    as_json: AsLines = False,
+    cluster: ClusterName = None,
+    profile: ProfileName = None,
+) -> None:
+    """Print changes as they happen, until you press Ctrl-C.
+
+    Changes that were made outside Confplane are marked `(external)`, and may come more than once.
+    """
+    filters = {"facet": facet, "prefix": prefix, "after": after}
+    raise run(profile, cluster, lambda client: _watch(client, entity, filters))
+
+
+async def _watch(client: AsyncConfplane, entity: str | None, filters: dict[str, Any]) -> int:
+    wanted = None if entity is None else entity_of(entity).id
+    async for event in client.changes(entity=wanted, **filters):
+        if is_json():
+            print_json(event)
+        elif event["type"] == "reset":
+            echo(f"{event['time']}  configs were imported, or a change can't be shown: list them again")
+        else:
+            for line in _lines(event):
+                echo(line.replace("\n", "\\n"))
+    return DONE
+
+
+def _lines(event: FeedEventData) -> Iterator[str]:
+    """Yield a line for each key."""
+    kind = "external" if event["source"] == "external" else "change"
+    who, why = author_text({**event, "kind": kind}), reason_text(event)
+    for entity in event["entities"]:
+        for key in entity["keys"]:
+            yield "  ".join([event["time"], who, entity["id"], _difference(key), *([why] if why else [])])
+    if event.get("truncated"):
+        yield f"{event['time']}  {who}  and further entities: confplane audit {event['changeId']}"
+
+
+def _difference(key: FeedKey) -> str:
+    if key["sensitive"]:
+        return f"{key['key']}: {value_text(None)}"
+    before, after = [ABSENT if value is None else value_text(value) for value in (key["before"], key["after"])]
+    return f"{key['key']}: {before} -> {after}"

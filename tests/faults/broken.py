@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from confplane.services.recorder.ports import PRINCIPAL
 from tests.faults import kinds
-from tests.faults.checks import answers, external, reads, refusals, requests, trail
-from tests.faults.history import InjectedFault, Kind, Mode, PartResult
+from tests.faults.checks import answers, external, feed, reads, refusals, requests, trail
+from tests.faults.history import FeedEvent, InjectedFault, Kind, Mode, PartResult
 from tests.faults.world import ADMIN, ALICE, BOB, KEY, OURS, World, ops_of, part
 
 if TYPE_CHECKING:
@@ -439,6 +439,31 @@ def explained_otherwise(world: World) -> None:
     world.states[NODE] = replace(world.states[NODE], version=1)
 
 
+def in_the_feed(edit: Callable[[list[FeedEvent]], list[FeedEvent]], *, external: bool = False) -> Break:
+    """Three changes of an entity, or also an external one, and a feed of them that is otherwise."""
+
+    def breaks(world: World) -> None:
+        for value in (20, 21, 22):
+            world.write(part("user=carol", value))
+        if external:
+            world.write_externally("user=carol", 23)
+        world.followed, world.feed = True, edit(world.feed)
+
+    return breaks
+
+
+def _with_other_values(events: list[FeedEvent]) -> list[FeedEvent]:
+    [state] = events[-1].entities
+    [(key, _, after)] = state.keys
+    return [*events[:-1], replace(events[-1], entities=(replace(state, keys=((key, "19", after),)),))]
+
+
+def position_refused(world: World) -> None:
+    """A position is too old for another process."""
+    world.followed = True
+    world.feed_refusals.append("410: before-history")
+
+
 BROKEN: list[tuple[str, Break, str]] = [
     ("unsettled", unsettled, trail.UNSETTLED),
     ("attempt_without_intent", trail_of_write(applied=False, outcome={"attempt": 2}), trail.NO_INTENT),
@@ -534,4 +559,14 @@ BROKEN: list[tuple[str, Break, str]] = [
     ),
     ("external_with_other_count", trail_of_external(intent={"writes": 2}), external.OTHER_COUNT),
     ("explained_otherwise", explained_otherwise, external.OTHER_STATE),
+    ("not_in_the_feed", in_the_feed(lambda events: [*events[:-2], events[-1]]), feed.MISSED),
+    ("twice_in_the_feed", in_the_feed(lambda events: [*events, events[-1]]), feed.TWICE),
+    (
+        "in_another_order",
+        in_the_feed(lambda events: [*events[:-3], events[-2], events[-3], events[-1]]),
+        feed.OTHER_ORDER,
+    ),
+    ("with_other_values", in_the_feed(_with_other_values), feed.OTHER_VALUES),
+    ("without_the_last_external", in_the_feed(lambda events: events[:-1], external=True), feed.OTHER_END),
+    ("position_refused", position_refused, feed.REFUSED),
 ]

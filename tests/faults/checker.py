@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.faults.checks import answers, external, reads, refusals, requests, trail
+from tests.faults.checks import answers, external, feed, reads, refusals, requests, trail
 from tests.faults.checks.facts import Facts
 
 if TYPE_CHECKING:
@@ -44,4 +44,5 @@ def check(run: Run) -> list[Violation]:
     refusals.check(facts, tags)
     reads.check(facts)
     external.check(facts)
+    feed.check(facts)
     return facts.violations

@@ -331,6 +331,40 @@ class Mirror:
 
 
 @dataclass(frozen=True, slots=True)
+class FeedState:
+    """One entity of an event."""
+
+    id: str
+    revision: int
+    keys: tuple[tuple[str, Any, Any], ...]
+    """Each key with its values before and after."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedEvent:
+    """An event as a consumer received it."""
+
+    type: str
+    change_id: str
+    revision: int
+    source: str
+    entities: tuple[FeedState, ...]
+
+    @staticmethod
+    def of(event: dict[str, Any]) -> FeedEvent:
+        """Return an event of the API."""
+        entities = tuple(
+            FeedState(
+                each["id"],
+                int(each["revision"]),
+                tuple((key["key"], key["before"], key["after"]) for key in each["keys"] if not key["sensitive"]),
+            )
+            for each in event["entities"]
+        )
+        return FeedEvent(event["type"], event["changeId"], int(event["revision"]), event["source"], entities)
+
+
+@dataclass(frozen=True, slots=True)
 class InjectedFault:
     """A fault that was injected. Times are those of the calls' clock."""
 
@@ -366,6 +400,10 @@ class Run:
     """The workload began after this zxid. What is older was there at the recorder's first contact, and has no row."""
     faults: tuple[InjectedFault, ...] = ()
     """Ordered by ``began``; empty of a scenario, and of runs kept before this was noted."""
+    feed: tuple[FeedEvent, ...] | None = None
+    """The events that a consumer received from before the first write on, in their order; None: there was none."""
+    feed_refusals: tuple[str, ...] = ()
+    """Answers to it that were neither events nor 503."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,9 +435,19 @@ def load_run(path: Path) -> Run:
     given["faults"] = tuple(
         InjectedFault(**fault | {"targets": tuple(fault["targets"])}) for fault in given.get("faults", ())
     )
+    if given.get("feed") is not None:
+        given["feed"] = tuple(map(_feed_event, given["feed"]))
+    given["feed_refusals"] = tuple(given.get("feed_refusals", ()))
     given["znodes"] = {name: Znode(**members) for name, members in given["znodes"].items()}
     given["mirrors"] = [Mirror(**members | {"warnings": tuple(members["warnings"])}) for members in given["mirrors"]]
     return Run(**given)
+
+
+def _feed_event(members: dict[str, Any]) -> FeedEvent:
+    entities = tuple(
+        FeedState(each["id"], each["revision"], tuple(map(tuple, each["keys"]))) for each in members["entities"]
+    )
+    return FeedEvent(**members | {"entities": entities})
 
 
 def _rows(kind: type[Any], rows: Iterable[dict[str, Any]]) -> list[Any]:

@@ -22,7 +22,7 @@ from uuid import UUID
 from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import KazooState
 
-from confplane.audit import PostgresAuditLog, open_changes
+from confplane.audit import PostgresAuditLog, PostgresFeedTrail, open_changes
 from confplane.cli.commands import main
 from confplane.services.changes import commit as commits
 from confplane.services.changes import settle
@@ -252,6 +252,15 @@ def nothing_compared() -> None:
     _replace(Recorder, "_compare_all", compare_nothing)
 
 
+def feed_passes_over() -> None:
+    """The feed does not wait for changes without an outcome."""
+
+    async def open_paths(_trail: PostgresFeedTrail, *_: Any) -> set[str]:
+        return set()
+
+    _replace(PostgresFeedTrail, "open_paths", open_paths)
+
+
 PLANTED_BUGS: Final[dict[str, Callable[[], None]]] = {
     "no-version-check": without_version_check,
     "outcome-before-commit": outcome_before_commit,
@@ -271,6 +280,7 @@ PLANTED_BUGS: Final[dict[str, Callable[[], None]]] = {
     "keys-forgotten": keys_forgotten,
     "settled-marker-dropped": settled_marker_dropped,
     "nothing-compared": nothing_compared,
+    "feed-passes-over": feed_passes_over,
 }
 
 

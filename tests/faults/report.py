@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from tests.faults.history import Call, Run
+    from tests.faults.history import Call, Recorder, Run
 
 _STALE: Final = "reads reported as stale"
 _HABITS: Final[dict[str, Callable[[Call], bool]]] = {
@@ -78,6 +78,11 @@ class Report:
     def not_tried(self) -> list[str]:
         """The kinds of faults that the run could have had, and that its seed did not choose in so many rounds."""
         return [kind for kind, count in self.faults.items() if not count and not self.missed.get(kind)]
+
+    def count_calls(self, recorder: Recorder) -> None:
+        """Take over the counts of calls."""
+        self.calls, self.writes = recorder.calls, recorder.writes
+        self.acknowledged, self.unknown = recorder.acknowledged, recorder.unknown
 
     def count_faults(
         self, possible: Sequence[str], injected: Mapping[str, int], missed: Mapping[str, int], steps: Mapping[str, int]

@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tests.faults import planted_bugs
 from tests.faults.collect import connect, read_trail, walk, watermark
+from tests.faults.feed_reader import FeedReader
 from tests.faults.history import Call, Kind, Mode, Part, Run
 from tests.faults.operations import Operations
 from tests.faults.txnlog import read_events
@@ -71,6 +72,7 @@ class Scenario:
         self._operations = Operations()
         self._calls: list[Call] = []
         self._clients: dict[str, httpx.AsyncClient] = {}
+        self._reader: FeedReader | None = None
 
     @asynccontextmanager
     async def service(
@@ -217,6 +219,12 @@ class Scenario:
             call.revision = self.zk.set(NODE, data).mzxid
         call.end, call.status = time.monotonic(), 200
 
+    async def follow(self, service: Service) -> FeedReader:
+        """Read the feed of a service from now on."""
+        self._reader = FeedReader([(service.url, service.token)], seed=0)
+        await self._reader.start()
+        return self._reader
+
     # -- waiting, and the end
 
     async def settled(self, number: int) -> None:
@@ -252,6 +260,8 @@ class Scenario:
             znodes=walk(self.zk),
             mirrors=[],
             baseline_zxid=0,
+            feed=None if self._reader is None else tuple(self._reader.events),
+            feed_refusals=() if self._reader is None else tuple(self._reader.refusals),
         )
 
 

@@ -6,12 +6,13 @@ import asyncio
 import random
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from tests.faults.collect import NotQuietError, collect, until_quiet
 from tests.faults.faults import start_again
+from tests.faults.feed_reader import FeedReader
 from tests.faults.history import InjectedFault, Recorder, Violation, save_run
 from tests.faults.report import Report
 from tests.faults.schedule import LONGEST_S, Schedule
@@ -102,9 +103,11 @@ async def run(
     tell("starting", 0)
     async with Topology(plan.directory, replicas=plan.replicas, disk_full=plan.disk_full) as topology:
         baseline = await _baseline(topology)
+        reader = FeedReader([(each.url, each.service.token) for each in topology.replicas], seed=plan.seed)
         with history.open("w", encoding="utf-8") as file:
             recorder = Recorder(file)
             workload = Workload(topology, recorder, seed=plan.seed, pause_s=plan.pause_s, clients=plan.clients)
+            await reader.start()
             workload.start()
             began = time.monotonic()
             schedule = _schedule(plan, topology)
@@ -122,8 +125,7 @@ async def run(
                 raise rounds.failures[0]
         reached = Counter(step for replica in topology.replicas for step in replica.steps())
         report.count_faults(schedule.possible(), rounds.injected, schedule.missed, reached)
-        report.calls, report.writes = recorder.calls, recorder.writes
-        report.acknowledged, report.unknown = recorder.acknowledged, recorder.unknown
+        report.count_calls(recorder)
         tell("waiting for quiet", rounds.count)
         violations = [Violation("the schedule", f"could not be injected: {name}") for name in schedule.unmet]
         violations += await _restart_ended(topology)
@@ -133,9 +135,14 @@ async def run(
             quiet_s = time.monotonic() - ended
         except NotQuietError as error:
             violations.append(Violation("quiet", str(error)))
+        await reader.stop()
         tell("collecting", rounds.count)
-        found = await collect(
-            topology, history, seed=plan.seed, quiet_s=quiet_s, baseline_zxid=baseline, faults=rounds.faults
+        found = replace(
+            await collect(
+                topology, history, seed=plan.seed, quiet_s=quiet_s, baseline_zxid=baseline, faults=rounds.faults
+            ),
+            feed=tuple(reader.events),
+            feed_refusals=tuple(reader.refusals),
         )
     save_run(found, plan.directory / "run.json")
     report.count_run(found)

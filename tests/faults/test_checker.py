@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.faults import checker, kinds
 from tests.faults.broken import BROKEN, NODE, last, some
 from tests.faults.checker import check
-from tests.faults.checks import answers, external, reads, refusals, requests, trail
+from tests.faults.checks import answers, external, feed, reads, refusals, requests, trail
 from tests.faults.corrupted import CORRUPTED
 from tests.faults.history import InjectedFault, Mode, NodeEvent, Znode
 from tests.faults.world import ALICE, BOB, KEY, OURS, THEIRS, World, part, rules
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 def test_a_clean_run_has_no_violation() -> None:
-    assert check(some().run()) == []
+    world = some()
+    world.followed = True
+    assert check(world.run()) == []
 
 
 @pytest.mark.parametrize(("breaks", "rule"), [pytest.param(*given, id=name) for name, *given in BROKEN])
@@ -53,7 +55,7 @@ def test_a_history_that_is_spoiled_throughout_is_found(corrupt: Callable[[Run], 
 
 
 def test_no_rule_is_without_a_run_that_breaks_it() -> None:
-    modules = (trail, requests, answers, refusals, reads, external)
+    modules = (trail, requests, answers, refusals, reads, external, feed)
     known = {
         value
         for module in modules

@@ -15,7 +15,7 @@ import pytest
 
 from tests.faults import planted_bugs
 from tests.faults.checker import check
-from tests.faults.checks import answers, external, reads, refusals, requests, trail
+from tests.faults.checks import answers, external, feed, reads, refusals, requests, trail
 from tests.faults.ensemble import Ensemble
 from tests.faults.scenario import CHANGES, COMMITS, NODE, open_scenario, ready
 from tests.faults.world import rules
@@ -505,3 +505,21 @@ async def test_the_leader_is_killed_after_it_dropped_a_marker(scenario: Scenario
         await scenario.settled(1)
         await scenario.recorded()
     expect_findings(scenario, bug, trail.REJECTED_APPLIED)
+
+
+@pytest.mark.parametrize("bug", [None, "feed-passes-over"])
+async def test_a_process_dies_before_the_outcome_that_a_feed_waits_for(scenario: Scenario, bug: str | None) -> None:
+    step = scenario.directory / "step"
+    async with scenario.service(settings={STEP_FILE_VARIABLE: str(step)}) as one, scenario.service(bug) as two:
+        await ready(one, two)
+        await scenario.recorded()
+        reader = await scenario.follow(two)
+        await scenario.put(one, 1)
+        step.write_text("transaction:SIGKILL")
+        await scenario.put(one, 2, step=True)
+        assert await asyncio.to_thread(one.stop, kill=True) == -signal.SIGKILL
+        await scenario.put(two, 3, user="bob")
+        await scenario.settled(3)
+        await scenario.recorded()
+        await reader.stop()
+    expect_findings(scenario, bug, feed.MISSED)

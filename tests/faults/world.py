@@ -18,6 +18,8 @@ from confplane.services.recorder.ports import PRINCIPAL
 from tests.faults.history import (
     Call,
     EntityState,
+    FeedEvent,
+    FeedState,
     InjectedFault,
     Kind,
     Mirror,
@@ -62,6 +64,10 @@ class World:
         self.events: list[NodeEvent] = []
         self.nodes: dict[str, Znode] = {}
         self.faults: list[InjectedFault] = []
+        self.followed = False
+        """Whether the run has a feed: other broken rules would be found there again."""
+        self.feed: list[FeedEvent] = []
+        self.feed_refusals: list[str] = []
         self._recording = recording
         self._now = 0.0
         self._zxid = 100
@@ -188,6 +194,7 @@ class World:
             self._account(each.path)
         versions = {each.path: self.nodes[each.path].version for each, _, _ in changed}
         self.outcomes.append(TrailOutcome(change_id, 1, True, self._zxid, versions, None, None, ""))  # noqa: FBT003
+        self._show("confplane", *entities)
         written = {each.path for each, _, _ in changed}
         return [
             PartResult(change_id=change_id, revision=self._zxid, changed=True)
@@ -250,6 +257,17 @@ class World:
         self.intents.append(TrailIntent(change_id, 1, PUT_BACK, None, "", PRINCIPAL, "", None, "", (row,)))
         self.outcomes.append(TrailOutcome(change_id, 1, False, None, {}, None, "Put back", ""))  # noqa: FBT003
 
+    def _show(self, source: str, *entities: TrailEntity) -> None:
+        states = [
+            FeedState(
+                each.entity_id,
+                self._zxid,
+                tuple((key, each.before.get(key), each.after.get(key)) for key in each.keys),
+            )
+            for each in entities
+        ]
+        self.feed.append(FeedEvent("change", self.intents[-1].change_id, self._zxid, source, tuple(states)))
+
     def _record(self, asked: Part, before: dict[str, str], node: Znode | None) -> None:
         after = self.config(asked.path)
         if before == after:
@@ -262,6 +280,7 @@ class World:
         self.intents.append(TrailIntent(change_id, 1, "external", writes, "", PRINCIPAL, "", None, "", (entity,)))
         versions = {asked.path: self.nodes[asked.path].version}
         self.outcomes.append(TrailOutcome(change_id, 1, True, self._zxid, versions, None, None, ""))  # noqa: FBT003
+        self._show("external", entity)
 
     def _account(self, path: str) -> None:
         node = self.nodes[path]
@@ -298,6 +317,8 @@ class World:
             mirrors=[Mirror(0, self._zxid, {"client-quotas": dict(quotas)}, ())],
             baseline_zxid=self._baseline,
             faults=tuple(self.faults),
+            feed=tuple(self.feed) if self.followed else None,
+            feed_refusals=tuple(self.feed_refusals),
         )
         return replace(made, **more)
 

@@ -72,7 +72,7 @@ from confplane.telemetry import Telemetry
 from confplane.wiring import build, redaction, tokens_and_grants
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from fastapi import FastAPI
     from starlette.types import ASGIApp
@@ -87,6 +87,8 @@ if TYPE_CHECKING:
         LimitsSettings,
         Settings,
     )
+    from confplane.wiring import ServiceParts
+
 
 _log: Final = logging.getLogger(__name__)
 
@@ -147,18 +149,8 @@ def create_app(
     unobserved = [UnobservedWarnings(store) for name, store in parts.stores.items() if name not in parts.kraft_wirings]
 
     trail = PostgresTrailHistory(parts.database)
-    webhook_store = PostgresWebhooks(parts.database)
-    owners = WebhookOwners(control)
     feeds = FeedHub(parts.clusters, PostgresFeedTrail(parts.database), trail, lambda: readiness.stopping)
-    webhook_parts = _webhook_parts(settings)
-    dispatchers = (
-        []
-        if webhook_parts is None
-        else [
-            WebhookDispatcher(cluster, webhook_store, feeds, owners, webhook_parts.deliverer, event_json, _now)
-            for cluster in parts.clusters
-        ]
-    )
+    webhooks, dispatchers, deliverers = _webhooks(settings, parts, feeds, control, token_cache.groups_of)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -228,7 +220,7 @@ def create_app(
         *(each.queues for each in loops),
         feeds,
         *dispatchers,
-        *([] if webhook_parts is None else [webhook_parts.deliverer]),
+        *deliverers,
         *parts.kraft_wirings.values(),
         *authentication.background,
         parts.database,
@@ -256,7 +248,7 @@ def create_app(
             audit=parts.audit,
             refusals=refusals,
             feeds=feeds,
-            webhooks=WebhookService(webhook_store, owners, feeds, token_cache.groups_of, webhook_parts),
+            webhooks=webhooks,
             registrations=registrations,
             applied=applied,
             rollups=rollups,
@@ -303,23 +295,33 @@ def _console(settings: Settings, api: ASGIApp, database: Database, providers: Se
     return Console(api, sessions, key, settings.http.public_url, settings.console_is_secure, flows)
 
 
-def _webhook_parts(settings: Settings) -> WebhookParts | None:
-    """Return the parts of webhooks, or None if they are off.
+def _webhooks(
+    settings: Settings,
+    parts: ServiceParts,
+    feeds: FeedHub,
+    control: AccessControl,
+    groups_of: Callable[[str], frozenset[str]],
+) -> tuple[WebhookService, Sequence[WebhookDispatcher], Sequence[WebhookDeliverer]]:
+    """Return the service of webhooks, and the parts that deliver, of which there are none if webhooks are off.
 
     Raises:
         UnusableSettingsError: The key file or the file of authorities can't be used.
     """
-    given = settings.webhooks
+    given, store, owners = settings.webhooks, PostgresWebhooks(parts.database), WebhookOwners(control)
     if given.key_file is None:
         _log.info("Webhooks are off: webhooks.key_file is not set")
-        return None
+        return WebhookService(store, owners, feeds, groups_of, None), (), ()
     from confplane.security.outbound import GuardedSender, authorities  # noqa: PLC0415 - TLS for webhooks alone
 
     guard = UrlGuard(given.allowed_hosts, given.insecure_http)
     key = WebhookKey.from_file(given.key_file)
-    public_url = settings.http.public_url
-    deliverer = WebhookDeliverer(GuardedSender(guard, authorities(given.ca_file)), key, guard, public_url, _now)
-    return WebhookParts(guard, key, deliverer)
+    sender = GuardedSender(guard, authorities(given.ca_file))
+    deliverer = WebhookDeliverer(sender, key, guard, settings.http.public_url, _now)
+    dispatchers = [
+        WebhookDispatcher(cluster, store, feeds, owners, deliverer, event_json, _now) for cluster in parts.clusters
+    ]
+    service = WebhookService(store, owners, feeds, groups_of, WebhookParts(guard, key, deliverer))
+    return service, dispatchers, [deliverer]
 
 
 def _now() -> datetime:

@@ -25,7 +25,13 @@ from confplane.services.feed.positions import FeedPosition, encode
 from confplane.services.ports.access import AccessChange
 from confplane.services.ports.feed import FeedChange
 from confplane.services.ports.trail import EXTERNAL, HistoryPlace
-from confplane.services.ports.webhooks import OutboundError, Subscription, WebhookFormat
+from confplane.services.ports.webhooks import (
+    MOST_OF_CLUSTER,
+    MOST_OF_OWNER,
+    OutboundError,
+    Subscription,
+    WebhookFormat,
+)
 from confplane.services.webhooks.deliverer import WebhookDeliverer
 from confplane.services.webhooks.dispatcher import PARKED_AFTER, RETRIES_S, WebhookDispatcher
 from confplane.services.webhooks.secrets import WebhookSecrets, seal
@@ -150,11 +156,11 @@ class World:
             cluster, store, feeds, owners, deliverer, rendered, lambda: self.clock.now, self.clock.sleep
         )
 
-    async def subscribe(self, name: str = "hook", *, key: WebhookKey = KEY) -> Subscription:
+    async def subscribe(self, name: str = "hook", *, key: WebhookKey = KEY, owner: str | None = None) -> Subscription:
         new_id = uuid7()
         position = encode("one", FeedPosition(HistoryPlace(1, 0, UUID(int=0)), 0))
         sealed = seal(key, new_id, WebhookSecrets("https://hooks.example.com/"))
-        owner = f"User:owner-of-{name}"
+        owner = owner or f"User:owner-of-{name}"
         made = Subscription(
             *(
                 new_id,
@@ -181,7 +187,7 @@ class World:
 
 @pytest.fixture
 async def world(migrated: servers.Database) -> AsyncIterator[World]:
-    database = Database(migrated.service_dsn, pool_size=6)
+    database = Database(migrated.service_dsn, pool_size=10)
     await database.start()
     made = World(PostgresWebhooks(database))
     try:
@@ -216,7 +222,7 @@ async def test_attempts_pause_longer_and_longer_and_a_day_of_failures_parks(worl
         assert 0.9 * planned <= pause <= 1.1 * planned
     await world.dispatcher.round()
     assert [str(each) for each in world.dispatcher.warnings()] == [
-        "one: 1 webhooks are parked, and deliver nothing until `confplane webhooks resume`: hook"
+        "one: Parked webhooks, which send nothing until `confplane webhooks resume`: hook"
     ]
     assert ("webhooks", 1, ("one", "parked")) in list(world.dispatcher.metrics())
 
@@ -312,3 +318,19 @@ async def test_the_last_fifty_deliveries_are_kept(world: World) -> None:
         return [each.event_id for each in found] == changes[:9:-1]
 
     await until(all_recorded)
+
+
+async def test_concurrent_requests_make_no_more_than_the_limits(world: World) -> None:
+    """Each of an owner of its own but for those of one; the cluster has 100 at most."""
+    made = await asyncio.gather(
+        *(world.subscribe(f"same-{number}", owner="User:same") for number in range(14)), return_exceptions=True
+    )
+    assert sum(isinstance(each, Subscription) for each in made) == MOST_OF_OWNER
+    assert {str(each) for each in made if not isinstance(each, Subscription)} == {
+        "User:same owns 10 webhooks, and may own no more. Remove one of them first"
+    }
+    made = await asyncio.gather(
+        *(world.subscribe(f"other-{number}") for number in range(MOST_OF_CLUSTER)), return_exceptions=True
+    )
+    assert sum(isinstance(each, Subscription) for each in made) == MOST_OF_CLUSTER - MOST_OF_OWNER
+    assert len(await world.store.list("one")) == MOST_OF_CLUSTER

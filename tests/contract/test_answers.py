@@ -775,6 +775,8 @@ def test_webhooks(recorder: Recorder) -> None:
         ({**body, "format": "discord"}, "/format"),
         ({**body, "filter": {"entity": "nobody"}}, "/filter/entity"),
         ({**body, "filter": {"facet": "quotas"}}, "/filter/facet"),
+        ({**body, "filter": {"user": "a\x00"}}, "/filter/user"),
+        ({**body, "filter": {"prefix": ""}}, "/filter/prefix"),
         ({**body, "filter": {"topic": "orders"}}, "/filter/topic"),
         ({**body, "note": "\x00"}, "/note"),
     ):

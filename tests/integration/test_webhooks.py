@@ -199,8 +199,7 @@ async def test_a_webhook_is_parked_with_the_last_token_of_its_owner_and_handed_o
         with pytest.raises(ProblemError, match="Hand it over"):
             await admin.webhooks.resume("left")
         ready = await text_of(service, "readyz")
-        assert "1 webhooks are parked" in ready
-        assert "left" in ready
+        assert "Parked webhooks, which send nothing until `confplane webhooks resume`: left" in ready
         assert receiver.requests == []
         assert (await admin.webhooks.assign("left", "User:admin")).body["owner"] == "User:admin"
         await admin.webhooks.resume("left")
@@ -262,6 +261,27 @@ async def test_no_more_than_ten_webhooks_of_one_owner_and_none_of_a_limited_toke
                 await put(owner, "many-10", receiver)
             for number in range(10):
                 await owner.webhooks.delete(f"many-{number}")
+
+
+async def test_nobody_gets_what_another_owner_may_see(service: Service) -> None:
+    """Whoever chooses the URL of a webhook, or its owner, sees as much as the owner."""
+    async with receiving() as receiver, library(service) as admin:
+        token, _ = await user_token(
+            admin, "hook-thief", operation="DESCRIBE_CONFIGS", resourceType="user", name="hook-small"
+        )
+        await put(admin, "theft", receiver)
+        async with library(service, token) as thief:
+            with pytest.raises(ProblemError, match="may see configs that User:hook-thief may not"):
+                await put(thief, "theft", receiver, note="mine")
+            taken = (await thief.webhooks.assign("theft", "User:hook-thief")).body
+            assert taken["owner"] == "User:hook-thief"
+            with pytest.raises(ProblemError, match="may see configs that User:hook-thief may not"):
+                await thief.webhooks.assign("theft", "User:admin")
+            await put(thief, "theft", receiver, note="mine")
+            await rates(admin, "hook-large", 1)
+            changes = await rates(admin, "hook-small", 1)
+            assert ids(await arrived(receiver, 1)) == changes
+            await thief.webhooks.delete("theft")
 
 
 async def test_chat_messages_say_who_changed_what(service: Service) -> None:

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from confplane.audit.database import Database
     from confplane.services.ports.access import AccessChange
 
-_TRIES: Final = 5
+_TRIES: Final = 20
+"""Attempts to take a slot, of which each failed one means that another request took it."""
 _CONTENT: Final = (
     *("owner", "groups", "by_token", "format", "filter", "shown_url", "note", "parked_at", "parked_reason"),
 )

@@ -58,6 +58,16 @@ def test_a_cloud_event_has_the_event_of_the_feed() -> None:
     assert body(WebhookFormat.CLOUDEVENTS, url=None)["source"] == "/v1/clusters/payments"
 
 
+def test_numbers_of_any_size_are_sent() -> None:
+    event = {
+        **EVENT,
+        "entities": [{**EVENT["entities"][0], "keys": [{**EVENT["entities"][0]["keys"][0], "after": 10**300}]}],
+    }
+    assert body(WebhookFormat.CLOUDEVENTS, event)["data"] == event
+    for kind in (WebhookFormat.SLACK, WebhookFormat.TEAMS):
+        assert "1000000000" in json.dumps(body(kind, event))
+
+
 def test_a_message_says_who_changed_what_from_which_value_to_which_and_why() -> None:
     message = chat_message("payments", EVENT, URL)
     assert message.title == "User:olga changed topic=orders of cluster payments"

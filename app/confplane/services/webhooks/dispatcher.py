@@ -122,18 +122,16 @@ class WebhookDispatcher(BackgroundService):
     def warnings(self) -> list[OperatorWarning]:
         """Return warnings for operators; only the leader has any."""
         found = []
-        for state, chosen in (
-            (
-                "are parked, and deliver nothing until `confplane webhooks resume`",
-                [s for s in self._known if s.parked_at],
-            ),
-            ("can't deliver at the moment", [s for s in self._known if s.failing_since and not s.parked_at]),
+        parked = [each.name for each in self._known if each.parked_at is not None]
+        failing = [each.name for each in self._known if each.parked_at is None and each.failing_since is not None]
+        for what, names in (
+            ("Parked webhooks, which send nothing until `confplane webhooks resume`", parked),
+            ("Webhooks whose receivers fail", failing),
         ):
-            if chosen:
-                names = ", ".join(each.name for each in chosen[:_NAMED])
-                more = f" and {len(chosen) - _NAMED} more" if len(chosen) > _NAMED else ""
-                count = f"{len(chosen)} webhooks {state}"
-                found.append(OperatorWarning(count, f"{count}: {names}{more}").about(self.cluster.name))
+            if names:
+                more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+                detailed = f"{what}: {', '.join(names[:_NAMED])}{more}"
+                found.append(OperatorWarning(f"{what}: {len(names)}", detailed).about(self.cluster.name))
         return found
 
     def metrics(self) -> Iterator[Sample]:

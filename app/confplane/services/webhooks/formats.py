@@ -6,10 +6,9 @@ elements without one.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
-
-import orjson
 
 from confplane.services.ports.webhooks import WebhookFormat
 
@@ -64,10 +63,15 @@ def body_of(kind: WebhookFormat, cluster: str, event: Mapping[str, Any], public_
         public_url: The origin at which people reach the service; None if it is not known.
     """
     if kind is WebhookFormat.CLOUDEVENTS:
-        return RenderedEvent(orjson.dumps(_cloud_event(cluster, event, public_url)), "application/cloudevents+json")
+        return RenderedEvent(_encoded(_cloud_event(cluster, event, public_url)), "application/cloudevents+json")
     message = chat_message(cluster, event, public_url)
     rendered = _slack(message) if kind is WebhookFormat.SLACK else _teams(message)
-    return RenderedEvent(orjson.dumps(rendered), "application/json")
+    return RenderedEvent(_encoded(rendered), "application/json")
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    # Not by orjson, which refuses integers above 64 bits: quotas may have any size.
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def chat_message(cluster: str, event: Mapping[str, Any], public_url: str | None) -> ChatMessage:

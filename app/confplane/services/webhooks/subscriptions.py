@@ -22,7 +22,7 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.domain.facets import FacetName
-from confplane.domain.texts import rfc3339
+from confplane.domain.texts import rfc3339, storable
 from confplane.services.access_admin import rules
 from confplane.services.access_admin.history import change_of
 from confplane.services.feed.events import FeedFilter
@@ -129,6 +129,7 @@ class WebhookService:
             NotFoundError: It does not exist.
             UnavailableError: Postgres is unavailable.
         """
+        _check_name(name)
         access.require(cluster, Operation.DESCRIBE, _spelled(name), pointer="name")
         return await self._found(cluster, name)
 
@@ -146,15 +147,16 @@ class WebhookService:
 
         Raises:
             InvalidRequestError: A part of the content is not valid.
-            ForbiddenError: The caller lacks ALTER on it, or can't own one.
+            ForbiddenError: The caller lacks ALTER on it, can't own one, or sees less than the owner of an existing one.
             PreconditionFailedError: It has another ETag.
             WebhookConflictError: There are too many.
             NotFoundError: Webhooks are off.
             UnavailableError: A store is unavailable.
         """
+        _check_name(name)
         caller.access.require(cluster.name, Operation.ALTER, _spelled(name), pointer="name")
         parts = self._on()
-        _check(name, wanted)
+        _check(wanted)
         for _ in range(_TRIES):
             old = await self._store.find(cluster.name, name)
             precondition.check(None if old is None else etag_of(old))
@@ -163,6 +165,8 @@ class WebhookService:
             made, secret = self._replacement(old, wanted, parts)
             if made == old:
                 return StoredWebhook(old)
+            # Whoever chooses the URL gets what the owner may see.
+            self._check_sight(old, caller.access)
             found = await self._replace(old, made, "webhook-replaced", caller, validate_only=validate_only)
             if found is not None:
                 return StoredWebhook(found, None if validate_only else secret)
@@ -317,6 +321,7 @@ class WebhookService:
         return found
 
     async def _alterable(self, cluster: str, name: str, caller: Caller) -> Subscription:
+        _check_name(name)
         caller.access.require(cluster, Operation.ALTER, _spelled(name), pointer="name")
         return await self._found(cluster, name)
 
@@ -407,11 +412,14 @@ class WebhookService:
                 f"The webhook {made.name} would be parked at once: {loss}. Grants of groups do not count",
                 outcome=WriteOutcome.NOT_APPLIED,
             )
+        self._check_sight(made, access)
+
+    def _check_sight(self, made: Subscription, access: Access) -> None:
         theirs, own = self._owners.visible(made), visible(access, made.cluster)
         if own is not None and (theirs is None or not theirs <= own):
             raise ForbiddenError(
-                f"{made.owner} may see configs that {access.identity.principal} may not. Ask {made.owner} to take the"
-                " webhook over"
+                f"The webhook's owner {made.owner} may see configs that {access.identity.principal} may not. Take the"
+                f" webhook over first, or ask {made.owner} for the change"
             )
 
     async def _replace(
@@ -495,13 +503,22 @@ def subject_of(subscription: Subscription) -> str:
     return f"webhooks/{subscription.cluster}/{subscription.name}"
 
 
-def _check(name: str, wanted: NewWebhook) -> None:
+def _check_name(name: str) -> None:
     if _NAME.fullmatch(name) is None:
         raise InvalidRequestError(
             "The name of a webhook has 1 to 63 lower-case letters, digits and hyphens, and begins with no hyphen",
             pointer="name",
         )
+
+
+def _check(wanted: NewWebhook) -> None:
     rules.check_text(wanted.note, "note", "/note")
+    for member, value in wanted.filter.items():
+        if not value or not storable(value):
+            raise InvalidRequestError(
+                f"filter.{member} is empty, or has a NUL or a lone surrogate. Leave it out for any",
+                pointer=f"/filter/{member}",
+            )
     entity = wanted.filter.get("entity")
     if entity is not None:
         Entity.from_id(entity, pointer="/filter/entity")

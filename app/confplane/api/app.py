@@ -100,6 +100,7 @@ def create_api(
     api = _routed(lifespan)
     api.services = services
     api.max_body_bytes = max_body_bytes
+    api.deadline_s = deadline_ms / 1000
     problems.install(api)
     return RequestMiddleware(
         Lookup(api),
@@ -124,6 +125,7 @@ class _Api(FastAPI):
 
     services: Services
     max_body_bytes: int
+    deadline_s: float
 
 
 def _routed(lifespan: Any) -> _Api:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +44,11 @@ class RequestContext:
     """The edits of the request that ended with an error. None if they are not recorded."""
     error: ConfplaneError | None = None
     """The error that the response renders. None if it is a success, or a success in part."""
+
+    def extend(self, seconds: float | None) -> None:
+        """Move the deadline to so many seconds from now, if that is later; None leaves it."""
+        if seconds is not None:
+            self.deadline = max(self.deadline, time.monotonic() + seconds)
 
     async def hold(self, error: ConfplaneError) -> None:
         """Hold the response to an error back if the caller is above a limit and does not wait as it was told."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -24,7 +22,6 @@ from confplane.domain.manifests import FACETS, ManifestScope
 from confplane.domain.ops import Op, OpType
 from confplane.domain.texts import shown, step
 from confplane.services.changes.alter import Entry
-from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import Edit, EditResult, EntryResult, Mode
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.cooperative_yielding import in_slices
@@ -37,8 +34,6 @@ routes = Routes("/v1/clusters/{cluster}/manifests", tag="manifests")
 _LONGEST_S: Final = 25
 """The longest duration of a plan or an apply in seconds, below the timeout of clients. An apply ends before a batch
 that would last longer, and may be continued."""
-_BATCH_S: Final = 10
-"""The longest duration of a batch."""
 _FIELDS: Final = {"quotas": "quotas", "client_configs": "clientConfigs", "configs": "configs"}
 
 
@@ -51,6 +46,7 @@ _FIELDS: Final = {"quotas": "quotas", "client_configs": "clientConfigs", "config
         tagged=False,
         problems=(404, 409, 413, 422),
         problem=models.PlanProblem,
+        longest_s=_LONGEST_S,
     ),
     checks=[Consistency],
 )
@@ -63,7 +59,7 @@ async def plan_manifest(call: CallDep, body: models.PlanManifest) -> Response:
     document, options = await _document(call, body), _options(body)
     for name in call.cluster.facets:
         await refresh_facet(call, name)
-    plan = await call.services.plans.plan(call.cluster, document, options, _patient(call))
+    plan = await call.services.plans.plan(call.cluster, document, options, call.caller)
     errors = [each.error for each in await in_slices(_result, plan.entries)]
     answer = {
         "throttleTimeMs": call.throttle_ms(LimitClass.BULK),
@@ -82,6 +78,7 @@ async def plan_manifest(call: CallDep, body: models.PlanManifest) -> Response:
         tagged=False,
         problems=(413,),
         problem=models.ApplyProblem,
+        longest_s=_LONGEST_S,
     ),
 )
 async def apply_manifest(call: CallDep, body: models.ApplyManifest) -> Response:
@@ -92,9 +89,10 @@ async def apply_manifest(call: CallDep, body: models.ApplyManifest) -> Response:
     """
     call.charge(LimitClass.WRITE, len(body.entities))
     document, options = await _document(call, body), _options(body)
-    validate_only = call.validate_only
+    # Each batch has the deadline of all requests, after which the leader settles what is left open.
+    seconds, validate_only = call.request.app.deadline_s, call.validate_only
     applied = await call.services.applies.apply(
-        call.cluster, document, options, body.plan_id, _patient(call), seconds=_BATCH_S, validate_only=validate_only
+        call.cluster, document, options, body.plan_id, call.caller, seconds=seconds, validate_only=validate_only
     )
     if applied.error is not None:
         members = await _rendered(applied.plan)
@@ -134,12 +132,6 @@ def _applied_change(planned: PlannedEdit, result: EditResult, waited: Mapping[st
     entry = batches.altered_entry(EntryResult((result,)), named, None)
     del entry["diff"]
     return entry
-
-
-def _patient(call: Call) -> Caller:
-    """Return the caller with a deadline for long work."""
-    caller = call.caller
-    return replace(caller, deadline=max(caller.deadline, time.monotonic() + _LONGEST_S))
 
 
 async def _document(call: Call, body: models.ManifestDocument) -> list[Entry]:

@@ -86,6 +86,8 @@ class RouteOperation:
     """Name in the specification and in generated clients. None for the handler's name in camel case."""
     description: str | None = None
     """Description of the operation. None for the handler's docstring."""
+    longest_s: float | None = None
+    """Seconds that the work may take once the body is there. None for the deadline of all requests."""
     is_open: bool = False
     """No token is needed."""
     listed: bool = True

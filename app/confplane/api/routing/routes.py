@@ -101,7 +101,7 @@ class StrictRoute(APIRoute):
         bind, handler = Binder(self.dependant), self.endpoint
         in_turn = take_turn if self.operation.limit is LimitClass.BULK else _at_once
         unconditional = self.operation.effect is Effect.CHANGE and not self.takes("If-Match")
-        limit = self.operation.limit
+        limit, longest_s = self.operation.limit, self.operation.longest_s
         recorded = self.operation.effect in refusals.RECORDED
         operation_id = str(self.operation_id)
         tag = str(self.tags[0]) if self.tags else None
@@ -118,6 +118,7 @@ class StrictRoute(APIRoute):
                 if unconditional:
                     refuse_conditions(request)
                 arguments = await bind(request)
+                context.extend(longest_s)
                 await in_turn()
                 work = handler(**arguments)
                 response = await (bulk_response(request, work) if limit is LimitClass.BULK else work)

@@ -7,6 +7,10 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+import pytest
+import yaml
+
+from tests.support import servers
 from tests.support.documents import blocks, run
 from tests.support.processes import ROOT, path_with_confplane
 from tests.support.service import Service
@@ -14,6 +18,7 @@ from tests.support.service import Service
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.servers import Database
 
 
@@ -53,3 +58,50 @@ def test_the_commands_for_the_past_and_for_reverts(chroot: str, migrated: Databa
     assert (shown["results"][0]["changeId"], undone["failed"]) == (None, 0)
     assert back["diff"] == [{"key": "producer_byte_rate", "before": 2097152, "after": 1048576}]
     assert back["reverts"][-1] == undone["results"][0]["changeId"]
+
+
+def test_the_manifests_of_the_guide_and_its_pipelines(zookeeper: ZooKeeper, migrated: Database, tmp_path: Path) -> None:
+    guide = (ROOT / "docs/automation.md").read_text().partition("\n## Terraform and OpenTofu\n")[0]
+    connect = servers.make_chroot(zookeeper.hosts)
+    with Service(tmp_path / "service", connect=connect, dsn=migrated.service_dsn) as service:
+        stubs = tmp_path / "stubs"
+        stubs.mkdir()
+        for name in ("gh", "curl"):
+            (stubs / name).write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/{name}.log\n')
+            (stubs / name).chmod(0o755)
+        path = f"{stubs}{os.pathsep}{path_with_confplane(tmp_path / 'bin')}"
+        environment = os.environ | {"PATH": path, "CONFPLANE_URL": service.url, "CONFPLANE_TOKEN": service.token}
+        written, *printed = run(blocks(guide), tmp_path, environment)
+        assert written == ""
+        assert [*map(_settled, printed)] == [_settled(each.strip()) for each in blocks(guide, "text")]
+
+        manifest = tmp_path / "manifests" / "orders.yaml"
+        github, gitlab = map(yaml.safe_load, blocks(guide, "yaml"))
+        tokens = {"CONFPLANE_READ_TOKEN": service.token, "CONFPLANE_WRITE_TOKEN": service.token, "CI_API_V4_URL": "api"}
+        tokens |= {"CI_PROJECT_ID": "1", "CI_MERGE_REQUEST_IID": "2", "GITLAB_TOKEN": "t", "CI_COMMIT_SHA": "abc"}
+        environment |= {**tokens, "PULL_REQUEST": "7", "COMMIT": "abc"}
+        for number, jobs in enumerate((github["jobs"], gitlab)):
+            manifest.write_text(re.sub("8640000[0-9]", f"8640000{number + 1}", manifest.read_text()))
+            for job in ("plan", "apply"):
+                steps = (
+                    [step["run"] for step in jobs[job]["steps"] if "run" in step]
+                    if number == 0
+                    else jobs[job]["script"]
+                )
+                run(["\n".join(step for step in steps if not step.startswith("pip "))], tmp_path, environment)
+                if job == "plan":
+                    assert "1 to update" in (tmp_path / "plan.txt").read_text()
+        assert run(["confplane plan manifests"], tmp_path, environment)[0].endswith("2 unchanged")
+        assert (tmp_path / "gh.log").read_text() == "pr comment 7 --body-file comment.md\n"
+        assert "api/projects/1/merge_requests/2/notes" in (tmp_path / "curl.log").read_text()
+        manifest.write_text("nothing of it")
+        done = [step["run"] for step in github["jobs"]["plan"]["steps"] if "plan.txt" in step.get("run", "")]
+        with pytest.raises(AssertionError):
+            run(done, tmp_path, environment)
+        assert "line 1, column 1" in (tmp_path / "comment.md").read_text()
+
+
+def _settled(text: str) -> list[str]:
+    """Return lines without the ids and revisions of a run, and the widths of their columns."""
+    text = re.sub(r"[0-9a-f]{40}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<=revision )\d+", "ID", text)
+    return [re.sub(r"  +", "  ", line) for line in text.splitlines()]

@@ -39,6 +39,7 @@
     ├── AlreadyExistsError             92  create of what is there with other content
     ├── PreconditionFailedError        95  the etag given is not the current one
     ├── StalePlanError                 95  what a plan rests on has changed
+    ├── WebhookConflictError           42  too many webhooks, or an owner without the rights
     ├── RevertConflictError            95  later changes touched the keys that a revert would restore
     ├── NotRevertibleError             42  a change that can't be reverted, or whose values are not kept
     ├── ConcurrentChangeError          95  other clients kept changing the entity until the deadline

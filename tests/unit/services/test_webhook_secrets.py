@@ -26,7 +26,8 @@ def documented() -> Any:
     return names["verify"]
 
 
-def headers(secrets: WebhookSecrets, body: bytes, at: datetime = NOW) -> dict[str, str]:
+def headers(secrets: WebhookSecrets, body: bytes, at: datetime | None = None) -> dict[str, str]:
+    at = at or datetime.now(UTC)  # the documented function reads the clock
     timestamp = int(at.timestamp())
     return {
         "webhook-id": "m",

@@ -231,7 +231,6 @@ def create_app(
         refusals,
     ]
     history = HistoryService(trail, parts.audit, describe)
-    plans = PlanService(parts.alter)
     api = create_api(
         Services(
             clusters=parts.clusters,
@@ -241,8 +240,8 @@ def create_app(
             describe=describe,
             history=history,
             reverts=RevertService(parts.audit, trail, history, parts.alter),
-            plans=plans,
-            applies=ApplyService(plans, parts.alter, PostgresManifestRuns(parts.database)),
+            plans=PlanService(parts.alter),
+            applies=ApplyService(PlanService(parts.alter), parts.alter, PostgresManifestRuns(parts.database)),
             entry_renderer=EntryRenderer(describe),
             effective_values=EffectiveValueRenderer(describe),
             audit=parts.audit,

@@ -25,6 +25,7 @@ from tests.bench import (
     configs,
     console,
     describe,
+    feed,
     hostile,
     kafka,
     kraft,
@@ -60,13 +61,14 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=200, help="changes a round whose latency is measured (200)")
     parser.add_argument("--bulk", type=int, default=1000, help="entities of one large alter (1000)")
     parser.add_argument("--events", type=int, default=1_000_000, help="changes of the larger made-up trail (1000000)")
+    parser.add_argument("--consumers", type=int, default=10_000, help="idle consumers of the feed (10000)")
     parser.add_argument("--output", type=Path, help="a file that the result is written to besides")
     parser.add_argument("--picture", type=Path, help="a PNG of the figures beside Kafka's")
     parser.add_argument(
         "only",
         nargs="*",
-        help="some of: reads access applied alters bulk beside load memory console describe hostile latency rollups kafka configs kraft"
-        " kraft-applied",
+        help="some of: reads access applied alters bulk beside load memory console describe feed hostile latency rollups"
+        " kafka configs kraft kraft-applied",
     )
     options = parser.parse_args()
     rounds: int = options.rounds
@@ -86,6 +88,9 @@ def main() -> None:
         "memory": lambda world: mirror.memory(world, rounds=rounds, entities=options.entities),
         "console": lambda world: console.measure(world, rounds=rounds, entities=options.entities),
         "describe": lambda world: _describe(world, rounds, options.entities),
+        "feed": lambda world: feed.measure(
+            world, rounds=rounds, changes=options.changes, seconds=options.seconds, idle=options.consumers
+        ),
         "hostile": lambda world: hostile.measure(
             world, rounds=rounds, seconds=options.seconds, entities=options.entities
         ),

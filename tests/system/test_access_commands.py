@@ -249,4 +249,6 @@ def test_the_first_token_and_its_grant_are_created_without_the_api(service: Serv
     assert token["narrowing"] == {"readOnly": False, "clusters": None, "operations": ["DESCRIBE"]}
     eventually(service, token["token"], 200)
     granted = local(service, "grants", "create", "--principal", "User:first", "--role", "viewer", *options)
-    assert (granted.code, "User:first role viewer on all resources of all clusters" in granted.out) == (0, True), granted
+    assert (granted.code, "User:first role viewer on all resources of all clusters" in granted.out) == (0, True), (
+        granted
+    )

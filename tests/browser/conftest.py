@@ -26,9 +26,9 @@ def service_options(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {"settings": console_key(tmp_path_factory.mktemp("console"))}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A browser for all tests; each has its own context."""
+    """A browser for the tests of a module: until it is closed, Playwright runs an event loop, which async tests refuse."""
     chromium = tools.obtain(tools.chromium)
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []  # as root the sandbox does not start
     with sync_playwright() as playwright:

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from playwright.sync_api import expect
+
 from tests.support import tools
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class Tab:
     def sign_in(self, token: str | None = None) -> None:
         """Sign in with the keyboard alone: the field has the focus."""
         self.page.goto("/console")
+        expect(self.page.locator("#token")).to_be_focused()
         self.page.keyboard.type(token or self.service.token)
         self.page.keyboard.press("Enter")
         self.page.wait_for_selector("nav.side")
@@ -88,14 +91,12 @@ class Tab:
         script = tools.obtain(tools.axe).read_text()
         # Evaluated by the debugger, which the policy of the page does not bind.
         self.page.evaluate(script)
-        for colours in ("light", "dark"):
-            for width in (_WIDE, _NARROW):
-                self._show(colours, width)
-                found = self.page.evaluate("rules => axe.run(document, rules)", _RULES)
-                assert [f"{each['id']}: {each['nodes'][0]['html']}" for each in found["violations"]] == [], (
-                    self.page.url
-                )
-                assert self.page.evaluate("document.documentElement.scrollWidth") <= width, self.page.url
+        for colours, width in (("light", _WIDE), ("dark", _NARROW)):
+            self._show(colours, width)
+            found = self.page.evaluate("rules => axe.run(document, rules)", _RULES)
+            violations = [f"{self.page.url} {each['id']}: {each['nodes'][0]['html']}" for each in found["violations"]]
+            assert violations == []
+            assert self.page.evaluate("document.documentElement.scrollWidth") <= width, self.page.url
         self._show("light", _WIDE)
 
     def picture(self, name: str, *, narrow: bool = False) -> None:

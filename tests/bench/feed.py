@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -15,7 +16,7 @@ from kazoo.client import KazooClient
 from tests.bench.caller import QUOTAS
 from tests.bench.rounds import Figure, alternate, column, summary
 from tests.bench.world import data_of
-from tests.support.waiting import until
+from tests.support.waiting import until, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -148,8 +149,7 @@ def _watches(world: World, count: int, changes: int, _number: int) -> Sample:
             reader.get(path, watch=watch)
         writer.set(path, data_of(number))
         answered = time.perf_counter()
-        while len(at) < count:
-            time.sleep(0.0002)
+        wait_for(lambda: len(at) >= count, pause_s=0.0002)  # noqa: B023 - called within the round
         seen += [max(0.0, each - answered) for each in at]
     for client in (writer, reader):
         client.stop()
@@ -175,8 +175,9 @@ async def _rate(service: Service, seconds: float) -> float:
     """Return the alters a second of one caller after another."""
     headers, count = {"Authorization": f"Bearer {service.token}"}, 0
     async with httpx.AsyncClient(base_url=service.url, headers=headers, trust_env=False) as client:
-        begun = time.perf_counter()
-        while time.perf_counter() - begun < seconds:
-            count += 1
-            (await client.put(_PATH, json={"quotas": {"producer_byte_rate": count}})).raise_for_status()
-        return count / (time.perf_counter() - begun)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while True:
+                    (await client.put(_PATH, json={"quotas": {"producer_byte_rate": count + 1}})).raise_for_status()
+                    count += 1
+    return count / seconds

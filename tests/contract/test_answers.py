@@ -419,6 +419,25 @@ def test_the_feed(recorder: Recorder) -> None:
     recorder.send("followChanges", 400, url, params={"wait": "61"})
 
 
+def test_manifests(recorder: Recorder) -> None:
+    plan, apply = f"{BASE}/manifests:plan", f"{BASE}/manifests:apply"
+    document = {
+        "apiVersion": "confplane/v1",
+        "kind": "Configs",
+        "entities": [{"id": "user=planned", "quotas": {"request_percentage": 5}}],
+    }
+    planned = recorder.send("planManifest", 200, plan, json=document).json()
+    recorder.send("planManifest", 400, plan, json={**document, "kind": "Secrets"})
+    told = {**document, "planId": planned["planId"]}
+    recorder.send("applyManifest", 400, apply, json=document)
+    key = {"Idempotency-Key": "manifest"}
+    for _ in range(2):
+        applied = recorder.send("applyManifest", 200, apply, json=told, headers=key)
+    assert applied.headers["idempotency-replayed"] == "true"
+    assert applied.json()["planId"] == planned["planId"]
+    assert recorder.send("planManifest", 200, plan, json=document).json()["planId"] != planned["planId"]
+
+
 @pytest.mark.parametrize(
     ("noun", "facet", "content"),
     [

@@ -60,6 +60,9 @@ ORDER = (
     "createGrant",
     "putGrant",
     "checkAccess",
+    "putWebhook",
+    "rotateWebhookSecret",
+    "assignWebhook",
 )
 """Operations with bodies, in the order in which all examples of them succeed on an empty cluster."""
 

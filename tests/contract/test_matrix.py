@@ -381,6 +381,8 @@ def _webhooks() -> dict[str, list[Case]]:
     }
     return {
         "listWebhooks": [Open()],
+        # Each event is judged by its entities: tests/integration/test_feed.py.
+        "followChanges": [Open()],
         **{name: [Fixed(("GET", path, None), lambda caller: caller.reads_credentials)] for name, path in reads.items()},
         **{name: [Fixed(sent, lambda caller: caller.manages_credentials)] for name, sent in writes.items()},
         # Webhooks are off here: tests/integration/test_webhooks.py.

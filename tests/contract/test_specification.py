@@ -31,7 +31,22 @@ READS = frozenset(
     for name, operation in OPERATIONS.items()
     if operation["method"] == "get" or operation["path"].endswith((":describe", ":check", ":plan"))
 )
-MANAGING = frozenset({"createToken", "revokeToken", "rotateToken", "createGrant", "putGrant", "deleteGrant"})
+MANAGING = frozenset(
+    {
+        "createToken",
+        "revokeToken",
+        "rotateToken",
+        "createGrant",
+        "putGrant",
+        "deleteGrant",
+        "putWebhook",
+        "deleteWebhook",
+        "assignWebhook",
+        "resumeWebhook",
+        "rotateWebhookSecret",
+        "testWebhook",
+    }
+)
 WRITES = frozenset(OPERATIONS) - READS - MANAGING - {"clearRegistrations", "reapplyDrift", "reportClientConfigs"}
 FREEZES = frozenset({"freezeCluster", "thawCluster"})
 UNCONDITIONAL = (

@@ -65,7 +65,7 @@ class World:
         self.nodes: dict[str, Znode] = {}
         self.faults: list[InjectedFault] = []
         self.followed = False
-        """Whether the run has a feed: other broken rules would be found there again."""
+        """True if the run has a feed: other broken rules would be found there again."""
         self.feed: list[FeedEvent] = []
         self.feed_refusals: list[str] = []
         self._recording = recording

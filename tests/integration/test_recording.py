@@ -272,7 +272,7 @@ async def test_a_znode_recreated_under_a_change_of_ours_is_recorded_as_recreated
     monkeypatch.setattr(one.audit, "intend", meanwhile)
     result = await one.alter(ALICE, producer_byte_rate=2)
     monkeypatch.undo()
-    assert any("deleted the znode and made it again" in warning for warning in result.warnings)
+    assert any("deleted and created again externally" in warning for warning in result.warnings)
     stored, stat = world.zk.get("/config/users/alice")
     assert (stored, stat.version) == (rate(2), 1)
     await one.alter(ALICE, producer_byte_rate=3)

@@ -94,7 +94,8 @@ _PARAMETERS: Final = {
 _UNUSED_MODELS: Final = frozenset(
     {
         *("HTTPValidationError", "ValidationError"),
-        *("Operation", "PatternType", "Permission", "ResourceType", "Role"),  # their values are where they are used
+        # Their values are where they are used.
+        *("Operation", "PatternType", "Permission", "ResourceType", "Role", "WebhookFormat"),
     }
 )
 

@@ -6,7 +6,7 @@ from fastapi import Path
 from starlette.responses import Response
 
 from confplane.api import patterns
-from confplane.api.dependencies import Call, CallDep, IfNoneMatch
+from confplane.api.dependencies import EMBEDDED, Call, CallDep, IfNoneMatch
 from confplane.api.responses import json_response, page_response, unchanged
 from confplane.api.routing.operations import manage, read
 from confplane.api.routing.preconditions import ConditionalHeadersDep, not_modified
@@ -27,6 +27,7 @@ WebhookName = Annotated[
         alias="name",
         description="Lower-case letters, digits and hyphens",
         json_schema_extra={"pattern": patterns.WEBHOOK},
+        openapi_examples={EMBEDDED: {"value": "payments"}},
     ),
 ]
 

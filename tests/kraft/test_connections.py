@@ -170,7 +170,7 @@ async def test_an_answer_beyond_the_limit_ends_the_connection(kraft: KraftCluste
     (node,) = kraft.nodes
     connection = await KraftConnection.open(Address.parse(node.bootstrap), Options(most_bytes=40), soon())
     try:
-        with pytest.raises(errors.ProtocolError, match="40 are the most"):
+        with pytest.raises(errors.ProtocolError, match="the maximum is 40"):
             await connection.call(ASK, MetadataResponse, soon())
         assert not connection.usable
     finally:

@@ -147,4 +147,4 @@ def read_part(dsn: str, run_id: UUID, part: int) -> Iterator[list[str]]:
                 missing = None if missing is None else missing - len(rows)
                 yield [item for (item,) in rows]
     if missing != 0:
-        raise RunGoneError(f"Run {run_id} was dropped while it was read")
+        raise RunGoneError(f"Run {run_id} was deleted while it was being read")

@@ -278,8 +278,8 @@ class ClusterFacet:
         if place.moving:
             layout = place.tree.layout
             raise LayoutMovingError(
-                f"The client configs of cluster {name} are being moved to the layout {layout}. Reads go on; writes do"
-                f" once `confplane layout move --cluster {name} --to {layout} --apply` has ended",
+                f"The client configs of cluster {name} are being moved to the layout {layout}. Reads continue; writes"
+                f" continue once `confplane layout move --cluster {name} --to {layout} --apply` has finished",
                 outcome=WriteOutcome.NOT_APPLIED,
                 retry_after_s=5,
             )

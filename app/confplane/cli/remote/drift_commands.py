@@ -86,7 +86,7 @@ def adopt(
     cluster: ClusterName = None,
     profile: ProfileName = None,
 ) -> None:
-    """Set keys that differ to their value in the Kafka cluster. Each entity is a separate change."""
+    """Set each key that differs to the value that the Kafka cluster has. Each entity is a separate change."""
     raise run(
         profile,
         cluster,

@@ -90,7 +90,7 @@ class Reader:
             return data[at + 1 : at + size].decode()
         value = self.nullable_string()
         if value is None:
-            raise RuleError("a string is null that may not be")
+            raise RuleError("a string that must not be null is null")
         return value
 
     def nullable_string(self) -> str | None:
@@ -127,7 +127,7 @@ class Reader:
         """Return the number of elements of an array that may not be null, each of ``least`` bytes at least."""
         count = self.nullable_count(least)
         if count < 0:
-            raise RuleError("an array is null that may not be")
+            raise RuleError("an array that must not be null is null")
         return count
 
     def nullable_count(self, least: int) -> int:
@@ -206,7 +206,7 @@ class PlainReader(Reader):
         """Return text that may not be null."""
         value = self.nullable_string()
         if value is None:
-            raise RuleError("a string is null that may not be")
+            raise RuleError("a string that must not be null is null")
         return value
 
     def nullable_string(self) -> str | None:

@@ -147,7 +147,7 @@ class FrameStream:
 
     def _oversized(self, size: int) -> ProtocolError:
         return ProtocolError(
-            f"{self.address} announces an answer of {size} bytes, {self._most_bytes} are the most."
+            f"{self.address} announces a response of {size} bytes; the maximum is {self._most_bytes}."
             + ("" if self._trusted else " A listener with TLS answers so to a client without.")
         )
 

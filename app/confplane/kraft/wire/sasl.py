@@ -101,7 +101,7 @@ def _server_first(message: bytes, nonce: str) -> tuple[bytes, int, str]:
     if not both.startswith(nonce) or len(both) == len(nonce):
         raise KraftLoginError("The server's SCRAM message answers another login")
     if not 1 <= iterations <= _MOST_ITERATIONS:
-        raise KraftLoginError(f"The server asks for {iterations} iterations of SCRAM, {_MOST_ITERATIONS} are the most")
+        raise KraftLoginError(f"The server requests {iterations} SCRAM iterations; the maximum is {_MOST_ITERATIONS}")
     return salt, iterations, both
 
 

@@ -221,7 +221,7 @@ async def _entries(cluster: Cluster, changes: Sequence[EntityChange], access: Ac
         item
         if isinstance(item, ConfplaneError)
         else InvalidRequestError(
-            f"{item[0].id} is named more than once in this request; say all that is to be done with it once",
+            f"{item[0].id} is named more than once in this request; combine its operations in one entry",
             pointer=change.pointer,
         )
         if named[item[0].id] > 1

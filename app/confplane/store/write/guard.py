@@ -98,7 +98,7 @@ class Guard:
             return (self.target_check,)
         if self.freeze is not None:
             raise FrozenError(
-                f"Cluster {self._name} is frozen {self.freeze}. Reads go on; `confplane thaw --cluster {self._name}"
+                f"Cluster {self._name} is frozen {self.freeze}. Reads continue; `confplane thaw --cluster {self._name}"
                 " --reason TEXT` lets writes go on",
                 outcome=WriteOutcome.NOT_APPLIED,
             )

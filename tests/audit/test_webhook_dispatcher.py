@@ -126,9 +126,9 @@ class Feeds:
         assert delivery.event is not None
         return delivery.event.position.place
 
-    def add(self, revision: int, *, kind: str = "alter", late: bool = False) -> str:
+    def add(self, revision: int, *, kind: str = "alter", late: bool = False, reason: str | None = None) -> str:
         place = HistoryPlace(1, revision, uuid7())
-        change = FeedChange(place, 0, kind, "User:olga", None, None, None, [])
+        change = FeedChange(place, 0, kind, "User:olga", None, reason, None, [])
         part = EventPart(Entity.of(user="a"), FacetName.CLIENT_QUOTAS, revision, [KeyValues("k", None, 1, False)])  # noqa: FBT003
         self.events.append(FeedDelivery(FeedEvent(FeedPosition(place, 0), change, [part]), identified=not late))
         return str(place.change_id)
@@ -136,6 +136,8 @@ class Feeds:
 
 def rendered(_: str, delivery: FeedDelivery) -> bytes:
     assert delivery.event is not None
+    if delivery.event.change.reason == "unrenderable":
+        raise TypeError
     change_id = str(delivery.event.change.place.change_id)
     return json.dumps({"type": "change", "changeId": change_id, "time": "t", "entities": []}).encode()
 
@@ -265,6 +267,38 @@ async def test_a_delivery_is_recorded_once_postgres_is_back(world: World, monkey
     assert left == []
     assert world.sender.sent == [change]
     assert (await world.stored()).attempts == 0
+
+
+async def test_a_change_that_can_not_be_rendered_is_sent_as_a_reset(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = await world.subscribe()
+    broken = world.feeds.add(1, reason="unrenderable")
+    change = world.feeds.add(2)
+    await world.dispatcher.round()
+    await until(lambda: world.feeds.waiting)
+    assert world.sender.sent == [broken, change]
+    listed = await world.store.deliveries(made.id)
+    assert [each.event_type for each in listed] == ["change", "reset"]
+    assert f"change {broken} can't be sent" in caplog.text
+
+
+async def test_an_unexpected_error_in_a_request_is_a_failed_attempt_and_shows_no_secret(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It pauses as all others do, and parks the subscription in the end."""
+    made = await world.subscribe()
+    world.feeds.add(1)
+
+    secret = str(uuid7())  # not in the source, whose lines a traceback shows
+
+    def fail() -> None:
+        raise ValueError(secret)
+
+    world.sender.before = fail
+    await world.dispatcher.round()
+    assert "an internal error" in str((await parked(world)).parked_reason)
+    assert secret not in caplog.text + str(await world.store.deliveries(made.id))
 
 
 async def test_external_changes_that_the_feed_repeats_are_sent_once(world: World) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
+import traceback
 from typing import TYPE_CHECKING, Any, Final
 
-from confplane.domain.errors import InvalidRequestError
+from confplane.domain.errors import ConfplaneError, InvalidRequestError
 from confplane.services.metrics import Sample
 from confplane.services.ports.webhooks import OutboundError, WebhookDelivery, WebhookFormat
 from confplane.services.webhooks.formats import body_of
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from confplane.services.ports.webhooks import Subscription, WebhookSealer, WebhookSender
     from confplane.services.webhooks.secrets import WebhookSecrets
 
+logger = logging.getLogger(__name__)
+
 MOST_IN_PROGRESS: Final = 8
 GONE: Final = 410
 _SUCCESS: Final = range(200, 300)
@@ -27,6 +31,10 @@ _SUCCESS: Final = range(200, 300)
 
 class UnsealableError(Exception):
     """The secrets of a subscription were sealed under another key."""
+
+
+class UnrenderableError(Exception):
+    """No request can be made of an event."""
 
 
 class WebhookDeliverer:
@@ -74,28 +82,50 @@ class WebhookDeliverer:
             raise UnsealableError
         return found
 
-    async def send(self, subscription: Subscription, event: Mapping[str, Any], attempt: int) -> WebhookDelivery:
+    async def send(
+        self, subscription: Subscription, render: Callable[[], Mapping[str, Any] | None], attempt: int
+    ) -> WebhookDelivery | None:
         """Send an event once, when one of the places is free, and return the result.
+
+        Args:
+            subscription: The subscription.
+            render: Returns the event, or None to send nothing. It is called once a place is free: the owner may lose
+                grants during the wait.
+            attempt: The number of the attempt.
 
         Raises:
             UnsealableError: The secrets were sealed under another key.
+            UnrenderableError: The event can't be rendered, because of an unexpected error.
+            ConfplaneError: The function raised it.
         """
         secrets = self.secrets_of(subscription)
         async with self._slots:
             self._in_progress += 1
             try:
-                return await self._send(subscription, secrets, event, attempt)
+                return await self._send(subscription, secrets, render, attempt)
             finally:
                 self._in_progress -= 1
 
     async def _send(
-        self, subscription: Subscription, secrets: WebhookSecrets, event: Mapping[str, Any], attempt: int
-    ) -> WebhookDelivery:
+        self,
+        subscription: Subscription,
+        secrets: WebhookSecrets,
+        render: Callable[[], Mapping[str, Any] | None],
+        attempt: int,
+    ) -> WebhookDelivery | None:
+        try:
+            event = render()
+            if event is None:
+                return None
+            body = body_of(subscription.format, subscription.cluster, event, self._public_url)
+        except ConfplaneError:
+            raise
+        except Exception as unexpected:
+            raise UnrenderableError from unexpected
         at, began = self._now(), time.monotonic()
         status, error = None, None
         try:
             url = self._guard.parse(secrets.url, "url")
-            body = body_of(subscription.format, subscription.cluster, event, self._public_url)
             headers = {"Content-Type": body.media_type}
             if subscription.format is WebhookFormat.CLOUDEVENTS:
                 timestamp = int(at.timestamp())
@@ -111,6 +141,13 @@ class WebhookDeliverer:
             error = f"the URL is not allowed any more: {refused.detail}"
         except OutboundError as failed:
             error = str(failed)
+        except Exception as unexpected:  # noqa: BLE001 - an attempt that failed, with the pauses of all others
+            # Not its text, which may have parts of the URL.
+            logger.error(  # noqa: TRY400 - as above
+                "Webhook %s: %s in a request:\n%s",
+                *(subscription.name, type(unexpected).__name__, "".join(traceback.format_tb(unexpected.__traceback__))),
+            )
+            error = "an internal error, which the log of the service has"
         self._results["failed" if error else "delivered"] += 1
         took_ms = int((time.monotonic() - began) * 1000)
         return WebhookDelivery(event["changeId"], event["type"], attempt, at, took_ms, status, error)

@@ -20,6 +20,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
@@ -33,16 +34,17 @@ from confplane.domain.errors import (
 from confplane.services.access import of_operator
 from confplane.services.background import BackgroundService, BackgroundTask
 from confplane.services.feed.consumer import FeedDelivery
+from confplane.services.feed.events import FeedFilter
 from confplane.services.feed.positions import decode, encode
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.operator_warnings import OperatorWarning
 from confplane.services.ports.access import AccessChange
-from confplane.services.webhooks.deliverer import GONE, UnsealableError
-from confplane.services.webhooks.subscriptions import content_view, event_of, feed_filter, subject_of
+from confplane.services.webhooks.deliverer import GONE, UnrenderableError, UnsealableError
+from confplane.services.webhooks.formats import event_of
+from confplane.services.webhooks.subscriptions import content_view, feed_filter, subject_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-    from uuid import UUID
 
     from confplane.services.clusters import Cluster
     from confplane.services.feed.consumer import FeedConsumer
@@ -67,6 +69,8 @@ _MOVE_S: Final = 60.0
 """Seconds between two moves over events that do not match."""
 _PAUSE_S: Final = 1.0
 _CALL_S: Final = 10.0
+_FAILED_S: Final = 60.0
+"""Seconds before a subscription continues after an unexpected error."""
 _REMEMBERED: Final = 1_000
 """External changes that are not sent again, although the feed repeats those of the last minutes for each consumer."""
 _NAMED: Final = 5
@@ -238,7 +242,6 @@ class _Worker:
     def __init__(self, dispatcher: WebhookDispatcher, subscription: Subscription) -> None:
         self._dispatcher = dispatcher
         self._subscription = subscription
-        self._filter = feed_filter(subscription.filter)
         # Chosen by the owner's rights when it is sent; the feed's bound of streams is not for webhooks.
         self._access = of_operator(f"webhooks/{subscription.id}", PRINCIPAL, str(subscription.id))
         self._sent: OrderedDict[UUID, None] = OrderedDict()
@@ -248,9 +251,10 @@ class _Worker:
         """Deliver events."""
         name = self._subscription.name
         try:
+            wanted = feed_filter(self._subscription.filter)
             while True:
                 try:
-                    await self._deliver_next()
+                    await self._deliver_next(wanted)
                 except ConfplaneError as error:
                     logger.debug("Webhook %s has to wait: %s", name, error.detail)
                     await self._dispatcher.sleep(_PAUSE_S)
@@ -258,28 +262,28 @@ class _Worker:
             pass
         except Exception:
             logger.exception("Webhook %s failed", name)
-            await self._dispatcher.sleep(_PAUSE_S)
+            await self._dispatcher.sleep(_FAILED_S)
 
-    async def _deliver_next(self) -> None:
+    async def _deliver_next(self, wanted: FeedFilter) -> None:
         """Take what the feed has next, wait for it if need be, and deliver it."""
         cluster = self._dispatcher.cluster
-        position = decode(cluster.name, self._subscription.position, "position")
         before = self._subscription.position
         try:
-            found, end = await self._read(position)
+            position = decode(cluster.name, before, "position")
+            found, end = await self._read(position, wanted)
         except (BeforeHistoryError, StoreReplacedError, InvalidRequestError) as error:
             logger.warning("Webhook %s: changes may be missing: %s", self._subscription.name, error.detail)
             await self._reset()
             return
         for delivery in found:
-            await self._deliver(delivery)
+            await self._deliver(delivery, wanted)
         # Also if nothing was delivered: the owner may not see what was found.
         if end.place > position.place and (self._subscription.position == before or self._is_late()):
             await self._move(encode(cluster.name, end))
 
-    async def _read(self, position: FeedPosition) -> tuple[list[FeedDelivery], FeedPosition]:
+    async def _read(self, position: FeedPosition, wanted: FeedFilter) -> tuple[list[FeedDelivery], FeedPosition]:
         """Return the next events, and the position up to which nothing else matches."""
-        consumer = await self._open(position)
+        consumer = await self._open(position, wanted)
         found: list[FeedDelivery] = []
         try:
             async with aclosing(consumer.deliveries()) as deliveries:
@@ -299,9 +303,9 @@ class _Worker:
             await self._dispatcher.sleep(_PAUSE_S)
         return found, end
 
-    async def _open(self, position: FeedPosition | None) -> FeedConsumer:
+    async def _open(self, position: FeedPosition | None, wanted: FeedFilter) -> FeedConsumer:
         feeds, cluster = self._dispatcher.feeds, self._dispatcher.cluster
-        return await feeds.open(cluster, self._access, self._filter, position, time.monotonic() + _CALL_S)
+        return await feeds.open(cluster, self._access, wanted, position, time.monotonic() + _CALL_S)
 
     def _is_late(self) -> bool:
         """Return True if the position is due to be moved over events that do not match."""
@@ -309,22 +313,22 @@ class _Worker:
 
     async def _reset(self) -> None:
         """Continue from now on, and tell the receiver that changes may be missing."""
-        consumer = await self._open(None)
+        consumer = await self._open(None, FeedFilter())
         try:
             position = encode(self._dispatcher.cluster.name, consumer.resting_position())
         finally:
             consumer.close()
         event = event_of("reset", self._dispatcher.now())
-        await self._send(lambda: event, position)
+        await self._send(lambda: event, position, UUID(event["changeId"]))
 
-    async def _deliver(self, delivery: FeedDelivery) -> None:
+    async def _deliver(self, delivery: FeedDelivery, wanted: FeedFilter) -> None:
         dispatcher, event = self._dispatcher, delivery.event
         assert event is not None  # noqa: S101 - for the type checker
         name = dispatcher.cluster.name
 
         def rendered() -> Mapping[str, Any] | None:
             # For each attempt again: the owner may have lost a grant since.
-            selected = self._filter.select(event, dispatcher.owners.visible(self._subscription))
+            selected = wanted.select(event, dispatcher.owners.visible(self._subscription))
             if selected is None:
                 return None
             found: dict[str, Any] = json.loads(
@@ -332,31 +336,47 @@ class _Worker:
             )
             return found
 
-        await self._send(rendered, encode(name, event.position) if delivery.identified else None)
+        change_id = event.change.place.change_id
+        await self._send(rendered, encode(name, event.position) if delivery.identified else None, change_id)
         if event.external:
-            self._sent[event.change.place.change_id] = None
+            self._sent[change_id] = None
             if len(self._sent) > _REMEMBERED:
                 self._sent.popitem(last=False)
 
-    async def _send(self, render: Callable[[], Mapping[str, Any] | None], position: str | None) -> None:
+    async def _send(
+        self, render: Callable[[], Mapping[str, Any] | None], position: str | None, change_id: UUID
+    ) -> None:
         """Send an event until the receiver takes it, and move to a position.
+
+        A change of which no request can be made is reported, and is sent as a reset, as in the feed.
 
         Raises:
             _OutdatedError: The subscription was parked or changed, or another process leads.
             UnavailableError: Tokens and grants are not known.
         """
         dispatcher = self._dispatcher
+        replacement, replaced = event_of("reset", dispatcher.now(), change_id), False
         while True:
             await self._wait()
-            event = render()
-            if event is None:
-                return
             attempt = self._subscription.attempts + 1
             try:
-                result = await dispatcher.deliverer.send(self._subscription, event, attempt)
+                result = await dispatcher.deliverer.send(
+                    self._subscription, (lambda: replacement) if replaced else render, attempt
+                )
             except UnsealableError:
                 await dispatcher.park(self._subscription, "its secrets were sealed under another webhooks.key_file")
                 raise _OutdatedError from None
+            except UnrenderableError:
+                if replaced:
+                    raise
+                logger.exception(
+                    "Webhook %s: change %s can't be sent; the receiver is told to list again",
+                    *(self._subscription.name, change_id),
+                )
+                replaced = True
+                continue
+            if result is None:
+                return
             if result.delivered:
                 await self._record(result, position=position)
                 return

@@ -10,10 +10,15 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
+from uuid_utils.compat import uuid7
+
+from confplane.domain.texts import rfc3339
 from confplane.services.ports.webhooks import WebhookFormat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from datetime import datetime
+    from uuid import UUID
 
 _TYPES: Final = {kind: f"io.confplane.{kind}" for kind in ("change", "reset", "test")}
 _MOST_KEYS: Final = 10
@@ -67,6 +72,23 @@ def body_of(kind: WebhookFormat, cluster: str, event: Mapping[str, Any], public_
     message = chat_message(cluster, event, public_url)
     rendered = _slack(message) if kind is WebhookFormat.SLACK else _teams(message)
     return RenderedEvent(_encoded(rendered), "application/json")
+
+
+def event_of(kind: str, at: datetime, change_id: UUID | None = None) -> dict[str, Any]:
+    """Return an event without entities, of the type ``test`` or ``reset``; it may stand for a change."""
+    return {
+        "type": kind,
+        "revision": "0",
+        "time": rfc3339(at),
+        "changeId": str(change_id or uuid7()),
+        "principal": "confplane",
+        "onBehalfOf": None,
+        "reason": None,
+        "ticket": None,
+        "source": "confplane",
+        "partial": False,
+        "entities": [],
+    }
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:

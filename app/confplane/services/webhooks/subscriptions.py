@@ -30,6 +30,7 @@ from confplane.services.feed.positions import encode
 from confplane.services.ports.webhooks import Subscription, WebhookFormat
 from confplane.services.reads.trail import visible
 from confplane.services.webhooks.deliverer import UnsealableError
+from confplane.services.webhooks.formats import event_of
 from confplane.services.webhooks.owners import check_creator
 from confplane.services.webhooks.secrets import WebhookSecrets, new_secret, seal, unseal
 
@@ -293,10 +294,12 @@ class WebhookService:
         if validate_only:
             return None
         try:
-            delivery = await parts.deliverer.send(subscription, event_of("test", self._now()), 1)
+            event = event_of("test", self._now())
+            delivery = await parts.deliverer.send(subscription, lambda: event, 1)
         except UnsealableError:
             raise _unsealable(name) from None
-        await self._store.record_test(subscription.id, delivery)
+        if delivery is not None:
+            await self._store.record_test(subscription.id, delivery)
         return delivery
 
     async def deliveries(self, cluster: str, name: str, access: Access) -> Sequence[WebhookDelivery]:
@@ -439,23 +442,6 @@ def feed_filter(given: Mapping[str, str]) -> FeedFilter:
         None if entity_type is None else EntityType(entity_type),
         *(given.get(name) for name in FILTERS[2:]),
     )
-
-
-def event_of(kind: str, at: datetime) -> dict[str, Any]:
-    """Return an event without entities, of the type ``test`` or ``reset``."""
-    return {
-        "type": kind,
-        "revision": "0",
-        "time": rfc3339(at),
-        "changeId": str(uuid7()),
-        "principal": "confplane",
-        "onBehalfOf": None,
-        "reason": None,
-        "ticket": None,
-        "source": "confplane",
-        "partial": False,
-        "entities": [],
-    }
 
 
 def content_view(subscription: Subscription) -> dict[str, Any]:

@@ -90,7 +90,8 @@ class Consumer:
     async def deliveries(self) -> AsyncIterator[FeedDelivery]:
         while self.left:
             delivery = self.left.pop(0)
-            self.last = max(self.last, Feeds.place(delivery))
+            if delivery.identified:
+                self.last = max(self.last, Feeds.place(delivery))
             yield delivery
         self.feeds.waiting += 1
         await asyncio.Event().wait()
@@ -308,6 +309,43 @@ async def test_external_changes_that_the_feed_repeats_are_sent_once(world: World
     await world.dispatcher.round()
     await until(lambda: world.feeds.waiting)
     assert world.sender.sent == [external, own]
+
+
+async def test_more_external_changes_than_are_remembered_are_sent_once(world: World) -> None:
+    """The feed repeats all of them for each page, until an event with a position follows."""
+    await world.subscribe()
+    external = [world.feeds.add(1, kind=EXTERNAL, late=True) for _ in range(1_101)]
+    own = world.feeds.add(2)
+    await world.dispatcher.round()
+    await until(lambda: own in world.sender.sent or len(world.sender.sent) > len(external))
+    assert world.sender.sent == [*external, own]
+
+
+async def test_a_list_read_before_a_worker_ended_starts_none_at_its_old_position(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await world.subscribe()
+    changes = [world.feeds.add(number) for number in (1, 2)]
+    listed, go = world.store.list, asyncio.Event()
+
+    async def wait_then_be_gone() -> None:
+        await go.wait()
+        world.sender.before = lambda: setattr(world.sender, "status", 410)
+
+    async def outdated(cluster: str) -> list[Subscription]:
+        found = await listed(cluster)
+        go.set()
+        await parked(world)
+        return found
+
+    world.sender.before = wait_then_be_gone
+    await world.dispatcher.round()
+    monkeypatch.setattr(world.store, "list", outdated)
+    await world.dispatcher.round()
+    monkeypatch.setattr(world.store, "list", listed)
+    await world.dispatcher.round()
+    assert world.sender.sent == changes
+    assert [each.status for each in await world.store.deliveries(made.id)] == [410, 204]
 
 
 async def test_lost_positions_become_a_reset(world: World) -> None:

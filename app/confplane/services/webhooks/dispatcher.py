@@ -72,7 +72,8 @@ _CALL_S: Final = 10.0
 _FAILED_S: Final = 60.0
 """Seconds before a subscription continues after an unexpected error."""
 _REMEMBERED: Final = 1_000
-"""External changes that are not sent again, although the feed repeats those of the last minutes for each consumer."""
+"""External changes that are not sent again, although the feed repeats those of the last minutes for each consumer; more
+if it repeats more."""
 _NAMED: Final = 5
 
 
@@ -180,6 +181,8 @@ class WebhookDispatcher(BackgroundService):
             self._known = []
             await self._stop_workers(list(self._workers))
             return
+        # A worker that ends in this round may have moved its position since the list was read.
+        busy = set(self._workers)
         self._known = await self.store.list(self.cluster.name)
         current: dict[UUID, Subscription] = {}
         for each in self._known:
@@ -198,7 +201,7 @@ class WebhookDispatcher(BackgroundService):
             ]
         )
         for key, each in current.items():
-            if key not in self._workers:
+            if key not in busy:
                 task = asyncio.create_task(_Worker(self, each).run(), name=f"webhook-{each.name}")
                 self._workers[key] = (each.revision, task)
 
@@ -285,20 +288,30 @@ class _Worker:
         """Return the next events, and the position up to which nothing else matches."""
         consumer = await self._open(position, wanted)
         found: list[FeedDelivery] = []
+        repeated = 0
         try:
             async with aclosing(consumer.deliveries()) as deliveries:
                 async for delivery in deliveries:
                     if delivery.event is None:
                         if self._is_late():
                             break
-                    elif delivery.identified or delivery.event.change.place.change_id not in self._sent:
+                    elif delivery.identified:
                         found.append(delivery)
+                    else:
+                        repeated += 1
+                        change_id = delivery.event.change.place.change_id
+                        if change_id in self._sent:
+                            self._sent.move_to_end(change_id)
+                        else:
+                            found.append(delivery)
                     if found and (consumer.idle or len(found) >= _PAGE):
                         break
             ended = consumer.reason is not None
             end = consumer.resting_position()
         finally:
             consumer.close()
+        while len(self._sent) > max(_REMEMBERED, repeated):
+            self._sent.popitem(last=False)
         if ended and not found:
             await self._dispatcher.sleep(_PAUSE_S)
         return found, end
@@ -340,8 +353,6 @@ class _Worker:
         await self._send(rendered, encode(name, event.position) if delivery.identified else None, change_id)
         if event.external:
             self._sent[change_id] = None
-            if len(self._sent) > _REMEMBERED:
-                self._sent.popitem(last=False)
 
     async def _send(
         self, render: Callable[[], Mapping[str, Any] | None], position: str | None, change_id: UUID

@@ -8,7 +8,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
-from confplane.domain.errors import ConfplaneError, InvalidRequestError
+from confplane.domain.errors import ConfplaneError, InvalidRequestError, UnavailableError
 from confplane.services.metrics import Sample
 from confplane.services.ports.webhooks import OutboundError, WebhookDelivery, WebhookFormat
 from confplane.services.webhooks.formats import body_of
@@ -83,7 +83,12 @@ class WebhookDeliverer:
         return found
 
     async def send(
-        self, subscription: Subscription, render: Callable[[], Mapping[str, Any] | None], attempt: int
+        self,
+        subscription: Subscription,
+        render: Callable[[], Mapping[str, Any] | None],
+        attempt: int,
+        *,
+        patience_s: float | None = None,
     ) -> WebhookDelivery | None:
         """Send an event once, when one of the places is free, and return the result.
 
@@ -92,19 +97,30 @@ class WebhookDeliverer:
             render: Returns the event, or None to send nothing. It is called once a place is free: the owner may lose
                 grants during the wait.
             attempt: The number of the attempt.
+            patience_s: Seconds to wait for a place; None: without a bound.
 
         Raises:
             UnsealableError: The secrets were sealed under another key.
             UnrenderableError: The event can't be rendered, because of an unexpected error.
+            UnavailableError: No place is free in time.
             ConfplaneError: The function raised it.
         """
         secrets = self.secrets_of(subscription)
-        async with self._slots:
-            self._in_progress += 1
-            try:
-                return await self._send(subscription, secrets, render, attempt)
-            finally:
-                self._in_progress -= 1
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise UnavailableError(
+                f"All {MOST_IN_PROGRESS} places for requests of webhooks are in use on this process. Send the request"
+                " again",
+                retry_after_s=5,
+            ) from None
+        self._in_progress += 1
+        try:
+            return await self._send(subscription, secrets, render, attempt)
+        finally:
+            self._in_progress -= 1
+            self._slots.release()
 
     async def _send(
         self,

@@ -52,6 +52,8 @@ LONGEST_OVERLAP_S: Final = 7 * 86_400
 FILTERS: Final = ("facet", "entityType", "entity", "user", "prefix", "key", "principal")
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _TRIES: Final = 5
+_PATIENCE_S: Final = 5.0
+"""Seconds for which a test waits for the requests of other webhooks."""
 _OFF: Final = "Webhooks are off on this service: the setting webhooks.key_file is missing (docs/webhooks.md)"
 
 
@@ -287,7 +289,7 @@ class WebhookService:
             ForbiddenError: The caller lacks ALTER on it.
             NotFoundError: It does not exist, or webhooks are off.
             WebhookConflictError: Its secrets were sealed under another key.
-            UnavailableError: Postgres is unavailable.
+            UnavailableError: Postgres is unavailable, or no place for a request is free in time.
         """
         parts = self._on()
         subscription = await self._alterable(cluster, name, caller)
@@ -295,7 +297,7 @@ class WebhookService:
             return None
         try:
             event = event_of("test", self._now())
-            delivery = await parts.deliverer.send(subscription, lambda: event, 1)
+            delivery = await parts.deliverer.send(subscription, lambda: event, 1, patience_s=_PATIENCE_S)
         except UnsealableError:
             raise _unsealable(name) from None
         if delivery is not None:

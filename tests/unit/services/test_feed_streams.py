@@ -171,6 +171,16 @@ async def test_an_import_is_one_reset(feed: Feed) -> None:
     again.close()
 
 
+async def test_a_reset_shows_nothing_of_a_change_that_may_be_hidden(feed: Feed) -> None:
+    consumer = await feed.open()
+    feed.write(change(11, kind=IMPORT, principal="User:hidden", behalf_of="hidden", reason="hidden", ticket="hidden"))
+    [reset] = await received(consumer, 1)
+    shown = orjson.loads(event_json("default", reset))
+    assert "hidden" not in str(shown)
+    assert (shown["type"], shown["revision"], shown["principal"]) == ("reset", "11", "confplane")
+    consumer.close()
+
+
 async def test_a_node_that_was_made_and_deleted_unseen_waits_for_open_changes(feed: Feed) -> None:
     consumer = await feed.open()
     feed.trail.open = {"/config/users/brief"}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _LARGEST: Final = 1_000_000
 """Bytes of an event above which its entities are cut."""
+_NOBODY: Final = ("confplane", None, None, None)
 _RECONNECT_MS: Final = 5_000
 
 
@@ -32,6 +33,9 @@ def event_json(cluster: str, delivery: FeedDelivery) -> bytes:
     event = delivery.event
     assert event is not None  # noqa: S101 - for the type checker
     change = event.change
+    # A reset goes to all consumers, and its change may be of entities that are hidden from them: nothing of its author.
+    author = _NOBODY if event.is_reset else (change.principal, change.behalf_of, change.reason, change.ticket)
+    principal, behalf_of, reason, ticket = author
     head: dict[str, Any] = {"type": "reset" if event.is_reset else "change"}
     if delivery.identified:
         head["id"] = encode(cluster, event.position)
@@ -39,10 +43,10 @@ def event_json(cluster: str, delivery: FeedDelivery) -> bytes:
         "revision": str(event.position.place.revision),
         "time": timestamp(change.time_ms),
         "changeId": str(change.place.change_id),
-        "principal": change.principal,
-        "onBehalfOf": change.behalf_of,
-        "reason": change.reason,
-        "ticket": change.ticket,
+        "principal": principal,
+        "onBehalfOf": behalf_of,
+        "reason": reason,
+        "ticket": ticket,
         "source": "external" if event.external else "confplane",
         "partial": delivery.partial,
     }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Text, bindparam, text
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy import Text, Uuid, bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 
 from confplane.audit.trail_queries import first_id_at
 from confplane.services.ports.feed import FeedChange, FeedEntity
@@ -48,15 +48,23 @@ WITH given AS MATERIALIZED (
 {_WHOLE}
 """)  # noqa: S608 - constants of this module
 
+# A position has its time from its client, who may have changed it: the place bounds how far back it may be.
 _LATE: Final = text(f"""
-WITH given AS MATERIALIZED (
+WITH late AS MATERIALIZED (
   SELECT {_COLUMNS} FROM outcomes
   WHERE cluster = :cluster AND committed AND incarnation = :incarnation AND revision <= :revision
     AND change_id = ANY(ARRAY(
-      SELECT change_id FROM intents WHERE cluster = :cluster AND recorded_at >= :since AND kind = :kind))
+      SELECT change_id FROM intents
+      WHERE cluster = :cluster AND kind = :kind AND recorded_at >= greatest(:since, (
+        SELECT time FROM outcomes
+        WHERE cluster = :cluster AND committed AND incarnation = :incarnation AND revision <= :revision
+        ORDER BY revision DESC LIMIT 1) - interval '1 day')))
+), given AS MATERIALIZED (
+  SELECT * FROM late WHERE revision > :after_revision OR (revision = :after_revision AND change_id > :after_id)
+  ORDER BY revision, change_id LIMIT :size
 )
 {_WHOLE}
-""")  # noqa: S608 - constants of this module
+""").bindparams(bindparam("since", type_=TIMESTAMP(timezone=True)), bindparam("after_id", type_=Uuid))  # noqa: S608 - as above
 
 _OPEN: Final = text("""
 SELECT DISTINCT entity.path FROM unnest(:ids) AS given(entity_id) CROSS JOIN LATERAL (
@@ -80,9 +88,12 @@ class PostgresFeedTrail:
             for row in await self._database.rows(_CHANGES, cluster=cluster, until=until, size=size, **after._asdict())
         ]
 
-    async def late(self, cluster: str, place: HistoryPlace, since: datetime) -> list[FeedChange]:
-        """Return the external changes up to a place that were recorded at a time or later, in order."""
-        given = {"incarnation": place.incarnation, "revision": place.revision, "since": since}
+    async def late(
+        self, cluster: str, place: HistoryPlace, since: datetime, after: HistoryPlace, size: int
+    ) -> list[FeedChange]:
+        """Return external changes up to a place that were recorded at a time or later, in order."""
+        given: dict[str, Any] = {"incarnation": place.incarnation, "revision": place.revision, "since": since}
+        given |= {"after_revision": after.revision, "after_id": after.change_id, "size": size}
         rows = await self._database.rows(_LATE, cluster=cluster, kind=EXTERNAL, **given)
         return [_change(row) for row in rows]
 

@@ -133,7 +133,8 @@ def test_a_position_is_read_back_and_no_other_text_is_one() -> None:
     position = FeedPosition(HistoryPlace(3, 8_589_934_635, UUID(int=7)), 1_767_225_600_000)
     token = encode("default", position)
     assert decode("default", token, "after") == position
-    for text in ("", "x", token[:-1], token + "A", "é", encode("other", position), "A" * 600):
+    never = encode("default", position._replace(time_ms=253_402_300_800_000))  # the year 10000
+    for text in ("", "x", token[:-1], token + "A", "é", encode("other", position), "A" * 600, never):
         with pytest.raises(InvalidRequestError) as caught:
             decode("default", text, "after")
         assert caught.value.pointer == "after"

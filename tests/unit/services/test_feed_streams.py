@@ -24,7 +24,7 @@ from confplane.services.feed.events import FeedFilter
 from confplane.services.feed.hub import FeedHub
 from confplane.services.ports.feed import FeedChange, FeedEntity
 from confplane.services.ports.history import TrailCoverage
-from confplane.services.ports.trail import IMPORT, LAST_ID, HistoryPlace
+from confplane.services.ports.trail import EXTERNAL, IMPORT, LAST_ID, HistoryPlace
 from confplane.store.mirror.journal import MirrorJournal
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class Trail:
 
     def __init__(self) -> None:
         self.found: list[FeedChange] = []
+        self.found_late: list[FeedChange] = []
         self.open: set[str] = set()
         self.asked = asyncio.Event()
 
@@ -64,8 +65,8 @@ class Trail:
         found = [each for each in self.found if after < each.place and each.place.revision <= until]
         return sorted(found, key=lambda each: each.place)[:size]
 
-    async def late(self, *_: Any) -> list[FeedChange]:
-        return []
+    async def late(self, _cluster: str, _place: Any, _since: Any, after: HistoryPlace, size: int) -> list[FeedChange]:
+        return [each for each in self.found_late if each.place > after][:size]
 
     async def open_paths(self, _cluster: str, ids: Collection[str], _since: Any) -> set[str]:
         self.asked.set()
@@ -169,6 +170,18 @@ async def test_an_import_is_one_reset(feed: Feed) -> None:
     again = await feed.open(begin)
     assert places(await received(again, 3)) == expected
     again.close()
+
+
+async def test_external_changes_below_a_position_come_from_all_pages_before_what_follows(feed: Feed) -> None:
+    begin = (await feed.open()).position
+    feed.write(change(11))
+    await feed.load_again(20)
+    feed.trail.found_late = [change(revision, kind=EXTERNAL) for revision in range(1, 2_003)]
+    consumer = await feed.open(begin)
+    found = await received(consumer, 2_003)
+    assert places(found) == [(revision, False) for revision in [*range(1, 2_003), 11]]
+    assert [each.identified for each in found] == [False] * 2_002 + [True]
+    consumer.close()
 
 
 async def test_a_reset_shows_nothing_of_a_change_that_may_be_hidden(feed: Feed) -> None:

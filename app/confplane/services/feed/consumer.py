@@ -12,11 +12,12 @@ import time
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
 
 from confplane.domain.errors import ConfplaneError, UnavailableError
 from confplane.services.feed.positions import FeedPosition
 from confplane.services.feed.stream import PAGE
-from confplane.services.ports.trail import IMPORT
+from confplane.services.ports.trail import IMPORT, HistoryPlace
 from confplane.services.reads.trail import visible
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ HEARTBEAT_S: Final = 15.0
 _LATE: Final = timedelta(minutes=15)
 """The time before a position's from which on an external change may have been recorded and not yet been notified: the
 recorder looks every ten minutes for writes without a notification."""
+_LATE_PAGE: Final = 1_000
+"""External changes that one statement reads; each has one entity."""
+_NO_ID: Final = UUID(int=0)
 _PATIENCE_S: Final = 5.0
 """Seconds to wait for the trail to be complete up to the ring."""
 _POLL_S: Final = 0.25
@@ -283,7 +287,7 @@ class FeedConsumer:
                 floor = feed.floor
                 await self._wait_for_trail(time.monotonic() + _PATIENCE_S)
                 if self.position is begin:
-                    for delivery in await self._late(begin):
+                    async for delivery in self._late(begin):
                         yield delivery
                 changes = await feed.trail.changes(feed.cluster.name, self.position.place, floor.revision, PAGE)
                 for passed in self._passed(changes):
@@ -310,8 +314,8 @@ class FeedConsumer:
             if found is not None:
                 yield found
 
-    async def _late(self, position: FeedPosition) -> list[FeedDelivery]:
-        """Return external changes before a position that the process which gave it may not have seen.
+    async def _late(self, position: FeedPosition) -> AsyncGenerator[FeedDelivery, None]:
+        """Yield external changes before a position that the process which gave it may not have seen.
 
         Their notifications may come after the position. The trail has the revisions of the writes alone.
 
@@ -320,12 +324,18 @@ class FeedConsumer:
         """
         feed = self._feed
         since = datetime.fromtimestamp(position.time_ms / 1000, UTC) - _LATE
-        changes = await feed.trail.late(feed.cluster.name, position.place, since)
-        # Of each entity the last state.
-        last = {change.entities[0].path: change for change in changes if change.entities}
-        events = [event for event in map(feed.event, last.values()) if event is not None]
-        found = [self._selected(event, identified=False) for event in events]
-        return [delivery for delivery in found if delivery is not None]
+        after = HistoryPlace(position.place.incarnation, 0, _NO_ID)
+        while self.reason is None:
+            changes = await feed.trail.late(feed.cluster.name, position.place, since, after, _LATE_PAGE)
+            # Of each entity the last state of the page.
+            last = {change.entities[0].path: change for change in changes if change.entities}
+            for event in filter(None, map(feed.event, last.values())):
+                found = self._selected(event, identified=False)
+                if found is not None:
+                    yield found
+            if len(changes) < _LATE_PAGE:
+                return
+            after = changes[-1].place
 
     async def _wait_for_trail(self, deadline: float) -> None:
         """Wait until the trail is complete up to the ring.

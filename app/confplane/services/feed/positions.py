@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _PARTS: Final = 5
 _LONGEST: Final = 512
+_END_MS: Final = 253_402_300_800_000
+"""The end of the year 9999, after which there are no dates."""
 
 
 class FeedPosition(NamedTuple):
@@ -48,7 +50,7 @@ def decode(cluster: str, token: str, pointer: str) -> FeedPosition:
             position = FeedPosition(place, int(parts[3]))
             most = END_OF_HISTORY
             valid = place.incarnation <= most.incarnation and place.revision <= most.revision
-            if valid and position.time_ms < 1 << 48 and encode(parts[4], position) == token:
+            if valid and position.time_ms < _END_MS and encode(parts[4], position) == token:
                 if parts[4] != cluster:
                     raise InvalidRequestError(
                         f"{pointer} is a position of another cluster than {cluster}. Use one of this cluster",

@@ -61,10 +61,19 @@ class FeedTrail(Protocol):
             size: The greatest number of changes.
         """
 
-    async def late(self, cluster: str, place: HistoryPlace, since: datetime) -> list[FeedChange]:
-        """Return the external changes up to a place that were recorded at a time or later, in order.
+    async def late(
+        self, cluster: str, place: HistoryPlace, since: datetime, after: HistoryPlace, size: int
+    ) -> list[FeedChange]:
+        """Return external changes up to a place that were recorded at a time or later, in order.
 
         A reader that has reached the place may not have been given them: their notifications may come after it.
+
+        Args:
+            cluster: The cluster.
+            place: The place.
+            since: The time; a day before the last change up to the place, if that is later.
+            after: Only changes after this place.
+            size: The greatest number of changes.
         """
 
     async def open_paths(self, cluster: str, ids: Collection[str], since: datetime) -> set[str]:

@@ -1,0 +1,54 @@
+"""The external changes of the trail that a consumer may not have been given."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from confplane.audit.feed import PostgresFeedTrail
+from confplane.services.ports.trail import EXTERNAL, LAST_ID, HistoryPlace
+from tests.audit.rows import committed, entity, intent
+
+if TYPE_CHECKING:
+    from confplane.audit import Database, PostgresAuditLog
+
+DAY_MS = 86_400_000
+BEGIN = HistoryPlace(1, 0, UUID(int=0))
+EVER = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+async def recorded(log: PostgresAuditLog, revision: int, name: str, *, time_ms: int, kind: str = EXTERNAL) -> UUID:
+    made = intent(None, entity(f"user={name}", path=f"/config/users/{name}"), kind=kind)
+    await log.intend([made])
+    await log.conclude([committed(made, revision=revision, time_ms=time_ms)])
+    return made.change_id
+
+
+async def test_late_external_changes_come_in_pages_up_to_the_place(pool: Database, log: PostgresAuditLog) -> None:
+    trail, now_ms = PostgresFeedTrail(pool), time.time_ns() // 1_000_000
+    external = [await recorded(log, revision, f"u{revision}", time_ms=now_ms) for revision in (11, 12, 12, 13)]
+    await recorded(log, 14, "own", time_ms=now_ms, kind="change")
+    await recorded(log, 21, "above", time_ms=now_ms)
+    place, after, found = HistoryPlace(1, 20, LAST_ID), BEGIN, list[UUID]()
+    while page := await trail.late("payments", place, datetime.now(UTC) - timedelta(minutes=15), after, 2):
+        assert len(page) <= 2
+        found += [each.place.change_id for each in page]
+        after = page[-1].place
+    assert found == [external[0], *sorted(external[1:3]), external[3]]
+    assert await trail.late("payments", place, datetime.now(UTC) + timedelta(days=1), BEGIN, 2) == []
+    assert await trail.late("payments", place._replace(incarnation=2), EVER, BEGIN, 2) == []
+
+
+async def test_a_time_that_does_not_fit_the_place_does_not_return_the_whole_trail(
+    pool: Database, log: PostgresAuditLog
+) -> None:
+    """A client may write any time into a position."""
+    trail, now_ms = PostgresFeedTrail(pool), time.time_ns() // 1_000_000
+    old = await recorded(log, 11, "old", time_ms=now_ms)
+    assert [each.place.change_id for each in await trail.late("payments", HistoryPlace(1, 11, LAST_ID), EVER, BEGIN, 9)]
+    await recorded(log, 12, "newest", time_ms=now_ms + 3 * DAY_MS, kind="change")
+    assert await trail.late("payments", HistoryPlace(1, 12, LAST_ID), EVER, BEGIN, 9) == []
+    [found] = await trail.late("payments", HistoryPlace(1, 11, LAST_ID), EVER, BEGIN, 9)
+    assert found.place.change_id == old

@@ -60,7 +60,8 @@ async def follow_changes(  # noqa: PLR0913 - one argument a parameter is FastAPI
         str | None, Query(description="Continue after this position. Without it: from now on", max_length=512)
     ] = None,
     last_event_id: Annotated[
-        str | None, Header(alias="Last-Event-ID", description="As `after`, and goes before it", max_length=512)
+        str | None,
+        Header(alias="Last-Event-ID", description="As `after`, and takes precedence over it", max_length=512),
     ] = None,
     wait: Annotated[
         int | None,

@@ -45,13 +45,13 @@ class FeedDelivery(NamedTuple):
     """Something to send to a consumer."""
 
     event: FeedEvent | None = None
-    """A change or a reset. None: a sign of life."""
+    """A change or a reset. None: a heartbeat."""
     parts: Sequence[EventPart] = ()
     partial: bool = False
     identified: bool = True
     """False for an external change that may be below the consumer's position, which it must not move."""
     bookmark: int | None = None
-    """Of a sign of life: the revision up to which nothing is missing, if it is later than the last one."""
+    """Of a heartbeat: the revision up to which nothing is missing, if it is later than the last one."""
 
 
 class FeedConsumer:

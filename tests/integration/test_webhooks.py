@@ -270,6 +270,9 @@ async def test_no_more_than_ten_webhooks_of_one_owner_and_none_of_a_limited_toke
                 await put(owner, f"many-{number}", receiver)
             with pytest.raises(ProblemError, match="owns 10 webhooks"):
                 await put(owner, "many-10", receiver)
+            with pytest.raises(ProblemError, match="is limited"):
+                await put(narrowed, "many-0", receiver, url=receiver.url("/another"))
+            assert (await put(narrowed, "many-0", receiver, note="mine"))["note"] == "mine"
             for number in range(10):
                 await owner.webhooks.delete(f"many-{number}")
 

@@ -150,7 +150,8 @@ class WebhookService:
 
         Raises:
             InvalidRequestError: A part of the content is not valid.
-            ForbiddenError: The caller lacks ALTER on it, can't own one, or sees less than the owner of an existing one.
+            ForbiddenError: The caller lacks ALTER on it, sees less than the owner of an existing one, or can't own one
+                and supplies a URL.
             PreconditionFailedError: It has another ETag.
             WebhookConflictError: There are too many.
             NotFoundError: Webhooks are off.
@@ -168,8 +169,10 @@ class WebhookService:
             made, secret = self._replacement(old, wanted, parts)
             if made == old:
                 return StoredWebhook(old)
-            # Whoever chooses the URL gets what the owner may see.
+            # The URL gets what the owner may see, also after the end of the caller's credential.
             self._check_sight(old, caller.access)
+            if made.sealed != old.sealed:
+                check_creator(caller.access)
             found = await self._replace(old, made, "webhook-replaced", caller, validate_only=validate_only)
             if found is not None:
                 return StoredWebhook(found, None if validate_only else secret)

@@ -287,7 +287,7 @@ async def test_a_change_that_can_not_be_rendered_is_sent_as_a_reset(
 async def test_an_unexpected_error_in_a_request_is_a_failed_attempt_and_shows_no_secret(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It pauses as all others do, and parks the subscription in the end."""
+    """Attempts pause as after any other failure, and the subscription is parked in the end."""
     made = await world.subscribe()
     world.feeds.add(1)
 

@@ -8,7 +8,8 @@ import pytest
 import pytest_asyncio
 
 from confplane.domain.access.operations import Operation, PatternType, ResourceType
-from tests.support.inside import running_on
+from tests.support import servers
+from tests.support.inside import running_inside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     import httpx
 
     from confplane.devstack.postgres import Postgres
-    from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.inside import Inside
 
 HEAD: Final = {"apiVersion": "confplane/v1", "kind": "Configs"}
@@ -24,9 +24,10 @@ HEAD: Final = {"apiVersion": "confplane/v1", "kind": "Configs"}
 
 @pytest_asyncio.fixture(scope="module")
 async def inside(
-    zookeeper: ZooKeeper, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
+    module_chroot: str, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Inside]:
-    async with running_on(zookeeper, postgres, tmp_path_factory) as running:
+    directory = tmp_path_factory.mktemp("inside")
+    async with running_inside(module_chroot, servers.make_migrated(postgres), directory) as running:
         yield running
 
 
@@ -320,3 +321,32 @@ async def test_an_atomic_apply_is_one_change(inside: Inside) -> None:
     done = (await apply(inside, body, await plan(inside, *entities, atomic=True))).json()
     assert len({each["changeId"] for each in done["results"]}) == 1
     assert len(done["results"]) == 5
+
+
+async def test_a_plan_that_was_begun_shows_its_entities_only_to_those_who_may_describe_them(inside: Inside) -> None:
+    await inside.give(
+        "User:curious",
+        operation=Operation.DESCRIBE_CONFIGS,
+        resource=ResourceType.TOPIC,
+        pattern=PatternType.PREFIXED,
+        name="begun-open",
+    )
+    await put(inside, "configs", "topic=begun-pruned", **{"retention.ms": "86421"})
+    entities = [
+        {"id": f"topic={name}", "configs": {"retention.ms": "97531"}} for name in ("begun-open", "begun-secret")
+    ]
+    body = document(*entities, prune=True, scope="topic:begun-")
+    planned = await plan(inside, *entities, prune=True, scope="topic:begun-")
+    assert (await apply(inside, body, planned)).status_code == 200
+    await put(inside, "configs", "topic=begun-pruned", **{"retention.ms": "86421"})
+    for sent in (document(), document(entities[0]), document(entities[0], prune=True, scope="topic:begun-")):
+        answer = await apply(inside, sent, planned, "curious")
+        assert answer.json()["type"] == "/problems/stale-plan"
+        assert "begun-secret" not in answer.text
+        assert "begun-pruned" not in answer.text
+    # The plan in the response is the one of the document that was sent.
+    answer = await apply(inside, document(entities[0]), planned)
+    found = answer.json()
+    assert found["type"] == "/problems/stale-plan"
+    assert found["changes"] == []
+    assert found["planId"] == (await plan(inside, entities[0]))["planId"]

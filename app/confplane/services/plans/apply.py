@@ -109,8 +109,12 @@ class ApplyService:
                 raise _busy()
             bases = None if run is None else _unpacked(run.bases)
             plan = await self._plans.plan(cluster, document, options, caller, bases=bases)
+            stale = plan.id != plan_id
+            if stale and run is not None:
+                # The response has the plan of this document now, and not that of the entities of the run.
+                plan = await self._plans.plan(cluster, document, options, caller)
         request_id = caller.request_id if run is None else run.request_id
-        error: ConfplaneError | None = _stale(begun=run is not None) if plan.id != plan_id else None
+        error: ConfplaneError | None = _stale(begun=run is not None) if stale else None
         if error is None and run is None:
             error = plan.refusal or offender(each.result.error for each in plan.edits)
         if error is not None:
@@ -209,7 +213,8 @@ def _unpacked(packed: bytes) -> Bases:
 
 def _stale(*, begun: bool) -> StalePlanError:
     text = (
-        "The plan was begun with another document or with other options; continue with these, or make a new plan"
+        "The plan was begun with another document, with other options, or by a caller who may describe more entities."
+        " Send the request of that time again, or make a new plan"
         if begun
         else "The document, its options or the entities are not those of the plan any more; make a new plan"
     )

@@ -188,7 +188,7 @@ class PlanService:
         readable = await in_slices(partial(_readable, caller.access), document)
         pruned, total = [], 0
         if bases is not None:
-            pruned = _begun(cluster, readable, bases)
+            pruned = _begun(cluster, readable, bases, caller.access)
         elif options.scope is not None:
             pruned, total = await self._pruned(cluster, readable, options.scope, caller.access)
         entries = _joined(readable, pruned)
@@ -296,13 +296,16 @@ def _deletion(cluster_facet: ClusterFacet, entity: Entity) -> _Part:
     return (cluster_facet, Edit(entity, (), Mode.REPLACE, pointer=_PRUNED))
 
 
-def _begun(cluster: Cluster, document: Sequence[Entry], bases: Bases) -> list[_Part]:
-    """Return the deletions of a plan that was begun to be applied."""
+def _begun(cluster: Cluster, document: Sequence[Entry], bases: Bases, access: Access) -> list[_Part]:
+    """Return the deletions of a plan that was begun to be applied, without entities that the caller may not describe.
+
+    The bases are those of another caller, perhaps. A plan that lacks some of them has another id.
+    """
     named = {_key(part) for entry in document for part in entry.items()}
     return [
         _deletion(cluster.facets[name], Entity.from_id(entity_id))
         for name, entity_id in bases
-        if (name, entity_id) not in named
+        if (name, entity_id) not in named and access.allows(cluster.name, Operation.DESCRIBE_CONFIGS, entity_id)
     ]
 
 

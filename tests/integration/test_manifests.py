@@ -12,9 +12,10 @@ from tests.support import servers
 from tests.support.inside import running_inside
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     import httpx
+    from kazoo.client import KazooClient
 
     from confplane.devstack.postgres import Postgres
     from tests.support.inside import Inside
@@ -29,6 +30,11 @@ async def inside(
     directory = tmp_path_factory.mktemp("inside")
     async with running_inside(module_chroot, servers.make_migrated(postgres), directory) as running:
         yield running
+
+
+@pytest.fixture
+def raw(module_chroot: str) -> Iterator[KazooClient]:
+    yield from servers.raw_client(module_chroot)
 
 
 def document(*entities: dict[str, Any], **members: Any) -> dict[str, Any]:
@@ -350,3 +356,16 @@ async def test_a_plan_that_was_begun_shows_its_entities_only_to_those_who_may_de
     assert found["type"] == "/problems/stale-plan"
     assert found["changes"] == []
     assert found["planId"] == (await plan(inside, entities[0]))["planId"]
+
+
+async def test_a_run_continues_around_an_entity_that_is_refused_by_now(inside: Inside, raw: KazooClient) -> None:
+    entities = [{"id": f"topic=broken-{name}", "configs": {"retention.ms": "1"}} for name in "ab"]
+    body, planned = document(*entities), await plan(inside, *entities)
+    assert (await apply(inside, body, planned)).status_code == 200
+    raw.set("/config/topics/broken-a", b"not JSON")
+    assert (await inside.send("admin", "DELETE", "configs/topic=broken-b")).status_code == 200
+    answer = await apply(inside, body, planned)
+    assert answer.status_code == 207, answer.text
+    found = {each["id"]: each for each in answer.json()["results"]}
+    assert "/config/topics/broken-a" in found["topic=broken-a"]["errorMessage"]
+    assert found["topic=broken-b"]["changeId"] is not None

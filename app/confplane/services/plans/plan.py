@@ -434,11 +434,14 @@ async def _digest(
 
     def add_edit(each: PlannedEdit) -> None:
         edit, facet = each.result.edit, each.cluster_facet.facet
-        base = each.base if bases is None else bases.get((facet.name, each.entity.id))
+        place = (facet.name, each.entity.id)
+        base = each.base if bases is None else bases.get(place)
+        # The values of refused edits do not matter: their plan can't be applied. But a plan that was begun continues
+        # with an edit that is refused by now.
+        decided = each.result.error is None or (bases is not None and place in bases)
         values: dict[str, Any] = {}
         for op in edit.ops:
-            # The values of refused edits do not matter: their plan can't be applied.
-            shown = each.result.error is None and not facet.is_secret(edit.entity, op.key)
+            shown = decided and not facet.is_secret(edit.entity, op.key)
             values[op.key] = op.value if shown else [each.fingerprints.get(op.key), op.value is None]
         add([edit.entity.id, facet.name.value, each.pruned, base, sorted(values.items())])
 

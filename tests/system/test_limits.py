@@ -97,6 +97,27 @@ def test_each_class_has_its_own_costs(limited: Service) -> None:
     assert scraped("requests_limited_total", **{"class": "bulk"}) == 2
 
 
+def test_an_apply_of_a_manifest_pays_for_what_it_plans_and_what_it_sends(limited: Service) -> None:
+    entities = [{"id": f"user=u{number}", "quotas": {"producer_byte_rate": 1}} for number in range(40)]
+
+    def sent(operation: str, some: list[dict[str, Any]], **members: Any) -> httpx.Response:
+        body = {"apiVersion": "confplane/v1", "kind": "Configs", "entities": some, **members}
+        answer = ask(limited, "POST", f"{BASE}/manifests:{operation}", json=body)
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    plan = sent("plan", entities[:1])
+    done = sent("apply", entities[:1], planId=plan.json()["planId"])
+    assert left(done) == 4
+    # Sent again, it plans the entity, and sends nothing.
+    assert left(sent("apply", entities[:1], planId=plan.json()["planId"])) == 3
+    before = left(sent("plan", entities))
+    deleted = sent("plan", [], prune=True, scope="user:u0", maxDeletes=1)
+    assert before - 50 - 1 - 2 <= left(deleted) <= before - 50 - 1
+    done = sent("apply", entities, planId=sent("plan", entities).json()["planId"])
+    assert done.json()["throttleTimeMs"] > 1000 * (39 + 2 - 3) / SLOW
+
+
 @pytest.mark.parametrize(
     ("operation", "member", "named"),
     [

@@ -34,6 +34,8 @@ routes = Routes("/v1/clusters/{cluster}/manifests", tag="manifests")
 _LONGEST_S: Final = 25
 """The longest duration of a plan or an apply in seconds, below the timeout of clients. An apply ends before a batch
 that would last longer, and may be continued."""
+_PLANNED: Final = 20
+"""So many entities that an apply plans cost one write, in addition to the entities that it sends."""
 _FIELDS: Final = {"quotas": "quotas", "client_configs": "clientConfigs", "configs": "configs"}
 
 
@@ -60,6 +62,7 @@ async def plan_manifest(call: CallDep, body: models.PlanManifest) -> Response:
     for name in call.cluster.facets:
         await refresh_facet(call, name)
     plan = await call.services.plans.plan(call.cluster, document, options, call.caller)
+    call.charge(LimitClass.BULK, len(plan.entries) - len(document))  # the deletions
     errors = [each.error for each in await in_slices(_result, plan.entries)]
     answer = {
         "throttleTimeMs": call.throttle_ms(LimitClass.BULK),
@@ -87,13 +90,15 @@ async def apply_manifest(call: CallDep, body: models.ApplyManifest) -> Response:
     Without `atomic` the entities are sent in batches; the first failure ends the run, and what was applied stays. The
     same request continues a run that has ended before its last entity, for a day.
     """
-    call.charge(LimitClass.WRITE, len(body.entities))
+    call.charge(LimitClass.WRITE, len(body.entities) // _PLANNED)
     document, options = await _document(call, body), _options(body)
     # Each batch has the deadline of all requests, after which the leader settles what is left open.
     seconds, validate_only = call.request.app.deadline_s, call.validate_only
     applied = await call.services.applies.apply(
         call.cluster, document, options, body.plan_id, call.caller, seconds=seconds, validate_only=validate_only
     )
+    # Entities that are left are paid for by the request that sends them.
+    call.charge(LimitClass.WRITE, len(applied.done) - 1)
     if applied.error is not None:
         members = await _rendered(applied.plan)
         if body.revision is not None:

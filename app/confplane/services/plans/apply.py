@@ -11,11 +11,13 @@ refused.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import time
 import zlib
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.access.operations import Operation
@@ -23,11 +25,12 @@ from confplane.domain.errors import ConcurrentChangeError, StalePlanError, Unava
 from confplane.domain.facets import FacetName
 from confplane.services.access import Access
 from confplane.services.changes.edits import Edit, EntryResult, offender
+from confplane.services.cooperative_yielding import in_slices
 from confplane.services.plans.plan import ExpectedBase
 from confplane.services.ports.manifest_runs import ManifestRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from confplane.domain.errors import ConfplaneError
     from confplane.services.changes.alter import AlterService, Entry
@@ -40,6 +43,8 @@ _BATCH: Final = 500
 """Entities of a batch."""
 _RESERVE: Final = 2
 """A batch is begun if so many times the duration of the batch before it are left."""
+_LEAST_S: Final = 1
+"""The first batch is begun if so many seconds are left."""
 
 PlannedEntry = tuple["PlannedEdit", ...]
 """The edits of one entity."""
@@ -100,14 +105,14 @@ class ApplyService:
         Raises:
             ConcurrentChangeError: Another request executes the plan.
             ForbiddenError: The caller may not alter an entity that the plan changes; nothing was sent.
-            UnavailableError: A store is unavailable; nothing was sent.
+            UnavailableError: A store is unavailable, or the plan took all of the time; nothing was sent.
         """
         with caller.preparing():
             await cluster.store.catch_up(caller.deadline)
             run = await self._runs.find(cluster.name, plan_id)
             if run is not None and run.in_time and run.writer in await cluster.store.markers.writers(caller.deadline):
                 raise _busy()
-            bases = None if run is None else _unpacked(run.bases)
+            bases = None if run is None else await _unpacked(run.bases)
             plan = await self._plans.plan(cluster, document, options, caller, bases=bases)
             stale = plan.id != plan_id
             if stale and run is not None:
@@ -119,12 +124,15 @@ class ApplyService:
             error = plan.refusal or offender(each.result.error for each in plan.edits)
         if error is not None:
             return AppliedPlan(plan, request_id, [], [], error)
-        entries = list(_to_send(plan, bases))
+        entries = [entry for entry in await in_slices(partial(_to_send, bases), plan.entries) if entry]
         for each in (each for entry in entries for each in entry):
             caller.require(cluster.name, Operation.ALTER_CONFIGS, each.entity.id, pointer=each.result.edit.pointer)
         applied = AppliedPlan(plan, request_id, [], entries)
         if not entries:
             return applied
+        if time.monotonic() + _LEAST_S >= caller.deadline:
+            # Without an error, clients would send the same request again and again.
+            raise _no_time()
         if not validate_only:
             with caller.preparing():
                 run = await self._begin(cluster, plan, run, request_id, caller)
@@ -142,7 +150,7 @@ class ApplyService:
         seconds = max(0.0, caller.deadline - time.monotonic())
         writer = cluster.store.writer()
         if run is None:
-            run = ManifestRun(cluster.name, plan.id, request_id, writer, _packed(plan))
+            run = ManifestRun(cluster.name, plan.id, request_id, writer, await _packed(plan))
             begun = await self._runs.begin(run, seconds)
         else:
             begun = await self._runs.resume(run, writer, seconds)
@@ -164,7 +172,7 @@ class ApplyService:
         access = caller.access
         of_run = Access(access.rights, access.source, applied.request_id, access.events)
         lasted = 0.0
-        while applied.left and time.monotonic() + _RESERVE * lasted < caller.deadline:
+        while applied.left and (not applied.done or time.monotonic() + _RESERVE * lasted < caller.deadline):
             began = time.monotonic()
             size = len(applied.left) if options.atomic else _BATCH
             batch = applied.left[:size]
@@ -182,12 +190,10 @@ class ApplyService:
             lasted = time.monotonic() - began
 
 
-def _to_send(plan: Plan, bases: Bases | None) -> Iterator[PlannedEntry]:
+def _to_send(bases: Bases | None, entry: PlannedEntry) -> PlannedEntry:
     """Return the edits that are left to do: those with an effect, and those that can't be decided any more."""
-    for entry in plan.entries:
-        some = tuple([each for each in entry if each.result.diff or each.result.error is not None])
-        if some and (bases is None or any(_key(each) in bases for each in some)):
-            yield some
+    some = tuple([each for each in entry if each.result.diff or each.result.error is not None])
+    return some if bases is None or any(_key(each) in bases for each in some) else ()
 
 
 def _key(planned: PlannedEdit) -> tuple[FacetName, str]:
@@ -200,15 +206,19 @@ def _expecting(planned: PlannedEdit, bases: Bases | None) -> Edit:
     return replace(planned.result.edit, expected=ExpectedBase(base))
 
 
-def _packed(plan: Plan) -> bytes:
-    return zlib.compress(json.dumps([[*_key(each), each.base] for each in plan.edits]).encode())
+async def _packed(plan: Plan) -> bytes:
+    lines = await in_slices(lambda each: json.dumps([*_key(each), each.base]), plan.edits)
+    return await asyncio.to_thread(zlib.compress, "\n".join(lines).encode())
 
 
-def _unpacked(packed: bytes) -> Bases:
-    return {
-        (FacetName(name), entity_id): None if base is None else (base[0], base[1])
-        for name, entity_id, base in json.loads(zlib.decompress(packed))
-    }
+async def _unpacked(packed: bytes) -> Bases:
+    lines = (await asyncio.to_thread(zlib.decompress, packed)).decode().splitlines()
+
+    def parsed(line: str) -> tuple[tuple[FacetName, str], Base]:
+        name, entity_id, base = json.loads(line)
+        return (FacetName(name), entity_id), None if base is None else (base[0], base[1])
+
+    return dict(await in_slices(parsed, lines))
 
 
 def _stale(*, begun: bool) -> StalePlanError:
@@ -219,6 +229,14 @@ def _stale(*, begun: bool) -> StalePlanError:
         else "The document, its options or the entities are not those of the plan any more; make a new plan"
     )
     return StalePlanError(text, pointer="/planId", outcome=WriteOutcome.NOT_APPLIED)
+
+
+def _no_time() -> UnavailableError:
+    return UnavailableError(
+        "Planning the manifest took all the time of the request, so nothing was sent. Split the manifest, or send this"
+        " request again when the service is less busy",
+        outcome=WriteOutcome.NOT_APPLIED,
+    )
 
 
 def _busy() -> ConcurrentChangeError:

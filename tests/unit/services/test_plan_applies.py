@@ -1,0 +1,60 @@
+"""Applies of plans: what happens if the time is up before anything was sent."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from confplane.domain.changes import Difference
+from confplane.domain.entities import Entity
+from confplane.domain.errors import UnavailableError, WriteOutcome
+from confplane.domain.facets import FacetName
+from confplane.domain.quotas import ClientQuotasFacet
+from confplane.services.changes.callers import Caller
+from confplane.services.changes.edits import Edit, EditResult, Mode
+from confplane.services.plans.apply import ApplyService
+from confplane.services.plans.plan import Plan, PlannedEdit, PlanOptions
+
+
+class _Cluster:
+    """A cluster that is caught up."""
+
+    name = "default"
+
+    def __init__(self) -> None:
+        self.store = self
+
+    async def catch_up(self, deadline: float) -> None:
+        """Return at once."""
+
+
+class _Plans:
+    """Makes a plan of one edit."""
+
+    async def plan(self, *_: object, **__: object) -> Plan:
+        """Return the plan."""
+        edit = Edit(Entity.from_id("user=a"), (), Mode.REPLACE, pointer="/entities/0/id")
+        result = EditResult(edit, diff=(Difference("producer_byte_rate", None, "1"),))
+        facet = cast("Any", SimpleNamespace(name=FacetName.CLIENT_QUOTAS, facet=ClientQuotasFacet()))
+        return Plan("a" * 40, 1, [(PlannedEdit(facet, result, None, pruned=False, may_alter=True),)], None)
+
+
+class _NoRuns:
+    """Has no runs, and begins none."""
+
+    async def find(self, *_: object) -> None:
+        """Return None."""
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+async def test_a_plan_that_takes_all_of_the_time_is_an_error_and_not_an_apply_without_results(
+    *, validate_only: bool
+) -> None:
+    made = cast("Any", ApplyService)(_Plans(), None, _NoRuns())
+    caller = Caller.operator("User:a", "test", "the-request", time.monotonic())
+    with pytest.raises(UnavailableError, match="Split the manifest") as refused:
+        await made.apply(_Cluster(), [], PlanOptions(), "a" * 40, caller, seconds=5, validate_only=validate_only)
+    assert refused.value.outcome is WriteOutcome.NOT_APPLIED

@@ -140,8 +140,9 @@ def test_a_refusal_has_its_place(folder: Path, text: str, line: int, column: int
 
 def test_no_variable_is_read_without_the_option(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "m.yaml").write_text(f"{BROKER}{{fromEnv: OTHER}}\n")
-    with pytest.raises(InvalidRequestError, match="needs the option --env-prefix"):
-        read("m.yaml")
+    for none in (None, ""):
+        with pytest.raises(InvalidRequestError, match="needs the option --env-prefix"):
+            read("m.yaml", none)
     monkeypatch.setenv("CI_A", "")
     (folder / "m.yaml").write_text(f"{BROKER}{{fromEnv: CI_A}}\n")
     assert read("m.yaml", "CI_").entities[0]["configs"] == {"ssl.keystore.password": ""}

@@ -171,8 +171,9 @@ class ManifestFiles:
 
     def _from_env(self, node: YamlNode) -> str:
         name: str = node.value
-        if self.env_prefix is None:
-            raise node.error(f"{_FROM_ENV} needs the option --env-prefix")
+        if not self.env_prefix:
+            # Every name begins with an empty text, which a pipeline may give by mistake.
+            raise node.error(f"{_FROM_ENV} needs the option --env-prefix with the beginning of the variable's name")
         if not name.startswith(self.env_prefix):
             raise node.error(f"the variable {name} does not begin with {self.env_prefix}, as --env-prefix demands")
         if (value := os.environ.get(name)) is None:

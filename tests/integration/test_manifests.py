@@ -28,7 +28,10 @@ async def inside(
     module_chroot: str, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Inside]:
     directory = tmp_path_factory.mktemp("inside")
-    async with running_inside(module_chroot, servers.make_migrated(postgres), directory) as running:
+    (directory / "encoder").write_text("an encoder secret")
+    encoder = {"secret_file": str(directory / "encoder"), "iterations": 1024}
+    database = servers.make_migrated(postgres)
+    async with running_inside(module_chroot, database, directory, password_encoder=encoder) as running:
         yield running
 
 
@@ -187,6 +190,24 @@ async def test_a_caller_who_only_reads_makes_plans(inside: Inside) -> None:
     assert (await plan(inside, *some[:2], caller="planner"))["planId"] == admins["planId"]
     # A scope has what the caller may describe.
     assert (await plan(inside, caller="planner", prune=True, scope="topic:"))["changes"] == []
+
+
+async def test_a_reader_can_not_guess_a_password_by_plans(inside: Inside) -> None:
+    broker = {"resource": ResourceType.BROKER, "name": "7"}
+    await inside.give("User:guesser", operation=Operation.DESCRIBE_CONFIGS, **broker)
+    key = "listener.name.a.ssl.key.password"
+    await put(inside, "configs", "broker=7", **{key: "the-password"})
+    for guess in ("the-password", "another"):
+        body = document({"id": "broker=7", "configs": {key: guess}})
+        answer = await inside.send("guesser", "POST", "manifests:plan", body)
+        assert answer.status_code == 403, answer.text
+        [found] = answer.json()["changes"]
+        assert found["diff"] == []
+        assert found["errors"][0]["pointer"] == f"/entities/0/configs/{key}"
+    assert (await plan(inside, {"id": "broker=7", "configs": {key: None}}, caller="guesser"))["changes"] == []
+    await inside.give("User:guesser", operation=Operation.ALTER_CONFIGS, **broker)
+    found = await plan(inside, {"id": "broker=7", "configs": {key: "the-password"}}, caller="guesser")
+    assert found["summary"] == {"create": 0, "update": 0, "delete": 0, "none": 1, "refused": 0}
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,8 @@ _FIELDS: Final = {"quotas": "quotas", "client_configs": "clientConfigs", "config
 async def plan_manifest(call: CallDep, body: models.PlanManifest) -> Response:
     """Each facet that an entity of the manifest names is to have exactly the keys of the manifest; other facets stay.
 
-    Nothing is stored. Each entity needs DESCRIBE_CONFIGS only; `mayAlter` tells which entities the caller may alter.
+    Nothing is stored. Each entity needs DESCRIBE_CONFIGS only, but a broker's password ALTER_CONFIGS. `mayAlter` tells
+    which entities the caller may alter.
     """
     call.charge(LimitClass.BULK, len(body.entities))
     document, options = await _document(call, body), _options(body)

@@ -107,7 +107,7 @@ def plan(
 ) -> None:
     """Show what a manifest would create, change and delete in a cluster.
 
-    Nothing is written. The token needs DESCRIBE_CONFIGS on the entities only.
+    Nothing is written. The token needs DESCRIBE_CONFIGS on the entities only, but ALTER_CONFIGS for passwords.
     """
     options = _options(atomic=atomic, prune=prune, scope=scope, max_deletes=max_deletes)
     files = ManifestFiles(path, env_prefix)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confplane.domain.access.operations import Operation
 from confplane.domain.changes import stored
-from confplane.domain.entities import Entity
+from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import (
     ConfplaneError,
     ForbiddenError,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from confplane.domain.changes import Node
     from confplane.domain.facets import JsonValue
     from confplane.domain.manifests import ManifestScope
+    from confplane.domain.ops import Op
     from confplane.services.access import Access
     from confplane.services.changes.alter import AlterService, Entry
     from confplane.services.cluster_facet import ClusterFacet
@@ -279,17 +280,30 @@ def _key(part: _Part) -> tuple[FacetName, str]:
 
 
 def _readable(access: Access, entry: Entry) -> Entry:
-    """Return an entity of the document, refused if the caller may not describe it."""
+    """Return an entity of the document, refused if the caller may not describe it.
+
+    A password of a broker needs the right to alter the broker. A plan that compared it with the stored one, or showed
+    its fingerprint, would allow readers to guess stored passwords.
+    """
     made: dict[ClusterFacet, Edit | EditResult] = dict(entry)
     for cluster_facet, edit in entry.items():
         if isinstance(edit, Edit):
+            name, entity_id = cluster_facet.store.name, edit.entity.id
             try:
-                access.require(
-                    cluster_facet.store.name, Operation.DESCRIBE_CONFIGS, edit.entity.id, pointer=edit.pointer
-                )
+                access.require(name, Operation.DESCRIBE_CONFIGS, entity_id, pointer=edit.pointer)
+                if (secret := _password(cluster_facet, edit)) is not None:
+                    access.require(name, Operation.ALTER_CONFIGS, entity_id, pointer=secret.pointer)
             except ForbiddenError as error:
                 made[cluster_facet] = EditResult(edit, error)
     return made
+
+
+def _password(cluster_facet: ClusterFacet, edit: Edit) -> Op | None:
+    """Return the first op that gives a broker a secret; None if there is none. Other entities have no secrets."""
+    facet = cluster_facet.facet
+    if not facet.has_secrets or edit.entity.types != (EntityType.BROKER,):
+        return None
+    return next((op for op in edit.ops if op.value is not None and facet.is_secret(edit.entity, op.key)), None)
 
 
 def _deletion(cluster_facet: ClusterFacet, entity: Entity) -> _Part:

@@ -36,10 +36,8 @@ BULK_REQUEST: Final = 50
 """The cost of a bulk read in addition to its items: a Postgres query, or a walk over entities."""
 BYTES_OF_UNIT: Final = 1_024
 """Bytes of a bulk read's response that cost one unit, in addition to its items."""
-
-
 HELD_AFTER: Final = 20
-"""Refusals in a row of a principal after which further ones are held back."""
+"""Refusals in a row of a principal and a class after which further refusals are held back."""
 HELD_S: Final = 0.25
 """Seconds for which such a refusal is held back, at most until the bucket holds a unit."""
 
@@ -181,7 +179,7 @@ class Allowance:
         self._limits = limits
         self._refused = refused
         self._clock = clock
-        self._in_a_row = 0
+        self._in_a_row: dict[LimitClass, int] = {}
         self._buckets: dict[LimitClass, Bucket] = {}
 
     def bucket(self, kind: LimitClass) -> Bucket | None:
@@ -200,11 +198,13 @@ class Allowance:
         bucket = self._buckets.get(kind) or self.bucket(kind)
         if bucket is not None and (wait := bucket.take(self._clock())):
             raise self._exceeded(bucket, wait)
-        self._in_a_row = 0
+        # The requests of another class do not count: a client could send one after each few refusals.
+        if self._in_a_row:
+            self._in_a_row.pop(kind, None)
 
     async def hold(self, error: LimitExceededError) -> None:
-        """Hold a refusal back if the principal does not wait as it was told; the CPU time is for others then."""
-        if self._in_a_row > HELD_AFTER:
+        """Hold a refusal back if the principal keeps sending into an empty bucket, which costs CPU time."""
+        if max(self._in_a_row.values(), default=0) > HELD_AFTER:
             await asyncio.sleep(min(HELD_S, error.throttle_ms / 1000))
 
     def charge(self, kind: LimitClass, units: int) -> None:
@@ -262,7 +262,7 @@ class Allowance:
     def _exceeded(self, bucket: Bucket, wait_s: float) -> LimitExceededError:
         kind, limit = bucket.kind, bucket.limit
         self._refused[kind] += 1
-        self._in_a_row += 1
+        self._in_a_row[kind] = self._in_a_row.get(kind, 0) + 1
         return LimitExceededError(
             f"{self.principal} has used up its limit on this process: {limit.per_second:g} {_UNITS[kind]} a second, and"
             f" {limit.burst} at once after a pause. Send the request again in {math.ceil(wait_s)} s; an administrator"

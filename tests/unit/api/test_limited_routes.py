@@ -73,11 +73,12 @@ async def answer(route: StrictRoute, name: str, given: Allowance | None) -> Resp
 
 
 async def test_refusals_of_a_caller_that_does_not_wait_are_held_back() -> None:
-    given, others = allowance(1), allowance(1)
+    given, others = allowance(1, {LimitClass.WRITE: 100}), allowance(1)
     await answer(ROUTE, "one", given)
 
     def refused_at_once(of: Allowance) -> bool:
-        """True if a refusal is answered without a turn of the event loop."""
+        """True if a refusal is answered without a turn of the event loop; a write before it changes nothing."""
+        of.take(LimitClass.WRITE)
         request = answer(ROUTE, "one", of)
         try:
             request.send(None)

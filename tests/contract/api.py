@@ -364,11 +364,17 @@ def _excluded(operation_id: str, status: int, target: str) -> list[Any]:
     return excluded
 
 
-def publish_and_configure(database: servers.Database) -> dict[str, Any]:
-    """Publish a result of each rollup, and return the options of the service whose answers are compared."""
+def publish_and_configure(database: servers.Database, key_file: Path | None = None) -> dict[str, Any]:
+    """Publish a result of each rollup, and return the options of the service whose answers are compared.
+
+    With a path for their key, webhooks are on.
+    """
     publish_all(database.service_dsn)
     settings = {
         "CONFPLANE_HTTP__REQUEST_DEADLINE_MS": "3000",
         "CONFPLANE_HTTP__PUBLIC_URL": "https://confplane.example.com",
     }
+    if key_file is not None:
+        key_file.write_text("a key of webhooks for tests, of no other use")
+        settings["CONFPLANE_WEBHOOKS__KEY_FILE"] = str(key_file)
     return {"settings": settings}

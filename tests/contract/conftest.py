@@ -15,8 +15,4 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def service_options(module_database: Database, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A result of each rollup, and webhooks."""
-    options = publish_and_configure(module_database)
-    key_file = tmp_path_factory.mktemp("webhooks") / "key"
-    key_file.write_text("a key of webhooks for tests, of no other use")
-    options["settings"]["CONFPLANE_WEBHOOKS__KEY_FILE"] = str(key_file)
-    return options
+    return publish_and_configure(module_database, tmp_path_factory.mktemp("webhooks") / "key")

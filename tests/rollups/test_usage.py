@@ -330,7 +330,7 @@ def test_prometheus_is_asked_in_pieces_with_the_token(spark: SparkSession, tmp_p
         ({"step": None}, ValueError, "step is missing"),
         ({"end": "2025-01-01T00:00:00Z"}, ValueError, "start must not be after end"),
         ({"labels": {"client": "x"}}, ValueError, "labels: 'client' is not known; there are: user, client-id"),
-        ({"queries": {"bytes": "x"}}, ValueError, "queries: 'bytes' is none"),
+        ({"queries": {"bytes": "x"}}, ValueError, "queries: 'bytes' is not known"),
         ({"queries": []}, ValueError, "queries must be a map of texts"),
         ({"token_file": "/nowhere"}, ValueError, "No such file"),
         ({"from": "x"}, ValueError, "'from' is not a known member"),

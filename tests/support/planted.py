@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.support.service import Service
 
 
-KEYLESS = ("/v1/tokens", "/v1/grants")
+KEYLESS = ("/v1/tokens", "/v1/grants", "/v1/clusters/default/webhooks")
 """Prefixes of paths whose changes accept no Idempotency-Key."""
 
 
@@ -88,7 +88,7 @@ class Asker:
     def __call__(self, way: str, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
         content = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json", **options.pop("headers", {})}
-        keyless = path.endswith(("/registrations", "/instances/one")) or path.startswith(KEYLESS)
+        keyless = path.endswith(("/registrations", "/instances/one", ":plan")) or path.startswith(KEYLESS)
         if method != "GET" and not keyless:
             headers["Idempotency-Key"] = str(uuid.uuid4())  # the content stored under it is searched as well
         answer = self._http.request(method, path, content=content, headers=headers, **options)
@@ -103,9 +103,9 @@ class Asker:
         }
         return answer
 
-    def shown_once(self, way: str, answer: httpx.Response) -> str:
-        """Remove a token from the only answer that shows it, add it to the secrets, and return it."""
-        secret: str = answer.json()["token"]
+    def shown_once(self, way: str, answer: httpx.Response, member: str = "token") -> str:
+        """Remove a secret from the only answer that shows it, add it to the secrets, and return it."""
+        secret: str = answer.json()[member]
         said = self._evidence.said
         last = next(reversed(said))
         assert secret in said[last]

@@ -224,3 +224,29 @@ def manage_access(ask: Asker) -> None:
     ask("access, check", "POST", f"{BASE}/access:check", {"checks": checks})
     ask("grant, delete", "DELETE", granted)
     ask("history", "GET", "/v1/audit", params={"pageSize": "1000"})
+
+
+def plan_and_subscribe(ask: Asker, planted: Planted) -> None:
+    """Plan a manifest with a password, and make, use and remove a webhook whose URL is secret."""
+    document = {
+        "apiVersion": "confplane/v1",
+        "kind": "Configs",
+        "entities": [{"id": "broker=4", "configs": {KEY: planted("manifest")}}],
+    }
+    plan = ask("manifest, plan", "POST", f"{BASE}/manifests:plan", document).json()["planId"]
+    options = {"params": {"validateOnly": "true"}}
+    ask("manifest, apply", "POST", f"{BASE}/manifests:apply", {**document, "planId": plan}, **options)
+    ask("manifest, refused", "POST", f"{BASE}/manifests:apply", {**document, "planId": "0" * 40})
+    one = f"{BASE}/webhooks/planted"
+    url = f"https://user:{planted('user info')}@hooks.example.invalid/{planted('path')}?key={planted('query')}"
+    made = ask("webhook, put", "PUT", one, {"url": url, "note": "visible-note"})
+    ask.shown_once("signing secret", made, "secret")
+    rotated = ask("webhook, rotate", "POST", f"{one}:rotate", {"overlapSeconds": 60})
+    ask.shown_once("rotated signing secret", rotated, "secret")
+    ask("webhook, refused", "PUT", one, {"url": f"http://hooks.example.invalid/{planted('refused path')}"})
+    ask("webhook, assign", "POST", f"{one}:assign", {"owner": "User:admin"})
+    ask("webhook, resume", "POST", f"{one}:resume")
+    ask("webhook, test", "POST", f"{one}:test")
+    ask("webhook, get", "GET", one)
+    ask("webhook, deliveries", "GET", f"{one}/deliveries")
+    ask("webhook, delete", "DELETE", one)

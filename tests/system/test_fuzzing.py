@@ -31,15 +31,19 @@ QUICKLY: Final = [
     if not (name.endswith("ClientConfigs") and name.replace("Configs", "Quotas") in OPERATION_IDS)
 ]
 """The operations of the short run: those of client configs are the same code as those of client quotas."""
-SELDOM = ("create", "getRollup", "rotateToken", "putGrant", "getGrant", "getAccess", "diff", "history", "revert")
+SELDOM = (
+    *("create", "getRollup", "rotateToken", "putGrant", "getGrant", "getAccess", "diff", "history", "revert"),
+    *("applyManifest", "putWebhook", "getWebhook", "deleteWebhook", "assignWebhook", "resumeWebhook", "testWebhook"),
+    *("rotateWebhookSecret", "listWebhookDeliveries"),
+)
 """Operations, by the begin of their names, that random requests seldom succeed with."""
 BY_CHANCE: Final = ("deleteGrant", "listGrants")
 """Operations that succeed with a random request, and with no systematic one."""
 
 
 @pytest.fixture(scope="module")
-def service_options(module_database: Database) -> dict[str, Any]:
-    return publish_and_configure(module_database)
+def service_options(module_database: Database, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return publish_and_configure(module_database, tmp_path_factory.mktemp("webhooks") / "key")
 
 
 @pytest_asyncio.fixture(scope="module")

@@ -29,6 +29,7 @@ from tests.support.secret_inputs import (
     TRUSTSTORE,
     jaas,
     manage_access,
+    plan_and_subscribe,
     seed,
     write_openly,
     write_resources,
@@ -214,6 +215,13 @@ REMOTE_COMMANDS: Final = [
     ["load", "/dev/null"],
     ["revert", "--principal", "User:admin", "--since", "1d", "--validate-only"],
     ["revert", "broker=0", "--to", "1d", "--validate-only", "--json"],
+    ["plan", "/dev/null"],
+    ["apply", "/dev/null", "--yes"],
+    ["watch", "nobody"],
+    ["webhooks", "list"],
+    ["webhooks", "put", "w", "--url-file", "/dev/null"],
+    ["webhooks", "assign", "w", "--owner", "User:admin"],
+    *(["webhooks", name, "w"] for name in ("show", "delete", "resume", "rotate", "test", "deliveries")),
 ]
 """Commands over the API."""
 WITHOUT_CLUSTER: Final = {
@@ -251,6 +259,7 @@ def settings_of(directory: Path, planted: Planted) -> dict[str, Any]:
         "server": "\n".join([*secrets, f"sasl.jaas.config={jaas(planted('file'))}", "num.io.threads=8"]),
         "rules": RULES,
         "zookeeper": f"confplane:{planted('ZooKeeper')}",
+        "webhooks-key": planted("key of webhooks") * 3,
     }
     for name, content in files.items():
         (directory / name).write_text(content)
@@ -320,7 +329,7 @@ def evidence(
     for dsn in (module_database.service_dsn, module_database.owner_dsn):
         planted.texts[f"password of {urlsplit(dsn).username}"] = unquote(urlsplit(dsn).password or "")
     where: dict[str, Any] = {"connect": module_chroot, "dsn": module_database.service_dsn}
-    debug = {"CONFPLANE_LOG_LEVEL": "debug"}
+    debug = {"CONFPLANE_LOG_LEVEL": "debug", "CONFPLANE_WEBHOOKS__KEY_FILE": str(directory / "webhooks-key")}
     service = Service(directory, **where, cluster=cluster, settings=debug)
     planted.texts["admin token"] = service.token
 
@@ -335,6 +344,7 @@ def evidence(
         ask = Asker(service, evidence)
         write_resources(ask, planted)
         write_rpc(ask, planted)
+        plan_and_subscribe(ask, planted)
         write_openly(ask)
         manage_access(ask)
         evidence.stored = {number: stored(number) for number in (0, 1, 4, 20)}

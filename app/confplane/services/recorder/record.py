@@ -53,6 +53,8 @@ _PAGE: Final = 500
 _HELD_BACK: Final = 20_000
 """Entities found to differ in a comparison of all, before those are explained."""
 _HEARTBEAT_S: Final = 10.0
+_FRESHENED: Final = 0.7
+"""The part of that time after which the mirror's revision is brought to the moment, for the next heartbeat."""
 _HEALTHY_S: Final = 60.0
 """Seconds after which an unwritten watermark has no recorder any more."""
 GONE_S: Final = 7 * 24 * 3600.0
@@ -228,20 +230,20 @@ class Recorder:
             # lower than its revision, nor than that of any state taken as it was.
             if not await self._take() or self._anew:
                 return
-        await self._freshen()
         # The entities touched by the round before this one: the outcomes of our own changes are written by now.
         if await self._explainer.explain(watermark) and self._target and await self._advance(self._target, watermark):
             self._level_at = self._target_at
             self._explainer.lost.all_explained()
+            await self._freshen()
         await self._prune()
 
     async def _freshen(self) -> None:
-        """Bring the mirror's revision to this moment before a heartbeat, so that it raises the watermark.
+        """Bring the mirror's revision to this moment before a heartbeat, so that the next round raises the watermark.
 
         A consumer of the feed may need everything up to a revision at which nothing was written. While the watermark
         rises by itself, this writes nothing.
         """
-        if self.clock() - self._written_at > _HEARTBEAT_S:
+        if self.clock() - self._written_at > _FRESHENED * _HEARTBEAT_S:
             with contextlib.suppress(UnavailableError):
                 await self._store.catch_up(time.monotonic() + _CALL_S)
 

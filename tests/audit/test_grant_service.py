@@ -114,7 +114,7 @@ async def test_a_grant_exists_once_and_its_history_shows_it(world: World) -> Non
         (NewGrant("User:alice", role=Role.APPLICATION, resource=ResourceType.TOPIC), "/resourceType", "user"),
         (allow("User:alice", Operation.ALTER, ResourceType.TOKENS, "alice"), "/name", "User:name"),
         (allow("User:alice", Operation.ALTER, ResourceType.GRANTS, "pay", pattern=PREFIXED), "/name", "begins with"),
-        (allow("User:alice", Operation.ALTER, ResourceType.GRANTS, cluster="one"), "/cluster", "of no cluster"),
+        (allow("User:alice", Operation.ALTER, ResourceType.GRANTS, cluster="one"), "/cluster", "limited to a cluster"),
         (replace(ALICE, note="a\nb"), "/note", "control characters"),
         (replace(ALICE, operation=Operation.PROPOSE), "/operation", "PROPOSE is not in use yet"),
         (replace(ALICE, operation=Operation.BYPASS_RULES, permission=Permission.DENY), "/operation", "not in use yet"),

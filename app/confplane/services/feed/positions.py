@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
+from confplane.domain.base64url import decode_base64url, encode_base64url
 from confplane.domain.errors import InvalidRequestError
 from confplane.services.ports.trail import END_OF_HISTORY, HistoryPlace
 
@@ -31,7 +30,7 @@ def encode(cluster: str, position: FeedPosition) -> str:
     """Return the token of a position."""
     place, time_ms = position
     text = f"{place.incarnation}@{place.revision}@{place.change_id.hex}@{time_ms}@{cluster}"
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+    return encode_base64url(text.encode())
 
 
 def decode(cluster: str, token: str, pointer: str) -> FeedPosition:
@@ -64,7 +63,7 @@ def _parts(token: str) -> Sequence[str]:
     if len(token) > _LONGEST:
         return ()
     try:
-        text = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode()
-    except (binascii.Error, ValueError):
+        text = decode_base64url(token).decode()
+    except ValueError:
         return ()
     return text.split("@", _PARTS - 1)

@@ -68,7 +68,7 @@ class AlterRules:
 Entry = Mapping["ClusterFacet", "Edit | EditResult"]
 """The edits of one entity, at least one, by the facets of a cluster. An edit that could not even be formed is a failed
 result."""
-_Part = tuple["ClusterFacet", "Edit | EditResult"]
+FacetEdit = tuple["ClusterFacet", "Edit | EditResult"]
 """One edit of an entry."""
 
 
@@ -168,7 +168,7 @@ class AlterService:
         left = iter(results)
         return [EntryResult.of(islice(left, len(entry))) for entry in entries]
 
-    async def _refreshed(self, parts: list[_Part], caller: Caller) -> list[_Part]:
+    async def _refreshed(self, parts: list[FacetEdit], caller: Caller) -> list[FacetEdit]:
         """Refresh the entities of conditional edits from the Kafka cluster, one entity type at a time.
 
         Returns:
@@ -249,7 +249,7 @@ class AlterService:
         for labels, number in self._results.items():
             yield Sample("alter_results", number, labels)
 
-    def _prepare(self, part: _Part, repeated: frozenset[str]) -> PreparedEdit | EditResult:
+    def _prepare(self, part: FacetEdit, repeated: frozenset[str]) -> PreparedEdit | EditResult:
         """Make every check that needs nothing stored."""
         cluster_facet, edit = part
         if isinstance(edit, EditResult):
@@ -297,7 +297,7 @@ class AlterService:
         return [result for some in results for result in some]
 
 
-def _permitted(caller: Caller, part: _Part) -> _Part:
+def _permitted(caller: Caller, part: FacetEdit) -> FacetEdit:
     """Return a part, with its edit refused if the caller may not alter the entity."""
     cluster_facet, edit = part
     if isinstance(edit, Edit):
@@ -308,7 +308,7 @@ def _permitted(caller: Caller, part: _Part) -> _Part:
     return part
 
 
-def _conditional(part: _Part) -> Edit | None:
+def _conditional(part: FacetEdit) -> Edit | None:
     """Return a conditional edit; None for other edits, and for client configs, which no Kafka cluster has."""
     cluster_facet, edit = part
     if not isinstance(edit, Edit) or not edit.is_conditional or cluster_facet.name is FacetName.CLIENT_CONFIGS:
@@ -316,14 +316,14 @@ def _conditional(part: _Part) -> Edit | None:
     return edit
 
 
-def _refused(part: _Part, refused: Mapping[KraftEntityType, ConfplaneError]) -> _Part:
+def _refused(part: FacetEdit, refused: Mapping[KraftEntityType, ConfplaneError]) -> FacetEdit:
     """Return a part, its edit refused if it is conditional and its entity type has an error."""
     edit = _conditional(part)
     error = None if edit is None else refused.get(kraft_type_of(edit.entity))
     return part if edit is None or error is None else (part[0], EditResult(edit, error))
 
 
-def _applied(run: RequestRun, part: _Part) -> _Part:
+def _applied(run: RequestRun, part: FacetEdit) -> FacetEdit:
     """Return a part, with the result of its edit if an earlier run of the same request applied that edit."""
     cluster_facet, edit = part
     found = None if isinstance(edit, EditResult) else run.result(cluster_facet, edit)

@@ -193,21 +193,17 @@ class ApplyService:
 def _to_send(bases: Bases | None, entry: PlannedEntry) -> PlannedEntry:
     """Return the edits that are left to do: those with an effect, and those that can't be decided any more."""
     some = tuple([each for each in entry if each.result.diff or each.result.error is not None])
-    return some if bases is None or any(_key(each) in bases for each in some) else ()
-
-
-def _key(planned: PlannedEdit) -> tuple[FacetName, str]:
-    return planned.cluster_facet.name, planned.entity.id
+    return some if bases is None or any(each.key in bases for each in some) else ()
 
 
 def _expecting(planned: PlannedEdit, bases: Bases | None) -> Edit:
     """Return an edit that rests on the base of its plan."""
-    base: Base = planned.base if bases is None else bases.get(_key(planned))
+    base: Base = planned.base if bases is None else bases.get(planned.key)
     return replace(planned.result.edit, expected=ExpectedBase(base))
 
 
 async def _packed(plan: Plan) -> bytes:
-    lines = await in_slices(lambda each: json.dumps([*_key(each), each.base]), plan.edits)
+    lines = await in_slices(lambda each: json.dumps([*each.key, each.base]), plan.edits)
     return await asyncio.to_thread(zlib.compress, "\n".join(lines).encode())
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from confplane.domain.manifests import ManifestScope
     from confplane.domain.ops import Op
     from confplane.services.access import Access
-    from confplane.services.changes.alter import AlterService, Entry
+    from confplane.services.changes.alter import AlterService, Entry, FacetEdit
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.clusters import Cluster
 
@@ -49,8 +49,6 @@ Base = tuple[int, int] | None
 """The presence and the version of a znode: its czxid and version, or None without content."""
 Bases = dict[tuple[FacetName, str], Base]
 """The bases of the parts of a plan, by facet and entity id."""
-_Part = tuple["ClusterFacet", "Edit | EditResult"]
-"""One edit of an entry."""
 
 _PRUNED: Final = "/scope"
 """The pointer of an edit that the document does not name."""
@@ -123,6 +121,11 @@ class PlannedEdit:
     def entity(self) -> Entity:
         """The entity."""
         return self.result.edit.entity
+
+    @property
+    def key(self) -> tuple[FacetName, str]:
+        """The facet and the entity id, as in the bases of a plan."""
+        return self.cluster_facet.name, self.entity.id
 
     @property
     def action(self) -> str:
@@ -220,10 +223,10 @@ class PlanService:
 
     async def _pruned(
         self, cluster: Cluster, document: Sequence[Entry], scope: ManifestScope, access: Access
-    ) -> tuple[list[_Part], int]:
+    ) -> tuple[list[FacetEdit], int]:
         """Return the deletions in a scope, and the number of entities that the scope has."""
         named = {_key(part) for entry in document for part in entry.items()}
-        found: list[_Part] = []
+        found: list[FacetEdit] = []
         present: set[str] = set()
         for cluster_facet in cluster.facets.values():
             for node in await cluster_facet.visible_to(access).moment(prefix=scope.id_prefix):
@@ -250,12 +253,7 @@ class PlanService:
         self, cluster: Cluster, planned: list[tuple[PlannedEdit, ...]], access: Access
     ) -> list[tuple[PlannedEdit, ...]]:
         """Add the fingerprints of new secrets, and what takes effect in place of removed keys."""
-        after = {
-            (each.cluster_facet.name, each.entity.id): each.result.after
-            for entry in planned
-            for each in entry
-            if each.result.diff
-        }
+        after = {each.key: each.result.after for entry in planned for each in entry if each.result.diff}
         configs = {entity_id: values for (name, entity_id), values in after.items() if name is FacetName.CONFIGS}
         time_slice = TimeSlice()
         for number, entry in enumerate(planned):
@@ -274,7 +272,7 @@ class PlanService:
         return planned
 
 
-def _key(part: _Part) -> tuple[FacetName, str]:
+def _key(part: FacetEdit) -> tuple[FacetName, str]:
     cluster_facet, edit = part
     return cluster_facet.name, (edit if isinstance(edit, Edit) else edit.edit).entity.id
 
@@ -306,11 +304,11 @@ def _password(cluster_facet: ClusterFacet, edit: Edit) -> Op | None:
     return next((op for op in edit.ops if op.value is not None and facet.is_secret(edit.entity, op.key)), None)
 
 
-def _deletion(cluster_facet: ClusterFacet, entity: Entity) -> _Part:
+def _deletion(cluster_facet: ClusterFacet, entity: Entity) -> FacetEdit:
     return (cluster_facet, Edit(entity, (), Mode.REPLACE, pointer=_PRUNED))
 
 
-def _begun(cluster: Cluster, document: Sequence[Entry], bases: Bases, access: Access) -> list[_Part]:
+def _begun(cluster: Cluster, document: Sequence[Entry], bases: Bases, access: Access) -> list[FacetEdit]:
     """Return the deletions of a plan that was begun to be applied, without entities that the caller may not describe.
 
     The bases are those of another caller, perhaps. A plan that lacks some of them has another id.
@@ -323,7 +321,7 @@ def _begun(cluster: Cluster, document: Sequence[Entry], bases: Bases, access: Ac
     ]
 
 
-def _joined(document: Sequence[Entry], pruned: Sequence[_Part]) -> list[Entry]:
+def _joined(document: Sequence[Entry], pruned: Sequence[FacetEdit]) -> list[Entry]:
     """Return all entries of a plan: a deletion in another facet of an entity of the document is part of its entry."""
     found: dict[str, dict[ClusterFacet, Edit | EditResult]] = {}
     apart: list[Entry] = []
@@ -338,7 +336,7 @@ def _joined(document: Sequence[Entry], pruned: Sequence[_Part]) -> list[Entry]:
     return [*found.values(), *apart]
 
 
-def _planned(part: _Part, result: EditResult, *, pruned: bool, access: Access) -> PlannedEdit:
+def _planned(part: FacetEdit, result: EditResult, *, pruned: bool, access: Access) -> PlannedEdit:
     """Return the plan of one edit.
 
     Raises:

@@ -124,7 +124,11 @@ def put_webhook(
         "filter": {member: value for member, value in filters.items() if value is not None},
         "note": note,
     }
-    raise run(profile, cluster, lambda client: _put(client, name, body, terms(reason, ticket)))
+    raise run(
+        profile,
+        cluster,
+        lambda client: _changed(client.webhooks.put(name, body, **terms(reason, ticket)), "is stored"),
+    )
 
 
 @webhooks.command(epilog=f"Example:\n\n    confplane webhooks delete slack-topics\n\n{WRITE_CODES}")
@@ -274,10 +278,6 @@ async def _show(client: AsyncConfplane, name: str) -> int:
     }
     print_table(("WEBHOOK", ""), [(fact, str(value)) for fact, value in facts.items() if value is not None])
     return DONE
-
-
-async def _put(client: AsyncConfplane, name: str, body: Any, options: Any) -> int:
-    return await _changed(client.webhooks.put(name, body, **options), "is stored")
 
 
 async def _changed(work: Any, what: str) -> int:

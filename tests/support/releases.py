@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from tests.support.service import Service
     from tests.support.world import World
 
-_EARLIER_STEPPING: Final = Path(__file__).with_name("earlier_stepping.py")
-"""Not imported here: it imports the package of the earlier release."""
-EARLIER: Final = "b1e0aa07e80a052e8be28202fa8c0aba091dc6b0"
+EARLIER: Final = "6dfb68db65d50535666bd22e0e8465bec0c47160"
 """The commit of the earlier release. Replace it by a newer one once no process of it can be running any more."""
 EARLIER_APPLYING: Final = "e1a8778bf7de4182d9b2552d7ebff7c27cc76548"
 """The commit of an earlier release that applies changes to Kafka clusters."""
@@ -106,15 +104,4 @@ def earlier_applying(directory: Path) -> Path:
 def earlier(directory: Path) -> Release:
     """Lay out the files of the earlier release; a checkout without its history skips the test, or fails it."""
     _lay_out(EARLIER, directory)
-    shutil.copy(_EARLIER_STEPPING, directory / "tests" / "support")
-    return Release(
-        "earlier",
-        directory,
-        "tests.support.earlier_stepping",
-        {
-            "app.services.reconcile.INTERVAL_S": 0.2,
-            "app.services.record.INTERVAL_S": 0.2,
-            "app.services.record.OVERLOOKED_INTERVAL_S": 0.5,
-            "app.store.overlooked.OVERLOOKED_AGE_S": 0.5,
-        },
-    )
+    return Release("earlier", directory, stepping.__name__, RECORDING)

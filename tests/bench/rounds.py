@@ -36,7 +36,10 @@ class Figure:
     def ratios(self) -> list[float]:
         """Pair by pair, above 1 where ours is better."""
         pairs = zip(self.ours, self.reference, strict=True)
-        return [reference / ours if self.less_is_better else ours / reference for ours, reference in pairs]
+        # Memory may not grow at all.
+        if self.less_is_better:
+            return [reference / ours if ours else float("inf") for ours, reference in pairs]
+        return [ours / reference for ours, reference in pairs]
 
     def row(self) -> list[str]:
         """Return the cells."""

@@ -53,4 +53,4 @@ class RequestContext:
     async def hold(self, error: ConfplaneError) -> None:
         """Hold the response to an error back if the caller is above a limit and does not wait as it was told."""
         if self.allowance is not None and isinstance(error, LimitExceededError):
-            await self.allowance.hold(error)
+            await self.allowance.hold()

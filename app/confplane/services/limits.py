@@ -5,8 +5,8 @@ is known: for the entries of an alter before they run, for the items of a respon
 be overdrawn; then the next request must wait until the bucket holds a unit again.
 
 A caller that keeps sending into an empty bucket costs more than its limit allows: each refusal takes CPU time too. So
-after some refusals in a row the next ones are answered late. Kafka mutes the connection of such a client (KIP-219);
-here a proxy may share a connection among callers, so the response is held back instead.
+once its refusals exceed its admitted requests by far, further ones are answered late. Kafka mutes the connection of
+such a client (KIP-219); here a proxy may share a connection among callers, so the response is held back instead.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ BULK_REQUEST: Final = 50
 BYTES_OF_UNIT: Final = 1_024
 """Bytes of a bulk read's response that cost one unit, in addition to its items."""
 HELD_AFTER: Final = 20
-"""Refusals in a row of a principal and a class after which further refusals are held back."""
+"""Refusals of a principal in a class, less the requests admitted since, above which refusals are held back."""
 HELD_S: Final = 0.25
-"""Seconds for which such a refusal is held back, at most until the bucket holds a unit."""
+"""Seconds for which such a refusal is held back: less than the least ``Retry-After``."""
+_MOST_EXCESS: Final = 2 * HELD_AFTER
+"""The greatest number of refusals that count, so that a caller that slows down is soon answered at once."""
 
 
 class LimitClass(StrEnum):
@@ -168,7 +170,7 @@ class Allowance:
         clock: The time in seconds.
     """
 
-    __slots__ = ("_buckets", "_clock", "_in_a_row", "_limits", "_refused", "groups", "principal", "waiting")
+    __slots__ = ("_buckets", "_clock", "_excess", "_limits", "_refused", "groups", "principal", "waiting")
 
     def __init__(
         self, identity: Identity, limits: RateLimits, refused: dict[str, int], clock: Callable[[], float]
@@ -179,7 +181,7 @@ class Allowance:
         self._limits = limits
         self._refused = refused
         self._clock = clock
-        self._in_a_row: dict[LimitClass, int] = {}
+        self._excess: dict[LimitClass, int] = {}
         self._buckets: dict[LimitClass, Bucket] = {}
 
     def bucket(self, kind: LimitClass) -> Bucket | None:
@@ -198,14 +200,17 @@ class Allowance:
         bucket = self._buckets.get(kind) or self.bucket(kind)
         if bucket is not None and (wait := bucket.take(self._clock())):
             raise self._exceeded(bucket, wait)
-        # The requests of another class do not count: a client could send one after each few refusals.
-        if self._in_a_row:
-            self._in_a_row.pop(kind, None)
+        # One admitted request does not clear the count: a bucket that is refilled quickly admits one every few
+        # milliseconds. Those of another class do not count.
+        if self._excess and kind in self._excess:
+            self._excess[kind] -= 1
+            if not self._excess[kind]:
+                del self._excess[kind]
 
-    async def hold(self, error: LimitExceededError) -> None:
+    async def hold(self) -> None:
         """Hold a refusal back if the principal keeps sending into an empty bucket, which costs CPU time."""
-        if max(self._in_a_row.values(), default=0) > HELD_AFTER:
-            await asyncio.sleep(min(HELD_S, error.throttle_ms / 1000))
+        if max(self._excess.values(), default=0) > HELD_AFTER:
+            await asyncio.sleep(HELD_S)
 
     def charge(self, kind: LimitClass, units: int) -> None:
         """Take units for work that is done, or is about to be done in any case."""
@@ -262,7 +267,7 @@ class Allowance:
     def _exceeded(self, bucket: Bucket, wait_s: float) -> LimitExceededError:
         kind, limit = bucket.kind, bucket.limit
         self._refused[kind] += 1
-        self._in_a_row[kind] = self._in_a_row.get(kind, 0) + 1
+        self._excess[kind] = min(self._excess.get(kind, 0) + 1, _MOST_EXCESS)
         return LimitExceededError(
             f"{self.principal} has used up its limit on this process: {limit.per_second:g} {_UNITS[kind]} a second, and"
             f" {limit.burst} at once after a pause. Send the request again in {math.ceil(wait_s)} s; an administrator"

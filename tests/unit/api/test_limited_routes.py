@@ -72,25 +72,47 @@ async def answer(route: StrictRoute, name: str, given: Allowance | None) -> Resp
     return await route.answer(Request(scope, receive))
 
 
+def refused_at_once(of: Allowance) -> bool:
+    """True if a refusal is answered without a turn of the event loop."""
+    request = answer(ROUTE, "one", of)
+    try:
+        request.send(None)
+    except StopIteration as stop:
+        return bool(stop.value.status_code == 429)
+    request.close()
+    return False
+
+
 async def test_refusals_of_a_caller_that_does_not_wait_are_held_back() -> None:
-    given, others = allowance(1, {LimitClass.WRITE: 100}), allowance(1)
+    given, others = allowance(1), allowance(1)
     await answer(ROUTE, "one", given)
-
-    def refused_at_once(of: Allowance) -> bool:
-        """True if a refusal is answered without a turn of the event loop; a write before it changes nothing."""
-        of.take(LimitClass.WRITE)
-        request = answer(ROUTE, "one", of)
-        try:
-            request.send(None)
-        except StopIteration as stop:
-            return bool(stop.value.status_code == 429)
-        request.close()
-        return False
-
     assert [refused_at_once(given) for _ in range(HELD_AFTER + 2)] == [True] * HELD_AFTER + [False, False]
     assert (await answer(ROUTE, "one", given)).status_code == 429
     await answer(ROUTE, "one", others)
     assert refused_at_once(others)
+
+
+async def test_an_admitted_request_outweighs_one_refusal() -> None:
+    now = 0.0
+    limits = RateLimits({LimitClass.READ: RateLimit(1, 1), LimitClass.WRITE: RateLimit(1, 1_000)}, waiting=1)
+    given = Limiter(limits, clock=lambda: now).of(Identity("User:alice", Authentication.TOKEN))
+    assert given is not None
+
+    async def refused_after_admitted(requests: int) -> bool:
+        nonlocal now
+        for _ in range(requests):
+            now += 1
+            assert (await answer(ROUTE, "one", given)).status_code == 200
+            given.take(LimitClass.WRITE)  # of another class: changes nothing
+        return refused_at_once(given)
+
+    for _ in range(HELD_AFTER // 2 - 1):
+        assert await refused_after_admitted(1)
+        assert [refused_at_once(given) for _ in range(2)] == [True, True]
+    assert await refused_after_admitted(1)
+    assert [refused_at_once(given) for _ in range(2)] == [True, False]
+    assert not await refused_after_admitted(1)
+    assert await refused_after_admitted(3)
 
 
 async def test_a_request_above_the_limit_is_refused_before_anything_is_done() -> None:

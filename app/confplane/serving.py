@@ -7,6 +7,7 @@ import logging
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import yaml
@@ -43,6 +44,7 @@ from confplane.console.sessions import SessionKeeper
 from confplane.console.sign_in import CALLBACK
 from confplane.crypto import ConsoleKey, WebhookKey
 from confplane.domain.outbound_urls import UrlGuard
+from confplane.policy import read_policy
 from confplane.security.authentication_setup import AuthenticationSetup
 from confplane.security.events import EventLog
 from confplane.security.token_cache import TokenCache
@@ -60,7 +62,7 @@ from confplane.services.reads.history import HistoryService
 from confplane.services.recorder.record import Recorder
 from confplane.services.response_budget import ResponseBudget
 from confplane.services.reverts.service import RevertService
-from confplane.services.upkeep.files import WatchedFiles
+from confplane.services.upkeep.files import UnusableFileError, WatchedFiles
 from confplane.services.upkeep.readiness import Readiness
 from confplane.services.upkeep.reconcile import Reconciler
 from confplane.services.upkeep.rollup_watch import RollupWatch
@@ -68,11 +70,13 @@ from confplane.services.webhooks.deliverer import WebhookDeliverer
 from confplane.services.webhooks.dispatcher import WebhookDispatcher
 from confplane.services.webhooks.owners import WebhookOwners
 from confplane.services.webhooks.subscriptions import WebhookParts, WebhookService
+from confplane.settings import UnusableSettingsError
 from confplane.telemetry import Telemetry
 from confplane.wiring import build, redaction, tokens_and_grants
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from pathlib import Path
 
     from fastapi import FastAPI
     from starlette.types import ASGIApp
@@ -81,6 +85,7 @@ if TYPE_CHECKING:
     from confplane.listener import Connections
     from confplane.security.oidc.provider import Provider
     from confplane.services.metrics import MetricsSource
+    from confplane.services.policies import Policies
     from confplane.settings import (
         LimitOverrideSettings,
         LimitSettings,
@@ -131,7 +136,7 @@ def create_app(
     token_cache = TokenCache(access_store, settings.access.max_age_s)
     events = EventLog(access_store)
     control = AccessControl(token_cache, events)
-    authentication = AuthenticationSetup(settings, token_cache, control, files)
+    authentication = AuthenticationSetup(settings, token_cache, control, [*files, *_policy_files(settings, parts)])
     deadline_ms = settings.http.request_deadline_ms
     reconcilers = [
         Reconciler(store, parts.audit, parts.changes, deadline_ms=deadline_ms) for store in parts.stores.values()
@@ -270,6 +275,22 @@ def create_app(
     )
     console = _console(settings, api, parts.database, authentication.providers)
     return Front(api, console), ListenerErrorRenderer(traffic, cors), readiness
+
+
+def _policy_files(settings: Settings, parts: ServiceParts) -> Iterator[WatchedFiles]:
+    """Return the watches of policy files. A file with mistakes leaves the rules of the last good one in force."""
+
+    def reload(policies: Policies, path: Path) -> None:
+        try:
+            policies.replace_rules(read_policy(path))
+        except UnusableSettingsError as error:
+            raise UnusableFileError(error.problems[0]) from None
+
+    for name, policies in parts.policies.items():
+        if (path := settings.clusters[name].policy_file) is not None:
+            yield WatchedFiles(f"policy file of cluster {name}", [path], partial(reload, policies, path))
+            # The file may have changed between the load of the policies and the begin of the watch.
+            policies.replace_rules(read_policy(path))
 
 
 def _console(settings: Settings, api: ASGIApp, database: Database, providers: Sequence[Provider]) -> Console | None:

@@ -210,7 +210,7 @@ class ClusterSettings(_SettingsGroup):
         description="The brokers' server.properties files by broker id, read at start; '*' is every broker not named",
     )
     policy_file: Path | None = Field(
-        default=None, description="YAML rules that changes must keep to, read at start (docs/policies.md)"
+        default=None, description="YAML rules that changes must keep to, read again when they change (docs/policies.md)"
     )
     policies: tuple[PolicySettings, ...] = Field(
         default=(), description="Policy plug-ins, asked in this order after the rules of policy_file"

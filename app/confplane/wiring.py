@@ -46,6 +46,7 @@ from confplane.services.changes.runner import ChangeRunner
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.clusters import Cluster, ClusterRegistry
 from confplane.services.kraft.refresh import refresh_first
+from confplane.services.policies import RiskAssessor
 from confplane.services.reads.config_describe import ConfigReader
 from confplane.services.reads.config_levels import BrokerLevels, ServerProperties
 from confplane.services.redaction import facets_by_tree, redactor
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
     from confplane.domain.facets import Facet
     from confplane.services.changes.edits import Drafter
+    from confplane.services.policies import Policies
     from confplane.services.ports.access import AccessStore
     from confplane.services.ports.store import ClusterStore
     from confplane.services.redaction import Redact
@@ -87,6 +89,8 @@ class ServiceParts:
     clusters: ClusterRegistry
     runner: ChangeRunner
     alter: AlterService
+    policies: Mapping[str, Policies]
+    """The policies of each cluster."""
     kraft_wirings: Mapping[str, KraftWiring]
     """Wirings of the clusters whose settings name the brokers of a Kafka cluster without ZooKeeper."""
     target_states: PostgresTargetStates
@@ -125,12 +129,13 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> ServicePart
     stores: dict[str, ZooKeeperStore] = {}
     clusters: dict[str, Cluster] = {}
     rules: dict[tuple[str, FacetName], AlterRules] = {}
+    policies: dict[str, Policies] = {}
     for name in settings.clusters if names is None else names:
         cluster = settings.clusters[name]
         store = stores[name] = _store(name, cluster)
-        clusters[name], drafters = _cluster(name, cluster, store)
-        policies = load_policies(name, cluster)
-        rules |= {(name, facet): AlterRules(drafter, policies) for facet, drafter in drafters.items()}
+        clusters[name], drafters, risks = _cluster(name, cluster, store)
+        policies[name] = load_policies(name, cluster)
+        rules |= {(name, facet): AlterRules(drafter, risks, policies[name]) for facet, drafter in drafters.items()}
     runner = ChangeRunner(audit)
     target_states = PostgresTargetStates(database)
     kraft_wirings = {
@@ -161,6 +166,7 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> ServicePart
         ClusterRegistry(clusters),
         runner,
         alter,
+        policies,
         kraft_wirings,
         target_states,
         {name: IncarnationCheck(store, positions) for name, store in stores.items()},
@@ -260,8 +266,8 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
 
 def _cluster(
     name: str, cluster: ClusterSettings, store: ZooKeeperStore
-) -> tuple[Cluster, dict[FacetName, Drafter[Any]]]:
-    """Return a cluster, and the drafters of its facets."""
+) -> tuple[Cluster, dict[FacetName, Drafter[Any]], RiskAssessor]:
+    """Return a cluster, the drafters of its facets, and what finds the risks of their drafts."""
     redact = redaction(cluster, store)
     facets = _client_facets(cluster)
     cluster_facets = {
@@ -286,7 +292,8 @@ def _cluster(
     )
     configs = ClusterFacet(_configs(store), Tree.CONFIG, store, redact, fingerprinter)
     reader = ConfigReader(configs, levels, cipher)
-    return Cluster(name, store, {**cluster_facets, configs.name: configs}, reader), drafters
+    found = Cluster(name, store, {**cluster_facets, configs.name: configs}, reader)
+    return found, drafters, RiskAssessor(store, levels)
 
 
 def _cipher(name: str, cluster: ClusterSettings) -> KafkaCipher:

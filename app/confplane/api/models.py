@@ -444,4 +444,5 @@ class DeletedResource(AnswerModel):
     """Answer of DELETE."""
 
     id: EntityId
+    warnings: list[str] | Absent = Field(default=None, description="Absent if there are none")
     applied: AppliedData | Absent = WAITED

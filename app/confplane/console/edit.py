@@ -65,8 +65,8 @@ async def edit_step(page: PageDep, form: FormDep, cluster: str, facet: str, enti
         if wanted == now and edit.changed is None:
             return _form_page(page, cluster, edit, definitions, error="Nothing is different from what is set now.")
         answer = await _write(page, cluster, edit, wanted)
-        warnings = answer.json().get("status", {}).get("warnings", ()) if answer.body else ()
-        return await _review(page, cluster, edit, now, wanted, warnings)
+        body = answer.json()
+        return await _review(page, cluster, edit, now, wanted, body.get("status", body).get("warnings", ()))
     except ValueError:
         return _form_page(page, cluster, edit, definitions, error="Some values can't be used; see below.", status=400)
     except ApiRefusal as refused:

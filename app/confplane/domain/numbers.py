@@ -19,6 +19,7 @@ _BLANK: Final = "".join(map(chr, range(0x21)))
 """The characters that ``String.trim`` removes."""
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
 _HEX: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}")
 _WORDS: Final = {sign + word: float(sign + word.lower()) for sign in ("", "+", "-") for word in ("NaN", "Infinity")}
 
 _PLAIN_FROM: Final = 1e-3
@@ -87,3 +88,14 @@ def plain_number(value: float) -> str:
         raise ValueError(f"{value} is not a finite number")
     text = format(Decimal(repr(value)), "f").removesuffix(".0")
     return "0" if text == "-0" else text
+
+
+def stored_number(text: str) -> float | None:
+    """Read a stored number as Kafka does; whole numbers remain exact, and None is returned for other texts."""
+    trimmed = java_trim(text)
+    if _INTEGER.fullmatch(trimmed):
+        return int(trimmed)
+    try:
+        return parse_java_double(trimmed)
+    except ValueError:
+        return None

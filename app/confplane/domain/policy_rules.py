@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from confplane.domain.entities import DEFAULT_NODE, EntityType
 from confplane.domain.errors import PolicyViolationError
-from confplane.domain.numbers import java_trim, parse_java_double, plain_number
+from confplane.domain.numbers import java_trim, plain_number, stored_number
+from confplane.domain.risks import RiskOptions
 from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from confplane.domain.entities import Entity
+    from confplane.domain.risks import Risk, RiskKind
 
 KINDS: Final[Mapping[str, tuple[EntityType, ...]]] = MappingProxyType(
     {
@@ -46,7 +48,6 @@ FACET_KINDS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 LONGEST_MATCHED: Final = 10_000
 """Characters of the longest value that is matched against a regular expression; longer values are refused unmatched."""
 
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}")
 _SPECIAL: Final = frozenset("*?[")
 
 
@@ -76,6 +77,8 @@ class PolicyRequest:
     """Key -> JSON pointer of the part of the request body that names the key. Not every key has a pointer."""
     behalf_of: str | None = None
     """The user for whom ``principal`` acts, as ``User:name``; None if it acts for itself."""
+    risks: tuple[Risk, ...] = ()
+    """The risks of the change."""
 
 
 class Globs:
@@ -173,7 +176,7 @@ class Between:
 
     def is_met(self, value: str) -> bool:
         """Return True if a stored value is a number within the bounds. NaN is never within the bounds."""
-        number = _number(value)
+        number = stored_number(value)
         if number is None:
             return False
         # NaN is neither above nor below any bound.
@@ -227,6 +230,7 @@ class Rule:
     values: tuple[tuple[Globs, Demand], ...] = ()
     """Demands on the new values of keys; all demands that match a key count."""
     deny_removal: Globs | None = None
+    deny_risks: frozenset[RiskKind] = frozenset()
 
     def check(self, request: PolicyRequest) -> None:
         """Refuse a change that violates this rule.
@@ -257,6 +261,9 @@ class Rule:
         if self.deny_removal is not None:
             for key in filter(self.deny_removal.match, sorted(request.removed)):
                 yield key, f"{clipped(key)} can't be removed here; it can be set to another value"
+        for risk in request.risks:
+            if risk.kind in self.deny_risks:
+                yield risk.key, risk.text
 
     def _complaints_of_value(self, key: str, value: str | None) -> Iterator[tuple[str, str]]:
         for keys, demand in self.values:
@@ -268,12 +275,24 @@ class Rule:
                 yield key, f"the value of {clipped(key)} must {demand.text}"
 
 
-class RulePolicy:
-    """The built-in policy: rules in the order of their file."""
+@dataclass(frozen=True, slots=True)
+class PolicyDocument:
+    """The content of a policy file."""
 
-    def __init__(self, name: str, rules: Iterable[Rule]) -> None:
+    rules: tuple[Rule, ...] = ()
+    risks: RiskOptions = field(default_factory=RiskOptions)
+
+
+class RulePolicy:
+    """The built-in policy: rules in the order of their file.
+
+    Attributes:
+        document: The content of the file, which is replaced as a whole when the file changes.
+    """
+
+    def __init__(self, name: str, document: PolicyDocument) -> None:
         self.name = name
-        self.rules = tuple(rules)
+        self.document = document
 
     def check(self, request: PolicyRequest) -> None:
         """Refuse a change by the first rule that it violates.
@@ -281,19 +300,8 @@ class RulePolicy:
         Raises:
             PolicyViolationError: A rule is violated; the text names it.
         """
-        for rule in self.rules:
+        for rule in self.document.rules:
             rule.check(request)
-
-
-def _number(text: str) -> float | None:
-    """Read a stored number as Kafka does; whole numbers remain exact."""
-    trimmed = java_trim(text)
-    if _INTEGER.fullmatch(trimmed):
-        return int(trimmed)
-    try:
-        return parse_java_double(trimmed)
-    except ValueError:
-        return None
 
 
 def _equal(stored: str, allowed: str | bool | float) -> bool:  # noqa: FBT001 - a value like the others
@@ -301,7 +309,7 @@ def _equal(stored: str, allowed: str | bool | float) -> bool:  # noqa: FBT001 - 
         return stored == allowed
     if isinstance(allowed, bool):
         return java_trim(stored).lower() == _spelled(allowed)
-    return _number(stored) == allowed
+    return stored_number(stored) == allowed
 
 
 def _spelled(value: str | bool | float) -> str:  # noqa: FBT001 - a value like the others

@@ -23,7 +23,7 @@ from confplane.domain.suggestions import suggestion
 from confplane.domain.texts import clipped, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from confplane.domain.broker_levels import ConfigLevels
     from confplane.domain.config_rules import ConfigValue
@@ -66,11 +66,12 @@ def check_topic_name(name: str, *, pointer: str | None = None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Default:
-    """The value of a topic that does not set a config."""
+class TopicValue:
+    """The effective value of a config of a topic."""
 
     value: str | None
     assumed: bool
+    """True if the brokers' files are unknown and could change the value."""
 
 
 def check_topic(
@@ -132,7 +133,7 @@ class _Defaults:
         self.catalog = levels.catalog
         self._merged = levels.merged()
 
-    def of(self, definition: ConfigDef) -> _Default:
+    def of(self, definition: ConfigDef) -> TopicValue:
         """Return the value of a topic that does not set this config."""
         found = self._converted(definition)
         value = found.value
@@ -142,10 +143,10 @@ class _Defaults:
             # The older config applies while the newer one has its default.
             if value == _LONG_MAX and _DIFFERENCE in self.catalog.topic:
                 older = self._converted(self.catalog.topic[_DIFFERENCE])
-                return _Default(older.value, found.assumed or older.assumed)
+                return TopicValue(older.value, found.assumed or older.assumed)
         elif definition.name == _FORMAT and not _BEFORE_3.match(self._broker(_PROTOCOL) or ""):
             value = definition.default
-        return _Default(value, found.assumed)
+        return TopicValue(value, found.assumed)
 
     def broker_flag(self, name: str) -> bool | None:
         """Return a boolean broker config, or None if the brokers' unknown files decide."""
@@ -156,10 +157,10 @@ class _Defaults:
     def _broker(self, name: str) -> str | None:
         return self._merged.get(name, self.catalog.broker[name].default)
 
-    def _converted(self, definition: ConfigDef) -> _Default:
+    def _converted(self, definition: ConfigDef) -> TopicValue:
         """Find the first broker config that is set, else the first with a default, in the unit of the topic's."""
         if not definition.synonyms:
-            return _Default(definition.default, assumed=False)
+            return TopicValue(definition.default, assumed=False)
         candidates = [(synonym, self._merged.get(synonym.name)) for synonym in definition.synonyms]
         candidates += [(synonym, self.catalog.broker[synonym.name].default) for synonym in definition.synonyms]
         set_somewhere = any(synonym.name in self._merged for synonym in definition.synonyms)
@@ -172,8 +173,8 @@ class _Defaults:
                 continue
             converted = str(parsed * synonym.factor) if synonym.factor != 1 and isinstance(parsed, int) else value
             assumed = not set_somewhere and self._levels.is_assumed(definition.synonyms[0].name)
-            return _Default(printed(definition, converted), assumed)
-        return _Default(definition.default, assumed=False)
+            return TopicValue(printed(definition, converted), assumed)
+        return TopicValue(definition.default, assumed=False)
 
 
 class _TopicCheck:
@@ -258,6 +259,15 @@ def effective_topic(name: str, config: Mapping[str, str], levels: ConfigLevels) 
     return _effective(name, config, levels, _Defaults(levels))
 
 
+def values_of(names: Iterable[str], config: Mapping[str, str], levels: ConfigLevels) -> dict[str, TopicValue]:
+    """Return the effective values of some configs of a topic, by name; see :func:`effective_topic`."""
+    defaults = _Defaults(levels)
+    return {
+        name: TopicValue(config[name], assumed=False) if name in config else defaults.of(levels.catalog.topic[name])
+        for name in names
+    }
+
+
 def describe_topic(config: Mapping[str, str], levels: ConfigLevels) -> list[EffectiveConfigEntry]:
     """Return all configs of a topic, by name: every known config, and stored configs that are unknown."""
     defaults = _Defaults(levels)
@@ -270,7 +280,7 @@ def _effective(name: str, config: Mapping[str, str], levels: ConfigLevels, defau
     stored = config.get(name)
     own = None if stored is None else printed(definition, stored)
     synonyms: tuple[SynonymValue, ...] = ()
-    default = _Default(None, assumed=False)
+    default = TopicValue(None, assumed=False)
     if own is not None:
         # A topic's own value is in the form of its type. A broker's value, in the synonyms below, is unchanged.
         synonyms = (SynonymValue(name, None if sensitive else own, ConfigSource.DYNAMIC_TOPIC_CONFIG),)

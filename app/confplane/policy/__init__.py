@@ -3,8 +3,8 @@
 Plug-ins import :class:`Policy`, :class:`PolicyRequest` and :class:`PolicyViolationError` from here (docs/policies.md).
 """
 
-from confplane.policy.document import PolicySettingsError, parse_rules
-from confplane.policy.loading import GROUP, load_policies
+from confplane.policy.document import PolicySettingsError, parse_policy
+from confplane.policy.loading import GROUP, load_policies, read_policy
 from confplane.services.policies import Policy, PolicyRequest, PolicyViolationError
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "PolicySettingsError",
     "PolicyViolationError",
     "load_policies",
-    "parse_rules",
+    "parse_policy",
+    "read_policy",
 ]

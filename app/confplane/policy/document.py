@@ -19,9 +19,11 @@ from confplane.domain.policy_rules import (
     Globs,
     Match,
     NamePatterns,
+    PolicyDocument,
     Regex,
     Rule,
 )
+from confplane.domain.risks import RiskKind, RiskOptions
 from confplane.policy.repeated_keys import refuse_repeated_keys
 from confplane.settings import UnusableSettingsError
 
@@ -36,8 +38,8 @@ class PolicySettingsError(UnusableSettingsError):
     """Policies can't be loaded as the settings name them; ``problems`` has one line for each."""
 
 
-def parse_rules(text: str, source: str) -> tuple[Rule, ...]:
-    """Read rules.
+def parse_policy(text: str, source: str) -> PolicyDocument:
+    """Read a policy file.
 
     Args:
         text: The YAML.
@@ -60,7 +62,7 @@ def parse_rules(text: str, source: str) -> tuple[Rule, ...]:
     except ValueError as error:  # a date that does not exist
         raise PolicySettingsError(f"{source}: not valid YAML: {error}") from None
     try:
-        return _Document.model_validate(content).to_rules()
+        return _Document.model_validate(content).to_document()
     except ValidationError as error:
         raise PolicySettingsError(
             *(
@@ -108,6 +110,8 @@ _Text = Annotated[str, Field(min_length=1, max_length=1_000)]
 _Texts = Annotated[list[_Text], Field(min_length=1), BeforeValidator(_listed)]
 _Number = Annotated[int | float, PlainValidator(_number)]
 _Allowed = Annotated[AllowedValues | Regex, PlainValidator(_allowed)]
+_Principal = Annotated[str, Field(pattern=r"^User:.+$", max_length=1_000)]
+_Risk = Literal["smaller-retention", "min-insync-replicas", "default-quota", "user-prefix", "lower-quota"]
 _Facet = Literal["client-quotas", "client-configs", "configs"]
 _Kind = Literal["user", "client-id", "user,client-id", "ip", "topic", "broker", "group", "client-metrics"]
 _Component = Literal["user", "client-id", "ip", "topic", "broker", "group", "client-metrics"]
@@ -172,6 +176,7 @@ class _Rule(_PolicyModel):
     ranges: Annotated[dict[_Text, _Range], Field(min_length=1)] | None = None
     values: Annotated[dict[_Text, _Allowed], Field(min_length=1)] | None = None
     deny_removal: _Texts | None = None
+    deny_risks: Annotated[list[_Risk], Field(min_length=1), BeforeValidator(_listed)] | None = None
 
     @model_validator(mode="after")
     def _demands_something(self) -> _Rule:
@@ -192,22 +197,48 @@ class _Rule(_PolicyModel):
             deny_keys=None if self.deny_keys is None else Globs(self.deny_keys),
             values=(*ranges, *values),
             deny_removal=None if self.deny_removal is None else Globs(self.deny_removal),
+            deny_risks=frozenset(map(RiskKind, self.deny_risks or ())),
+        )
+
+
+class _Risks(_PolicyModel):
+    internal_principals: Annotated[list[_Principal], Field(min_length=1), BeforeValidator(_listed)] | None = None
+    quota_factor: _Number | None = None
+
+    @model_validator(mode="after")
+    def _sets_something(self) -> _Risks:
+        if self.internal_principals is None and self.quota_factor is None:
+            raise ValueError("needs internal_principals, quota_factor or both")
+        if self.quota_factor is not None and self.quota_factor < 1:
+            raise ValueError("quota_factor is below 1")
+        return self
+
+    def to_options(self) -> RiskOptions:
+        defaults = RiskOptions()
+        return RiskOptions(
+            frozenset(self.internal_principals or ()),
+            defaults.quota_factor if self.quota_factor is None else self.quota_factor,
         )
 
 
 class _Document(_PolicyModel):
-    rules: Annotated[list[_Rule], Field(min_length=1)]
+    rules: Annotated[list[_Rule], Field(min_length=1)] | None = None
+    risks: _Risks | None = None
 
     @model_validator(mode="after")
-    def _names_are_unique(self) -> _Document:
-        names = [rule.name for rule in self.rules]
+    def _is_complete(self) -> _Document:
+        if self.rules is None and self.risks is None:
+            # A file that was emptied by mistake must not end all of its rules.
+            raise ValueError("needs rules, risks or both")
+        names = [rule.name for rule in self.rules or ()]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"more than one rule has the name {', '.join(twice)}")
         return self
 
-    def to_rules(self) -> tuple[Rule, ...]:
-        return tuple(rule.to_rule() for rule in self.rules)
+    def to_document(self) -> PolicyDocument:
+        risks = RiskOptions() if self.risks is None else self.risks.to_options()
+        return PolicyDocument(tuple(rule.to_rule() for rule in self.rules or ()), risks)
 
 
 # ---------------------------------------------------------------- places

@@ -8,12 +8,13 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.policy_rules import RulePolicy
-from confplane.policy.document import PolicySettingsError, parse_rules
+from confplane.policy.document import PolicySettingsError, parse_policy
 from confplane.services.policies import Policies
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from confplane.domain.policy_rules import PolicyDocument
     from confplane.services.policies import Policy
     from confplane.settings import ClusterSettings, PolicySettings
 
@@ -26,7 +27,7 @@ _log = logging.getLogger(__name__)
 def load_policies(cluster: str, settings: ClusterSettings) -> Policies:
     """Build a cluster's policies: the rules of ``policy_file`` first, then the plug-ins in the order of ``policies``.
 
-    Files and plug-ins are read once, here.
+    Plug-ins are read once, here. The service reads the file again when it changes.
 
     Args:
         cluster: The cluster's name, for messages.
@@ -40,7 +41,7 @@ def load_policies(cluster: str, settings: ClusterSettings) -> Policies:
     policies: list[Policy] = []
     if settings.policy_file is not None:
         try:
-            policies.append(_rules(settings.policy_file))
+            policies.append(RulePolicy("rules", read_policy(settings.policy_file)))
         except PolicySettingsError as error:
             problems += [f"clusters.{cluster}.policy_file: {problem}" for problem in error.problems]
     for index, wanted in enumerate(settings.policies):
@@ -55,14 +56,19 @@ def load_policies(cluster: str, settings: ClusterSettings) -> Policies:
     return Policies(policies)
 
 
-def _rules(path: Path) -> Policy:
+def read_policy(path: Path) -> PolicyDocument:
+    """Read a policy file.
+
+    Raises:
+        PolicySettingsError: It can't be read, or is not valid; the error has every problem.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise PolicySettingsError(f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise PolicySettingsError(f"{path} is not a text file in UTF-8") from None
-    return RulePolicy("rules", parse_rules(text, str(path)))
+    return parse_policy(text, str(path))
 
 
 def _plugin(wanted: PolicySettings) -> Policy:

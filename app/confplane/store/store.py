@@ -35,6 +35,7 @@ from confplane.services.ports.transactions import (
     TransactionUnknown,
 )
 from confplane.store import metrics, warnings, znodes
+from confplane.store.mirror import metadata
 from confplane.store.mirror.follower import MirrorFollower
 from confplane.store.recording import StoreRecording
 from confplane.store.session.access import ZooKeeperAccess
@@ -366,6 +367,16 @@ class ZooKeeperStore:
         """Read any znode."""
         found = await self._read(self._session_manager.current, path, deadline)
         return None if found is None else found[0] or b""
+
+    async def replication_factor(self, topic: str, deadline: float) -> int | None:
+        """Return the least number of replicas of a topic's partitions."""
+        if self._guard.target is not None:
+            return None
+        try:
+            found = await self._answer(self._session_manager.current.get(znodes.topic_path(topic)), deadline, None)
+        except NoNodeError:
+            return None
+        return metadata.replication_factor(found[0])
 
     async def _read(self, session: Session, path: str, deadline: float) -> tuple[bytes | None, Any] | None:
         """Read a node's data and Stat after all writes before the call. Returns None if the node is absent."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from confplane.policy import load_policies
+from confplane.domain.risks import RiskKind
+from confplane.policy import load_policies, parse_policy
 from confplane.services.policies import PolicyViolationError
 from confplane.settings import ClusterSettings
 from tests.unit.policy.requests import install, request
@@ -37,7 +38,7 @@ def cluster(block: str) -> dict[str, Any]:
 
 @pytest.fixture
 def rules(tmp_path: Path) -> Policies:
-    setting, file, _ = blocks("yaml")
+    setting, file, *_ = blocks("yaml")
     path = tmp_path / "policy.yaml"
     path.write_text(file)
     return load_policies("payments", ClusterSettings.model_validate(cluster(setting) | {"policy_file": path}))
@@ -61,6 +62,14 @@ def test_the_table_shows_every_rule_of_the_example() -> None:
     assert len(ROWS) == DOCS.count("\n| `User:")
 
 
+def test_the_example_of_risks_is_valid_and_the_tables_name_them_all() -> None:
+    found = parse_policy(blocks("yaml")[2], "policy.yaml")
+    denied = [set(rule.deny_risks) for rule in found.rules]
+    assert set().union(*denied) == set(RiskKind)
+    assert all(f"\n| `{kind.value}` | " in DOCS for kind in RiskKind)
+    assert found.risks.quota_factor == 4
+
+
 def test_the_plugin_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (source,), (project,) = blocks("python"), blocks("toml")
     entry_points = tomllib.loads(project)["project"]["entry-points"]["confplane.policies"]
@@ -68,7 +77,7 @@ def test_the_plugin_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert f"`{module}.py`" in DOCS
     install(tmp_path / "site", module, source, entry_points)
     monkeypatch.syspath_prepend(tmp_path / "site")
-    policies = load_policies("payments", ClusterSettings.model_validate(cluster(blocks("yaml")[2])))
+    policies = load_policies("payments", ClusterSettings.model_validate(cluster(blocks("yaml")[-1])))
     now: dict[str, str | None] = {"retention.ms": "604800000"}
     policies.check(request("topic=t", "retention.ms=86400000", before=now))
     policies.check(request("topic=t", "retention.ms=5"))

@@ -8,12 +8,13 @@ import pytest
 
 from confplane.domain.entities import EntityType
 from confplane.domain.policy_rules import FACET_KINDS, KINDS
-from confplane.policy import PolicySettingsError, document, parse_rules
+from confplane.domain.risks import RiskKind
+from confplane.policy import PolicySettingsError, document, parse_policy
 
 
 def problems(text: str) -> tuple[str, ...]:
     with pytest.raises(PolicySettingsError) as caught:
-        parse_rules(text, "p.yaml")
+        parse_policy(text, "p.yaml")
     return caught.value.problems
 
 
@@ -23,8 +24,8 @@ HEAD = "rules:\n  - name: a\n"
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "p.yaml:1: rules: is missing"),
-        ("# nothing\n", "p.yaml:1: rules: is missing"),
+        ("", "p.yaml:1: needs rules, risks or both"),
+        ("# nothing\n", "p.yaml:1: needs rules, risks or both"),
         ("- name: a\n", "p.yaml:1: Input should be a valid dictionary"),
         ("rules: []\n", "p.yaml:1: rules: List should have at least 1 item"),
         ("rules: {a: 1}\n", "p.yaml:1: rules: Input should be a valid list"),
@@ -116,6 +117,11 @@ HEAD = "rules:\n  - name: a\n"
             HEAD + "    protected: true\n  - name: a\n    protected: true\n",
             "p.yaml:1: more than one rule has the name a",
         ),
+        (HEAD + "    deny_risks: huge\n", "p.yaml:3: rules[0].deny_risks: Input should be 'smaller-retention', "),
+        ("risks: {}\n", "p.yaml:1: risks: needs internal_principals, quota_factor or both"),
+        ("risks: {quota_factor: 0.5}\n", "p.yaml:1: risks: quota_factor is below 1"),
+        ("risks: {quota_factor: ten}\n", "p.yaml:1: risks.quota_factor: must be a finite number"),
+        ("risks:\n  internal_principals: kafka\n", "p.yaml:2: risks.internal_principals: String should match pattern"),
         (HEAD + "    deny_keys: a\n    deny_keys: b\n", "p.yaml:4: not valid YAML: the key 'deny_keys' is there twice"),
         ("rules: [\n", "p.yaml:2: not valid YAML: expected the node content"),
         ("rules: !!python/name:os.system x\n", "p.yaml:1: not valid YAML: could not determine a constructor"),
@@ -136,13 +142,13 @@ def test_all_mistakes_are_reported_at_once() -> None:
 
 
 def test_anchors_and_single_texts_are_taken() -> None:
-    rules = parse_rules(
+    rules = parse_policy(
         "rules:\n"
         "  - {name: a, match: &m {types: [topic]}, deny_keys: &k [x, 'y.*']}\n"
         "  - {name: b, match: *m, deny_removal: *k}\n"
         "  - {name: c, deny_keys: z}\n",
         "p.yaml",
-    )
+    ).rules
     assert [rule.name for rule in rules] == ["a", "b", "c"]
     assert rules[1].match.kinds == {(EntityType.TOPIC,)}
     assert str(rules[1].deny_removal) == "x, y.*"
@@ -152,5 +158,6 @@ def test_anchors_and_single_texts_are_taken() -> None:
 def test_the_words_of_the_form_are_those_of_the_rules() -> None:
     assert set(get_args(document._Facet)) == set(FACET_KINDS)
     assert set(get_args(document._Kind)) == set(KINDS)
+    assert set(get_args(document._Risk)) == {kind.value for kind in RiskKind}
     assert set(get_args(document._Component)) == {kind.value for kind in EntityType}
     assert frozenset().union(*FACET_KINDS.values()) == set(KINDS)

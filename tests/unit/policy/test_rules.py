@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from confplane.domain.errors import PolicyViolationError
 from confplane.domain.policy_rules import LONGEST_MATCHED, RulePolicy
-from confplane.policy import parse_rules
+from confplane.policy import parse_policy
 from confplane.services.policies import Policies, PolicyRequest
 from tests.unit.policy.requests import request
 
@@ -20,7 +20,7 @@ from tests.unit.policy.requests import request
 def policies(*rules: str) -> Policies:
     """Take rules in YAML's flow style, without names."""
     content = [{"name": f"r{number}", **yaml.safe_load(rule)} for number, rule in enumerate(rules)]
-    return Policies([RulePolicy("rules", parse_rules(yaml.safe_dump({"rules": content}, sort_keys=False), "p.yaml"))])
+    return Policies([RulePolicy("rules", parse_policy(yaml.safe_dump({"rules": content}, sort_keys=False), "p.yaml"))])
 
 
 def refusal(asked: PolicyRequest, *rules: str) -> PolicyViolationError | None:

@@ -285,7 +285,8 @@ class ResourceHandlers:
         cluster_facet = call.cluster.facets[self._name]
         edit = Edit(entity, (), Mode.REPLACE, conditions.precondition())
         result = await _run(call, cluster_facet, edit)
-        body = {"id": edit.entity.id, **await _waited(call, cluster_facet, result)}
+        warnings = {"warnings": list(result.warnings)} if result.warnings else {}
+        body = {"id": edit.entity.id, **warnings, **await _waited(call, cluster_facet, result)}
         return json_response(call.request, body, headers=_change_header(result), revision=result.revision)
 
 

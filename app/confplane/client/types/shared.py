@@ -57,6 +57,8 @@ class DeletedResource(TypedDict):
 
     # Entity id
     id: str
+    # Absent if there are none
+    warnings: NotRequired[list[str]]
     # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
     # validateOnly
     applied: NotRequired[AppliedData]

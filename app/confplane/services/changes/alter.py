@@ -32,7 +32,7 @@ from confplane.services.changes.edits import Edit, EditResult, EntryResult
 from confplane.services.changes.entities_change import EntitiesChange, PreparedEdit, by_znode, decide_with
 from confplane.services.cooperative_yielding import in_slices
 from confplane.services.metrics import Sample
-from confplane.services.policies import Policies
+from confplane.services.policies import Policies, RiskAssessor
 from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.ports.refusals import RefusedEdit
 
@@ -59,9 +59,10 @@ _REMADE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class AlterRules:
-    """The drafter and the policies of one cluster facet."""
+    """The drafter, the policies and the risks of one cluster facet."""
 
     drafter: Drafter[Any]
+    risks: RiskAssessor
     policies: Policies = field(default_factory=Policies)
 
 
@@ -209,16 +210,18 @@ class AlterService:
             decide: Decides each attempt.
             caller: The caller.
             validate_only: Go the same way up to the write, and return the result that the write would have.
-            policies: Ask the alter policies, as for any edit.
+            policies: Ask the alter policies and look for risks, as for any edit.
 
         Returns:
             The result, which may be an error, and the draft that was carried out.
         """
+        rules = self._rules_of(cluster_facet)
         item = PreparedEdit(
             cluster_facet,
             edit,
             decide,
-            self._rules_of(cluster_facet).policies if policies else Policies(),
+            rules.policies if policies else Policies(),
+            rules.risks if policies else None,
             self._dry_run_of(cluster_facet),
         )
         change = EntitiesChange([item], caller, validate_only=validate_only)
@@ -263,7 +266,7 @@ class AlterService:
             decide = decide_with(rules.drafter, cluster_facet, edit)
         except ConfplaneError as error:
             return EditResult(edit, error)
-        return PreparedEdit(cluster_facet, edit, decide, rules.policies, self._dry_run_of(cluster_facet))
+        return PreparedEdit(cluster_facet, edit, decide, rules.policies, rules.risks, self._dry_run_of(cluster_facet))
 
     async def _run(
         self,

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confplane.domain.changes import Node, stored
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, UnavailableError
-from confplane.domain.facets import Tree, full_path
+from confplane.domain.facets import FacetName, Tree, full_path
+from confplane.domain.risks import MIN_INSYNC, RiskFacts, kinds_of
 from confplane.services.changes.bulk import Planned
 from confplane.services.changes.draft import Draft, NoChange
 from confplane.services.changes.edits import EntityDraft
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.cooperative_yielding import TimeSlice
-from confplane.services.policies import Policies, PolicyRequest
+from confplane.services.policies import Policies, PolicyRequest, RiskAssessor
 from confplane.services.ports.applying import DryRunResult
 from confplane.services.ports.history import Znode
 from confplane.services.ports.trail import CLIENTS, MOST_REVERTS, IntentEntity
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.domain.facets import Rank
+    from confplane.domain.risks import Risk
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.edits import Drafter, Edit
     from confplane.services.ports.cluster_states import LayoutCheck
@@ -61,6 +63,9 @@ class PreparedEdit(NamedTuple):
     decide: DecideEntity
     policies: Policies
     """The policies that are asked about the draft."""
+    risks: RiskAssessor | None = None
+    """Finds the risks of the draft, which are its warnings and part of the question to the policies; None: there are
+    none, because no value changes."""
     dry_run: DryRunEdit | None = None
     """The dry run of the draft on the Kafka cluster, after the policies; None: there is no dry run."""
 
@@ -112,8 +117,11 @@ class EntitiesChange:
 
     @property
     def waits(self) -> bool:
-        """True if the edits need a dry run on a Kafka cluster."""
-        return any(item.dry_run is not None for item in self.items)
+        """True if the edits need a dry run on a Kafka cluster, or a read of ZooKeeper."""
+        return any(
+            item.dry_run is not None or (item.risks is not None and any(op.key == MIN_INSYNC for op in item.edit.ops))
+            for item in self.items
+        )
 
     @property
     def rank(self) -> Rank | None:
@@ -133,17 +141,24 @@ class EntitiesChange:
         nodes = await self._read(placed, again=again)
         drafts: list[EntityDraft] = []
         planned = dict(self.planned)
+        quotas: dict[str, Mapping[str, str]] = {}
         time_slice = TimeSlice()
         for item, cluster_facet in zip(self.items, placed, strict=False):
             if time_slice.due:
                 await time_slice.pause()
             entity = item.edit.entity
+            is_quotas = cluster_facet.name is FacetName.CLIENT_QUOTAS
             try:
-                draft = await self._draft(item, cluster_facet, nodes[Znode(cluster_facet.tree, entity.id)], planned)
+                node = nodes[Znode(cluster_facet.tree, entity.id)]
+                draft = await self._draft(item, cluster_facet, node, planned)
+                if draft.diff:
+                    draft = await self._admitted(item, draft, quotas if is_quotas else planned)
             except ConfplaneError as error:
                 return self._unchanged(placed[: len(drafts) + 1], nodes, drafts, error)
             if item.rank is not None:
                 planned[entity.id] = draft.after
+            if is_quotas:
+                quotas[entity.id] = draft.after
             drafts.append(draft)
         if unplaced is not None:
             return NoChange(drafts, unplaced)
@@ -205,9 +220,30 @@ class EntitiesChange:
         draft = await item.decide(cluster_facet, node, planned)
         if draft.diff and node is None:
             item.edit.entity.check_new(pointer=item.edit.pointer)
-        if draft.diff and item.policies:
-            self._check_policies(item.policies, draft)
         return draft
+
+    async def _admitted(
+        self, item: PreparedEdit, draft: EntityDraft, planned: Mapping[str, Mapping[str, str]]
+    ) -> EntityDraft:
+        """Return a draft with its risks as warnings, if the policies allow it.
+
+        Raises:
+            PolicyViolationError: A policy refused it.
+        """
+        risks: tuple[Risk, ...] = ()
+        entity, keys = draft.edit.entity, frozenset([difference.key for difference in draft.diff])
+        is_risky = draft.cluster_facet.name is not FacetName.CLIENT_CONFIGS and kinds_of(entity, keys)
+        if item.risks is not None and is_risky:
+            whole = draft.cluster_facet.whole
+
+            def stored_map(entity_id: str) -> Mapping[str, str]:
+                return planned[entity_id] if entity_id in planned else stored(whole.get(entity_id))
+
+            facts = RiskFacts(entity, keys, stored(draft.node), draft.after, stored_map)
+            risks = await item.risks.assess(facts, planned, item.policies.risk_options, self._caller.deadline)
+        if item.policies:
+            self._check_policies(item.policies, draft, risks)
+        return replace(draft, warnings=(*draft.warnings, *(risk.text for risk in risks))) if risks else draft
 
     async def _dry_run(self, drafts: list[EntityDraft]) -> tuple[list[EntityDraft], ConfplaneError | None]:
         """Dry-run drafts on the Kafka cluster; return them with its warnings, up to the first that it would refuse."""
@@ -247,7 +283,7 @@ class EntitiesChange:
                 seen[znode] = cluster_facet.tree, item.edit.entity, None if node is None else node.version
         return NoChange(drafts, error, tuple(seen.values()), _layout(placed))
 
-    def _check_policies(self, policies: Policies, draft: EntityDraft) -> None:
+    def _check_policies(self, policies: Policies, draft: EntityDraft, risks: tuple[Risk, ...]) -> None:
         cluster_facet, entity, after = draft.cluster_facet, draft.edit.entity, draft.after
         before = {} if draft.node is None else draft.node.config
         redact, tree = cluster_facet.redact, cluster_facet.tree
@@ -267,6 +303,7 @@ class EntitiesChange:
                 validate_only=self._validate_only,
                 pointers={op.key: op.pointer for op in draft.edit.ops if op.pointer is not None},
                 behalf_of=self._caller.behalf_of,
+                risks=risks,
             )
         )
 

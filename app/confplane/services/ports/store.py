@@ -402,6 +402,15 @@ class ClusterStore(Protocol):
             UnavailableError: ZooKeeper did not answer in time, or refused (rights).
         """
 
+    async def replication_factor(self, topic: str, deadline: float) -> int | None:
+        """Return the least number of replicas of a topic's partitions; None if the metadata do not have it.
+
+        Clusters with a target have none: metadata left in ZooKeeper are those of an earlier time.
+
+        Raises:
+            UnavailableError: ZooKeeper did not answer in time, or refused (rights).
+        """
+
     def new_change_id(self) -> UUID:
         """Return the id of a new change: a UUIDv7 by ZooKeeper's clock, above all earlier ones of this process.
 

@@ -42,17 +42,27 @@ class ServerProperties:
             return file
         return {"broker.id": file.get("node.id", ""), "node.id": file.get("broker.id", ""), **file}
 
+    def super_users(self) -> frozenset[str]:
+        """Return the principals in ``super.users`` of the known files, which brokers usually are among."""
+        files = [*self.by_broker.values(), self.others or {}]
+        named = (name.strip() for file in files for name in file.get("super.users", "").split(";"))
+        return frozenset(name for name in named if name.startswith("User:"))
+
 
 class BrokerLevels:
     """Reads the levels of a cluster's brokers: dynamic levels from the mirror, static ones from the settings' files.
 
     Maps are as stored, encoded passwords included; ``planned`` has the maps that a batch is about to write, by entity
     id.
+
+    Attributes:
+        super_users: The principals in ``super.users`` of the known files.
     """
 
     def __init__(self, store: ClusterStore, static: ServerProperties) -> None:
         self._store = store
         self._static = static
+        self.super_users = static.super_users()
 
     def of(self, broker_id: int, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> ConfigLevels:
         """Return the levels of one broker, known or not."""

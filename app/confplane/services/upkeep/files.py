@@ -1,4 +1,4 @@
-"""Files that are read again when they change: certificates, keys, the admin token."""
+"""Files that are read again when they change: certificates, keys, the admin token, policy files."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ logger = logging.getLogger(__name__)
 
 POLL_S: Final = 1.0
 """Seconds between two polls of the files."""
+
+
+class UnusableFileError(ValueError):
+    """A file can't be used; the text has no secrets."""
+
 
 _State = tuple[tuple[int, int, int] | None, ...]
 
@@ -49,6 +54,8 @@ class WatchedFiles:
         except (OSError, ValueError) as error:
             # Not the error's text alone: that of a decoder holds what it could not decode.
             fault = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+            if isinstance(error, UnusableFileError):
+                fault = str(error)
             if fault != self.fault:
                 logger.warning("the %s can't be read again and stays as it was: %s", self.name, fault)
             self.fault = fault

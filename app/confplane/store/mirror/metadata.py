@@ -9,6 +9,7 @@ Source: kafka.server.ZkAdminManager, which refuses configs of topics that are no
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from kazoo.exceptions import NoAuthError, NoNodeError, ZookeeperError
@@ -64,6 +65,20 @@ class TopicMetadata:
         except ZookeeperError:
             self.stale = True
             raise
+
+
+def replication_factor(content: bytes | None) -> int | None:
+    """Return the least number of replicas of the partitions in a topic's znode; None if it can't be read.
+
+    Replicas that a reassignment is about to remove do not count (kafka.zk.TopicZNode).
+    """
+    try:
+        found = json.loads(content or b"")
+        leaving = found.get("removing_replicas", {})
+        partitions = found["partitions"].items()
+        return min((len(set(replicas) - set(leaving.get(number, ()))) for number, replicas in partitions), default=None)
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return None
 
 
 async def unknown_topics(session: Session, topics: Collection[str]) -> list[str]:

@@ -77,6 +77,12 @@ class SingleValueCommand(_PlainFlags, TyperCommand):
             return super().invoke(ctx)
 
 
+class PipelineCommand(SingleValueCommand):
+    """A command for pipelines: errors of arguments have a code of their own (``EX_USAGE`` of sysexits.h)."""
+
+    usage_code = 64
+
+
 class PlainGroup(_PlainFlags, TyperGroup):
     """A group whose flags and errors are shown as those of its commands."""
 

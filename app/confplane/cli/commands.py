@@ -163,6 +163,7 @@ _MODULES: Final = (
             "openapi": "Print the OpenAPI description of the API as YAML.",
         },
     ),
+    _Module(_SERVICE, "policy_commands", {"policy": "Check and test policy files (docs/policies.md)."}),
     _Module(
         _STORES,
         "store_commands",

@@ -193,7 +193,7 @@ class AllowedValues:
     @property
     def text(self) -> str:
         """The text after "the value must"."""
-        return f"be one of {clipped(', '.join(_spelled(value) for value in self.values), 300)}"
+        return f"be one of {clipped(', '.join(spelled(value) for value in self.values), 300)}"
 
     def is_met(self, value: str) -> bool:
         """Return True if a stored value is one of the allowed values."""
@@ -308,11 +308,12 @@ def _equal(stored: str, allowed: str | bool | float) -> bool:  # noqa: FBT001 - 
     if isinstance(allowed, str):
         return stored == allowed
     if isinstance(allowed, bool):
-        return java_trim(stored).lower() == _spelled(allowed)
+        return java_trim(stored).lower() == spelled(allowed)
     return stored_number(stored) == allowed
 
 
-def _spelled(value: str | bool | float) -> str:  # noqa: FBT001 - a value like the others
+def spelled(value: str | bool | float) -> str:  # noqa: FBT001 - a value like the others
+    """Return a value of YAML as the text that is stored."""
     if isinstance(value, str):
         return value
     return str(value).lower() if isinstance(value, bool) else plain_number(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError, model_validator
@@ -30,6 +30,8 @@ from confplane.settings import UnusableSettingsError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+M = TypeVar("M", bound=BaseModel)
+
 _WORDS: Final = {"extra_forbidden": "there is no such field", "missing": "is missing"}
 """Types of pydantic's errors, and clearer texts for them."""
 
@@ -48,6 +50,15 @@ def parse_policy(text: str, source: str) -> PolicyDocument:
     Raises:
         PolicySettingsError: The text is not valid; the error has every problem, each as ``source:line: place: text``.
     """
+    return parse(text, source, _Document)[0].to_document()
+
+
+def parse(text: str, source: str, model: type[M]) -> tuple[M, yaml.Node | None]:
+    """Read a YAML file of any form; the arguments and errors are those of :func:`parse_policy`.
+
+    Returns:
+        The content, and its root for :func:`line_of`.
+    """
     try:
         loader = yaml.SafeLoader(text)
         root = loader.get_single_node()
@@ -62,7 +73,7 @@ def parse_policy(text: str, source: str) -> PolicyDocument:
     except ValueError as error:  # a date that does not exist
         raise PolicySettingsError(f"{source}: not valid YAML: {error}") from None
     try:
-        return _Document.model_validate(content).to_document()
+        return model.model_validate(content), root
     except ValidationError as error:
         raise PolicySettingsError(
             *(
@@ -81,20 +92,21 @@ def _listed(value: object) -> object:
 
 
 def _number(value: object) -> int | float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and _finite(value):
+    if isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value):
         return value
     hint = "; to YAML 1e6 is a text: write 1000000 or 1.0e+6" if isinstance(value, str) else ""
     raise ValueError(f"must be a finite number{hint}")
 
 
-def _finite(value: float) -> bool:
+def is_finite(value: float) -> bool:
+    """Return True for a number that is neither infinite nor NaN, of any size."""
     return isinstance(value, int) or math.isfinite(value)
 
 
 def _allowed(value: object) -> AllowedValues | Regex:
     if isinstance(value, list):
         if not value or not all(
-            isinstance(item, str) or (isinstance(item, int | float) and _finite(item)) for item in value
+            isinstance(item, str) or (isinstance(item, int | float) and is_finite(item)) for item in value
         ):
             raise ValueError("must be a list of texts, finite numbers, true and false, and not empty")
         return AllowedValues(tuple(value))
@@ -106,23 +118,25 @@ def _allowed(value: object) -> AllowedValues | Regex:
         raise ValueError(f"is not a regular expression: {error}") from None
 
 
-_Text = Annotated[str, Field(min_length=1, max_length=1_000)]
-_Texts = Annotated[list[_Text], Field(min_length=1), BeforeValidator(_listed)]
+Text = Annotated[str, Field(min_length=1, max_length=1_000)]
+_Texts = Annotated[list[Text], Field(min_length=1), BeforeValidator(_listed)]
 _Number = Annotated[int | float, PlainValidator(_number)]
 _Allowed = Annotated[AllowedValues | Regex, PlainValidator(_allowed)]
-_Principal = Annotated[str, Field(pattern=r"^User:.+$", max_length=1_000)]
-_Risk = Literal["smaller-retention", "min-insync-replicas", "default-quota", "user-prefix", "lower-quota"]
-_Facet = Literal["client-quotas", "client-configs", "configs"]
+Principal = Annotated[str, Field(pattern=r"^User:.+$", max_length=1_000)]
+RiskName = Literal["smaller-retention", "min-insync-replicas", "default-quota", "user-prefix", "lower-quota"]
+Facet = Literal["client-quotas", "client-configs", "configs"]
 _Kind = Literal["user", "client-id", "user,client-id", "ip", "topic", "broker", "group", "client-metrics"]
 _Component = Literal["user", "client-id", "ip", "topic", "broker", "group", "client-metrics"]
 
 
-class _PolicyModel(BaseModel):
+class StrictModel(BaseModel):
+    """A part of a file, without conversions and unknown members."""
+
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class _Match(_PolicyModel):
-    facets: Annotated[list[_Facet], Field(min_length=1), BeforeValidator(_listed)] | None = None
+class _Match(StrictModel):
+    facets: Annotated[list[Facet], Field(min_length=1), BeforeValidator(_listed)] | None = None
     types: Annotated[list[_Kind], Field(min_length=1), BeforeValidator(_listed)] | None = None
     names: Annotated[dict[_Component, _Texts], Field(min_length=1)] | None = None
     principals: _Texts | None = None
@@ -153,7 +167,7 @@ class _Match(_PolicyModel):
         )
 
 
-class _Range(_PolicyModel):
+class _Range(StrictModel):
     min: _Number | None = None
     max: _Number | None = None
 
@@ -166,17 +180,17 @@ class _Range(_PolicyModel):
         return self
 
 
-class _Rule(_PolicyModel):
+class _Rule(StrictModel):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    description: _Text | None = None
+    description: Text | None = None
     match: _Match = _Match()
     protected: Literal[True] | None = None
     allow_keys: _Texts | None = None
     deny_keys: _Texts | None = None
-    ranges: Annotated[dict[_Text, _Range], Field(min_length=1)] | None = None
-    values: Annotated[dict[_Text, _Allowed], Field(min_length=1)] | None = None
+    ranges: Annotated[dict[Text, _Range], Field(min_length=1)] | None = None
+    values: Annotated[dict[Text, _Allowed], Field(min_length=1)] | None = None
     deny_removal: _Texts | None = None
-    deny_risks: Annotated[list[_Risk], Field(min_length=1), BeforeValidator(_listed)] | None = None
+    deny_risks: Annotated[list[RiskName], Field(min_length=1), BeforeValidator(_listed)] | None = None
 
     @model_validator(mode="after")
     def _demands_something(self) -> _Rule:
@@ -201,8 +215,8 @@ class _Rule(_PolicyModel):
         )
 
 
-class _Risks(_PolicyModel):
-    internal_principals: Annotated[list[_Principal], Field(min_length=1), BeforeValidator(_listed)] | None = None
+class _Risks(StrictModel):
+    internal_principals: Annotated[list[Principal], Field(min_length=1), BeforeValidator(_listed)] | None = None
     quota_factor: _Number | None = None
 
     @model_validator(mode="after")
@@ -221,7 +235,7 @@ class _Risks(_PolicyModel):
         )
 
 
-class _Document(_PolicyModel):
+class _Document(StrictModel):
     rules: Annotated[list[_Rule], Field(min_length=1)] | None = None
     risks: _Risks | None = None
 
@@ -244,7 +258,19 @@ class _Document(_PolicyModel):
 # ---------------------------------------------------------------- places
 
 
+def line_of(root: yaml.Node | None, location: Iterable[int | str]) -> int:
+    """Return the line at which a part of a file begins, from 1."""
+    return _find(root, location)[0]
+
+
 def _problem(source: str, root: yaml.Node | None, location: Iterable[int | str], message: str) -> str:
+    line, place = _find(root, location)
+    said = message.removeprefix("Value error, ")
+    return f"{source}:{line}: {place}: {said}" if place else f"{source}:{line}: {said}"
+
+
+def _find(root: yaml.Node | None, location: Iterable[int | str]) -> tuple[int, str]:
+    """Return the line of a part of a file, and its place in words."""
     node, line, place = root, 1 if root is None else root.start_mark.line + 1, ""
     for step in location:
         if step == "[key]" or isinstance(node, yaml.ScalarNode):  # a text that was converted to a list of one
@@ -252,9 +278,7 @@ def _problem(source: str, root: yaml.Node | None, location: Iterable[int | str],
         place += f"[{step}]" if isinstance(node, yaml.SequenceNode) else f".{step}"
         node, mark = _child(node, step)
         line = line if mark is None else mark.line + 1
-    place = place.removeprefix(".")
-    said = message.removeprefix("Value error, ")
-    return f"{source}:{line}: {place}: {said}" if place else f"{source}:{line}: {said}"
+    return line, place.removeprefix(".")
 
 
 def _child(node: yaml.Node | None, step: int | str) -> tuple[yaml.Node | None, yaml.Mark | None]:

@@ -62,13 +62,21 @@ def read_policy(path: Path) -> PolicyDocument:
     Raises:
         PolicySettingsError: It can't be read, or is not valid; the error has every problem.
     """
+    return parse_policy(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """Read a file.
+
+    Raises:
+        PolicySettingsError: It can't be read, or is not a text.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise PolicySettingsError(f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise PolicySettingsError(f"{path} is not a text file in UTF-8") from None
-    return parse_policy(text, str(path))
 
 
 def _plugin(wanted: PolicySettings) -> Policy:

@@ -12,6 +12,7 @@ import yaml
 
 from confplane.domain.risks import RiskKind
 from confplane.policy import load_policies, parse_policy
+from confplane.policy.cases import run_cases
 from confplane.services.policies import PolicyViolationError
 from confplane.settings import ClusterSettings
 from tests.unit.policy.requests import install, request
@@ -68,6 +69,14 @@ def test_the_example_of_risks_is_valid_and_the_tables_name_them_all() -> None:
     assert set().union(*denied) == set(RiskKind)
     assert all(f"\n| `{kind.value}` | " in DOCS for kind in RiskKind)
     assert found.risks.quota_factor == 4
+
+
+def test_the_cases_are_decided_as_printed(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(blocks("yaml")[1])
+    (tmp_path / "cases.yaml").write_text(blocks("yaml")[3])
+    results = list(run_cases(tmp_path / "cases.yaml"))
+    assert [result.failure for result in results] == [None] * 3
+    assert [result.line for result in results] == [3, 11, 18]
 
 
 def test_the_plugin_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,8 +156,8 @@ def test_anchors_and_single_texts_are_taken() -> None:
 
 
 def test_the_words_of_the_form_are_those_of_the_rules() -> None:
-    assert set(get_args(document._Facet)) == set(FACET_KINDS)
+    assert set(get_args(document.Facet)) == set(FACET_KINDS)
     assert set(get_args(document._Kind)) == set(KINDS)
-    assert set(get_args(document._Risk)) == {kind.value for kind in RiskKind}
+    assert set(get_args(document.RiskName)) == {kind.value for kind in RiskKind}
     assert set(get_args(document._Component)) == {kind.value for kind in EntityType}
     assert frozenset().union(*FACET_KINDS.values()) == set(KINDS)

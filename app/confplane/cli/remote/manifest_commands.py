@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
-from confplane.cli.command_group import CommandGroup, SingleValueCommand
+from confplane.cli.command_group import CommandGroup, PipelineCommand
 from confplane.cli.output import echo, is_json, print_error, print_json, print_table, say, sides_of, value_text
 from confplane.cli.remote.manifests import ManifestFiles
 from confplane.cli.remote.options import AsJson, ClusterName, ProfileName, Reason, Ticket
@@ -23,14 +23,9 @@ if TYPE_CHECKING:
 
     from confplane.client import AsyncConfplane
 
-_USAGE: Final = 64
 _CHANGES: Final = 2
 _PLANNED: Final = 200
 """The result of the work that becomes :data:`_CHANGES`, which the work of other commands uses for invalid input."""
-
-
-class _ManifestCommand(SingleValueCommand):
-    usage_code = _USAGE
 
 
 commands = CommandGroup()
@@ -76,7 +71,7 @@ _EnvPrefix = Annotated[
 
 
 @commands.command(
-    cls=_ManifestCommand,
+    cls=PipelineCommand,
     epilog="Examples:\n\n"
     "    confplane plan manifests\n\n"
     "    confplane plan manifests --prune --scope topic:orders. --out plan.json\n\n"
@@ -115,7 +110,7 @@ def plan(
 
 
 @commands.command(
-    cls=_ManifestCommand,
+    cls=PipelineCommand,
     epilog="Examples:\n\n"
     "    confplane apply manifests\n\n"
     "    confplane apply manifests --plan plan.json --reason 'CHG-1234'\n\n"

@@ -115,7 +115,7 @@ def test_quotas_and_client_configs_of_a_command_are_one_change(
 
 
 def test_topics_and_brokers_and_their_defaults(configs: Callable[[str], list[str]], tmp_path: Path) -> None:
-    (tmp_path / "added").write_text("cleanup.policy = compact,delete\nretention.ms=1000\n")
+    (tmp_path / "added").write_text("cleanup.policy = compact,delete\nretention.ms=604800000\n")
     assert configs(f"--alter --topic orders --add-config-file {tmp_path / 'added'}") == [
         "Completed updating config for topic orders."
     ]

@@ -33,6 +33,7 @@ HOME: Final = "/console/"
 NAVIGATION: Final = (
     ("Overview", HOME),
     ("Entities", "/console/clusters/{cluster}/entities"),
+    ("Manifest", "/console/clusters/{cluster}/manifest"),
     ("Audit", "/console/clusters/{cluster}/audit"),
     ("Definitions", "/console/clusters/{cluster}/definitions"),
     ("Access", "/console/clusters/{cluster}/access"),

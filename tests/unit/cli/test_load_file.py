@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from confplane.cli.commands import cli
 from confplane.cli.remote.load_commands import check, pieces
-from confplane.cli.remote.strict_yaml import Dumper
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
+from confplane.strict_yaml import Dumper
 
 if TYPE_CHECKING:
     from pathlib import Path

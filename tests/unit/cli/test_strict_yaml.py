@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confplane.cli.remote.strict_yaml import Dumper, read_document, read_items
 from confplane.domain.errors import InvalidRequestError
+from confplane.strict_yaml import Dumper, read_document, read_items
 
 
 def read(text: bytes) -> Any:

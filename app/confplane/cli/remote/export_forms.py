@@ -18,11 +18,11 @@ import yaml
 from confplane.cli.output import echo, escape
 from confplane.cli.remote.selection import EntityReader
 from confplane.cli.remote.session import DONE, FAILED
-from confplane.cli.remote.strict_yaml import Dumper
 from confplane.domain.facets import FacetName
 from confplane.domain.manifests import API_VERSION, KIND, MEMBERS
 from confplane.domain.quotas import MAX_LONG
 from confplane.files import atomic_write
+from confplane.strict_yaml import Dumper
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

@@ -19,7 +19,6 @@ from confplane.cli.remote.changes import ChangeOptions, differences, report_many
 from confplane.cli.remote.entities import facets_of
 from confplane.cli.remote.options import AsLines, ClusterName, ProfileName, Reason, Ticket, ValidateOnly, WaitApplied
 from confplane.cli.remote.session import FAILED, UNKNOWN, refusal_texts, run
-from confplane.cli.remote.strict_yaml import read_items
 from confplane.client import Change, ClientChange, ClientError, ProblemError
 from confplane.domain.configs import ConfigsFacet
 from confplane.domain.definitions import catalog_of
@@ -28,13 +27,14 @@ from confplane.domain.errors import ConfplaneError, InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.domain.quotas import ClientQuotasFacet
 from confplane.domain.releases import newest, releases
+from confplane.strict_yaml import read_items
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
     from typing import BinaryIO
 
-    from confplane.cli.remote.strict_yaml import YamlNode
     from confplane.client import Answer, AsyncConfplane
+    from confplane.strict_yaml import YamlNode
 
 
 commands = CommandGroup()

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.cli.remote.load_commands import check_value, entity_at, may_be_secret, open_source
-from confplane.cli.remote.strict_yaml import YamlNode, read_document
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.domain.manifests import API_VERSION, FACETS, KIND
 from confplane.domain.texts import step
+from confplane.strict_yaml import YamlNode, read_document
 
 if TYPE_CHECKING:
     from confplane.domain.entities import Entity

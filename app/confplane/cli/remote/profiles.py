@@ -126,7 +126,7 @@ class Profiles:
         path = file()
         if not path.exists():
             return cls(None, {})
-        from confplane.cli.remote.strict_yaml import read_document  # noqa: PLC0415 - pipelines often have no file
+        from confplane.strict_yaml import read_document  # noqa: PLC0415 - pipelines often have no file
 
         try:
             with path.open("rb") as stream:
@@ -164,7 +164,7 @@ class Profiles:
         """
         import yaml  # noqa: PLC0415 - as above
 
-        from confplane.cli.remote.strict_yaml import Dumper  # noqa: PLC0415 - as above
+        from confplane.strict_yaml import Dumper  # noqa: PLC0415 - as above
 
         path = file()
         content = {"current": self.current, "profiles": {name: each.to_json() for name, each in self.named.items()}}

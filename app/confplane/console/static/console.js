@@ -44,6 +44,19 @@ function stop(button) {
   button.remove();
 }
 
+// Puts the text of a dropped file into its field. Files above the longest form are left to the service's refusal.
+async function take(event) {
+  const field = event.target instanceof Element ? event.target.closest("textarea[data-drop]") : null;
+  const [file] = event.dataTransfer?.files ?? [];
+  if (!field || !file) return;
+  event.preventDefault();
+  field.value = await file.text();
+}
+
+document.addEventListener("dragover", (event) => {
+  if (event.target instanceof Element && event.target.closest("textarea[data-drop]")) event.preventDefault();
+});
+document.addEventListener("drop", take);
 document.addEventListener("click", (event) => {
   const target = event.target instanceof Element ? event.target : null;
   if (target?.closest("[data-theme-toggle]")) toggleTheme();

@@ -1,0 +1,136 @@
+"""The page of manifests: a plan, its apply, its refusals, and secrets that no page repeats."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
+import pytest
+
+from tests.console.visitor import Visitor
+
+if TYPE_CHECKING:
+    from tests.support.service import Service
+
+PAGE: Final = "/console/clusters/default/manifest"
+HEAD: Final = "apiVersion: confplane/v1\nkind: Configs\nentities:\n"
+
+
+def send(visitor: Visitor, manifest: str, **fields: str) -> httpx.Response:
+    return visitor.post(PAGE, {"value manifest": manifest, **fields}, page=PAGE)
+
+
+def hidden(text: str, name: str) -> str:
+    found = re.search(rf'name="{name}" value="([^"]*)"', text)
+    assert found is not None, text
+    return html.unescape(found[1])
+
+
+def apply(visitor: Visitor, plan: str, manifest: str, **fields: str) -> httpx.Response:
+    """Send the form under a plan."""
+    names = ("plan", "revision", "scope", "most", "atomic")
+    return send(visitor, manifest, **{name: hidden(plan, name) for name in names}, **fields)
+
+
+def api(service: Service, path: str, token: str | None = None, body: Any = None) -> Any:
+    answer = httpx.request(
+        "GET" if body is None else "POST",
+        f"{service.url}/v1/{path}",
+        headers={"Authorization": f"Bearer {token or service.token}"},
+        json=body,
+        trust_env=False,
+    )
+    return answer.raise_for_status().json()
+
+
+def test_a_plan_and_its_apply(visitor: Visitor, service: Service) -> None:
+    manifest = f"{HEAD}  - id: user=pasted\n    quotas: {{producer_byte_rate: 1000}}\n"
+    assert PAGE in visitor.page("/console/")
+    plan = send(visitor, manifest)
+    assert plan.status_code == 200, plan.text
+    assert "1 to create." in plan.text
+    assert "producer_byte_rate" in plan.text
+    assert manifest in html.unescape(plan.text), "the form of the apply has the text"
+    done = apply(visitor, plan.text, manifest, reason="from a page")
+    assert done.status_code == 200, done.text
+    assert "<h2>Applied</h2>" in done.text
+    assert "1 applied" in done.text
+    assert api(service, "clusters/default/client-quotas/user=pasted")["quotas"] == {"producer_byte_rate": 1000}
+    [change] = api(service, "clusters/default/audit?entity=user=pasted")["items"]
+    assert change["reason"] == "from a page"
+    again = send(visitor, manifest)
+    assert "There is nothing to apply" in again.text
+    assert 'name="plan"' not in again.text
+
+
+def test_a_plan_shows_risks_and_a_stale_one_is_shown_again(visitor: Visitor) -> None:
+    first = f"{HEAD}  - id: user=stale\n    quotas: {{producer_byte_rate: 1000}}\n"
+    lower = first.replace("1000", "1")
+    apply(visitor, send(visitor, first).text, first)
+    plan = send(visitor, lower)
+    assert "is lowered by more than the factor 10" in plan.text
+    apply(visitor, send(visitor, first.replace("1000", "2000")).text, first.replace("1000", "2000"))
+    stale = apply(visitor, plan.text, lower)
+    assert stale.status_code == 409
+    assert "This is the plan now:" in stale.text
+    assert "2000" in stale.text
+
+
+@pytest.mark.parametrize(
+    ("manifest", "fields", "status", "said"),
+    [
+        ("", {}, 400, "Paste a manifest"),
+        ("- a\n", {}, 400, "Paste a manifest"),
+        ("a: [", {}, 400, "the manifest, line 2, column 1"),
+        ("a: 1\na: 2\n", {}, 400, "the manifest, line 2, column 1"),
+        (HEAD.replace("v1", "v2") + "  []\n", {}, 400, "/apiVersion"),
+        (f"{HEAD}  - id: topic=t\n", {}, 400, "/entities/0"),
+        (f"{HEAD}  - id: topic=t\n    quotas: {{}}\n", {"scope": "topic"}, 400, "/scope"),
+        (f"{HEAD}  []\n", {"most": "-1"}, 400, "The most deletions are a whole number."),
+        (f"{HEAD}  []\nprune: true\n", {}, 400, "prune is not a member of a manifest."),
+        (f"{HEAD}  - id: topic=t\n    configs: {{retention.ms: x}}\n", {}, 422, "/entities/0/configs/retention.ms"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong(
+    visitor: Visitor, manifest: str, fields: dict[str, str], status: int, said: str
+) -> None:
+    answer = send(visitor, manifest, **fields)
+    assert answer.status_code == status, answer.text
+    assert said in html.unescape(answer.text)
+    assert 'name="plan"' not in answer.text
+
+
+def test_secrets_are_in_no_page(visitor: Visitor) -> None:
+    secret = "not-to-be-seen"
+    of_broker = f"{HEAD}  - id: broker=1\n    configs: {{my.plugin.token: {secret}, num.io.threads: '9'}}\n"
+    assert secret not in send(visitor, f"{of_broker}   broken").text
+    plan = send(visitor, of_broker)
+    assert plan.status_code == 200, plan.text
+    assert "It may have secrets" in plan.text
+    done = apply(visitor, plan.text, of_broker)
+    assert done.status_code == 200, done.text
+    assert secret not in plan.text + done.text
+    other = apply(visitor, plan.text, of_broker.replace(secret, "another"))
+    assert other.status_code == 409
+    assert "another</" not in other.text
+
+
+def test_a_reader_plans_and_does_not_apply(service: Service) -> None:
+    grant = {
+        "principal": "User:reads-manifests",
+        "permission": "allow",
+        "operation": "DESCRIBE_CONFIGS",
+        "resourceType": "user",
+        "name": "*",
+        "patternType": "literal",
+    }
+    api(service, "grants", body=grant)
+    token = api(service, "tokens", body={"principal": "User:reads-manifests"})["token"]
+    with Visitor(service, token) as opened:
+        reader = opened.signed_in()
+        plan = send(reader, f"{HEAD}  - id: user=unwritten\n    quotas: {{producer_byte_rate: 5}}\n")
+    assert plan.status_code == 200, plan.text
+    assert "you may not change it" in plan.text
+    assert 'name="plan"' not in plan.text

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import pytest_asyncio
 
 from confplane.domain.access.operations import Operation, PatternType, ResourceType
+from confplane.domain.errors import InvalidRequestError
+from confplane.strict_yaml import YamlNode, read_document
 from tests.support import servers
 from tests.support.inside import running_inside
+from tests.unit.cli.test_manifest_files import HIDDEN, ROWS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -38,6 +42,28 @@ async def inside(
 @pytest.fixture
 def raw(module_chroot: str) -> Iterator[KazooClient]:
     yield from servers.raw_client(module_chroot)
+
+
+def form_of(text: str) -> YamlNode | None:
+    """Return a document as YAML has it; None if it is not one, or has no content."""
+    try:
+        return read_document(io.BytesIO(text.encode()), "m.yaml")
+    except InvalidRequestError:
+        return None
+
+
+def line_of(node: YamlNode, pointer: str) -> int:
+    """Return the line of the part that a pointer names, or of the nearest part around it."""
+    for step in pointer.split("/")[1:]:
+        name: Any = step.replace("~1", "/").replace("~0", "~")
+        value = node.value
+        if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+            node = value[int(name)]
+        elif isinstance(value, dict) and name in value:
+            node = value[name]
+        else:
+            break
+    return node.line
 
 
 def document(*entities: dict[str, Any], **members: Any) -> dict[str, Any]:
@@ -390,3 +416,22 @@ async def test_a_run_continues_around_an_entity_that_is_refused_by_now(inside: I
     found = {each["id"]: each for each in answer.json()["results"]}
     assert "/config/topics/broken-a" in found["topic=broken-a"]["errorMessage"]
     assert found["topic=broken-b"]["changeId"] is not None
+
+
+DOCUMENTS: Final = [row for row in ROWS if form_of(row[0]) is not None]
+"""The invalid documents of the command that JSON can express."""
+
+
+@pytest.mark.parametrize(("text", "line"), [row[:2] for row in DOCUMENTS])
+async def test_an_invalid_document_of_the_command_is_refused_with_a_pointer_to_the_same_line(
+    inside: Inside, text: str, line: int
+) -> None:
+    found = form_of(text)
+    assert found is not None
+    answer = await inside.send("admin", "POST", "manifests:plan", found.plain())
+    assert 400 <= answer.status_code < 500, answer.text
+    assert HIDDEN not in answer.text
+    problem = answer.json()
+    parts = [problem, *problem.get("changes", ())]
+    pointers = [part["pointer"] for each in parts for part in each.get("errors") or ()]
+    assert line in {line_of(found, pointer) for pointer in pointers}, problem

@@ -43,7 +43,9 @@ class ManifestDocument(base.RequestModel):
     api_version: Literal["confplane/v1"] = Field(description="The version of this form")
     kind: Literal["Configs"] = Field(description="The kind of the document")
     cluster: StrictStr = Field(
-        default="", description="The cluster; a plan for another one is refused. Any cluster if it is absent"
+        default="",
+        min_length=1,
+        description="The cluster; a plan for another one is refused. Any cluster if it is absent",
     )
     entities: Annotated[list[ManifestEntity], Field(max_length=MOST_ENTITIES)] = Field(
         description="The entities, each once"

@@ -154,7 +154,8 @@ def create_app(
     unobserved = [UnobservedWarnings(store) for name, store in parts.stores.items() if name not in parts.kraft_wirings]
 
     trail = PostgresTrailHistory(parts.database)
-    feeds = FeedHub(parts.clusters, PostgresFeedTrail(parts.database), trail, lambda: readiness.stopping)
+    apply_waiters = {name: ApplyWaiter(store, parts.target_states) for name, store in parts.stores.items()}
+    feeds = FeedHub(parts.clusters, PostgresFeedTrail(parts.database), trail, lambda: readiness.stopping, apply_waiters)
     webhooks, dispatchers, deliverers = _webhooks(settings, parts, feeds, control, token_cache.groups_of)
 
     @asynccontextmanager
@@ -261,7 +262,7 @@ def create_app(
             response_budget=response_budget,
             resource=resource,
             recorders=recorders,
-            apply_waiters={name: ApplyWaiter(store, parts.target_states) for name, store in parts.stores.items()},
+            apply_waiters=apply_waiters,
             refreshers={name: observation.refresher for name, observation in parts.kraft_wirings.items()},
             drifts={name: observation.drift for name, observation in parts.kraft_wirings.items()},
             tokens_and_grants=tokens_and_grants(settings, access_store, control, token_cache.refresh),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from confplane.audit.feed import PostgresFeedTrail
-from confplane.services.ports.trail import EXTERNAL, LAST_ID, HistoryPlace
+from confplane.services.ports.trail import EXTERNAL, LAST_ID, PUT_BACK, HistoryPlace
 from tests.audit.rows import committed, entity, intent
 
 if TYPE_CHECKING:
@@ -52,3 +52,17 @@ async def test_a_time_that_does_not_fit_the_place_does_not_return_the_whole_trai
     assert await trail.late("payments", HistoryPlace(1, 12, LAST_ID), EVER, BEGIN, 9) == []
     [found] = await trail.late("payments", HistoryPlace(1, 11, LAST_ID), EVER, BEGIN, 9)
     assert found.place.change_id == old
+
+
+async def test_put_backs_come_in_pages_and_are_at_no_revision(pool: Database, log: PostgresAuditLog) -> None:
+    trail, found, after = PostgresFeedTrail(pool), list[UUID](), UUID(int=0)
+    made = [intent(None, entity(f"user=p{number}"), kind=PUT_BACK) for number in range(3)]
+    await log.intend(made)
+    await recorded(log, 31, "another", time_ms=time.time_ns() // 1_000_000)
+    since = datetime.now(UTC) - timedelta(minutes=1)
+    while page := await trail.put_backs("payments", since, after, 2):
+        assert {(each.kind, each.place.revision, len(each.entities)) for each in page} == {(PUT_BACK, 0, 1)}
+        found += [each.place.change_id for each in page]
+        after = found[-1]
+    assert found == sorted(each.change_id for each in made)
+    assert await trail.put_backs("payments", datetime.now(UTC) + timedelta(days=1), UUID(int=0), 9) == []

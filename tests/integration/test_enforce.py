@@ -5,12 +5,17 @@ ZooKeeper and Postgres are real, the Kafka cluster is a double that loses reques
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 
+from confplane.audit.feed import PostgresFeedTrail
 from confplane.domain.facets import Tree
 from confplane.services.changes.freeze import FreezeService
+from confplane.services.feed.events import event_of
+from confplane.services.feed.positions import FeedPosition
 from confplane.services.kraft.reconcile import enforce
 from confplane.services.ports.applying import AlterRefused
 from tests.support.adopting import (
@@ -87,6 +92,15 @@ async def test_external_changes_are_reverted_with_a_row_of_both_values(opened: O
     [entity] = row.intent.entities
     assert (entity.before, entity.after) == ({RATE: "1024", OTHER: "1"}, {RATE: "5"})
     assert (entity.keys, entity.version_read) == ((OTHER, RATE), None)
+    # The feed shows it, without a place.
+    trail, since = PostgresFeedTrail(one.replica.parts.database), datetime.fromtimestamp(0, UTC)
+    [change] = await trail.put_backs("default", since, UUID(int=0), 10)
+    facets = one.replica.parts.clusters.get("default").facets
+    event = event_of(change, facets, FeedPosition(change.place, change.time_ms))
+    assert event is not None
+    assert (event.type, event.external, event.change.place.change_id) == ("put-back", True, row.intent.change_id)
+    [part] = event.parts
+    assert [(each.key, each.before, each.after) for each in part.keys] == [(OTHER, 1, None), (RATE, 1024, 5)]
     # The znode never had it, and its chain of versions has no gap.
     assert one.store.get(Tree.CONFIG, ALICE.id) == node
     await one.replica.record()

@@ -66,10 +66,11 @@ def _waiter(call: Call) -> ApplyWaiter:
 
 
 def _members(statuses: dict[str, ApplyStatus]) -> dict[str, dict[str, Any]]:
-    return {entity_id: {"applied": _data(each)} for entity_id, each in statuses.items()}
+    return {entity_id: {"applied": status_json(each)} for entity_id, each in statuses.items()}
 
 
-def _data(status: ApplyStatus) -> dict[str, Any]:
+def status_json(status: ApplyStatus) -> dict[str, Any]:
+    """Return an apply status as JSON has it."""
     return {
         "state": status.state.value,
         "revision": None if status.revision is None else str(status.revision),

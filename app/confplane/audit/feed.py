@@ -9,11 +9,12 @@ from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 
 from confplane.audit.trail_queries import first_id_at
 from confplane.services.ports.feed import FeedChange, FeedEntity
-from confplane.services.ports.trail import EXTERNAL, HistoryPlace
+from confplane.services.ports.trail import EXTERNAL, PUT_BACK, HistoryPlace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from datetime import datetime
+    from uuid import UUID
 
     from sqlalchemy import Row
 
@@ -66,6 +67,18 @@ WITH late AS MATERIALIZED (
 {_WHOLE}
 """).bindparams(bindparam("since", type_=TIMESTAMP(timezone=True)), bindparam("after_id", type_=Uuid))  # noqa: S608 - as above
 
+# A put-back is no version of an entity, and so has no revision. Its time is the one at which it was recorded.
+_PUT_BACKS: Final = text(f"""
+WITH given AS MATERIALIZED (
+  SELECT change_id, attempt, CAST(0 AS bigint) AS revision, recorded_at AS time, CAST('{{}}' AS jsonb) AS versions,
+    CAST(NULL AS jsonb) AS remade, 0 AS incarnation
+  FROM intents
+  WHERE cluster = :cluster AND kind = :kind AND recorded_at >= :since AND change_id > :after
+  ORDER BY change_id LIMIT :size
+)
+{_WHOLE}
+""").bindparams(bindparam("since", type_=TIMESTAMP(timezone=True)), bindparam("after", type_=Uuid))  # noqa: S608 - as above
+
 _OPEN: Final = text("""
 SELECT DISTINCT entity.path FROM unnest(:ids) AS given(entity_id) CROSS JOIN LATERAL (
   SELECT change_id, path FROM intent_entities
@@ -96,6 +109,11 @@ class PostgresFeedTrail:
         given |= {"after_revision": after.revision, "after_id": after.change_id, "size": size}
         rows = await self._database.rows(_LATE, cluster=cluster, kind=EXTERNAL, **given)
         return [_change(row) for row in rows]
+
+    async def put_backs(self, cluster: str, since: datetime, after: UUID, size: int) -> list[FeedChange]:
+        """Return external writes to a Kafka cluster that were undone."""
+        given: dict[str, Any] = {"since": since, "after": after, "size": size}
+        return [_change(row) for row in await self._database.rows(_PUT_BACKS, cluster=cluster, kind=PUT_BACK, **given)]
 
     async def open_paths(self, cluster: str, ids: Collection[str], since: datetime) -> set[str]:
         """Return the paths of entities that changes without an outcome may have written."""

@@ -17,7 +17,7 @@ import httpx
 from confplane.client.core.senders import AsyncSender
 from confplane.client.core.settings import TIMEOUT_S, TRIES, settings
 from confplane.client.families.all import Families
-from confplane.client.families.feed import WAIT_S
+from confplane.client.families.feed import WAIT_S, RepeatedEvents
 
 if TYPE_CHECKING:
     import ssl
@@ -62,7 +62,8 @@ class AsyncConfplane(Families[AsyncSender]):
     async def changes(self, *, after: str | None = None, **filters: Any) -> AsyncGenerator[FeedEventData, None]:
         """Iterate over the changes of the cluster as they happen; see ``docs/feed.md``.
 
-        The iteration never ends by itself. Each event has an ``id``, after which another iteration continues.
+        The iteration never ends by itself. Events have an ``id``, after which another iteration continues.
+        Those without one moved no position, and another iteration may yield them again.
 
         Args:
             after: The position, or the ``id`` of the last event; None: from now on.
@@ -72,9 +73,10 @@ class AsyncConfplane(Families[AsyncSender]):
             GoneError: The position is too old: list again, and begin without one.
             ClientError: As every request.
         """
+        repeated = RepeatedEvents()
         while True:
             page = (await self.feed.poll(after=after, wait_s=self._wait_s, **filters)).body
-            for event in page["events"]:
+            for event in filter(repeated.is_new, page["events"]):
                 yield event
             after = page["position"]
 

@@ -17,7 +17,7 @@ import httpx
 from confplane.client.core.senders import BlockingSender
 from confplane.client.core.settings import TIMEOUT_S, TRIES, settings
 from confplane.client.families.all import Families
-from confplane.client.families.feed import WAIT_S
+from confplane.client.families.feed import WAIT_S, RepeatedEvents
 
 if TYPE_CHECKING:
     import ssl
@@ -76,7 +76,8 @@ class Confplane(Families[BlockingSender]):
     def changes(self, *, after: str | None = None, **filters: Any) -> Iterator[FeedEventData]:
         """Iterate over the changes of the cluster as they happen; see ``docs/feed.md``.
 
-        The iteration never ends by itself. Each event has an ``id``, after which another iteration continues.
+        The iteration never ends by itself. Events have an ``id``, after which another iteration continues.
+        Those without one moved no position, and another iteration may yield them again.
 
         Args:
             after: The position, or the ``id`` of the last event; None: from now on.
@@ -86,9 +87,10 @@ class Confplane(Families[BlockingSender]):
             GoneError: The position is too old: list again, and begin without one.
             ClientError: As every request.
         """
+        repeated = RepeatedEvents()
         while True:
             page = self.feed.poll(after=after, wait_s=self._wait_s, **filters).body
-            yield from page["events"]
+            yield from filter(repeated.is_new, page["events"])
             after = page["position"]
 
     def close(self) -> None:

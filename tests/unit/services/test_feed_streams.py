@@ -6,6 +6,7 @@ import asyncio
 import time
 from contextlib import aclosing
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -22,9 +23,10 @@ from confplane.services.feed import hub as hubs
 from confplane.services.feed import stream as streams
 from confplane.services.feed.events import FeedFilter
 from confplane.services.feed.hub import FeedHub
+from confplane.services.kraft.apply.apply_status import PENDING, UNDONE, ApplyStatus, ChangeApplyState
 from confplane.services.ports.feed import FeedChange, FeedEntity
 from confplane.services.ports.history import TrailCoverage
-from confplane.services.ports.trail import EXTERNAL, IMPORT, LAST_ID, HistoryPlace
+from confplane.services.ports.trail import EXTERNAL, IMPORT, LAST_ID, PUT_BACK, HistoryPlace
 from confplane.store.mirror.journal import MirrorJournal
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class Trail:
     def __init__(self) -> None:
         self.found: list[FeedChange] = []
         self.found_late: list[FeedChange] = []
+        self.undone: list[tuple[datetime, FeedChange]] = []
         self.open: set[str] = set()
         self.asked = asyncio.Event()
 
@@ -68,12 +71,30 @@ class Trail:
     async def late(self, _cluster: str, _place: Any, _since: Any, after: HistoryPlace, size: int) -> list[FeedChange]:
         return [each for each in self.found_late if each.place > after][:size]
 
+    async def put_backs(self, _cluster: str, since: datetime, after: UUID, size: int) -> list[FeedChange]:
+        found = [each for at, each in self.undone if at >= since and each.place.change_id > after]
+        return sorted(found, key=lambda each: each.place.change_id)[:size]
+
     async def open_paths(self, _cluster: str, ids: Collection[str], _since: Any) -> set[str]:
         self.asked.set()
         return {path for path in self.open if any(path.endswith(entity_id.split("=")[1]) for entity_id in ids)}
 
     async def coverage(self, _cluster: str) -> TrailCoverage:
         return TrailCoverage(1, None, 1 << 62)  # type: ignore[arg-type] # not shown
+
+
+class Statuses:
+    """The apply statuses of a Kafka 4 cluster."""
+
+    def __init__(self) -> None:
+        self.applies = False
+        self.found: dict[str, ApplyStatus] = {}
+
+    def pending(self) -> list[str]:
+        return list(self.found)
+
+    async def current(self, entity_ids: Collection[str]) -> dict[str, ApplyStatus]:
+        return {each: self.found.get(each, UNDONE) for each in entity_ids}
 
 
 class Feed:
@@ -83,19 +104,30 @@ class Feed:
         self.journal = MirrorJournal()
         self.journal.begin(10)
         self.trail = Trail()
+        self.statuses = Statuses()
         store = SimpleNamespace(
             journal=self.journal, restored=False, accepted=True, incarnation=1, catch_up=self._catch_up
         )
         facet = SimpleNamespace(facet=ClientQuotasFacet(), redact=_plain)
         self.cluster: Any = SimpleNamespace(name="default", store=store, facets={FacetName.CLIENT_QUOTAS: facet})
-        self.hub = FeedHub([self.cluster], self.trail, self.trail, lambda: False)  # type: ignore[arg-type]
+        self.hub = FeedHub(
+            [self.cluster],  # type: ignore[arg-type]
+            self.trail,
+            self.trail,  # type: ignore[arg-type]
+            lambda: False,
+            {"default": self.statuses},
+        )
 
     async def _catch_up(self, _deadline: float) -> int:
         return self.journal.read(None).cursor.revision  # type: ignore[union-attr]
 
-    async def open(self, after: FeedPosition | None = None, principal: str = "User:one") -> FeedConsumer:
+    async def open(
+        self, after: FeedPosition | None = None, principal: str = "User:one", *, statuses: bool = False
+    ) -> FeedConsumer:
         access: Any = SimpleNamespace(unlimited=True, check=lambda: None, identity=SimpleNamespace(principal=principal))
-        return await self.hub.open(self.cluster, access, FeedFilter(), after, time.monotonic() + PATIENCE_S)
+        return await self.hub.open(
+            self.cluster, access, FeedFilter(), after, time.monotonic() + PATIENCE_S, statuses=statuses
+        )
 
     def write(self, *found: FeedChange) -> None:
         """The trail has these changes, and the mirror is at the last one's revision."""
@@ -128,7 +160,7 @@ async def received(consumer: FeedConsumer, count: int) -> list[FeedDelivery]:
     found: list[FeedDelivery] = []
     async with asyncio.timeout(PATIENCE_S), aclosing(consumer.deliveries()) as deliveries:
         async for delivery in deliveries:
-            if delivery.event is not None:
+            if delivery.event is not None or delivery.statuses is not None:
                 found.append(delivery)
             if len(found) == count:
                 break
@@ -302,3 +334,58 @@ async def test_now_is_after_everything_that_the_mirror_has(feed: Feed) -> None:
     consumer.close()
     feed.write(change(11))
     assert (await feed.open()).position.place >= HistoryPlace(1, 11, LAST_ID)
+
+
+def undone(name: str, age: timedelta) -> tuple[datetime, FeedChange]:
+    """An external write that was undone some time ago."""
+    at = datetime.now(UTC) - age
+    time_ms = int(at.timestamp() * 1000)
+    place = HistoryPlace(0, 0, UUID(int=(time_ms << 80) + len(name)))
+    made = entity(name, "7")
+    return at, FeedChange(place, time_ms, PUT_BACK, "External:unknown", None, None, None, [made])
+
+
+async def test_put_backs_have_no_id_and_come_again_after_a_resume(feed: Feed) -> None:
+    """Resumes get the put-backs after their position only, and a new consumer gets those of its time."""
+    feed.statuses.applies = True
+    feed.trail.undone = [undone("old", timedelta(minutes=5))]
+    consumer = await feed.open()
+    begin = consumer.position._replace(time_ms=time.time_ns() // 1_000_000)
+    feed.trail.undone.append(undone("new", timedelta()))
+    [delivery] = await received(consumer, 1)
+    shown = orjson.loads(event_json("default", delivery))
+    assert (shown["type"], shown["source"], shown["revision"]) == ("put-back", "external", "0")
+    assert "id" not in shown
+    [made] = shown["entities"]
+    assert (made["id"], made["revision"], made["keys"][0]["after"]) == ("user=new", "0", 7)
+    for age, expected in ((timedelta(), ["user=new"]), (timedelta(hours=1), ["user=old", "user=new"])):
+        earlier = begin._replace(time_ms=begin.time_ms - age // timedelta(milliseconds=1))
+        again = await feed.open(earlier)
+        found = await received(again, len(expected))
+        assert [each.parts[0].entity.id for each in found] == expected
+        assert again.resting_position().place == begin.place
+        again.close()
+    consumer.close()
+
+
+async def test_statuses_that_change_are_sent_and_after_a_resume_those_not_applied(feed: Feed) -> None:
+    refused = ApplyStatus(ChangeApplyState.REFUSED, 3, 42, "no such listener")
+    applied = ApplyStatus(ChangeApplyState.APPLIED, 5)
+    feed.statuses.found = {"user=a": PENDING, "user=b": refused, "user=done": applied}
+    feed.statuses.applies = True
+    consumer, plain = await feed.open(statuses=True), await feed.open()
+    begin = consumer.position
+    [first] = await received(consumer, 1)
+    assert first.statuses == {"user=a": PENDING, "user=b": refused}
+    feed.statuses.found["user=a"] = applied
+    [second] = await received(consumer, 1)
+    assert (second.statuses, second.identified, consumer.position) == ({"user=a": applied}, False, begin)
+    again = await feed.open(begin, statuses=True)
+    [current] = await received(again, 1)
+    assert current.statuses == {"user=b": refused}
+    # Only for consumers that ask for them.
+    feed.write(change(11))
+    [found] = await received(plain, 1)
+    assert found.event is not None
+    for each in (consumer, plain, again):
+        each.close()

@@ -82,6 +82,11 @@ def test_a_message_says_who_changed_what_from_which_value_to_which_and_why() -> 
 @pytest.mark.parametrize(
     ("more", "title", "note"),
     [
+        (
+            {"type": "put-back", "source": "external"},
+            "An external change of topic=orders in the Kafka cluster of payments was undone",
+            None,
+        ),
         ({"source": "external"}, "topic=orders of cluster payments was changed outside Confplane", None),
         ({"onBehalfOf": "User:max"}, "User:olga for User:max changed topic=orders of cluster payments", None),
         ({"partial": True}, None, "The change has further entities."),

@@ -31,10 +31,14 @@ class FeedEntityChange(AnswerModel):
 class FeedEventData(AnswerModel):
     """One event."""
 
-    type: Literal["change", "reset"] = Field(description="reset: list again, then continue with the events after it")
+    type: Literal["change", "reset", "put-back"] = Field(
+        description="reset: list again, then continue with the events after it. put-back: an external write to a Kafka"
+        " 4 cluster that was undone; it is not a version of an entity, and its revisions are 0"
+    )
     id: str | Absent = Field(
         default=None,
-        description="The position of the event. An external change that was found late has none: it moves no position",
+        description="The position of the event. A put-back, and an external change that was found late, have none: they"
+        " move no position, and may come again",
     )
     revision: Revision
     time: Time

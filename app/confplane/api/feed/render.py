@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from confplane.api.apply_waits import status_json
 from confplane.api.responses import PreparedResponse, disconnected, number, timestamp
 from confplane.services.feed.positions import encode
 
@@ -36,7 +37,7 @@ def event_json(cluster: str, delivery: FeedDelivery) -> bytes:
     # A reset goes to all consumers, and its change may be of entities that are hidden from them: nothing of its author.
     author = _NOBODY if event.is_reset else (change.principal, change.behalf_of, change.reason, change.ticket)
     principal, behalf_of, reason, ticket = author
-    head: dict[str, Any] = {"type": "reset" if event.is_reset else "change"}
+    head: dict[str, Any] = {"type": event.type}
     if delivery.identified:
         head["id"] = encode(cluster, event.position)
     head |= {
@@ -136,13 +137,16 @@ class FeedResponse(PreparedResponse):
 
     def _piece(self, delivery: FeedDelivery) -> bytes:
         event = delivery.event
+        if delivery.statuses is not None:
+            entities = [{"id": key} | status_json(each) for key, each in delivery.statuses.items()]
+            return self._frame("applied", None, orjson.dumps({"type": "applied", "entities": entities}))
         if event is None:
             if delivery.bookmark is None:
                 return self._comment
             data = orjson.dumps({"type": "bookmark", "revision": str(delivery.bookmark)})
             return self._frame("bookmark", None, data)
         event_id = encode(self._cluster, event.position) if delivery.identified else None
-        return self._frame("reset" if event.is_reset else "change", event_id, event_json(self._cluster, delivery))
+        return self._frame(event.type, event_id, event_json(self._cluster, delivery))
 
     def _goodbye(self) -> bytes:
         wait_ms = random.randrange(_RECONNECT_MS)  # noqa: S311 - spreads the consumers of a process over others

@@ -110,7 +110,9 @@ async def follow_changes(  # noqa: PLR0913 - one argument a parameter is FastAPI
     given, pointer = (after, "after") if last_event_id is None else (last_event_id, "Last-Event-ID")
     position = None if given is None else decode(name, given, pointer)
     deadline = call.request.scope[REQUEST_CONTEXT].deadline
-    consumer = await call.services.feeds.open(call.cluster, call.access, wanted, position, deadline, pointer=pointer)
+    consumer = await call.services.feeds.open(
+        *(call.cluster, call.access, wanted, position, deadline), pointer=pointer, statuses=server_sent or lines
+    )
     headers = consistency_headers(call.cluster.store) + encoded(
         {"cache-control": "no-store", "x-accel-buffering": "no"}
     )

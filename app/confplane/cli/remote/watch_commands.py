@@ -65,7 +65,8 @@ def watch(
 ) -> None:
     """Print changes as they happen, until you press Ctrl-C.
 
-    Changes that were made outside Confplane are marked `(external)`, and may come more than once.
+    Changes that were made outside Confplane are marked `(external)`, and may come more than once. Those in a Kafka 4
+    cluster that were undone are marked `(put-back)`.
     """
     filters = {"facet": facet, "prefix": prefix, "after": after}
     raise run(profile, cluster, lambda client: _watch(client, entity, filters))
@@ -86,7 +87,7 @@ async def _watch(client: AsyncConfplane, entity: str | None, filters: dict[str, 
 
 def _lines(event: FeedEventData) -> Iterator[str]:
     """Yield a line for each key."""
-    kind = "external" if event["source"] == "external" else "change"
+    kind = event["type"] if event["type"] == "put-back" else "external" if event["source"] == "external" else "change"
     who, why = author_text({**event, "kind": kind}), reason_text(event)
     for entity in event["entities"]:
         for key in entity["keys"]:

@@ -9,11 +9,13 @@ from confplane.client.core.operations import Family, S, operation
 
 if TYPE_CHECKING:
     from confplane.client.core.calls import ApiCall
-    from confplane.client.types import FeedPage
+    from confplane.client.types import FeedEventData, FeedPage
     from confplane.domain.entities import Entity
 
 WAIT_S = 10
 """Seconds for which an iteration over the changes waits with each request."""
+
+_MOST_SEEN = 10_000
 
 
 class Feed(Family[S]):
@@ -58,3 +60,20 @@ class Feed(Family[S]):
             "principal": principal,
         }
         return call("GET", f"{self._base}/changes", params=params)
+
+
+class RepeatedEvents:
+    """Finds the events without an id that an iteration has yielded before: several polls may return them."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, None] = {}
+
+    def is_new(self, event: FeedEventData) -> bool:
+        """Return False for an event without an id that was given before."""
+        if "id" in event:
+            return True
+        new = event["changeId"] not in self._seen
+        self._seen[event["changeId"]] = None
+        if len(self._seen) > _MOST_SEEN:
+            del self._seen[next(iter(self._seen))]
+        return new

@@ -26,9 +26,11 @@ class FeedEntityChange(TypedDict):
 class FeedEventData(TypedDict):
     """One event."""
 
-    # reset: list again, then continue with the events after it
-    type: Literal["change", "reset"]
-    # The position of the event. An external change that was found late has none: it moves no position
+    # reset: list again, then continue with the events after it. put-back: an external write to a Kafka 4 cluster
+    # that was undone; it is not a version of an entity, and its revisions are 0
+    type: Literal["change", "reset", "put-back"]
+    # The position of the event. A put-back, and an external change that was found late, have none: they move no
+    # position, and may come again
     id: NotRequired[str]
     # A zxid as a decimal string
     revision: str

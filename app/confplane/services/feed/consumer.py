@@ -9,23 +9,27 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
+from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, UnavailableError
+from confplane.services.feed.kraft_events import OVERLAP, AppliedEvent, put_backs
 from confplane.services.feed.positions import FeedPosition
 from confplane.services.feed.stream import PAGE
 from confplane.services.ports.trail import IMPORT, HistoryPlace
 from confplane.services.reads.trail import visible
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 
     from confplane.services.access import Access
     from confplane.services.feed.events import EventPart, FeedEvent, FeedFilter
     from confplane.services.feed.stream import ClusterFeed
+    from confplane.services.kraft.apply.apply_status import ApplyStatus
     from confplane.services.ports.feed import FeedChange
     from confplane.services.ports.history import TrailHistory
 
@@ -36,6 +40,7 @@ recorder looks every ten minutes for writes without a notification."""
 _LATE_PAGE: Final = 1_000
 """External changes that one statement reads; each has one entity."""
 _NO_ID: Final = UUID(int=0)
+_OVERLAP_MS: Final = OVERLAP // timedelta(milliseconds=1)
 _PATIENCE_S: Final = 5.0
 """Seconds to wait for the trail to be complete up to the ring."""
 _POLL_S: Final = 0.25
@@ -45,11 +50,14 @@ class FeedDelivery(NamedTuple):
     """Something to send to a consumer."""
 
     event: FeedEvent | None = None
-    """A change or a reset. None: a heartbeat."""
+    """A change, a reset or a put-back. None: apply statuses or a heartbeat."""
     parts: Sequence[EventPart] = ()
     partial: bool = False
     identified: bool = True
-    """False for an external change that may be below the consumer's position, which it must not move."""
+    """False for a put-back, and for an external change that may be below the consumer's position, which it must not
+    move."""
+    statuses: Mapping[str, ApplyStatus] | None = None
+    """Apply statuses by entity id. With these there is no event."""
     bookmark: int | None = None
     """Of a heartbeat: the revision up to which nothing is missing, if it is later than the last one."""
 
@@ -64,6 +72,7 @@ class FeedConsumer:
         wanted: What it asks for.
         replays: Bounds the consumers that read the trail.
         release: Called once at the end.
+        statuses: The consumer also gets apply statuses.
 
     Attributes:
         position: Everything up to it was delivered.
@@ -74,11 +83,16 @@ class FeedConsumer:
         "_feed",
         "_generation",
         "_history",
+        "_kraft_next",
+        "_kraft_since_ms",
         "_next",
         "_pending",
         "_release",
         "_replaying",
         "_replays",
+        "_statuses",
+        "_statuses_due",
+        "_statuses_next",
         "_wake",
         "access",
         "position",
@@ -94,6 +108,8 @@ class FeedConsumer:
         wanted: FeedFilter,
         replays: asyncio.Semaphore,
         release: Callable[[FeedConsumer], None],
+        *,
+        statuses: bool = False,
     ) -> None:
         self._feed = feed
         self._history = history
@@ -101,6 +117,11 @@ class FeedConsumer:
         self._wake: asyncio.Future[None] | None = None
         self._replays = replays
         self._replaying = False
+        self._statuses = statuses
+        self._statuses_due = statuses
+        self._statuses_next = 0
+        self._kraft_next = feed.kraft.next_number
+        self._kraft_since_ms = time.time_ns() // 1_000_000 - _OVERLAP_MS
         self.access = access
         self.wanted = wanted
         self.reason: str | None = None
@@ -122,14 +143,17 @@ class FeedConsumer:
             UnavailableError: The trail is not complete up to the ring yet, or too many consumers read it.
         """
         feed = self._feed
-        if position.place < feed.floor:
+        self._kraft_next = feed.kraft.base
+        self._kraft_since_ms = position.time_ms - _OVERLAP_MS
+        if position.place < feed.floor or feed.kraft.misses(position.time_ms):
             if self._replays.locked():
                 raise UnavailableError(
                     "Too many consumers read the trail on this process. Send the request again", retry_after_s=5
                 )
             await self._replays.acquire()
             self._replaying = True
-            await self._wait_for_trail(time.monotonic() + _PATIENCE_S)
+            if position.place < feed.floor:
+                await self._wait_for_trail(time.monotonic() + _PATIENCE_S)
         self._attach(position)
 
     # -- called by the feed
@@ -149,6 +173,13 @@ class FeedConsumer:
         except ConfplaneError:
             self.end("credential-ended")
         self._next = number
+
+    def offer_kraft(self, events: Sequence[FeedEvent | AppliedEvent], number: int) -> None:
+        """Consider new events of a Kafka 4 cluster; wake the consumer if it gets one of them."""
+        if self._kraft_next == number and not any(map(self._selected_of_kraft, events)):
+            self._kraft_next += len(events)
+        else:
+            self.wake()
 
     def interrupt(self, last: FeedPosition) -> None:
         """Record that the ring begins again, after its last position."""
@@ -194,7 +225,8 @@ class FeedConsumer:
     def idle(self) -> bool:
         """True if nothing is to be delivered now."""
         behind = self._generation != self._feed.generation or self._replaying
-        return not (self._pending or behind or self.reason)
+        of_kraft = self._statuses_due or self._kraft_next < self._feed.kraft.next_number
+        return not (self._pending or behind or of_kraft or self.reason)
 
     async def deliveries(self, until: float | None = None) -> AsyncGenerator[FeedDelivery, None]:
         """Yield what is to be sent, until the stream ends.
@@ -208,7 +240,7 @@ class FeedConsumer:
         while self.reason is None:
             if not self.idle:
                 async for delivery in self._available():
-                    sent = sent or delivery.identified
+                    sent = sent or (delivery.identified and delivery.event is not None)
                     yield delivery
                 continue
             now = time.monotonic()
@@ -227,6 +259,8 @@ class FeedConsumer:
         if self._replaying or self._generation != feed.generation:
             async for delivery in self._replayed():
                 yield delivery
+        for delivery in self._of_kraft():
+            yield delivery
         while self._pending and self.reason is None and self._generation == feed.generation:
             if self._next < feed.base:
                 self.end("slow-consumer")
@@ -240,6 +274,43 @@ class FeedConsumer:
             self.position = event.position
             if found is not None:
                 yield found
+
+    def _of_kraft(self) -> Iterator[FeedDelivery]:
+        """Yield the events of a Kafka 4 cluster that can be sent now."""
+        kraft = self._feed.kraft
+        if self._statuses_due:
+            self._statuses_due = False
+            self._statuses_next = kraft.next_number
+            yield from filter(None, map(self._selected_of_kraft, kraft.not_applied()))
+        while self._kraft_next < kraft.next_number and self.reason is None:
+            if self._kraft_next < kraft.base:
+                self.end("slow-consumer")
+                return
+            event = kraft.events[self._kraft_next - kraft.base]
+            superseded = isinstance(event, AppliedEvent) and self._kraft_next < self._statuses_next
+            self._kraft_next += 1
+            found = None if superseded else self._selected_of_kraft(event)
+            if found is not None:
+                yield found
+
+    def _selected_of_kraft(self, event: FeedEvent | AppliedEvent) -> FeedDelivery | None:
+        """Return an event of a Kafka 4 cluster as the consumer gets it now; None if it gets nothing of it."""
+        if not isinstance(event, AppliedEvent):
+            late = event.position.time_ms >= self._kraft_since_ms
+            return self._selected(event, identified=False) if late else None
+        if not self._statuses:
+            return None
+        try:
+            within = visible(self.access, self._feed.cluster.name)
+        except ConfplaneError:
+            self.end("credential-ended")
+            return None
+        found = {
+            entity_id: status
+            for entity_id, status in event.statuses.items()
+            if (within is None or entity_id in within) and self.wanted.takes_status(Entity.from_id(entity_id))
+        }
+        return FeedDelivery(statuses=found, identified=False) if found else None
 
     def raise_if_ended(self) -> None:
         """Refuse a page of a consumer whose stream ended.
@@ -276,30 +347,40 @@ class FeedConsumer:
 
     async def _replayed(self) -> AsyncGenerator[FeedDelivery, None]:
         """Yield what the trail has after the position, up to the ring."""
-        feed = self._feed
         if not self._replaying:
             # Missed notifications: all consumers read the trail, a few at a time.
             await self._replays.acquire()
             self._replaying = True
         begin = self.position
         try:
-            while self.position.place < feed.floor and self.reason is None:
-                floor = feed.floor
-                await self._wait_for_trail(time.monotonic() + _PATIENCE_S)
-                if self.position is begin:
-                    async for delivery in self._late(begin):
-                        yield delivery
-                changes = await feed.trail.changes(feed.cluster.name, self.position.place, floor.revision, PAGE)
-                for passed in self._passed(changes):
-                    yield passed
-                if len(changes) < PAGE and self.reason is None:
-                    self.position = FeedPosition(max(self.position.place, floor), self.position.time_ms)
+            for part in (self._put_back(begin), self._trail(begin)):
+                async for delivery in part:
+                    yield delivery
         except UnavailableError:
             self.end("trail-unavailable")
         if self._replaying:
             self._replaying = False
             self._replays.release()
         self._attach(self.position)
+
+    async def _trail(self, begin: FeedPosition) -> AsyncGenerator[FeedDelivery, None]:
+        """Yield the changes of the trail after a position.
+
+        Raises:
+            UnavailableError: Postgres is unavailable, or the trail is not complete in time.
+        """
+        feed = self._feed
+        while self.position.place < feed.floor and self.reason is None:
+            floor = feed.floor
+            await self._wait_for_trail(time.monotonic() + _PATIENCE_S)
+            if self.position is begin:
+                async for delivery in self._late(begin):
+                    yield delivery
+            changes = await feed.trail.changes(feed.cluster.name, self.position.place, floor.revision, PAGE)
+            for passed in self._passed(changes):
+                yield passed
+            if len(changes) < PAGE and self.reason is None:
+                self.position = FeedPosition(max(self.position.place, floor), self.position.time_ms)
 
     def _passed(self, changes: Sequence[FeedChange]) -> Iterator[FeedDelivery]:
         """Yield what the consumer gets of some changes, and move its position past each of them."""
@@ -313,6 +394,26 @@ class FeedConsumer:
             self.position = FeedPosition(change.place, change.time_ms)
             if found is not None:
                 yield found
+
+    async def _put_back(self, position: FeedPosition) -> AsyncGenerator[FeedDelivery, None]:
+        """Yield the put-backs of the trail after a position, if only the trail has them.
+
+        Raises:
+            UnavailableError: Postgres is unavailable.
+        """
+        feed = self._feed
+        if not feed.kraft.misses(position.time_ms):
+            return
+        self._kraft_next = feed.kraft.next_number
+        since = datetime.fromtimestamp(position.time_ms / 1000, UTC) - OVERLAP
+        async with aclosing(put_backs(feed.trail, feed.cluster.name, since)) as changes:
+            async for change in changes:
+                event = feed.event(change)
+                found = None if event is None else self._selected(event, identified=False)
+                if self.reason is not None:
+                    return
+                if found is not None:
+                    yield found
 
     async def _late(self, position: FeedPosition) -> AsyncGenerator[FeedDelivery, None]:
         """Yield external changes before a position that the process which gave it may not have seen.

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import ConfplaneError
-from confplane.services.ports.trail import EXTERNAL, IMPORT, OBSERVED
+from confplane.domain.facets import FacetName
+from confplane.services.ports.kafka import KraftEntityType, kraft_type_of
+from confplane.services.ports.trail import EXTERNAL, IMPORT, OBSERVED, PUT_BACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from confplane.domain.access.ranges import NameRanges
-    from confplane.domain.facets import Facet, FacetName, JsonValue
+    from confplane.domain.facets import Facet, JsonValue
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.feed.positions import FeedPosition
     from confplane.services.ports.feed import FeedChange, FeedEntity
@@ -59,7 +61,12 @@ class FeedEvent:
     @property
     def external(self) -> bool:
         """True for a change that was made outside Confplane."""
-        return self.change.kind in {EXTERNAL, OBSERVED}
+        return self.change.kind in {EXTERNAL, OBSERVED, PUT_BACK}
+
+    @property
+    def type(self) -> str:
+        """The type of the event: ``change``, ``reset`` or ``put-back``."""
+        return "reset" if self.is_reset else PUT_BACK if self.change.kind == PUT_BACK else "change"
 
     @property
     def size(self) -> int:
@@ -81,6 +88,11 @@ class FeedFilter:
     prefix: str | None = None
     key: str | None = None
     principal: str | None = None
+
+    def takes_status(self, entity: Entity) -> bool:
+        """Return True if the apply statuses of an entity are asked for. They have neither a key nor a principal."""
+        facet = FacetName.CLIENT_QUOTAS if kraft_type_of(entity) is KraftEntityType.QUOTAS else FacetName.CONFIGS
+        return self.principal is None and self.key is None and self.takes(EventPart(entity, facet, 0, ()))
 
     def takes(self, part: EventPart) -> bool:
         """Return True if an entity of a change is asked for."""

@@ -23,11 +23,12 @@ from confplane.services.metrics import Sample
 from confplane.services.ports.trail import LAST_ID, HistoryPlace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from confplane.services.access import Access
     from confplane.services.clusters import Cluster, ClusterRegistry
     from confplane.services.feed.events import FeedFilter
+    from confplane.services.feed.kraft_events import ApplyStatuses
     from confplane.services.ports.feed import FeedTrail
     from confplane.services.ports.history import TrailHistory
 
@@ -46,12 +47,18 @@ class FeedHub(BackgroundService):
         trail: The trail as changes.
         history: The trail as a history, for its coverage.
         stopping: Returns True once the process is stopping.
+        statuses: The apply statuses by cluster.
     """
 
     def __init__(
-        self, clusters: ClusterRegistry, trail: FeedTrail, history: TrailHistory, stopping: Callable[[], bool]
+        self,
+        clusters: ClusterRegistry,
+        trail: FeedTrail,
+        history: TrailHistory,
+        stopping: Callable[[], bool],
+        statuses: Mapping[str, ApplyStatuses],
     ) -> None:
-        self._feeds = {cluster.name: ClusterFeed(cluster, trail) for cluster in clusters}
+        self._feeds = {cluster.name: ClusterFeed(cluster, trail, statuses[cluster.name]) for cluster in clusters}
         self._history = history
         self._stopping = stopping
         self._replays = asyncio.Semaphore(MOST_REPLAYS)
@@ -78,6 +85,7 @@ class FeedHub(BackgroundService):
         deadline: float,
         *,
         pointer: str = "after",
+        statuses: bool = False,
     ) -> FeedConsumer:
         """Return a new consumer, which must be closed.
 
@@ -88,6 +96,7 @@ class FeedHub(BackgroundService):
             after: The position to continue from; None: now.
             deadline: The deadline on the clock of ``time.monotonic()``.
             pointer: The name of the position's parameter, for errors.
+            statuses: The consumer also gets apply statuses.
 
         Raises:
             RestoredStoreError: The store was restored, and nobody has accepted its state yet.
@@ -113,7 +122,9 @@ class FeedHub(BackgroundService):
                 await feed.reach(await cluster.store.catch_up(deadline), deadline)
             else:
                 await self._check(feed, after, deadline, pointer)
-            consumer = FeedConsumer(feed, self._history, access, wanted, self._replays, self._release)
+            consumer = FeedConsumer(
+                feed, self._history, access, wanted, self._replays, self._release, statuses=statuses
+            )
             self._consumers.add(consumer)
             if after is not None:
                 await consumer.resume(after)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from confplane.domain.errors import UnavailableError
 from confplane.services.background import BackgroundService, BackgroundTask
 from confplane.services.feed.events import FeedEvent, event_of
+from confplane.services.feed.kraft_events import KraftEvents
 from confplane.services.feed.merge import external_change, notified_state, steps_of, unexplained
 from confplane.services.feed.positions import FeedPosition
 from confplane.services.ports.feed import FeedChange
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from confplane.services.clusters import Cluster
+    from confplane.services.feed.kraft_events import AppliedEvent, ApplyStatuses
     from confplane.services.feed.merge import EntitySteps, ExternalGap
     from confplane.services.ports.feed import FeedTrail
     from confplane.services.ports.journal import Cursor, JournalPage
@@ -63,6 +65,9 @@ class FeedListener(Protocol):
     def offer(self, events: Sequence[FeedEvent], number: int) -> None:
         """Consider new events, of which the first has a number."""
 
+    def offer_kraft(self, events: Sequence[FeedEvent | AppliedEvent], number: int) -> None:
+        """Consider new events of a Kafka 4 cluster, of which the first has a number."""
+
     def interrupt(self, last: FeedPosition) -> None:
         """Record that the ring begins again, after its last position."""
 
@@ -73,8 +78,10 @@ class ClusterFeed(BackgroundService):
     Args:
         cluster: The cluster.
         trail: The trail.
+        statuses: The apply statuses of the cluster.
 
     Attributes:
+        kraft: The events of a Kafka 4 cluster, which have no place.
         incarnation: The incarnation of the store.
         floor: Positions up to this place are served from the trail.
         end: The revision up to which the ring has all events.
@@ -83,9 +90,10 @@ class ClusterFeed(BackgroundService):
         consumers: The consumers to wake.
     """
 
-    def __init__(self, cluster: Cluster, trail: FeedTrail) -> None:
+    def __init__(self, cluster: Cluster, trail: FeedTrail, statuses: ApplyStatuses) -> None:
         self.cluster = cluster
         self.trail = trail
+        self.kraft = KraftEvents(cluster.name, trail, statuses, self.event, self._publish_kraft)
         self.incarnation = 0
         self.floor = HistoryPlace(0, 0, LAST_ID)
         self.end = 0
@@ -115,6 +123,7 @@ class ClusterFeed(BackgroundService):
         if not self._started:
             self._started = True
             self.start()
+            self.kraft.start()
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
                 await self._ready.wait()
@@ -122,6 +131,11 @@ class ClusterFeed(BackgroundService):
             raise UnavailableError(f"Cluster {name}: its configs were not loaded from ZooKeeper yet") from None
         if self.incarnation != store.incarnation:
             raise UnavailableError(f"The feed of cluster {name} begins again. Connect again", retry_after_s=1)
+
+    async def stop(self) -> None:
+        """Stop."""
+        await super().stop()
+        await self.kraft.stop()
 
     async def reach(self, revision: int, deadline: float) -> None:
         """Wait until the ring has all events up to a revision.
@@ -217,6 +231,7 @@ class ClusterFeed(BackgroundService):
         self._end_ms = time.time_ns() // 1_000_000
         self.floor = HistoryPlace(self.incarnation, cursor.revision, LAST_ID)
         self._cursor = cursor
+        self.kraft.begin()
         self._ready.set()
 
     async def _follow(self, page: JournalPage) -> None:
@@ -226,6 +241,7 @@ class ClusterFeed(BackgroundService):
             events = await self._events(page, max(revision, newest))
             self._seen = max(self._seen, newest)
             self._publish(events)
+            self.kraft.follow(page.entries)
         self.end, self._end_ms = revision, read_ms
         self._cursor = page.cursor
 
@@ -336,6 +352,10 @@ class ClusterFeed(BackgroundService):
             consumer.offer(new, number)
         if len(self.ring) > RING_EVENTS or self._bytes > _MOST_BYTES:
             self._shrink()
+
+    def _publish_kraft(self, events: Sequence[FeedEvent | AppliedEvent], number: int) -> None:
+        for consumer in self.consumers:
+            consumer.offer_kraft(events, number)
 
     def _shrink(self) -> None:
         dropped = 0

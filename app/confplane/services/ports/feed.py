@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
+    from uuid import UUID
 
     from confplane.services.ports.trail import HistoryPlace
 
@@ -36,7 +37,7 @@ class FeedEntity:
 
 @dataclass(frozen=True, slots=True)
 class FeedChange:
-    """A committed change."""
+    """A committed change, or a put-back (:data:`~confplane.services.ports.trail.PUT_BACK`)."""
 
     place: HistoryPlace
     time_ms: int
@@ -73,6 +74,16 @@ class FeedTrail(Protocol):
             place: The place.
             since: The time; a day before the last change up to the place, if that is later.
             after: Only changes after this place.
+            size: The greatest number of changes.
+        """
+
+    async def put_backs(self, cluster: str, since: datetime, after: UUID, size: int) -> list[FeedChange]:
+        """Return external writes to a Kafka cluster that were undone, ordered by change id; their revision is 0.
+
+        Args:
+            cluster: The cluster.
+            since: Only those that were recorded at this time or later.
+            after: Only those with a later change id.
             size: The greatest number of changes.
         """
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-_TYPES: Final = {kind: f"io.confplane.{kind}" for kind in ("change", "reset", "test")}
+_TYPES: Final = {kind: f"io.confplane.{kind}" for kind in ("change", "reset", "put-back", "test")}
 _MOST_KEYS: Final = 10
 _LONGEST_VALUE: Final = 80
 _LONGEST_REASON: Final = 500
@@ -105,7 +105,9 @@ def chat_message(cluster: str, event: Mapping[str, Any], public_url: str | None)
         return ChatMessage(title, (), (), None)
     entities = list(dict.fromkeys(each["id"] for each in event["entities"]))
     what = entities[0] if len(entities) == 1 else f"{len(entities)} entities"
-    if event["source"] == "external":
+    if event["type"] == "put-back":
+        title = f"An external change of {what} in the Kafka cluster of {cluster} was undone"
+    elif event["source"] == "external":
         title = f"{what} of cluster {cluster} was changed outside Confplane"
     else:
         behalf = event["onBehalfOf"]

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from confplane.domain.changes import Node
+    from confplane.services.kraft.ports import ObservedStore
     from confplane.services.ports.applying import TargetState, TargetStates
-    from confplane.services.ports.store import ClusterStore
 
 _POLL_S: Final = 1.0
 """Seconds after which waits are checked again without a new watermark."""
@@ -61,6 +61,7 @@ class ApplyStatus:
 
 
 PENDING: Final = ApplyStatus(ChangeApplyState.PENDING)
+UNDONE: Final = ApplyStatus(ChangeApplyState.REFUSED, message=_UNDONE)
 
 
 @dataclass(eq=False, slots=True)
@@ -80,7 +81,7 @@ class ApplyWaiter:
         states: The durable states.
     """
 
-    def __init__(self, store: ClusterStore, states: TargetStates) -> None:
+    def __init__(self, store: ObservedStore, states: TargetStates) -> None:
         self._store = store
         self._states = states
         self._waits: dict[str, list[_Wait]] = {}
@@ -119,6 +120,25 @@ class ApplyWaiter:
                 found[node.id] = followed
         known = await self._known(asked)
         return found | {each: _status(known.get(each), node.mzxid) for each, node in asked.items()}
+
+    def pending(self) -> list[str]:
+        """Return the entities of the mirror with pending keys.
+
+        Raises:
+            UnavailableError: The mirror was never loaded.
+        """
+        return self._store.entities_with_pending_keys()
+
+    async def current(self, entity_ids: Collection[str]) -> dict[str, ApplyStatus]:
+        """Return the apply statuses of entities that had pending keys.
+
+        The changes of an entity that is gone, or that is only observed by now, were undone.
+
+        Raises:
+            UnavailableError: Postgres is unavailable, or the mirror was never loaded.
+        """
+        nodes = [self._store.get(Tree.CONFIG, each) for each in entity_ids]
+        return dict.fromkeys(entity_ids, UNDONE) | await self.statuses(node for node in nodes if node is not None)
 
     async def wait(self, written: Mapping[str, int], deadline: float) -> dict[str, ApplyStatus]:
         """Wait until changes are applied or refused, or until the deadline; return their apply status.

@@ -155,7 +155,14 @@ def create_app(
 
     trail = PostgresTrailHistory(parts.database)
     apply_waiters = {name: ApplyWaiter(store, parts.target_states) for name, store in parts.stores.items()}
-    feeds = FeedHub(parts.clusters, PostgresFeedTrail(parts.database), trail, lambda: readiness.stopping, apply_waiters)
+    feeds = FeedHub(
+        parts.clusters,
+        PostgresFeedTrail(parts.database),
+        trail,
+        lambda: readiness.stopping,
+        apply_waiters,
+        recorded=recorders.keys(),
+    )
     webhooks, dispatchers, deliverers = _webhooks(settings, parts, feeds, control, token_cache.groups_of)
 
     @asynccontextmanager

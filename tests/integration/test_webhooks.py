@@ -273,6 +273,8 @@ async def test_no_more_than_ten_webhooks_of_one_owner_and_none_of_a_limited_toke
             with pytest.raises(ProblemError, match="is limited"):
                 await put(narrowed, "many-0", receiver, url=receiver.url("/another"))
             assert (await put(narrowed, "many-0", receiver, note="mine"))["note"] == "mine"
+            with pytest.raises(ProblemError, match="is limited"):
+                await narrowed.webhooks.rotate("many-0", overlap_s=0)
             for number in range(10):
                 await owner.webhooks.delete(f"many-{number}")
 

@@ -49,6 +49,7 @@ WITH given AS MATERIALIZED (
 {_WHOLE}
 """)  # noqa: S608 - constants of this module
 
+# The kind is a constant, so that a prepared statement uses the partial index (audit/tables.py, FROM_OUTSIDE).
 # A position has its time from its client, who may have changed it: the place bounds how far back it may be.
 _LATE: Final = text(f"""
 WITH late AS MATERIALIZED (
@@ -56,7 +57,7 @@ WITH late AS MATERIALIZED (
   WHERE cluster = :cluster AND committed AND incarnation = :incarnation AND revision <= :revision
     AND change_id = ANY(ARRAY(
       SELECT change_id FROM intents
-      WHERE cluster = :cluster AND kind = :kind AND recorded_at >= greatest(:since, (
+      WHERE cluster = :cluster AND kind = '{EXTERNAL}' AND recorded_at >= greatest(:since, (
         SELECT time FROM outcomes
         WHERE cluster = :cluster AND committed AND incarnation = :incarnation AND revision <= :revision
         ORDER BY revision DESC LIMIT 1) - interval '1 day')))
@@ -73,7 +74,7 @@ WITH given AS MATERIALIZED (
   SELECT change_id, attempt, CAST(0 AS bigint) AS revision, recorded_at AS time, CAST('{{}}' AS jsonb) AS versions,
     CAST(NULL AS jsonb) AS remade, 0 AS incarnation
   FROM intents
-  WHERE cluster = :cluster AND kind = :kind AND recorded_at >= :since AND change_id > :after
+  WHERE cluster = :cluster AND kind = '{PUT_BACK}' AND recorded_at >= :since AND change_id > :after
   ORDER BY change_id LIMIT :size
 )
 {_WHOLE}
@@ -107,13 +108,13 @@ class PostgresFeedTrail:
         """Return external changes up to a place that were recorded at a time or later, in order."""
         given: dict[str, Any] = {"incarnation": place.incarnation, "revision": place.revision, "since": since}
         given |= {"after_revision": after.revision, "after_id": after.change_id, "size": size}
-        rows = await self._database.rows(_LATE, cluster=cluster, kind=EXTERNAL, **given)
+        rows = await self._database.rows(_LATE, cluster=cluster, **given)
         return [_change(row) for row in rows]
 
     async def put_backs(self, cluster: str, since: datetime, after: UUID, size: int) -> list[FeedChange]:
         """Return external writes to a Kafka cluster that were undone."""
         given: dict[str, Any] = {"since": since, "after": after, "size": size}
-        return [_change(row) for row in await self._database.rows(_PUT_BACKS, cluster=cluster, kind=PUT_BACK, **given)]
+        return [_change(row) for row in await self._database.rows(_PUT_BACKS, cluster=cluster, **given)]
 
     async def open_paths(self, cluster: str, ids: Collection[str], since: datetime) -> set[str]:
         """Return the paths of entities that changes without an outcome may have written."""

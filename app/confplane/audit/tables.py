@@ -75,6 +75,9 @@ outcomes with times."""
 FAR_OUTCOME: Final = text(_far('"time"'))
 """An outcome whose change's id is far from its time."""
 
+FROM_OUTSIDE: Final = text("kind IN ('external', 'put-back')")
+"""An intent of the changes that the feed looks up by the time at which they were recorded."""
+
 intents: Final = Table(
     "intents",
     metadata,
@@ -97,6 +100,7 @@ intents: Final = Table(
     Index(None, "cluster", "principal", "change_id"),
     Index(None, "cluster", "request_id", "change_id"),
     Index(None, "cluster", "recorded_at"),
+    Index("ix_intents_from_outside", "cluster", "recorded_at", postgresql_where=FROM_OUTSIDE),
     Index("ix_intents_far", "cluster", "recorded_at", "change_id", postgresql_where=FAR_INTENT),
     comment="One row per attempt of a change, durable before its ZooKeeper transaction is submitted",
 )

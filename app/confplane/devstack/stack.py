@@ -72,6 +72,7 @@ class Stack:
         self.data_dir = data_dir.absolute()
         self.token_file = self.data_dir / "admin-token"
         self.console_key_file = self.data_dir / "console-key"
+        self.webhooks_key_file = self.data_dir / "webhooks-key"
         self.settings_file = self.data_dir / "settings.yaml"
         self.endpoints_file = self.data_dir / "endpoints.json"
         self.zookeeper = ZooKeeper(self.data_dir / "zookeeper", port=zookeeper_port, durable=durable)
@@ -134,7 +135,7 @@ class Stack:
         if self._lock is None:
             self.acquire()
         try:
-            for file in (self.token_file, self.console_key_file):
+            for file in (self.token_file, self.console_key_file, self.webhooks_key_file):
                 _make_secret(file)
             self.zookeeper.start()
             self.postgres.start()
@@ -181,6 +182,8 @@ class Stack:
             "postgres": {"dsn": self.postgres.dsn(SERVICE), "migration_dsn": self.postgres.dsn(OWNER)},
             "admin_token_file": str(self.token_file),
             "console_key_file": str(self.console_key_file),
+            # Receivers on this machine, for trials.
+            "webhooks": {"key_file": str(self.webhooks_key_file), "insecure_http": True},
         }
         _write_private(self.settings_file, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
 

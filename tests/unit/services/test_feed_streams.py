@@ -7,6 +7,7 @@ import time
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -16,11 +17,12 @@ import pytest
 
 from confplane.api.feed.render import event_json
 from confplane.domain.changes import Node
-from confplane.domain.errors import LimitExceededError, TooManyConnectionsError
+from confplane.domain.errors import LimitExceededError, TooManyConnectionsError, UnavailableError
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.quotas import ClientQuotasFacet
 from confplane.services.feed import hub as hubs
 from confplane.services.feed import stream as streams
+from confplane.services.feed.consumer import PAGE_S
 from confplane.services.feed.events import FeedFilter
 from confplane.services.feed.hub import FeedHub
 from confplane.services.kraft.apply.apply_status import PENDING, UNDONE, ApplyStatus, ChangeApplyState
@@ -30,7 +32,7 @@ from confplane.services.ports.trail import EXTERNAL, IMPORT, LAST_ID, PUT_BACK, 
 from confplane.store.mirror.journal import MirrorJournal
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping
+    from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 
     from confplane.services.feed.consumer import FeedConsumer, FeedDelivery
     from confplane.services.feed.positions import FeedPosition
@@ -62,6 +64,7 @@ class Trail:
         self.found_late: list[FeedChange] = []
         self.undone: list[tuple[datetime, FeedChange]] = []
         self.open: set[str] = set()
+        self.covers: Iterator[int | None] = repeat(1)
         self.asked = asyncio.Event()
 
     async def changes(self, _cluster: str, after: HistoryPlace, until: int, size: int) -> list[FeedChange]:
@@ -79,8 +82,9 @@ class Trail:
         self.asked.set()
         return {path for path in self.open if any(path.endswith(entity_id.split("=")[1]) for entity_id in ids)}
 
-    async def coverage(self, _cluster: str) -> TrailCoverage:
-        return TrailCoverage(1, None, 1 << 62)  # type: ignore[arg-type] # not shown
+    async def coverage(self, _cluster: str) -> TrailCoverage | None:
+        since = next(self.covers)
+        return None if since is None else TrailCoverage(since, None, 1 << 62)  # type: ignore[arg-type] # not shown
 
 
 class Statuses:
@@ -105,6 +109,8 @@ class Feed:
         self.journal.begin(10)
         self.trail = Trail()
         self.statuses = Statuses()
+        self.now = 0.0
+        self.recorded: set[str] = set()
         store = SimpleNamespace(
             journal=self.journal, restored=False, accepted=True, incarnation=1, catch_up=self._catch_up
         )
@@ -116,6 +122,8 @@ class Feed:
             self.trail,  # type: ignore[arg-type]
             lambda: False,
             {"default": self.statuses},
+            recorded=self.recorded,
+            clock=lambda: self.now,
         )
 
     async def _catch_up(self, _deadline: float) -> int:
@@ -389,3 +397,40 @@ async def test_statuses_that_change_are_sent_and_after_a_resume_those_not_applie
     assert found.event is not None
     for each in (consumer, plain, again):
         each.close()
+
+
+async def test_a_consumer_that_is_slow_to_take_a_page_of_the_trail_gives_its_place_up(feed: Feed) -> None:
+    begin = (await feed.open()).position
+    feed.write(*map(change, range(11, 15)))
+    await feed.load_again(20)
+    slow = [await feed.open(begin) for _ in range(hubs.MOST_REPLAYS)]
+    taken = [each.deliveries() for each in slow]
+    firsts = [await anext(each) for each in taken]
+    assert places(firsts) == [(11, False)] * len(slow)
+    feed.now = PAGE_S
+    for each in slow:
+        each.check()
+    with pytest.raises(UnavailableError):
+        await feed.open(begin)
+    feed.now = PAGE_S + 1
+    for each in slow:
+        each.check()
+    assert [[each async for each in rest] for rest in taken] == [[]] * len(slow)
+    assert {each.reason for each in slow} == {"slow-consumer"}
+    # Each continues after what it took.
+    again = await feed.open(slow[0].position)
+    assert places(await received(again, 3)) == [(revision, False) for revision in (12, 13, 14)]
+    for each in (*slow, again):
+        each.close()
+
+
+async def test_a_position_is_given_out_once_the_trail_covers_what_follows(feed: Feed) -> None:
+    feed.recorded.add("default")
+    feed.trail.covers = chain([None, 12], repeat(10))
+    begin = (await feed.open()).position
+    assert begin.place.revision == 10
+    feed.trail.covers = repeat(None)
+    (await feed.open()).close()
+    await feed.load_again(20)
+    with pytest.raises(UnavailableError, match="has not begun yet"):
+        await feed.open(begin)

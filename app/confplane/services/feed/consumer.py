@@ -24,7 +24,7 @@ from confplane.services.ports.trail import IMPORT, HistoryPlace
 from confplane.services.reads.trail import visible
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 
     from confplane.services.access import Access
     from confplane.services.feed.events import EventPart, FeedEvent, FeedFilter
@@ -44,6 +44,8 @@ _OVERLAP_MS: Final = OVERLAP // timedelta(milliseconds=1)
 _PATIENCE_S: Final = 5.0
 """Seconds to wait for the trail to be complete up to the ring."""
 _POLL_S: Final = 0.25
+PAGE_S: Final = 30.0
+"""Seconds in which a consumer has to take one page of the trail: others wait for its place."""
 
 
 class FeedDelivery(NamedTuple):
@@ -73,6 +75,7 @@ class FeedConsumer:
         replays: Bounds the consumers that read the trail.
         release: Called once at the end.
         statuses: The consumer also gets apply statuses.
+        clock: Seconds of a clock that never goes back.
 
     Attributes:
         position: Everything up to it was delivered.
@@ -80,12 +83,14 @@ class FeedConsumer:
     """
 
     __slots__ = (
+        "_clock",
         "_feed",
         "_generation",
         "_history",
         "_kraft_next",
         "_kraft_since_ms",
         "_next",
+        "_page_began",
         "_pending",
         "_release",
         "_replaying",
@@ -110,7 +115,10 @@ class FeedConsumer:
         release: Callable[[FeedConsumer], None],
         *,
         statuses: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
+        self._page_began: float | None = None
         self._feed = feed
         self._history = history
         self._release: Callable[[FeedConsumer], None] | None = release
@@ -188,7 +196,10 @@ class FeedConsumer:
         self.wake()
 
     def check(self) -> None:
-        """End the stream if the credential is no longer valid, or the store was replaced."""
+        """End the stream if the credential is no longer valid, the store was replaced, or a replay is too slow."""
+        if self._page_began is not None and self._clock() - self._page_began > PAGE_S:
+            self.end("slow-consumer")
+            self._free_place()
         store = self._feed.cluster.store
         if store.restored or self.position.place.incarnation != store.incarnation:
             self.end("store-replaced")
@@ -212,12 +223,17 @@ class FeedConsumer:
     def close(self) -> None:
         """Free everything that the consumer holds."""
         self._feed.consumers.discard(self)
-        if self._replaying:
-            self._replaying = False
-            self._replays.release()
+        self._free_place()
         if self._release is not None:
             self._release(self)
             self._release = None
+
+    def _free_place(self) -> None:
+        """Let another consumer read the trail."""
+        self._page_began = None
+        if self._replaying:
+            self._replaying = False
+            self._replays.release()
 
     # -- called by the reader
 
@@ -358,9 +374,7 @@ class FeedConsumer:
                     yield delivery
         except UnavailableError:
             self.end("trail-unavailable")
-        if self._replaying:
-            self._replaying = False
-            self._replays.release()
+        self._free_place()
         self._attach(self.position)
 
     async def _trail(self, begin: FeedPosition) -> AsyncGenerator[FeedDelivery, None]:
@@ -377,10 +391,20 @@ class FeedConsumer:
                 async for delivery in self._late(begin):
                     yield delivery
             changes = await feed.trail.changes(feed.cluster.name, self.position.place, floor.revision, PAGE)
-            for passed in self._passed(changes):
+            for passed in self._page(self._passed(changes)):
                 yield passed
             if len(changes) < PAGE and self.reason is None:
                 self.position = FeedPosition(max(self.position.place, floor), self.position.time_ms)
+
+    def _page(self, deliveries: Iterable[FeedDelivery | None]) -> Iterator[FeedDelivery]:
+        """Yield a page of the trail, and measure how long the consumer takes for it."""
+        self._page_began = self._clock()
+        for each in deliveries:
+            if self.reason is not None:
+                return
+            if each is not None:
+                yield each
+        self._page_began = None
 
     def _passed(self, changes: Sequence[FeedChange]) -> Iterator[FeedDelivery]:
         """Yield what the consumer gets of some changes, and move its position past each of them."""
@@ -409,11 +433,10 @@ class FeedConsumer:
         async with aclosing(put_backs(feed.trail, feed.cluster.name, since)) as changes:
             async for change in changes:
                 event = feed.event(change)
-                found = None if event is None else self._selected(event, identified=False)
+                for found in self._page([None if event is None else self._selected(event, identified=False)]):
+                    yield found
                 if self.reason is not None:
                     return
-                if found is not None:
-                    yield found
 
     async def _late(self, position: FeedPosition) -> AsyncGenerator[FeedDelivery, None]:
         """Yield external changes before a position that the process which gave it may not have seen.
@@ -430,10 +453,9 @@ class FeedConsumer:
             changes = await feed.trail.late(feed.cluster.name, position.place, since, after, _LATE_PAGE)
             # Of each entity the last state of the page.
             last = {change.entities[0].path: change for change in changes if change.entities}
-            for event in filter(None, map(feed.event, last.values())):
-                found = self._selected(event, identified=False)
-                if found is not None:
-                    yield found
+            events = filter(None, map(feed.event, last.values()))
+            for found in self._page(self._selected(event, identified=False) for event in events):
+                yield found
             if len(changes) < _LATE_PAGE:
                 return
             after = changes[-1].place

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,7 @@ from confplane.domain.errors import (
     RestoredStoreError,
     StoreReplacedError,
     TooManyConnectionsError,
+    UnavailableError,
 )
 from confplane.domain.texts import rfc3339
 from confplane.services.background import BackgroundService, BackgroundTask
@@ -23,7 +25,7 @@ from confplane.services.metrics import Sample
 from confplane.services.ports.trail import LAST_ID, HistoryPlace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from confplane.services.access import Access
     from confplane.services.clusters import Cluster, ClusterRegistry
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 MOST_OF_PRINCIPAL: Final = 20
 MOST: Final = 12_000
 MOST_REPLAYS: Final = 4
+_PATIENCE_S: Final = 5.0
+"""Seconds to wait for the first external changes to be recorded."""
+_POLL_S: Final = 0.25
 _CHECK_S: Final = 0.5
 """Seconds between two checks of all credentials. The copy of the tokens may be a second old in addition."""
 
@@ -48,6 +53,8 @@ class FeedHub(BackgroundService):
         history: The trail as a history, for its coverage.
         stopping: Returns True once the process is stopping.
         statuses: The apply statuses by cluster.
+        recorded: The clusters whose external changes are recorded.
+        clock: Seconds of a clock that never goes back, for slow consumers.
     """
 
     def __init__(
@@ -57,7 +64,12 @@ class FeedHub(BackgroundService):
         history: TrailHistory,
         stopping: Callable[[], bool],
         statuses: Mapping[str, ApplyStatuses],
+        recorded: Collection[str] = (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._recorded = recorded
+        self._covered: set[tuple[str, int]] = set()
+        self._clock = clock
         self._feeds = {cluster.name: ClusterFeed(cluster, trail, statuses[cluster.name]) for cluster in clusters}
         self._history = history
         self._stopping = stopping
@@ -120,10 +132,11 @@ class FeedHub(BackgroundService):
             if after is None:
                 # Every change that was answered before, by any process, is before "now".
                 await feed.reach(await cluster.store.catch_up(deadline), deadline)
+                await self._wait_for_recording(feed, deadline)
             else:
                 await self._check(feed, after, deadline, pointer)
             consumer = FeedConsumer(
-                feed, self._history, access, wanted, self._replays, self._release, statuses=statuses
+                feed, self._history, access, wanted, self._replays, self._release, statuses=statuses, clock=self._clock
             )
             self._consumers.add(consumer)
             if after is not None:
@@ -155,6 +168,32 @@ class FeedHub(BackgroundService):
         if not self._of_principal[principal]:
             del self._of_principal[principal]
 
+    async def _wait_for_recording(self, feed: ClusterFeed, deadline: float) -> None:
+        """Wait until the trail covers the changes from now on, if external changes are recorded.
+
+        Otherwise other processes would refuse the position that the consumer gets.
+
+        Raises:
+            UnavailableError: A store is unavailable, or the recording has not begun in time.
+        """
+        name, key = feed.cluster.name, (feed.cluster.name, feed.incarnation)
+        deadline = min(deadline, time.monotonic() + _PATIENCE_S)
+        while name in self._recorded and key not in self._covered:
+            coverage = await self._history.coverage(name)
+            if coverage is not None and coverage.since <= feed.end:
+                self._covered.add(key)
+            elif time.monotonic() >= deadline:
+                raise self._unrecorded(name)
+            else:
+                await asyncio.sleep(_POLL_S)
+                await feed.reach(await feed.cluster.store.catch_up(deadline), deadline)
+
+    def _unrecorded(self, cluster: str) -> UnavailableError:
+        return UnavailableError(
+            f"The recording of external changes of cluster {cluster} has not begun yet. Send the request again",
+            retry_after_s=1,
+        )
+
     async def _check(self, feed: ClusterFeed, position: FeedPosition, deadline: float, pointer: str) -> None:
         place, store, name = position.place, feed.cluster.store, feed.cluster.name
         if place.incarnation != feed.incarnation:
@@ -175,6 +214,8 @@ class FeedHub(BackgroundService):
         if place >= feed.floor:
             return
         coverage = await self._history.coverage(name)
+        if coverage is None and name in self._recorded:
+            raise self._unrecorded(name)
         if coverage is None:
             raise BeforeHistoryError(
                 f"External changes of cluster {name} are not recorded, so that this process only has positions from"

@@ -259,11 +259,12 @@ class WebhookService:
 
         Raises:
             InvalidRequestError: The overlap is not valid, or the format has no signatures.
-            ForbiddenError: The caller lacks ALTER on it.
+            ForbiddenError: The caller lacks ALTER on it, or can't own one: the secret outlasts its credential.
             NotFoundError: It does not exist, or webhooks are off.
             UnavailableError: Postgres is unavailable.
         """
         parts = self._on()
+        check_creator(caller.access)
         if not 0 <= overlap_s <= LONGEST_OVERLAP_S:
             raise InvalidRequestError(
                 f"overlapSeconds has to be 0 to {LONGEST_OVERLAP_S} (7 days)", pointer="/overlapSeconds"

@@ -240,7 +240,7 @@ def test_a_load_stops_at_a_refusal_and_says_where(run: Callable[..., Said], copy
     file.write_text(
         "# A comment.\n\n- id: user=load1\n  client-quotas: {producer_byte_rate: 5}\n"
         "- id: user=load2\n  client-configs: {acks: sometimes}\n"
-        "- {id: topic=orders, configs: {retention.ms: '5'}}\n"
+        "- {id: topic=orders, configs: {flush.messages: '5'}}\n"
     )
     said = run("load", str(file), "--cluster", COPY)
     assert said.code == 1

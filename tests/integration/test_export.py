@@ -238,24 +238,24 @@ def test_a_reader_that_leaves_ends_an_export_quietly(service: Service, tmp_path:
 def test_a_load_stops_at_a_refusal_and_says_where(run: Callable[..., Said], copy: KazooClient, tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text(
-        "# A comment.\n\n- id: user=load1\n  client-quotas: {producer_byte_rate: 5}\n"
-        "- id: user=load2\n  client-configs: {acks: sometimes}\n"
+        "# A comment.\n\n- id: user=stopped1\n  client-quotas: {producer_byte_rate: 5}\n"
+        "- id: user=stopped2\n  client-configs: {acks: sometimes}\n"
         "- {id: topic=orders, configs: {flush.messages: '5'}}\n"
     )
     said = run("load", str(file), "--cluster", COPY)
     assert said.code == 1
     assert said.out == "Entities changed: 2; already equal: 0\n"
     refusal, advice = said.err.splitlines()
-    assert refusal.startswith(f"{file}, line 5, column 3, user=load2: ")
+    assert refusal.startswith(f"{file}, line 5, column 3, user=stopped2: ")
     assert "acks" in refusal
     assert (
         advice
         == "Not all entities were loaded. Changes that were made stay. Fix the errors above and load the file again."
     )
-    assert odd_configs.stored(copy)["users/load1"] == {"producer_byte_rate": "5"}
-    assert "users/load2" not in odd_configs.stored(copy)
-    alone = "- id: user=load2\n  client-configs:\n    acks: sometimes\n"
-    assert run("load", "-", "--cluster", COPY, given=alone).err.startswith("-, line 1, column 3, user=load2: ")
+    assert odd_configs.stored(copy)["users/stopped1"] == {"producer_byte_rate": "5"}
+    assert "users/stopped2" not in odd_configs.stored(copy)
+    alone = "- id: user=stopped2\n  client-configs:\n    acks: sometimes\n"
+    assert run("load", "-", "--cluster", COPY, given=alone).err.startswith("-, line 1, column 3, user=stopped2: ")
 
 
 def test_a_defect_at_the_end_of_a_file_leaves_the_cluster_as_it_is(

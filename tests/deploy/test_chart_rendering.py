@@ -27,8 +27,6 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(2400)]
 
 NAMES = {"minimal": "demo-confplane", "full": "kafka-control-plane", "bare": "demo-confplane"}
 PASSWORD = "pass-word-of-the-owner"
-TIMES = {"at once": None, "1 min": "1m", "2 min": "2m", "5 min": "5m", "10 min": "10m", "1 h": "1h", "1 day": "1d"}
-"""The times of the table of alerts, as Prometheus writes them."""
 
 
 def deployment_of(found: dict[str, chart.Manifest]) -> chart.Manifest:
@@ -126,22 +124,19 @@ def test_no_value_loosens_the_hardening(manifests: Render, values: str) -> None:
         }
 
 
-def test_the_alerts_are_those_of_the_page(manifests: Render) -> None:
+def test_the_rule_has_all_alerts(manifests: Render) -> None:
     enabled = {"enabled": True, "labels": {"release": "prometheus"}, "alertLabels": {"severity": "page"}}
     rule = manifests(chart.merged("minimal", {"prometheusRule": enabled}))["PrometheusRule/demo-confplane"]
     assert rule["apiVersion"] == "monitoring.coreos.com/v1"
     assert rule["metadata"]["labels"]["release"] == "prometheus"
     (group,) = rule["spec"]["groups"]
+    alerts = yaml.safe_load((ROOT / "deploy" / "helm" / "confplane" / "alerts.yaml").read_text())
     found = [
-        (
-            each["expr"],
-            each.get("for"),
-            each["annotations"]["summary"],
-            each["annotations"]["description"],
-        )
+        {key: value for key, value in each.items() if key not in {"labels", "annotations"}}
+        | {"meaning": each["annotations"]["summary"], "remedy": each["annotations"]["description"]}
         for each in group["rules"]
     ]
-    assert found == alerts_of_the_page()
+    assert found == alerts
     assert {frozenset(each) - {"for"} for each in group["rules"]} == {
         frozenset({"alert", "expr", "labels", "annotations"})
     }
@@ -149,13 +144,6 @@ def test_the_alerts_are_those_of_the_page(manifests: Render) -> None:
     names = [each["alert"] for each in group["rules"]]
     assert len(set(names)) == len(names)
     assert all(re.fullmatch("Confplane[A-Za-z]+", name) for name in names)
-
-
-def alerts_of_the_page() -> list[tuple[str, str | None, str, str]]:
-    """Return the table of alerts: expression, time, meaning and remedy."""
-    part = (ROOT / "docs" / "operations.md").read_text().partition("### Alerts\n")[2].partition("\n## ")[0]
-    rows = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in part.splitlines() if line[:3] == "| `"]
-    return [(when.strip("`"), TIMES[wait], meaning, remedy) for when, wait, meaning, remedy in rows]
 
 
 def test_ids_are_values(manifests: Render) -> None:

@@ -226,9 +226,9 @@ REMOTE_COMMANDS: Final = [
 """Commands over the API."""
 WITHOUT_CLUSTER: Final = {
     *("dev", "serve", "migrate", "openapi", "clusters", "login", "logout"),
-    *("profiles list", "profiles set", "profiles use", "profiles remove"),
+    *("profiles list", "profiles set", "profiles use", "profiles remove", "policy check", "policy test"),
 }
-"""The service's own log is searched; of configs these know nothing. Profiles have no tokens."""
+"""The service's own log is searched; of configs these know nothing. Profiles have no tokens, policy files no secrets."""
 
 
 def lines_with(secret: str) -> list[list[str]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+import yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +23,16 @@ ROWS: Final = [
     for line in COMPATIBILITY.partition("## Differences\n")[2].splitlines()
     if line.startswith("| ")
 ]
+WAITS: Final = {
+    "at once": None,
+    "1 min": "1m",
+    "2 min": "2m",
+    "5 min": "5m",
+    "10 min": "10m",
+    "1 h": "1h",
+    "1 day": "1d",
+}
+"""The times of the table of alerts, as Prometheus writes them."""
 
 
 def defects() -> list[list[str]]:
@@ -153,3 +164,12 @@ def test_the_glossary_is_in_alphabetical_order() -> None:
     groups = [re.findall(r"^\| (.*?) \|", group, re.MULTILINE)[1:] for group in GLOSSARY.split("\n## ")[1:]]
     assert [group for group in groups if [term.lower() for term in group] != sorted(map(str.lower, group))] == []
     assert sum(map(len, groups)) >= 150
+
+
+def test_the_alerts_of_the_chart_are_those_of_the_page() -> None:
+    """The chart's tests, which need Helm, compare the rule that it creates with the chart's own file."""
+    part = (ROOT / "docs" / "operations.md").read_text().partition("### Alerts\n")[2].partition("\n## ")[0]
+    rows = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in part.splitlines() if line[:3] == "| `"]
+    alerts = yaml.safe_load((ROOT / "deploy" / "helm" / "confplane" / "alerts.yaml").read_text())
+    found = [(each["expr"], each.get("for"), each["meaning"], each["remedy"]) for each in alerts]
+    assert found == [(when.strip("`"), WAITS[wait], meaning, remedy) for when, wait, meaning, remedy in rows]

@@ -27,6 +27,7 @@ rules:
     ranges: {"ssl.*": {min: 0}}
 """
 HEAD: Final = "policy: policy.yaml\ncases:\n"
+RATE = "producer_byte_rate"
 CASES: Final = [
     # members of a case, the failure or None
     ("entity: topic=t, set: {retention.ms: 1}, expect: refused, rule: calm, risks: [smaller-retention]", None),
@@ -55,7 +56,10 @@ CASES: Final = [
     ),
     ("entity: broker, stored: {log.retention.ms: 2}, set: {log.retention.ms: 1}, expect: refused, rule: calm", None),
     ("entity: user=a, stored: {producer_byte_rate: 9}, set: {producer_byte_rate: 4}, expect: refused", None),
-    ("entity: user=a, set: {producer_byte_rate: 4}, others: {user: {producer_byte_rate: 9}}, expect: refused", None),
+    (
+        f"entity: user=a, stored: {{{RATE}: 9}}, remove: [{RATE}], others: {{user: {{{RATE}: 4}}}}, expect: refused",
+        None,
+    ),
     ("entity: user=a, facet: client-configs, stored: {acks: all}, remove: [acks], expect: refused", None),
     ("entity: user=a, stored: {acks: all}, remove: [acks], expect: allowed", None),
     ("entity: broker=1, set: {ssl.keystore.password: hidden}, expect: refused, rule: no-passwords", None),

@@ -244,6 +244,21 @@ def test_faults_of_the_server_are_distinguished_from_those_of_the_data(error: Ex
 
 
 @pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        (psycopg.errors.AdminShutdown(), 2),
+        (psycopg.errors.DiskFull(), 10),
+        (psycopg.errors.InvalidPassword(), 30),
+        (psycopg.errors.UndefinedTable(), 30),
+    ],
+)
+def test_callers_are_told_when_to_try_again(error: Exception, seconds: int) -> None:
+    fault = faults.classify(error)
+    assert fault is not None
+    assert faults.unavailable(fault).retry_after_s == seconds
+
+
+@pytest.mark.parametrize(
     "error",
     [
         psycopg.errors.UntranslatableCharacter(),

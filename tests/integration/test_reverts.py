@@ -195,6 +195,30 @@ async def test_an_external_change_between_the_plan_and_the_write_refuses_it(worl
     assert await now(one, ALICE) == {RATE: "3"}
 
 
+async def test_a_conflict_names_none_of_the_reverted_changes(world: World) -> None:
+    one, two = await world.replica(), await world.replica(leads=False)
+    await one.alter(ALICE, producer_byte_rate=1)
+    collection = one.parts.clusters.get("default").facets[QUOTAS]
+    for value in (2, 3):
+        edits = [Edit(ALICE, (Op(RATE, OpType.SET, value),))]
+        await one.parts.alter.alter(collection, edits, caller_of("User:bot", "request"))
+    service = reverts_of(one.parts)
+    trail = cast("Any", service)._trail
+    later, writes, overtaking = trail.later, iter((4,)), []
+
+    async def overtaken(cluster: str, touched: Any) -> Any:
+        found = await later(cluster, touched)
+        overtaking.extend([made(await two.alter(ALICE, producer_byte_rate=value)) for value in writes])
+        return found
+
+    trail.later = overtaken
+    cluster = one.parts.clusters.get("default")
+    [refused] = (await service.changes(cluster, RevertSelection(request_id="request"), caller_of())).results
+    assert isinstance(refused.result.error, RevertConflictError)
+    assert [str(each.change_id) for each in refused.result.error.later] == overtaking
+    assert await now(one, ALICE) == {RATE: "4"}
+
+
 @pytest.mark.parametrize("force", [False, True])
 async def test_a_race_with_a_return_to_a_revision_refuses_it_and_forced_it_goes_on(
     world: World, *, force: bool

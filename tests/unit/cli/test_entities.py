@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from confplane.cli.remote.entities import entity_of, facets_of
+from confplane.cli.remote.entities import entity_of, facets_of, facets_of_kind
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError
 
@@ -50,3 +50,10 @@ def test_arguments_that_no_entity_has(text: str) -> None:
 )
 def test_the_collections_of_an_entity(entity: Entity, facets: list[str]) -> None:
     assert [each.value for each in facets_of(entity)] == facets
+    assert facets_of_kind(",".join(entity.types)) == facets_of(entity)
+
+
+@pytest.mark.parametrize("kind", ["", "users", "client-id,user", "user,ip"])
+def test_kinds_that_no_entity_has(kind: str) -> None:
+    with pytest.raises(InvalidRequestError, match=f"Unknown entity type '{kind}'"):
+        facets_of_kind(kind)

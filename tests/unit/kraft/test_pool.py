@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from confplane.kraft.pool import ConnectionPartition, ConnectionPool
-from confplane.kraft.wire.errors import UnreachableError
+from confplane.kraft.wire import errors
+from confplane.kraft.wire.errors import RightsError, UnreachableError
+from confplane.kraft.wire.messages import DescribeClusterResponse
 from confplane.kraft.wire.options import Address, Options
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from confplane.kraft.wire.connection import KraftConnection
 
 
 def soon(seconds: float = 60) -> float:
@@ -104,5 +108,28 @@ async def test_a_node_whose_port_can_not_be_is_away(port: int) -> None:
         for _ in range(2):
             with pytest.raises(UnreachableError, match=f"There is no connection to 127.0.0.1:{port}: "):
                 await pool.any(soon())
+    finally:
+        await pool.close()
+
+
+class _Controller:
+    """A controller that refuses to describe its cluster to those without ALTER on it."""
+
+    address = Address("127.0.0.1", 9093)
+
+    async def call(self, *_: object) -> DescribeClusterResponse:
+        return DescribeClusterResponse(
+            error_code=errors.CLUSTER_AUTHORIZATION_FAILED, error_message="Not authorized", cluster_id=""
+        )
+
+
+@pytest.mark.parametrize("cluster_id", ["the one", None])
+async def test_a_controller_that_describes_nothing_is_used_if_the_id_of_its_cluster_is_known(
+    cluster_id: str | None,
+) -> None:
+    pool = ConnectionPool([_Controller.address], Options(), cluster_id=cluster_id, controllers=True)
+    try:
+        with nullcontext() if cluster_id else pytest.raises(RightsError):
+            await pool.refresh(cast("KraftConnection", _Controller()), soon())
     finally:
         await pool.close()

@@ -72,9 +72,10 @@ async def describe_configs(call: CallDep, body: models.DescribeConfigs) -> Respo
     A resource that is named more than once has one result, where it is named first, with the keys of all its mentions.
     """
     call.charge(LimitClass.BULK, len(body.resources))
+    time_slice = TimeSlice()
     mentions = _mentions(body.resources)
     await refresh.refresh_levels(call, FacetName.CONFIGS, _entities_to_refresh(call, mentions))
-    results, time_slice = batches.RenderedResults(call.request), TimeSlice()
+    results = batches.RenderedResults(call.request)
     for mention in mentions:
         results.add(*await _described(call, mention, body))
         if time_slice.due:
@@ -107,8 +108,8 @@ def _mentions(resources: Sequence[models.ConfigResource]) -> list[_Mention]:
         known = found.get((kind, item.resource_name))
         if known is None:
             found[kind, item.resource_name] = _Mention(kind, item.resource_name, keys, pointer)
-        else:
-            together = known.keys | keys if known.keys and keys else frozenset()
+        elif known.keys:  # and not all configs already
+            together = known.keys | keys if keys else keys
             found[kind, item.resource_name] = known._replace(keys=together)
     return list(found.values())
 

@@ -16,7 +16,7 @@ from confplane.api.problems import SHOWN, FindingsError
 from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.routing import strict_json
 from confplane.domain.errors import BodyTooLargeError, MediaTypeError
-from confplane.services.cooperative_yielding import TimeSlice, take_turn
+from confplane.services.cooperative_yielding import TimeSlice, next_turn, take_turn
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -65,7 +65,12 @@ class BodyReader:
         value = await strict_json.loads_large(body, most_items) if large else _parsed(body)
         if b"idempotency-key" in request.scope[REQUEST_CONTEXT].headers:
             request.scope[BODY] = value
-        return await validated(self._model, value) if large else _validated_at_once(self._model, value)
+        if large:
+            return await validated(self._model, value)
+        model = _validated_at_once(self._model, value)
+        if len(body) >= _LONG:
+            await next_turn()
+        return model
 
     def _parse(self, body: bytes) -> BaseModel:
         return _validated_at_once(self._model, _parsed(body))

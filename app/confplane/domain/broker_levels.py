@@ -19,7 +19,7 @@ from confplane.domain.enums import StrEnum
 from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from confplane.domain.definitions import Catalog, ConfigDef
 
@@ -159,13 +159,18 @@ def _effective(name: str, levels: ConfigLevels, merged: Mapping[str, str]) -> Ef
     )
 
 
-def describe_broker(levels: ConfigLevels) -> list[EffectiveConfigEntry]:
-    """Return all configs of one broker, by name: every config that Kafka documents, and all that any level sets."""
+def describe_broker(levels: ConfigLevels, keys: Container[str] | None = None) -> list[EffectiveConfigEntry]:
+    """Return the configs of one broker, by name: every config that Kafka documents, and all that any level sets.
+
+    Args:
+        levels: The levels of the broker, without dropped entries (:func:`read_level`).
+        keys: Only these; None means all.
+    """
     names = {name for name, found in levels.catalog.broker.items() if not found.internal and not found.dynamic_only}
     for values in levels.by_source().values():
         names.update(values)
     merged = levels.merged()
-    return [_effective(name, levels, merged) for name in sorted(names)]
+    return [_effective(name, levels, merged) for name in sorted(names) if keys is None or name in keys]
 
 
 def describe_default(catalog: Catalog, default: Mapping[str, str]) -> list[EffectiveConfigEntry]:

@@ -106,15 +106,14 @@ def test_secrets_are_never_there() -> None:
 
 
 def test_what_a_describe_lists() -> None:
-    names = [
-        found.name
-        for found in describe_broker(
-            ConfigLevels(ZOOKEEPER, static={"log.initial.task.delay.ms": "1"}, default={"x": "y"})
-        )
-    ]
+    levels = ConfigLevels(ZOOKEEPER, static={"log.initial.task.delay.ms": "1"}, default={"x": "y"})
+    described = describe_broker(levels)
+    names = [found.name for found in described]
     documented = {name for name, found in ZOOKEEPER.broker.items() if not found.internal and not found.dynamic_only}
     assert names == sorted(documented | {"log.initial.task.delay.ms", "x"})
     assert "leader.replication.throttled.rate" not in names
+    wanted = {"x", "num.io.threads", "leader.replication.throttled.rate", "none"}
+    assert describe_broker(levels, wanted) == [found for found in described if found.name in wanted]
 
 
 def test_the_default_of_all_brokers() -> None:

@@ -92,7 +92,7 @@ class ConfigReader:
         check_release(self._cluster_facet.catalog, entity, pointer=pointer)
         if entity.types == (EntityType.BROKER,):
             own = {}
-            found, levels, warnings = await self._broker(entity, pointer)
+            found, levels, warnings = await self._broker(entity, keys or None, pointer)
         else:
             found, levels, warnings = self._named(entity, pointer)
             own = stored(self._cluster_facet.get(entity.id))
@@ -175,7 +175,7 @@ class ConfigReader:
         return describe_client_metrics(levels.catalog, own), alone, []
 
     async def _broker(
-        self, entity: Entity, pointer: str | None
+        self, entity: Entity, keys: Some[str] | None, pointer: str | None
     ) -> tuple[list[EffectiveConfigEntry], ConfigLevels, list[str]]:
         name = entity.get(EntityType.BROKER)
         self._check_readable(DEFAULT_BROKER, pointer)
@@ -188,7 +188,7 @@ class ConfigReader:
         if dropped:
             kept = {key: value for key, value in levels.broker.items() if key not in dropped}
             levels = replace(levels, broker=kept)
-        return describe_broker(levels), levels, [*warnings, *filter(None, dropped.values())]
+        return describe_broker(levels, keys), levels, [*warnings, *filter(None, dropped.values())]
 
     def _counting(self, levels: ConfigLevels) -> tuple[ConfigLevels, list[str]]:
         """Return levels without the entries that brokers ignore, and a sentence about each of those."""

@@ -158,6 +158,7 @@ def create_app(
     feeds = FeedHub(
         parts.clusters,
         PostgresFeedTrail(parts.database),
+        parts.audit,
         trail,
         lambda: readiness.stopping,
         apply_waiters,

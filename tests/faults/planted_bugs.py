@@ -255,10 +255,10 @@ def nothing_compared() -> None:
 def feed_passes_over() -> None:
     """The feed does not wait for changes without an outcome."""
 
-    async def open_paths(_trail: PostgresFeedTrail, *_: Any) -> set[str]:
-        return set()
+    async def unsettled_writes(_trail: PostgresFeedTrail, *_: Any) -> list[Any]:
+        return []
 
-    _replace(PostgresFeedTrail, "open_paths", open_paths)
+    _replace(PostgresFeedTrail, "unsettled_writes", unsettled_writes)
 
 
 PLANTED_BUGS: Final[dict[str, Callable[[], None]]] = {

@@ -8,7 +8,7 @@ from sqlalchemy import Text, Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 
 from confplane.audit.trail_queries import first_id_at
-from confplane.services.ports.feed import FeedChange, FeedEntity
+from confplane.services.ports.feed import FeedChange, FeedEntity, UnsettledWrite
 from confplane.services.ports.trail import EXTERNAL, PUT_BACK, HistoryPlace
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ WITH given AS MATERIALIZED (
 """).bindparams(bindparam("since", type_=TIMESTAMP(timezone=True)), bindparam("after", type_=Uuid))  # noqa: S608 - as above
 
 _OPEN: Final = text("""
-SELECT DISTINCT entity.path FROM unnest(:ids) AS given(entity_id) CROSS JOIN LATERAL (
+SELECT DISTINCT entity.change_id, entity.path FROM unnest(:ids) AS given(entity_id) CROSS JOIN LATERAL (
   SELECT change_id, path FROM intent_entities
   WHERE cluster = :cluster AND intent_entities.entity_id = given.entity_id AND change_id >= :floor OFFSET 0
 ) AS entity
@@ -116,9 +116,10 @@ class PostgresFeedTrail:
         given: dict[str, Any] = {"since": since, "after": after, "size": size}
         return [_change(row) for row in await self._database.rows(_PUT_BACKS, cluster=cluster, **given)]
 
-    async def open_paths(self, cluster: str, ids: Collection[str], since: datetime) -> set[str]:
-        """Return the paths of entities that changes without an outcome may have written."""
-        return set(await self._database.scalars(_OPEN, cluster=cluster, ids=list(ids), floor=first_id_at(since)))
+    async def unsettled_writes(self, cluster: str, ids: Collection[str], since: datetime) -> list[UnsettledWrite]:
+        """Return what changes without an outcome may have written."""
+        rows = await self._database.rows(_OPEN, cluster=cluster, ids=list(ids), floor=first_id_at(since))
+        return [UnsettledWrite(row.change_id, row.path) for row in rows]
 
 
 def _change(row: Row[Any]) -> FeedChange:

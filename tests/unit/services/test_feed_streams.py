@@ -26,16 +26,18 @@ from confplane.services.feed.consumer import PAGE_S
 from confplane.services.feed.events import FeedFilter
 from confplane.services.feed.hub import FeedHub
 from confplane.services.kraft.apply.apply_status import PENDING, UNDONE, ApplyStatus, ChangeApplyState
-from confplane.services.ports.feed import FeedChange, FeedEntity
+from confplane.services.ports.feed import FeedChange, FeedEntity, UnsettledWrite
 from confplane.services.ports.history import TrailCoverage
+from confplane.services.ports.store import Marker
 from confplane.services.ports.trail import EXTERNAL, IMPORT, LAST_ID, PUT_BACK, HistoryPlace
 from confplane.store.mirror.journal import MirrorJournal
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+    from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 
     from confplane.services.feed.consumer import FeedConsumer, FeedDelivery
     from confplane.services.feed.positions import FeedPosition
+    from confplane.services.ports.trail import Outcome
 
 RATE = "producer_byte_rate"
 PATIENCE_S = 30.0
@@ -57,13 +59,16 @@ def change(revision: int, name: str = "", **other: Any) -> FeedChange:
 
 
 class Trail:
-    """A trail: its changes, and the paths of changes without an outcome."""
+    """A trail: its changes, and the paths of changes without an outcome; the markers and outcomes of those."""
 
     def __init__(self) -> None:
         self.found: list[FeedChange] = []
         self.found_late: list[FeedChange] = []
         self.undone: list[tuple[datetime, FeedChange]] = []
-        self.open: set[str] = set()
+        self.open: dict[UUID, str] = {}
+        self.committed: list[Marker] = []
+        self.concluded: list[Outcome] = []
+        self.released: list[UUID] = []
         self.covers: Iterator[int | None] = repeat(1)
         self.asked = asyncio.Event()
 
@@ -78,9 +83,23 @@ class Trail:
         found = [each for at, each in self.undone if at >= since and each.place.change_id > after]
         return sorted(found, key=lambda each: each.place.change_id)[:size]
 
-    async def open_paths(self, _cluster: str, ids: Collection[str], _since: Any) -> set[str]:
+    async def unsettled_writes(self, _cluster: str, ids: Collection[str], _since: Any) -> list[UnsettledWrite]:
         self.asked.set()
-        return {path for path in self.open if any(path.endswith(entity_id.split("=")[1]) for entity_id in ids)}
+        names = tuple(entity_id.split("=")[1] for entity_id in ids)
+        return [UnsettledWrite(change_id, path) for change_id, path in self.open.items() if path.endswith(names)]
+
+    async def commits(self, change_ids: Collection[UUID], _deadline: float) -> list[Marker]:
+        return [marker for marker in self.committed if marker.change_id in change_ids]
+
+    async def conclude(self, outcomes: Sequence[Outcome]) -> bool:
+        """Write outcomes: the changes are then among those of the trail."""
+        self.concluded += outcomes
+        for outcome in outcomes:
+            assert outcome.revision is not None
+            name = self.open.pop(outcome.change_id).rpartition("/")[2]
+            place = HistoryPlace(outcome.incarnation, outcome.revision, outcome.change_id)
+            self.found.append(replace(change(outcome.revision, name), place=place))
+        return True
 
     async def coverage(self, _cluster: str) -> TrailCoverage | None:
         since = next(self.covers)
@@ -112,13 +131,20 @@ class Feed:
         self.now = 0.0
         self.recorded: set[str] = set()
         store = SimpleNamespace(
-            journal=self.journal, restored=False, accepted=True, incarnation=1, catch_up=self._catch_up
+            name="default",
+            journal=self.journal,
+            restored=False,
+            accepted=True,
+            incarnation=1,
+            catch_up=self._catch_up,
+            markers=SimpleNamespace(commits=self.trail.commits, release=self.trail.released.append),
         )
         facet = SimpleNamespace(facet=ClientQuotasFacet(), redact=_plain)
         self.cluster: Any = SimpleNamespace(name="default", store=store, facets={FacetName.CLIENT_QUOTAS: facet})
         self.hub = FeedHub(
             [self.cluster],  # type: ignore[arg-type]
             self.trail,
+            self.trail,  # type: ignore[arg-type]
             self.trail,  # type: ignore[arg-type]
             lambda: False,
             {"default": self.statuses},
@@ -236,7 +262,7 @@ async def test_a_reset_shows_nothing_of_a_change_that_may_be_hidden(feed: Feed) 
 
 async def test_a_node_that_was_made_and_deleted_unseen_waits_for_open_changes(feed: Feed) -> None:
     consumer = await feed.open()
-    feed.trail.open = {"/config/users/brief"}
+    feed.trail.open = {UUID(int=7): "/config/users/brief"}
     feed.journal.record(Tree.CONFIG, "user=brief", None, None, 12)
     feed.journal.advance(12)
     reader = asyncio.ensure_future(received(consumer, 1))
@@ -244,6 +270,54 @@ async def test_a_node_that_was_made_and_deleted_unseen_waits_for_open_changes(fe
     feed.trail.found.append(change(11, "brief"))
     feed.trail.open.clear()
     assert places(await reader) == [(11, False)]
+    consumer.close()
+
+
+async def test_a_change_whose_writer_writes_no_outcome_is_concluded_by_its_marker(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one, which has no marker, has written nothing yet: it is not waited for."""
+    monkeypatch.setattr(streams, "SETTLE_S", 0.0)
+    consumer = await feed.open()
+    written, unsent = UUID(int=7), UUID(int=8)
+    feed.trail.open = {written: "/config/users/ours", unsent: "/config/users/out"}
+    feed.trail.committed = [
+        Marker(written, committed=True, attempt=1, revision=11, time_ms=NOW_MS, versions={"/config/users/ours": 0})
+    ]
+    feed.journal.record(Tree.CONFIG, "user=ours", None, Node("user=ours", (RATE, "1"), 0, 11, 11, NOW_MS))
+    feed.journal.record(Tree.CONFIG, "user=out", None, outside(0, 12))
+    feed.journal.advance(12)
+    [first, second] = [orjson.loads(event_json("default", each)) for each in await received(consumer, 2)]
+    assert (first["source"], first["changeId"]) == ("confplane", str(written))
+    assert (second["source"], second["entities"][0]["id"]) == ("external", "user=out")
+    assert [each.change_id for each in feed.trail.concluded] == feed.trail.released == [written]
+    consumer.close()
+
+
+async def test_a_committed_change_is_waited_for_until_its_outcome_is_written(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "SETTLE_S", 0.0)
+    consumer = await feed.open()
+    written, refused = UUID(int=7), asyncio.Event()
+    feed.trail.open = {written: "/config/users/ours"}
+    feed.trail.committed = [
+        Marker(written, committed=True, attempt=1, revision=11, time_ms=NOW_MS, versions={"/config/users/ours": 0})
+    ]
+    conclude = feed.trail.conclude
+
+    async def conclude_later(outcomes: Sequence[Outcome]) -> bool:
+        if refused.is_set():
+            return await conclude(outcomes)
+        refused.set()
+        return False
+
+    monkeypatch.setattr(feed.trail, "conclude", conclude_later)
+    feed.journal.record(Tree.CONFIG, "user=ours", None, Node("user=ours", (RATE, "1"), 0, 11, 11, NOW_MS))
+    feed.journal.advance(11)
+    [delivery] = await received(consumer, 1)
+    assert delivery.event is not None
+    assert delivery.event.change.place.change_id == written
     consumer.close()
 
 

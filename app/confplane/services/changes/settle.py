@@ -106,6 +106,29 @@ async def settle_own(
         )
 
 
+async def conclude_committed(
+    audit: AuditLog, store: ClusterStore, change_ids: Sequence[UUID], *, deadline: float
+) -> set[UUID]:
+    """Write the outcomes of changes that their markers show as committed; return those changes.
+
+    The others have written nothing before the call. They may still be committed later, since nothing blocks them.
+
+    Args:
+        audit: The trail.
+        store: The cluster's store.
+        change_ids: Changes that had no outcome less than half a minute ago.
+        deadline: The deadline, on the clock of ``time.monotonic()``.
+
+    Raises:
+        UnavailableError: ZooKeeper did not answer.
+    """
+    markers = await store.markers.commits(change_ids, deadline)
+    if markers and await audit.conclude([_outcome(store, marker, 1) for marker in markers]):
+        for marker in markers:
+            store.markers.release(marker.change_id)
+    return {marker.change_id for marker in markers}
+
+
 def committed(outcome: Outcome, writes: Sequence[Write]) -> Committed:
     """Return the result that the lost reply would have had.
 

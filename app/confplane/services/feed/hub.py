@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from confplane.services.feed.kraft_events import ApplyStatuses
     from confplane.services.ports.feed import FeedTrail
     from confplane.services.ports.history import TrailHistory
+    from confplane.services.ports.trail import AuditLog
 
 MOST_OF_PRINCIPAL: Final = 20
 MOST: Final = 12_000
@@ -50,6 +51,7 @@ class FeedHub(BackgroundService):
     Args:
         clusters: The clusters.
         trail: The trail as changes.
+        audit: The trail, which takes the outcomes of changes whose writers do not write them.
         history: The trail as a history, for its coverage.
         stopping: Returns True once the process is stopping.
         statuses: The apply statuses by cluster.
@@ -61,6 +63,7 @@ class FeedHub(BackgroundService):
         self,
         clusters: ClusterRegistry,
         trail: FeedTrail,
+        audit: AuditLog,
         history: TrailHistory,
         stopping: Callable[[], bool],
         statuses: Mapping[str, ApplyStatuses],
@@ -70,7 +73,7 @@ class FeedHub(BackgroundService):
         self._recorded = recorded
         self._covered: set[tuple[str, int]] = set()
         self._clock = clock
-        self._feeds = {cluster.name: ClusterFeed(cluster, trail, statuses[cluster.name]) for cluster in clusters}
+        self._feeds = {cluster.name: ClusterFeed(cluster, trail, audit, statuses[cluster.name]) for cluster in clusters}
         self._history = history
         self._stopping = stopping
         self._replays = asyncio.Semaphore(MOST_REPLAYS)

@@ -3,7 +3,9 @@
 The order is that of positions: incarnation, revision, change id. One task per cluster follows the mirror's journal,
 asks the trail for the changes up to the mirror's revision, and appends their events to a ring that all consumers share.
 An own change is never passed over: while versions that the mirror saw are explained by no change, and a change without
-an outcome may have written them, the task waits for that outcome. Versions that no change explains are external.
+an outcome may have written them, the task waits for that outcome. After five seconds the change's marker decides: one
+that has a commit's marker is concluded, and any other has written none of the versions that the mirror saw. Versions
+that no change explains are external.
 
 Positions below the ring are served from the trail (services/feed/consumer.py). The ring begins where the mirror was
 loaded, so the trail is asked for what came before, also after missed notifications.
@@ -17,9 +19,11 @@ import time
 from bisect import bisect_right
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
+from uuid import UUID
 
 from confplane.domain.errors import UnavailableError
 from confplane.services.background import BackgroundService, BackgroundTask
+from confplane.services.changes.settle import conclude_committed
 from confplane.services.feed.events import FeedEvent, event_of
 from confplane.services.feed.kraft_events import KraftEvents
 from confplane.services.feed.merge import external_change, notified_state, steps_of, unexplained
@@ -30,13 +34,14 @@ from confplane.services.ports.trail import EXTERNAL, LAST_ID, HistoryPlace
 from confplane.services.recorder.ports import PRINCIPAL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from confplane.services.clusters import Cluster
     from confplane.services.feed.kraft_events import AppliedEvent, ApplyStatuses
     from confplane.services.feed.merge import EntitySteps, ExternalGap
     from confplane.services.ports.feed import FeedTrail
     from confplane.services.ports.journal import Cursor, JournalPage
+    from confplane.services.ports.trail import AuditLog
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +60,10 @@ _OPEN: Final = timedelta(hours=1)
 """The age up to which a change without an outcome may explain a write."""
 _UNKNOWN_S: Final = 120.0
 """Seconds after a load in which a notification of an absent node may be that of a deletion before the load."""
-_LONG_S: Final = 30.0
-"""Seconds after which a wait for outcomes is reported: a change is settled sooner, mostly."""
+SETTLE_S: Final = 5.0
+"""Seconds to wait for the outcome of a change before its marker is read: longer than a writer's statement may take, and
+than the leader needs for a change whose writer is gone."""
+_CALL_S: Final = 10.0
 
 
 class FeedListener(Protocol):
@@ -78,6 +85,7 @@ class ClusterFeed(BackgroundService):
     Args:
         cluster: The cluster.
         trail: The trail.
+        audit: The trail, which takes outcomes.
         statuses: The apply statuses of the cluster.
 
     Attributes:
@@ -90,9 +98,10 @@ class ClusterFeed(BackgroundService):
         consumers: The consumers to wake.
     """
 
-    def __init__(self, cluster: Cluster, trail: FeedTrail, statuses: ApplyStatuses) -> None:
+    def __init__(self, cluster: Cluster, trail: FeedTrail, audit: AuditLog, statuses: ApplyStatuses) -> None:
         self.cluster = cluster
         self.trail = trail
+        self._audit = audit
         self.kraft = KraftEvents(cluster.name, trail, statuses, self.event, self._publish_kraft)
         self.incarnation = 0
         self.floor = HistoryPlace(0, 0, LAST_ID)
@@ -308,7 +317,7 @@ class ClusterFeed(BackgroundService):
         """Return the changes of the trail up to a revision, and what is external; waits for outcomes if need be."""
         # A change of ours may have made a node that was deleted before the mirror saw it.
         passing = {each.path: each.entity_id for each in steps if each.before is None and each.after is None}
-        pauses, began, reported = iter(_PAUSES_S), time.monotonic(), False
+        pauses, due, decided = iter(_PAUSES_S), time.monotonic() + SETTLE_S, set[UUID]()
         while True:
             changes = await self._changes(until)
             now_ms = time.time_ns() // 1_000_000
@@ -317,18 +326,28 @@ class ClusterFeed(BackgroundService):
                 return changes, ()
             # Open changes first: a change that is concluded in between is then found among those with an outcome.
             ids = {gap.steps.entity_id for gap in gaps}.union(passing.values())
-            waiting = await self.trail.open_paths(self.cluster.name, ids, datetime.now(UTC) - _OPEN)
+            writes = await self.trail.unsettled_writes(self.cluster.name, ids, datetime.now(UTC) - _OPEN)
             changes = await self._changes(until)
             gaps = unexplained(steps, changes, self._redact, until, now_ms)
-            held = waiting & {*passing, *(gap.steps.path for gap in gaps)}
-            if not held:
+            paths = {*passing, *(gap.steps.path for gap in gaps)}
+            waiting = {write.change_id for write in writes if write.path in paths} - decided
+            if not waiting:
                 return changes, gaps
-            if not reported and time.monotonic() - began > _LONG_S:
-                reported = True
-                logger.warning(
-                    "Cluster %s: the feed waits for the outcome of a change of %s", self.cluster.name, min(held)
-                )
-            await asyncio.sleep(next(pauses, _PAUSES_S[-1]))
+            if time.monotonic() < due:
+                await asyncio.sleep(next(pauses, _PAUSES_S[-1]))
+            else:
+                decided |= waiting - await self._concluded(waiting)
+                due = time.monotonic() + SETTLE_S
+
+    async def _concluded(self, change_ids: Collection[UUID]) -> set[UUID]:
+        """Write the outcomes of committed changes whose writers have not done so, and return those changes."""
+        cluster, deadline = self.cluster, time.monotonic() + _CALL_S
+        committed = await conclude_committed(self._audit, cluster.store, list(change_ids), deadline=deadline)
+        logger.info(
+            "Cluster %s: the feed did not wait longer for the outcomes of %d changes, of which %d were committed",
+            *(cluster.name, len(change_ids), len(committed)),
+        )
+        return committed
 
     async def _changes(self, until: int) -> list[FeedChange]:
         found: list[FeedChange] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -49,6 +49,14 @@ class FeedChange:
     entities: Sequence[FeedEntity]
 
 
+class UnsettledWrite(NamedTuple):
+    """A change without an outcome, and an entity that it may have written."""
+
+    change_id: UUID
+    path: str
+    """The full path of the znode."""
+
+
 class FeedTrail(Protocol):
     """The trail. Every call raises ``UnavailableError`` if Postgres is unavailable."""
 
@@ -87,8 +95,8 @@ class FeedTrail(Protocol):
             size: The greatest number of changes.
         """
 
-    async def open_paths(self, cluster: str, ids: Collection[str], since: datetime) -> set[str]:
-        """Return the paths of entities that changes without an outcome may have written.
+    async def unsettled_writes(self, cluster: str, ids: Collection[str], since: datetime) -> list[UnsettledWrite]:
+        """Return what changes without an outcome may have written.
 
         Args:
             cluster: The cluster.

@@ -138,6 +138,12 @@ class Markers(Protocol):
     async def found(self, deadline: float) -> tuple[list[UUID], list[str]]:
         """Return the changes that have markers, and the names of other nodes next to them."""
 
+    async def commits(self, change_ids: Sequence[UUID], deadline: float) -> list[Marker]:
+        """Read markers of some changes, after all writes committed before the call.
+
+        Abort markers, dropped and unreadable markers are left out.
+        """
+
     async def writers(self, deadline: float) -> frozenset[str]:
         """Return the names of existing writer nodes, at the moment of the call or later."""
 

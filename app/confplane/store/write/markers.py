@@ -196,7 +196,10 @@ class CommitMarkers:
         return change_ids, strays
 
     async def commits(self, change_ids: Sequence[UUID], deadline: float) -> list[Marker]:
-        """Read the markers of some changes; abort markers, dropped and unreadable markers are left out."""
+        """Read the markers of some changes, behind all writes committed before the call.
+
+        Abort markers, dropped and unreadable markers are left out.
+        """
         session = self._session_manager.current
         found: list[Marker] = []
 
@@ -211,8 +214,9 @@ class CommitMarkers:
 
         by_path = {znodes.marker_path(change_id): change_id for change_id in change_ids}
         reads = ReadWindow(session)
-        reads.data(take).request(by_path)
         async with zookeeper_calls(self._name, deadline):
+            await self._touched(session, session.touch())
+            reads.data(take).request(by_path)
             await reads.done()
         return found
 
@@ -228,16 +232,20 @@ class CommitMarkers:
         session = self._session_manager.current
         async with zookeeper_calls(self._name, deadline):
             touched, listed = session.touch(), session.children(path)
-            try:
-                await touched
-            except NoNodeError:
-                self._session_manager.replace(session)
-                raise
+            await self._touched(session, touched)
             try:
                 names, _ = await listed
             except NoNodeError:
                 return []
             return list(names)
+
+    async def _touched(self, session: Session, touched: Awaitable[ZnodeStat]) -> None:
+        """Wait for a write to the writer node, and replace a session without one."""
+        try:
+            await touched
+        except NoNodeError:
+            self._session_manager.replace(session)
+            raise
 
     # -- dropping
 

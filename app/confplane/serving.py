@@ -70,6 +70,7 @@ from confplane.services.webhooks.deliverer import WebhookDeliverer
 from confplane.services.webhooks.dispatcher import WebhookDispatcher
 from confplane.services.webhooks.owners import WebhookOwners
 from confplane.services.webhooks.subscriptions import WebhookParts, WebhookService
+from confplane.services.webhooks.undelivered import UndeliveredWebhooks
 from confplane.settings import UnusableSettingsError
 from confplane.telemetry import Telemetry
 from confplane.wiring import build, redaction, tokens_and_grants
@@ -164,7 +165,7 @@ def create_app(
         apply_waiters,
         recorded=recorders.keys(),
     )
-    webhooks, dispatchers, deliverers = _webhooks(settings, parts, feeds, control, token_cache.groups_of)
+    webhooks, dispatchers, deliverers, undelivered = _webhooks(settings, parts, feeds, control, token_cache.groups_of)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -183,6 +184,7 @@ def create_app(
                 rollup_watch,
                 feeds,
                 *dispatchers,
+                *undelivered,
                 # Before the appliers, which are stopped first: the observer closes the connections.
                 *(each.observer for each in loops),
                 *(each.applier for each in loops),
@@ -205,6 +207,7 @@ def create_app(
         *(each.reporter for each in loops),
         *unobserved,
         *dispatchers,
+        *undelivered,
     )
     readiness = Readiness(
         parts.clusters, parts.audit, warning_sources, tokens_read=lambda: token_cache.age_s() is not None
@@ -330,8 +333,8 @@ def _webhooks(
     feeds: FeedHub,
     control: AccessControl,
     groups_of: Callable[[str], frozenset[str]],
-) -> tuple[WebhookService, Sequence[WebhookDispatcher], Sequence[WebhookDeliverer]]:
-    """Return the service of webhooks, and the parts that deliver, of which there are none if webhooks are off.
+) -> tuple[WebhookService, Sequence[WebhookDispatcher], Sequence[WebhookDeliverer], Sequence[UndeliveredWebhooks]]:
+    """Return the service of webhooks, the parts that deliver if webhooks are on, and the warning if they are off.
 
     Raises:
         UnusableSettingsError: The key file or the file of authorities can't be used.
@@ -339,7 +342,8 @@ def _webhooks(
     given, store, owners = settings.webhooks, PostgresWebhooks(parts.database), WebhookOwners(control)
     if given.key_file is None:
         _log.info("Webhooks are off: webhooks.key_file is not set")
-        return WebhookService(store, owners, feeds, groups_of, None), (), ()
+        undelivered = UndeliveredWebhooks(list(parts.stores), store)
+        return WebhookService(store, owners, feeds, groups_of, None), (), (), [undelivered]
     from confplane.security.outbound import GuardedSender, authorities  # noqa: PLC0415 - TLS for webhooks alone
 
     guard = UrlGuard(given.allowed_hosts, given.insecure_http)
@@ -350,7 +354,7 @@ def _webhooks(
         WebhookDispatcher(cluster, store, feeds, owners, deliverer, event_json, _now) for cluster in parts.clusters
     ]
     service = WebhookService(store, owners, feeds, groups_of, WebhookParts(guard, key, deliverer))
-    return service, dispatchers, [deliverer]
+    return service, dispatchers, [deliverer], ()
 
 
 def _now() -> datetime:

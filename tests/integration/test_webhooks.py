@@ -8,6 +8,7 @@ import hmac
 import json
 import os
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,14 +20,13 @@ from confplane.client import AsyncConfplane, PreconditionFailedError, ProblemErr
 from confplane.domain.entities import Entity
 from tests.support.commands import run
 from tests.support.receiver import OK, ReceivedRequest, Receiver, receiving
+from tests.support.service import Service
 from tests.support.stepping import CONSTANTS_VARIABLE
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
-
-    from tests.support.service import Service
 
 RATE: Final = "producer_byte_rate"
 KEY: Final = "a key of webhooks for tests, of no other use"
@@ -363,6 +363,28 @@ def dump(dsn: str) -> str:
         assert ("webhooks",) in tables
         rows = [connection.execute(f"SELECT each::text FROM {name} AS each").fetchall() for (name,) in tables]  # noqa: S608 - names of tables
     return str(rows)
+
+
+async def test_a_process_without_the_key_is_ready_and_warns_of_webhooks(
+    service: Service, module_chroot: str, module_database: Any, tmp_path: Path
+) -> None:
+    async with library(service) as client, receiving() as receiver:
+        await put(client, "keyless", receiver)
+        with Service(tmp_path, connect=module_chroot, dsn=module_database.service_dsn) as other:
+            named = await until(partial(_warning, other, {"Authorization": f"Bearer {other.token}"}))
+            assert "keyless" in named
+            assert "keyless" not in await until(partial(_warning, other, {}))
+            with pytest.raises(ProblemError, match=r"webhooks\.key_file"):
+                async with library(other) as elsewhere:
+                    await put(elsewhere, "second", receiver)
+        await client.webhooks.delete("keyless")
+
+
+async def _warning(service: Service, headers: dict[str, str]) -> str | None:
+    async with httpx.AsyncClient(headers=headers, trust_env=False) as client:
+        answer = await client.get(f"{service.url}/readyz")
+    assert answer.status_code == 200
+    return next((each for each in answer.json()["warnings"] if "webhooks.key_file" in each), None)
 
 
 async def test_the_command_line_creates_shows_tests_and_deletes(service: Service, tmp_path: Path) -> None:

@@ -1,0 +1,67 @@
+"""A warning of subscriptions on a process that has no key for webhooks: while it leads, it delivers nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING, Final
+
+from confplane.domain.errors import UnavailableError
+from confplane.services.background import BackgroundService, BackgroundTask
+from confplane.services.operator_warnings import OperatorWarning
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from confplane.services.ports.webhooks import WebhookStore
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S: Final = 30.0
+_NAMED: Final = 5
+
+
+class UndeliveredWebhooks(BackgroundService):
+    """Reads the subscriptions of all clusters in the background, on a process where webhooks are off.
+
+    Args:
+        clusters: The clusters' names.
+        store: The tables.
+    """
+
+    def __init__(self, clusters: Sequence[str], store: WebhookStore) -> None:
+        self._clusters = clusters
+        self._store = store
+        self._names: dict[str, Sequence[str]] = {}
+        self._background = BackgroundTask(self._run, name="undelivered-webhooks")
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.poll()
+            except UnavailableError:
+                pass  # other parts report Postgres
+            except Exception:
+                logger.exception("The webhooks could not be read")
+            # Replicas that were started together should not all query at once.
+            await asyncio.sleep(INTERVAL_S * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+
+    async def poll(self) -> None:
+        """Read the subscriptions.
+
+        Raises:
+            UnavailableError: Postgres is unavailable.
+        """
+        for cluster in self._clusters:
+            self._names[cluster] = [each.name for each in await self._store.list(cluster)]
+
+    def warnings(self) -> list[OperatorWarning]:
+        """Return a warning for each cluster with subscriptions."""
+        return [_warning(names).about(cluster) for cluster, names in self._names.items() if names]
+
+
+def _warning(names: Sequence[str]) -> OperatorWarning:
+    what = "Webhooks that send nothing while this process leads, because its setting webhooks.key_file is missing"
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return OperatorWarning(f"{what}: {len(names)}", f"{what}: {', '.join(names[:_NAMED])}{more}")

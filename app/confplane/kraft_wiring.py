@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from confplane.services.metrics import Sample
     from confplane.services.ports.applying import TargetStates
     from confplane.services.ports.crypto import Cipher
+    from confplane.services.ports.observed_topics import ObservedTopics
     from confplane.services.redaction import Redact
     from confplane.store import ZooKeeperStore
 
@@ -51,6 +52,7 @@ class KraftWiring:
         runner: Runs the changes.
         redact: The redaction of znodes for the trail.
         states: The delivery states of entities in Kafka clusters.
+        topics: The table of topics.
         cipher: Opens the passwords of the cluster's brokers.
 
     Raises:
@@ -64,6 +66,7 @@ class KraftWiring:
         runner: ChangeRunner,
         redact: Redact,
         states: TargetStates,
+        topics: ObservedTopics,
         cipher: Cipher,
     ) -> None:
         # The cluster's own answer applies until the leader's report has it.
@@ -82,6 +85,7 @@ class KraftWiring:
         self._rules = rules
         self._redact = redact
         self._states = states
+        self._topics = topics
         self._secrets = SecretOpener(rules, cipher)
         self._follows_log = bool(settings.controllers)
 
@@ -103,6 +107,7 @@ class KraftWiring:
             self._follow_parts(),
             self._refresh_parts,
             self._states,
+            self._topics,
             self._secrets,
             log=self._follows_log,
         )

@@ -275,6 +275,7 @@ def create_app(
             recorders=recorders,
             apply_waiters=apply_waiters,
             refreshers={name: observation.refresher for name, observation in parts.kraft_wirings.items()},
+            observed_topics=parts.observed_topics,
             drifts={name: observation.drift for name, observation in parts.kraft_wirings.items()},
             tokens_and_grants=tokens_and_grants(settings, access_store, control, token_cache.refresh),
         ),

@@ -17,6 +17,7 @@ from confplane.audit import (
     Database,
     PostgresAccessStore,
     PostgresAuditLog,
+    PostgresObservedTopics,
     PostgresOpenChanges,
     PostgresStorePositions,
     PostgresTargetStates,
@@ -94,6 +95,7 @@ class ServiceParts:
     kraft_wirings: Mapping[str, KraftWiring]
     """Wirings of the clusters whose settings name the brokers of a Kafka cluster without ZooKeeper."""
     target_states: PostgresTargetStates
+    observed_topics: PostgresObservedTopics
     incarnation_checks: Mapping[str, IncarnationCheck]
 
     @asynccontextmanager
@@ -138,6 +140,7 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> ServicePart
         rules |= {(name, facet): AlterRules(drafter, risks, policies[name]) for facet, drafter in drafters.items()}
     runner = ChangeRunner(audit)
     target_states = PostgresTargetStates(database)
+    observed_topics = PostgresObservedTopics(database)
     kraft_wirings = {
         name: KraftWiring(
             store,
@@ -145,6 +148,7 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> ServicePart
             runner,
             redaction(settings.clusters[name], store),
             target_states,
+            observed_topics,
             _cipher(name, settings.clusters[name]),
         )
         for name, store in stores.items()
@@ -169,6 +173,7 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> ServicePart
         policies,
         kraft_wirings,
         target_states,
+        observed_topics,
         {name: IncarnationCheck(store, positions) for name, store in stores.items()},
     )
 

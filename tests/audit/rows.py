@@ -18,7 +18,9 @@ TRANSIENT = (
     *("applied_reports", "console_sessions", "manifest_runs", "request_changes", "request_keys"),
     *("rollup_partitions", "rollup_parts", "rollup_rows", "rollup_runs", "webhook_deliveries"),
 )
-POSITIONS = ("entity_states", "store_positions", "target_states", "watermarks", "webhooks")
+POSITIONS = (
+    "entity_states", "observed_topics", "store_positions", "target_states", "topic_polls", "watermarks", "webhooks",
+)  # fmt: skip
 CURRENT = ("access_version", "grants", "tokens")
 """Tables that are no history; the service may update them."""
 

@@ -63,7 +63,7 @@ async def test_a_service_that_owns_the_tables_is_a_warning(migrated: servers.Dat
     (warning,) = await warnings_of(migrated.owner_dsn)
     assert (
         "confplane_owner owns access_changes, access_version, applied_reports, change_keys, console_sessions, entity_states, grants,"
-        " intent_entities, intents, manifest_runs, outcomes, refused_attempts, registrations, request_" in warning
+        " intent_entities, intents, manifest_runs, observed_topics, outcomes, refused_attempts, registra" in warning
     )
 
 

@@ -369,6 +369,24 @@ async def test_an_entity_type_that_is_not_shown_is_off_and_the_rest_works(opened
     assert one.config(TOPIC) == kafka.now.configs[TOPIC]
 
 
+async def test_the_report_writes_the_names_of_all_topics(opened: Opener, kafka: KafkaDouble) -> None:
+    filled(kafka)
+    one = await opened()
+    await one.poll()
+    await one.reporter.publish_if_due()
+    assert dict((await one.topics.load("default")).ids) == kafka.now.topics
+    found = await one.topics.poll("default")
+    assert found is not None
+    assert found.topics == len(kafka.now.topics) == 2
+    kafka.delete_topic("plain")
+    kafka.denied = {KraftEntityType.TOPICS}
+    one.loops.session.clock = lambda: time.monotonic() + PERMISSIONS_S
+    await one.poll()
+    await one.reporter.publish()
+    # A list that is not permitted leaves the table as it is, and as old.
+    assert await one.topics.poll("default") == found
+
+
 async def test_foreign_keys_passwords_and_names_without_a_place_stay_out(
     opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient
 ) -> None:

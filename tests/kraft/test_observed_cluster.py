@@ -19,6 +19,7 @@ from confplane.kraft_wiring import rules_of
 from confplane.services.ports.cluster_states import Target
 from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
 from confplane.store.znodes import TARGET, encode_target
+from tests.audit.rows import run
 from tests.kraft.records import offsets
 from tests.support import servers
 from tests.support.commands import Commands
@@ -79,6 +80,7 @@ async def test_an_import_by_commands_writes_nothing_to_the_cluster(kraft: KraftC
         area.value for area in KraftEntityType
     ]
     assert "barrier         yes" in said.out
+    assert "topic table     none yet" in said.out
 
     said = commands.run("target", "import")
     assert said.code == 0, said
@@ -104,6 +106,17 @@ def service_options(kraft: KraftCluster, commands: Commands) -> dict[str, Any]:
     return {"cluster": settings_of(kraft)}
 
 
+@pytest.mark.parametrize(("age", "outdated"), [("30 min", False), ("61 min", True)])
+def test_the_check_says_that_the_list_of_topics_is_outdated(
+    kraft: KraftCluster, chroot: str, migrated: servers.Database, tmp_path: Path, *, age: str, outdated: bool
+) -> None:
+    commands = Commands(tmp_path, connect=chroot, dsn=migrated.service_dsn, cluster=settings_of(kraft))
+    run(migrated.owner_dsn, f"INSERT INTO topic_polls VALUES ('default', 1, now() - interval '{age}', 7)")  # noqa: S608 - constants
+    found = commands.run("target", "check").out
+    assert "topic table     7 topics, listed " in found
+    assert ("outdated, it is more than an hour old" in found) == outdated
+
+
 async def cluster_of(client: ConfplaneClient) -> dict[str, Any]:
     found: dict[str, Any] = (await client.request("GET", "/v1/clusters/default")).body
     return found
@@ -116,9 +129,12 @@ async def test_the_api_shows_the_target_and_its_freshness(kraft: KraftCluster, s
         async def fresh() -> dict[str, Any] | None:
             target = (await cluster_of(client))["target"]
             areas = target["areas"] or {}
-            return target if areas and all(each["observedAt"] for each in areas.values()) else None
+            polled = areas and all(each["observedAt"] for each in areas.values())
+            return target if polled and target["topics"] is not None else None
 
         target = await until(fresh)
+        assert target["topics"]["count"] >= target["areas"]["topics"]["entities"]
+        assert not target["topics"]["outdated"]
         assert {key: target[key] for key in ("kind", "mode", "clusterId", "imported", "paused", "release")} == {
             "kind": "kraft",
             "mode": "observe",

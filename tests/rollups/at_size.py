@@ -84,6 +84,7 @@ class AtSize:
         self._write("registration_events", clients.events(self.plan, trail.members))
         self._write("reports", ())  # a lake has none
         self._write("refused_attempts", ())  # as above
+        self._write("topics", ())  # as above
         self._write("states", trail.states())
         znodes = [_as_stored(row) for row in _by_hand(_named("znodes", trail.znodes()), chosen, trail.zxid, self.odds)]
         self._write("znodes", (tuple(row[name] for name in schemas.ZNODES.names) for row in znodes))

@@ -22,7 +22,7 @@ HIDDEN = "what nobody is told"
 
 
 def fill(database: duckdb.DuckDBPyConnection) -> None:
-    """Make the table ``effective`` out of ``znodes``, one row per entity and key that is set anywhere."""
+    """Make the table ``effective`` out of ``znodes`` and ``topics``, one row per entity and key that is set anywhere."""
     nodes: dict[str, tuple[Config, Config]] = {
         entity_id: (config, fingerprints)
         for entity_id, config, fingerprints in database.execute(
@@ -30,6 +30,9 @@ def fill(database: duckdb.DuckDBPyConnection) -> None:
             " AND NOT forbidden AND (entity_id = 'broker' OR entity_id LIKE 'broker=%' OR entity_id LIKE 'topic=%')"
         ).fetchall()
     }
+    without_znode = "SELECT entity_id FROM topics WHERE entity_id NOT IN (SELECT entity_id FROM znodes"
+    without_znode += " WHERE tree = '/config' AND entity_id IS NOT NULL)"
+    nodes |= {entity_id: ({}, {}) for (entity_id,) in database.execute(without_znode).fetchall()}
     names = ("entity_type", "entity_id", "config_key", "state", "value", "fingerprint", "own")
     rows = list(_rows(nodes))
     columns = {name: [row[index] for row in rows] for index, name in enumerate(names)}

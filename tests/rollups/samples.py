@@ -37,8 +37,11 @@ STORED: Final = {
     "reports": schemas.REPORTS,
     "znodes": schemas.ZNODES,
     "states": schemas.STATES,
+    "topics": schemas.TOPICS,
 }
 """Frames that are written down. ``registrations`` follows from the events."""
+
+NOW: Final = datetime(2026, 2, 1, 12, tzinfo=UTC)
 
 TEAMS: Final = Teams(
     "a default",
@@ -68,13 +71,13 @@ def frames(spark: SparkSession, directory: Path) -> dict[str, DataFrame]:
 
 
 def run(name: str, given: Mapping[str, DataFrame], **options: Any) -> DataFrame:
-    """Run a job on the columns that it says it reads; the cluster is on ZooKeeper unless the options say otherwise."""
+    """Run a job on the columns that it says it reads, now and on ZooKeeper unless the options say otherwise."""
     return made(name, given, **options)[0]
 
 
 def made(name: str, given: Mapping[str, DataFrame], **options: Any) -> tuple[DataFrame, Any]:
     """Run a job as :func:`run`, and return its rows and its fold; ``carried`` and ``settled`` are among the options."""
-    job, options = JOBS[name], {"release": ON_ZOOKEEPER, "teams": TEAMS, **options}
+    job, options = JOBS[name], {"as_of": NOW, "release": ON_ZOOKEEPER, "teams": TEAMS, **options}
     inputs = {frame: given[frame].select(*columns) for frame, columns in job.inputs.items()}
     known = {*job.options, *(("carried", "settled") if job.fold is not None else ())}
     return job.evaluate(**inputs, **{key: value for key, value in options.items() if key in known})

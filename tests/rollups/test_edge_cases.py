@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -231,6 +232,23 @@ def test_values_are_those_of_the_release_of_the_cluster(spark: SparkSession, tmp
         for release in (ON_ZOOKEEPER, "4.4")
     }
     assert told == {ON_ZOOKEEPER: [("secret", None)], "4.4": [("value", "7")]}
+
+
+def test_topics_without_a_znode_count_by_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    znodes = [znode("topic=a", {"retention.ms": "5"}), znode("broker=1", {"background.threads": "4"})]
+    polls = {"current": samples.NOW - timedelta(hours=1), "outdated": samples.NOW - timedelta(hours=1, microseconds=1)}
+    for name, polled_at in polls.items():
+        topics = [(f"topic={topic}", polled_at) for topic in "abc"]
+        (tmp_path / name).mkdir()
+        directory = samples.save(tmp_path / name, znodes=znodes, topics=topics)
+        rows = samples.run("drift", samples.frames(spark, directory))
+        assert samples.compare("drift", rows, directory, tmp_path / f"{name}-scratch", {}) == 3
+        found = rows.orderBy("entity_type", "rank").select("entity_type", "entities", "total", "examples").collect()
+        assert [tuple(row) for row in found] == [
+            ("broker", 1, 1, []), ("topic", 2, 3, []), ("topic", 1, 3, ["topic=a"]),
+        ]  # fmt: skip
+        times = {row.entity_type: row.topics_as_of is not None for row in rows.collect()}
+        assert times == {"broker": False, "topic": name == "outdated"}
 
 
 def test_setting_back_counts_for_a_week(spark: SparkSession, tmp_path: Path) -> None:

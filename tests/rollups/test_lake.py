@@ -67,6 +67,10 @@ COLUMNS = {
         "entity_type:string config_key:string rank:int state:string value:string? fingerprint:string? "
         "entities:bigint own:bigint total:bigint examples:array<string>"
     ),
+    ("drift", 2): (
+        "entity_type:string config_key:string rank:int state:string value:string? fingerprint:string? "
+        "entities:bigint own:bigint total:bigint examples:array<string> topics_as_of:timestamp?"
+    ),
     ("impact", 1): (
         "facet:string default_id:string config_key:string value:string? affected:bigint "
         "overridden:bigint unsupported:bigint examples:array<string>"

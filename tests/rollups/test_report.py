@@ -54,6 +54,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {
             "entity_type": "topic", "config_key": ODD, "rank": rank, "state": "value", "value": ODD, "fingerprint": None,
             "entities": 100 // rank, "own": 1, "total": 183, "examples": [] if rank == 1 else ["topic=a", ODD],
+            "topics_as_of": None,
         }
         for rank in (1, 2, 3)
     ],
@@ -327,6 +328,15 @@ def test_axes_do_not_mix_clients_and_brokers() -> None:
     assert [picture.title for picture in summary("drift", iter(both)).pictures] == [
         "Brokers that deviate", "Topics that deviate",
     ]  # fmt: skip
+
+
+def test_the_summary_of_drift_says_that_the_list_of_topics_was_old() -> None:
+    [fact] = summary("drift", iter(ROWS["drift"])).facts
+    listed = [{**row, "topics_as_of": NOW.isoformat()} for row in ROWS["drift"]]
+    assert summary("drift", iter(listed)).facts == (
+        fact,
+        f"Topics are those of {NOW.isoformat()}: the list of all topics was more than an hour old.",
+    )
 
 
 def test_pictures_are_files_on_request() -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from confplane import wiring
-from confplane.audit import PostgresTargetStates
+from confplane.audit import PostgresObservedTopics, PostgresTargetStates
 from confplane.crypto import KafkaCipher, Keyring
 from confplane.domain.configs import ConfigsFacet
 from confplane.domain.definitions import catalog_of
@@ -73,7 +73,9 @@ class Observing:
         asking = DryRunValidator(cast("WritableKafkaCluster", kafka), store, secrets)
         replica.parts.alter.dry_runs = {("default", FacetName.CONFIGS): asking.validate}
         at_the_moment = own()
-        loops = ReconcileLoops(store, cast("ReconciledCluster", kafka), own(), at_the_moment, states, secrets, log=log)
+        self.topics = PostgresObservedTopics(replica.parts.database)
+        reconciled = cast("ReconciledCluster", kafka)
+        loops = ReconcileLoops(store, reconciled, own(), at_the_moment, states, self.topics, secrets, log=log)
         self.loops, self.observer, self.applier = loops, loops.observer, loops.applier
         self.round, self.polls, self.queues, self.reporter = loops.round, loops.polls, loops.queues, loops.reporter
         self.importer = Importer(own(), store, self.targets)

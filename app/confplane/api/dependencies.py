@@ -34,6 +34,7 @@ from confplane.services.limits import Allowance, LimitClass
 from confplane.services.plans.apply import ApplyService
 from confplane.services.plans.plan import PlanService
 from confplane.services.ports.applied import AppliedReports
+from confplane.services.ports.observed_topics import ObservedTopics
 from confplane.services.ports.refusals import RefusedAttempts
 from confplane.services.ports.registrations import RegistrationLog
 from confplane.services.ports.rollups import RollupResults
@@ -100,6 +101,7 @@ class Services:
     """The refreshers of Kafka clusters without ZooKeeper, by cluster. Only for clusters whose settings name brokers."""
     apply_waiters: Mapping[str, ApplyWaiter]
     """The apply waiters of all clusters, by cluster."""
+    observed_topics: ObservedTopics
     drifts: Mapping[str, DriftService]
     """The drift services, for the same clusters as the refreshers."""
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from confplane.audit.feed import PostgresFeedTrail
     from confplane.audit.history import PostgresTrailHistory
     from confplane.audit.manifest_runs import PostgresManifestRuns
+    from confplane.audit.observed_topics import PostgresObservedTopics
     from confplane.audit.open_changes import PostgresOpenChanges
     from confplane.audit.refusals import PostgresRefusedAttempts
     from confplane.audit.registrations import PostgresRegistrationLog
@@ -39,6 +40,7 @@ __all__ = [
     "PostgresEntityStates",
     "PostgresFeedTrail",
     "PostgresManifestRuns",
+    "PostgresObservedTopics",
     "PostgresOpenChanges",
     "PostgresRefusedAttempts",
     "PostgresRegistrationLog",
@@ -59,6 +61,7 @@ _MODULES: Final = {
     "PostgresEntityStates": "states",
     "PostgresFeedTrail": "feed",
     "PostgresManifestRuns": "manifest_runs",
+    "PostgresObservedTopics": "observed_topics",
     "PostgresOpenChanges": "open_changes",
     "PostgresRefusedAttempts": "refusals",
     "PostgresRegistrationLog": "registrations",

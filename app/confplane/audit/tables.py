@@ -328,6 +328,25 @@ target_states: Final = Table(
     comment="Values sent to a Kafka cluster, and its last known state, of each entity; a position, which moves",
 )
 
+topic_polls: Final = Table(
+    "topic_polls",
+    metadata,
+    _name("cluster", primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("polled_at", DateTime(timezone=True)),
+    Column("topics", BigInteger, nullable=False),
+    comment="The last poll of the names of each cluster's topics; a position, which moves",
+)
+
+observed_topics: Final = Table(
+    "observed_topics",
+    metadata,
+    _name("cluster", primary_key=True),
+    _name("name", primary_key=True),
+    Column("topic_id", Text, nullable=False),
+    comment="The topics of each Kafka cluster without ZooKeeper as of that poll; a position, which moves",
+)
+
 rollup_runs: Final = Table(
     "rollup_runs",
     metadata,
@@ -585,7 +604,7 @@ TRANSIENT: Final = (
 """Tables whose rows are removed after some time. What they say about changes is in the trail as well, and stays there.
 So the service's role may update and delete their rows."""
 
-POSITIONS: Final = (entity_states, store_positions, target_states, watermarks, webhooks)
+POSITIONS: Final = (entity_states, observed_topics, store_positions, target_states, topic_polls, watermarks, webhooks)
 """Tables whose rows the service's role may update and delete. To all tables except these, :data:`TRANSIENT` and
 :data:`CURRENT` it may only add rows."""
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import time
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from confplane.audit import Database, PostgresObservedTopics
 from confplane.cli import callers
 from confplane.cli.callers import counted
 from confplane.cli.output import bars, emit, is_json, say
-from confplane.domain.errors import InvalidRequestError
+from confplane.domain.errors import InvalidRequestError, UnavailableError
 from confplane.domain.releases import newest
+from confplane.domain.texts import rfc3339
 from confplane.gc_tuning import tune_gc_for_batch
 from confplane.kraft.cluster import KraftCluster
 from confplane.kraft_wiring import rules_of
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from confplane.services.changes.callers import Caller
     from confplane.services.kraft.importer import EntityTypeSurvey, Importer, ImportSurvey
     from confplane.services.kraft.report import ApplyReport, EntityTypeReport, ListedNames, ObservationReport
+    from confplane.services.ports.observed_topics import TopicPoll
     from confplane.settings import Settings
     from confplane.store import ZooKeeperStore
 
@@ -318,6 +322,8 @@ async def check(settings: Settings, cluster: str) -> int:
         kafka_settings = settings.clusters[cluster].kafka
         logged = kafka_settings is not None and bool(kafka_settings.controllers)
         unfollowed = await found.unfollowed(deadline) if logged else None
+    topics, unknown = await _observed_topics(settings, cluster)
+    now = datetime.now(UTC)
     emit(
         clusterId=identity.cluster_id,
         release=str(identity.release),
@@ -328,6 +334,13 @@ async def check(settings: Settings, cluster: str) -> int:
         },
         barrier=unproven is None,
         metadataLog=logged and unfollowed is None,
+        topics=None
+        if topics is None
+        else {
+            "count": topics.topics,
+            "polledAt": rfc3339(topics.polled_at),
+            "outdated": topics.is_outdated(now),
+        },
     )
     brokers = ", ".join(map(str, identity.brokers))
     say(
@@ -348,6 +361,7 @@ async def check(settings: Settings, cluster: str) -> int:
             "  metadata log    "
             + ("yes: every write is in the trail" if unfollowed is None else f"no: {unfollowed}. Polls work without it")
         )
+    say(f"  topic table     {unknown if topics is None else _topics_line(topics, now)}")
     unaltered = [
         entity_type
         for entity_type, (permission, _) in permissions.items()
@@ -363,3 +377,20 @@ async def check(settings: Settings, cluster: str) -> int:
         return callers.DONE
     say(f"Can't be followed: {', '.join(missing)}. Everything else can. Nothing was written", err=True)
     return callers.FAILED
+
+
+async def _observed_topics(settings: Settings, cluster: str) -> tuple[TopicPoll | None, str]:
+    """Return the poll of the table of topics; without one, None and the reason."""
+    database = Database(settings.postgres.dsn.get_secret_value(), pool_size=1)
+    try:
+        poll = await PostgresObservedTopics(database).poll(cluster)
+    except UnavailableError as error:
+        return None, f"not known: {error.detail}"
+    finally:
+        await database.close()
+    return poll, "none yet: the service writes it once it follows the cluster"
+
+
+def _topics_line(poll: TopicPoll, now: datetime) -> str:
+    line = f"{poll.topics} topics, listed {_ago(round(poll.polled_at.timestamp() * 1000))}"
+    return f"{line}: outdated, it is more than an hour old" if poll.is_outdated(now) else line

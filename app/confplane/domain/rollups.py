@@ -144,8 +144,16 @@ _DRIFT: Final = Rollup(
         _count("own", "Number of these that set it themselves"),
         _count("total", "Number of all brokers or topics"),
         Column("examples", ColumnType.TEXTS, "Ids of some that deviate"),
+        Column(
+            "topics_as_of",
+            ColumnType.TIMESTAMP,
+            "Of topics of a Kafka 4 cluster: the time of the list of all topics if it was more than an hour old;"
+            " otherwise null",
+            nullable=True,
+        ),
     ),
     key=("entity_type", "config_key", "rank"),
+    version=2,
 )
 _IMPACT: Final = Rollup(
     "impact",

@@ -110,7 +110,7 @@ class Job:
         name: The name in the command and in the URL.
         inputs: Frame -> the columns of it that the transform reads; it is given these and no others. Frames are
             ``changes``, ``other_znodes``, ``refused_attempts``, ``registration_events``, ``registrations``,
-            ``reports``, ``states``, ``usage`` and ``znodes`` (rollups/schemas.py).
+            ``reports``, ``states``, ``topics``, ``usage`` and ``znodes`` (rollups/schemas.py).
         output: The schema of the rows. Names are snake_case; the API shows them in camelCase, and revisions (LONG
             columns whose names end in ``revision``) as decimal strings.
         key: Columns that together identify a row, in the order of the rows. They are never null.

@@ -206,6 +206,10 @@ STATES: Final = StructType(
 """One row per entity that the recorder has a state of (``entity_states``): the last state that the trail explains.
 Empty if the recorder never ran."""
 
+TOPICS: Final = StructType([_required("entity_id", StringType()), _required("polled_at", TimestampType())])
+"""One row per topic of a Kafka cluster without ZooKeeper, with or without configs, as the leader listed them at
+``polled_at``, the same in all rows (``observed_topics``). Empty for other clusters, and in a lake."""
+
 USAGE: Final = StructType(
     [
         _required("time", TimestampType()),

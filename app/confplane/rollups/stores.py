@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _ZNODES: Final = "znodes"
 _OTHER_ZNODES: Final = "other_znodes"
 _USAGE: Final = "usage"
+_CURRENT: Final = {"states": "The recorder's states", "topics": "Topics"}
+"""Frames of Postgres without a past, and what they are in a message."""
 _MZXID: Final = "mzxid"
 _VERSION: Final = "version"
 _DAY: Final = timedelta(days=1)
@@ -276,8 +278,8 @@ class StoreFrames:
             if self._usage is None:
                 raise NotInReadingError("There are no measurements: --usage names a file of them")
             return self._usage.select(*columns)
-        if name == "states" and self._moment.scope.as_of is not None:
-            raise NotInReadingError("The recorder's states are known as they are now, and not of any time before")
+        if name in _CURRENT and self._moment.scope.as_of is not None:
+            raise NotInReadingError(f"{_CURRENT[name]} are known as they are now, and not of any time before")
         if name == "reports" and self._moment.scope.as_of is not None:
             return self._spark.createDataFrame([], schemas.REPORTS).select(*columns)
         passes = self._passes[name]

@@ -130,12 +130,16 @@ def _compatibility(rows: Iterable[Mapping[str, Any]]) -> Summary:
 def _drift(rows: Iterable[Mapping[str, Any]]) -> Summary:
     deviating: dict[str, Counter[str]] = defaultdict(Counter)
     keys: set[tuple[str, str]] = set()
+    listed: set[Any] = set()
     for row in rows:
         keys.add((row["entity_type"], row["config_key"]))
+        if row["topics_as_of"] is not None:
+            listed.add(row["topics_as_of"])
         if row["rank"] > 1:
             deviating[row["entity_type"]][row["config_key"]] += row["entities"]
     count = sum(len(counts) for counts in deviating.values())
-    facts = (f"Configs that are set: {len(keys):,}; without the same value everywhere: {count:,}.",)
+    facts = [f"Configs that are set: {len(keys):,}; without the same value everywhere: {count:,}."]
+    facts += [f"Topics are those of {time}: the list of all topics was more than an hour old." for time in listed]
     pictures = [
         Picture(
             f"{kind.capitalize()}s that deviate",
@@ -144,7 +148,7 @@ def _drift(rows: Iterable[Mapping[str, Any]]) -> Summary:
         )
         for kind, counts in sorted(deviating.items())
     ]
-    return Summary(facts, tuple(pictures))
+    return Summary(tuple(facts), tuple(pictures))
 
 
 def _impact(rows: Iterable[Mapping[str, Any]]) -> Summary:

@@ -1,4 +1,4 @@
--- effective has what the describe of each broker and topic would answer.
+-- The moment of the run is 2026-02-01 12:00 UTC. effective has what the describe of each broker and topic would answer.
 WITH counted AS (
   SELECT entity_type, config_key, state, value, fingerprint, count(*) AS entities, count(*) FILTER (own) AS own,
     list(entity_id ORDER BY entity_id) AS ids
@@ -13,5 +13,8 @@ ranked AS (
   FROM counted
 )
 SELECT entity_type, config_key, rank, state, value, fingerprint, entities, own, total,
-  CASE WHEN rank = 1 THEN [] ELSE ids[:20] END AS examples
+  CASE WHEN rank = 1 THEN [] ELSE ids[:20] END AS examples,
+  CASE WHEN entity_type = 'topic' THEN (
+    SELECT max(polled_at) FROM topics WHERE polled_at < TIMESTAMPTZ '2026-02-01 11:00:00+00'
+  ) END AS topics_as_of
 FROM ranked

@@ -111,6 +111,14 @@ class ApplyingData(AnswerModel):
     problem: str | None = Field(description="The reason why nothing is applied now")
 
 
+class ObservedTopics(AnswerModel):
+    """The topics of a Kafka cluster, with or without configs."""
+
+    count: Count
+    polled_at: Time = Field(description="The time of the poll that listed them")
+    outdated: bool = Field(description="true: the list is more than an hour old")
+
+
 class TargetData(AnswerModel):
     """The Kafka cluster without ZooKeeper whose quotas and configs are followed."""
 
@@ -134,6 +142,9 @@ class TargetData(AnswerModel):
     )
     problem: str | None = Field(description="The reason why nothing is followed now")
     areas: dict[EntityTypeName, ObservedArea] | None
+    topics: ObservedTopics | None = Field(
+        description="All topics that the service can see; null: they were not listed yet, or Postgres is away"
+    )
     applying: ApplyingData | None = Field(description="null where callers write nothing, or nothing was heard yet")
 
 

@@ -163,7 +163,8 @@ async def get_cluster(call: CallDep) -> Response:
         return json_response(call.request, shown)
     recorder = call.services.recorders.get(call.cluster.name)
     recorded = _recorded(None if recorder is None else recorder.watermark)
-    target = target_data(call.cluster.store, named=_names(call.access, call.cluster.name))
+    named = _names(call.access, call.cluster.name)
+    target = await target_data(call.cluster.store, call.services.observed_topics, named=named)
     return json_response(call.request, {**shown, "recorded": recorded, "target": target})
 
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from confplane.api.responses import timestamp
+from confplane.domain.errors import UnavailableError
+from confplane.domain.texts import rfc3339
 from confplane.services.kraft.report import parse
 from confplane.services.ports.kafka import KraftEntityType
 
 if TYPE_CHECKING:
     from confplane.services.kraft.report import ApplyReport, EntityTypeReport, ListedNames
+    from confplane.services.ports.observed_topics import ObservedTopics
     from confplane.services.ports.store import ClusterStore
 
 
-def target_data(store: ClusterStore, *, named: bool) -> dict[str, Any]:
+async def target_data(store: ClusterStore, topics: ObservedTopics, *, named: bool) -> dict[str, Any]:
     """Return the target of a cluster.
 
     Args:
         store: The cluster's store.
+        topics: The table of topics.
         named: The caller may see the names of entities, and the addresses and ids in the text of a problem.
     """
     target = store.target()
@@ -44,7 +49,22 @@ def target_data(store: ClusterStore, *, named: bool) -> dict[str, Any]:
             for entity_type in KraftEntityType
             if entity_type in report.areas
         },
+        "topics": None if target is None else await _topics(store.name, topics),
         "applying": None if report is None or report.applying is None else _applying(report.applying, named=named),
+    }
+
+
+async def _topics(cluster: str, topics: ObservedTopics) -> dict[str, Any] | None:
+    try:
+        poll = await topics.poll(cluster)
+    except UnavailableError:
+        return None
+    if poll is None:
+        return None
+    return {
+        "count": poll.topics,
+        "polledAt": rfc3339(poll.polled_at),
+        "outdated": poll.is_outdated(datetime.now(UTC)),
     }
 
 

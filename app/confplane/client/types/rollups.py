@@ -160,6 +160,9 @@ class DriftRow(TypedDict):
     total: int
     # Ids of some that deviate
     examples: list[str]
+    # Of topics of a Kafka 4 cluster: the time of the list of all topics if it was more than an hour old; otherwise
+    # null
+    topicsAsOf: str | None
 
 
 class ImpactRollup(TypedDict):

@@ -158,6 +158,16 @@ class ObservedArea(TypedDict):
     problem: str | None
 
 
+class ObservedTopics(TypedDict):
+    """The topics of a Kafka cluster, with or without configs."""
+
+    count: int
+    # The time of the poll that listed them
+    polledAt: str
+    # true: the list is more than an hour old
+    outdated: bool
+
+
 class OwnGrant(TypedDict):
     """A grant that counts for the caller."""
 
@@ -249,6 +259,8 @@ class TargetData(TypedDict):
     # The reason why nothing is followed now
     problem: str | None
     areas: dict[str, ObservedArea] | None
+    # All topics that the service can see; null: they were not listed yet, or Postgres is away
+    topics: ObservedTopics | None
     # null where callers write nothing, or nothing was heard yet
     applying: ApplyingData | None
 

@@ -30,8 +30,12 @@ _EXPORTS: Final = {
     "znodes": "znodes",
 }
 """Frame -> the export that has it."""
-_EXPIRING: Final = {"refused_attempts": schemas.REFUSED_ATTEMPTS, "reports": schemas.REPORTS}
-"""Frames of rows that expire. A lake has none."""
+_EMPTY: Final = {
+    "refused_attempts": schemas.REFUSED_ATTEMPTS,
+    "reports": schemas.REPORTS,
+    "topics": schemas.TOPICS,
+}
+"""Frames of rows that expire, or change without a trace. A lake has none."""
 _EXPORT_OF: Final = {"registrations": "registrations", **_EXPORTS}
 
 
@@ -76,8 +80,8 @@ def read_lake(spark: SparkSession, root: str, cluster: str, jobs: Sequence[Job])
     newest = max(datasets.values(), key=lambda each: each.as_of)
 
     def read(name: str, columns: Sequence[str], low: int | datetime | None) -> DataFrame:
-        if name in _EXPIRING:
-            return spark.createDataFrame([], _EXPIRING[name])
+        if name in _EMPTY:
+            return spark.createDataFrame([], _EMPTY[name])
         if name not in _EXPORTS:
             raise NotInReadingError(f"There are no {name} in a lake")
         export = _EXPORTS[name]

@@ -14,6 +14,7 @@ default of all brokers; a key of one row has the same value everywhere.
 ``own``          number of these that set it themselves; the rest inherit it from a default
 ``total``        number of all brokers or topics
 ``examples``     ids of up to :data:`EXAMPLES` that deviate, the first in order; empty for rank 1
+``topics_as_of`` of topics: the time of the table of topics if it was outdated at the moment of the run, otherwise null
 ================ ======================================================================================================
 
 The effective value on a broker is its own, over the default of all brokers, over Kafka's (KIP-226). Entries that
@@ -21,8 +22,8 @@ brokers ignore count as not set. The effective value on a topic is its own, over
 corresponding broker config, over Kafka's. Brokers' own files are not known here: a value that they set, below the
 dynamic levels, is treated as Kafka's default. Values of single brokers do not count for topics, since partitions move.
 
-Brokers are those with their own entry. Topics are all topics with a znode, which brokers create with the topic. Znodes
-that can't be read are omitted.
+Brokers are those with their own entry. Topics are all topics with a znode, which brokers create with the topic, and
+those in the table of topics of a cluster without ZooKeeper. Znodes that can't be read are omitted.
 
 Costs a row per topic and key, counted by value; a Python function runs once per broker, and once per different value.
 """
@@ -33,7 +34,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from confplane.domain.broker_levels import DynamicLevel
 from confplane.domain.entities import EntityType
@@ -42,8 +43,11 @@ from confplane.rollups.columns import entity_type, first_ids, first_of, is_named
 from confplane.rollups.effective import drop_ignored, effective
 from confplane.rollups.job import Job
 from confplane.rollups.schemas import CONFIG, TEXTS
+from confplane.services.ports.observed_topics import OUTDATED
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from pyspark.sql import Column, DataFrame
 
 EXAMPLES: Final = 20
@@ -60,6 +64,7 @@ OUTPUT: Final = StructType(
         StructField("own", LongType(), nullable=False),
         StructField("total", LongType(), nullable=False),
         StructField("examples", TEXTS, nullable=False),
+        StructField("topics_as_of", TimestampType()),
     ]
 )
 
@@ -69,14 +74,22 @@ _BROKER: Final = EntityType.BROKER.value
 _TOPIC: Final = EntityType.TOPIC.value
 
 
-def transform(*, znodes: DataFrame, release: str) -> DataFrame:
+def transform(*, znodes: DataFrame, topics: DataFrame, release: str, as_of: datetime) -> DataFrame:
     """Return the rows; see the module."""
+    named = znodes.where(F.col("tree") == Tree.CONFIG.value).where("entity_id IS NOT NULL")
+    nothing = F.create_map().cast(CONFIG)
+    without_znode = topics.join(named, "entity_id", "left_anti").select(
+        F.lit(_TOPIC).alias("entity_type"), "entity_id", nothing.alias("config"), nothing.alias("fingerprints")
+    )
     nodes = (
-        znodes.where(F.col("tree") == Tree.CONFIG.value)
-        .where("entity_id IS NOT NULL AND NOT undecodable AND NOT forbidden")
+        named.where("NOT undecodable AND NOT forbidden")
         .where(entity_type(F.col("entity_id")).isin(_BROKER, _TOPIC))
         .select(entity_type(F.col("entity_id")).alias("entity_type"), "entity_id", "config", "fingerprints")
+        .unionByName(without_znode)
         .persist()
+    )
+    outdated = topics.agg(F.max("polled_at").alias("polled_at")).select(
+        F.when(F.col("polled_at") < F.lit(as_of - OUTDATED), F.col("polled_at")).alias("topics_as_of")
     )
     of_brokers = nodes.where(F.col("entity_type") == _BROKER)
     default = (
@@ -111,9 +124,11 @@ def transform(*, znodes: DataFrame, release: str) -> DataFrame:
     )
     by_count = Window.partitionBy(*_KEY).orderBy(F.desc("entities"), *_VALUE)
     rank = F.row_number().over(by_count)
-    return of_values.withColumns({"rank": rank, "total": F.sum("entities").over(Window.partitionBy(*_KEY))}).withColumn(
-        "examples",
-        F.when(F.col("rank") > 1, F.col("examples")).otherwise(F.array().cast(TEXTS)),
+    return (
+        of_values.withColumns({"rank": rank, "total": F.sum("entities").over(Window.partitionBy(*_KEY))})
+        .withColumn("examples", F.when(F.col("rank") > 1, F.col("examples")).otherwise(F.array().cast(TEXTS)))
+        .crossJoin(F.broadcast(outdated))
+        .withColumn("topics_as_of", F.when(F.col("entity_type") == _TOPIC, F.col("topics_as_of")))
     )
 
 
@@ -149,9 +164,12 @@ def _or_nothing(values: Column) -> Column:
 
 JOB: Final = Job(
     name="drift",
-    inputs={"znodes": ("tree", "entity_id", "config", "fingerprints", "undecodable", "forbidden")},
+    inputs={
+        "znodes": ("tree", "entity_id", "config", "fingerprints", "undecodable", "forbidden"),
+        "topics": ("entity_id", "polled_at"),
+    },
     output=OUTPUT,
     key=(*_KEY, "rank"),
     transform=transform,
-    options=frozenset({"release"}),
+    options=frozenset({"as_of", "release"}),
 )

@@ -161,6 +161,11 @@ def _reports(scope: TableScope, keys: KeyRange) -> str:
     return f"FROM applied_reports WHERE cluster = {literal(scope.cluster)}{since}" + keys.of("entity_id", literal)
 
 
+def _topics(scope: TableScope, keys: KeyRange) -> str:
+    polled = "FROM observed_topics JOIN topic_polls USING (cluster)"
+    return f"{polled} WHERE cluster = {literal(scope.cluster)} AND polled_at IS NOT NULL" + keys.of("name", literal)
+
+
 _COMMITTED: Final = "CASE WHEN outcome.committed THEN {} END"
 
 TABLES: Final[Mapping[str, Table]] = {
@@ -220,6 +225,14 @@ TABLES: Final[Mapping[str, Table]] = {
         columns={name: name for name in schemas.STATES.names} | {"content": "content::text"},
         rows=_states,
         sampled=("entity_states", "entity_id"),
+        key=literal,
+        order=str,
+    ),
+    "topics": Table(
+        schema=schemas.TOPICS,
+        columns={"entity_id": "'topic=' || name", "polled_at": "polled_at"},
+        rows=_topics,
+        sampled=("observed_topics", "name"),
         key=literal,
         order=str,
     ),

@@ -12,6 +12,7 @@ from confplane.domain.errors import ObservedError, UnavailableError
 from confplane.services.background import BackgroundTask
 from confplane.services.kraft.apply.queues import ApplyQueues
 from confplane.services.kraft.observe.session import ClusterSession
+from confplane.services.kraft.observe.topic_table import TopicTable
 from confplane.services.kraft.reconcile.log_follower import LogFollower
 from confplane.services.kraft.reconcile.polls import Polls
 from confplane.services.kraft.reporter import LeaderReporter
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from confplane.services.kraft.ports import ObservedStore, ReconciledCluster
     from confplane.services.kraft.reconcile.follow_parts import FollowParts
     from confplane.services.ports.applying import TargetStates
+    from confplane.services.ports.observed_topics import ObservedTopics
 
 logger = logging.getLogger(__name__)
 
@@ -141,6 +143,7 @@ class ReconcileLoops:
         parts: The parts that poll and write.
         refresh_parts: The parts of refreshes, whose changes are counted too.
         states: The durable states of deliveries.
+        topics: The table of topics.
         secrets: Opens passwords.
         log: Follow the metadata log: the settings name controllers.
 
@@ -161,6 +164,7 @@ class ReconcileLoops:
         parts: FollowParts,
         refresh_parts: FollowParts,
         states: TargetStates,
+        topics: ObservedTopics,
         secrets: SecretOpener,
         *,
         log: bool,
@@ -170,7 +174,8 @@ class ReconcileLoops:
         self.polls = Polls(parts, store, follower)
         self.session = ClusterSession(kafka)
         writers = (parts.writer, refresh_parts.writer)
-        self.reporter = LeaderReporter(store, self.session, self.polls, self.queues, writers)
+        table = TopicTable(store.name, topics)
+        self.reporter = LeaderReporter(store, self.session, self.polls, self.queues, table, writers)
         self.round = Round(store, self.session, parts, self.polls, self.queues, self.reporter, follower)
         self.observer = Observer(store.name, kafka, self.round, self.polls, self.reporter)
         self.applier = Applier(store.name, self.round, self.queues)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from confplane.services.kraft.apply.queues import ApplyQueues
     from confplane.services.kraft.observe.session import ClusterSession
+    from confplane.services.kraft.observe.topic_table import TopicTable
     from confplane.services.kraft.ports import ObservedStore
     from confplane.services.kraft.reconcile.follow_writer import FollowWriter
     from confplane.services.kraft.reconcile.polls import Polls
@@ -42,6 +43,7 @@ class LeaderReporter:
         session: The checks of the cluster.
         polls: The polls.
         queues: The queues of client changes.
+        topics: The table of topics.
         writers: The writers whose changes are counted.
 
     Attributes:
@@ -55,12 +57,14 @@ class LeaderReporter:
         session: ClusterSession,
         polls: Polls,
         queues: ApplyQueues,
+        topics: TopicTable,
         writers: tuple[FollowWriter, ...],
     ) -> None:
         self._store = store
         self._session = session
         self._polls = polls
         self._queues = queues
+        self._topics = topics
         self._writers = writers
         self.leading = False
         self._published_at = float("-inf")
@@ -100,10 +104,12 @@ class LeaderReporter:
         self._session.expire()
 
     async def publish_if_due(self) -> None:
-        """Publish the report if this process leads, every few seconds."""
+        """Publish the report and the table of topics if this process leads, every few seconds."""
         if self.leading and time.monotonic() - self._published_at >= PUBLISH_S:
             with contextlib.suppress(UnavailableError):
                 await self.publish()
+                if self._polls.topics is not None:
+                    await self._topics.write(self._polls.topics)
 
     async def publish_if_leading(self) -> None:
         """Publish the report at once, if this process leads.

@@ -37,6 +37,19 @@ _AGAIN_S: Final = 0.02
 _NO_BROKERS: Final[Mapping[str, int]] = {}
 
 
+@dataclass(frozen=True, slots=True)
+class TopicList:
+    """The topics of the cluster as of a metadata offset."""
+
+    ids: Mapping[str, str]
+    """Name -> id."""
+    names: list[str]
+    """In order: the names of these, and those that the mirror has configs of."""
+    offset: int
+    """A round over the names does not include topics that were created after this metadata offset."""
+    at_ms: int
+
+
 @dataclass(slots=True)
 class PollResult:
     """The result of a poll."""
@@ -171,11 +184,12 @@ class Poller:
         elif entity_type is not KraftEntityType.TOPICS:
             yield await self.poll_type(entity_type, since, until()), (1, 1)
         else:
-            names, named_at = await self.topic_names(until())
-            for start in range(0, len(names), PIECE):
-                piece = names[start : start + PIECE]
+            listed = await self.list_topics(until())
+            for start in range(0, len(listed.names), PIECE):
+                piece = listed.names[start : start + PIECE]
                 result = await self.poll_topics(piece, since, until())
-                yield replace(result, after=min(named_at, result.after)), (start + len(piece), len(names))
+                done = start + len(piece)
+                yield replace(result, after=min(listed.offset, result.after)), (done, len(listed.names))
 
     async def poll_entities(self, entities: Iterable[Entity], since: int | None, deadline: float) -> list[PollResult]:
         """Poll some entities of any types; ``since`` as in :meth:`poll_quotas`. For many quotas, all are polled."""
@@ -225,17 +239,14 @@ class Poller:
             )
         await asyncio.sleep(_AGAIN_S)
 
-    async def topic_names(self, deadline: float) -> tuple[list[str], int]:
-        """Return the names of all topics that the cluster has, or that the mirror has configs of, in order.
-
-        The names are current as of the metadata offset that is returned with them. A round over the names does not
-        include topics that were created after that offset.
-        """
-        named_at = await self._offset(deadline)
-        names = set(await self._cluster.topics(deadline))
+    async def list_topics(self, deadline: float) -> TopicList:
+        """List all topics that the cluster has."""
+        offset, at_ms = await self._offset(deadline), int(time.time() * 1000)
+        ids = await self._cluster.topics(deadline)
+        names = set(ids)
         async for node in self._nodes(EntityType.TOPIC):
             names.add(Entity.from_id(node.id).get(EntityType.TOPIC) or "")
-        return sorted(names), named_at
+        return TopicList(ids, sorted(names), offset, at_ms)
 
     async def _offset(self, deadline: float) -> int:
         """Return a metadata offset that a broker has reached, by polling no entities."""

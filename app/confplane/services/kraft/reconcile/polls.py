@@ -20,7 +20,7 @@ from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from confplane.services.kraft.observe.poller import PollResult
+    from confplane.services.kraft.observe.poller import PollResult, TopicList
     from confplane.services.kraft.ports import ObservedStore
     from confplane.services.kraft.reconcile.follow_parts import FollowParts
     from confplane.services.kraft.reconcile.follow_writer import FollowResult
@@ -69,6 +69,8 @@ class Polls:
         self.moved = -1
         self.drift: dict[str, Mapping[str, DriftRecord]] = {}
         """Entity id -> keys with external changes that are left alone."""
+        self.topics: TopicList | None = None
+        """The last list of all topics."""
         self._cursor: Cursor | None = None
         self._wanted: dict[str, Entity] = {}
         self._polled: dict[str, Entity] = {}
@@ -137,7 +139,8 @@ class Polls:
             brokers = {broker: self._recorded_offset(offset) for broker, offset in state.brokers.items()}
             return await self._poller.poll_type(state.entity_type, since, deadline, brokers=brokers)
         if state.topics.ended:
-            state.topics = TopicPollRound(*await self._poller.topic_names(deadline))
+            self.topics = await self._poller.list_topics(deadline)
+            state.topics = TopicPollRound(self.topics.names, self.topics.offset)
         return await self._poller.poll_topics(state.topics.piece, since, deadline) if state.topics.names else None
 
     async def take_requested_snapshots(self, deadline: float) -> list[PollResult]:

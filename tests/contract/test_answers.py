@@ -415,6 +415,9 @@ def test_the_feed(recorder: Recorder) -> None:
     assert event["entities"][0]["keys"] == [
         {"key": "request_percentage", "before": None, "after": 5, "sensitive": False}
     ]
+    page = recorder.send("followChanges", 200, url, params={"snapshot": "true", "entity": "user=fed"}).json()
+    assert [state["entities"][0]["id"] for state in page["snapshot"]["states"]] == ["user=fed"]
+    assert page["snapshot"]["bookmark"]["revision"] == page["revision"]
     recorder.send("followChanges", 400, url, params={"after": "x"})
     recorder.send("followChanges", 400, url, params={"wait": "61"})
 

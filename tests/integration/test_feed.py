@@ -271,6 +271,104 @@ async def first(changes: Any, count: int) -> list[Any]:
     return await asyncio.to_thread(lambda: list(itertools.islice(changes, count)))
 
 
+async def states_one_by_one(services: Sequence[Service], **query: str) -> Any:
+    """A snapshot and what follows it, each event from a new connection to any service, which is cut off after it."""
+    position, number = None, 0
+    while True:
+        number += 1
+        async with streaming(services[number % len(services)], last_id=position, snapshot="true", **query) as response:
+            if response.status_code == 503:
+                continue
+            assert response.status_code == 200, await response.aread()
+            async with aclosing(events(response)) as found:
+                async for event in found:
+                    if event["type"] == "goodbye":
+                        break
+                    yield event
+                    if event["sse"] is not None:
+                        position = event["sse"]
+                        break
+
+
+async def test_a_snapshot_continues_anywhere_and_its_changes_follow(
+    pair: tuple[Service, Service], zk: KazooClient
+) -> None:
+    """Writes go on in the meantime: what is not in the snapshot comes after it."""
+    names = [f"shot{number}" for number in range(8)]
+    states: dict[tuple[str, str, str], tuple[int, Any]] = {}
+    async with pair[0].client() as client:
+        for name in names:
+            await client.put("client-quotas", user(name), {RATE: 1})
+        await client.put("client-configs", user("shot0"), {"acks": "1"})
+        kafka_writes(zk, "users/shot-outside", rate(5))
+        await until(lambda: _has_state(pair[1], "user=shot-outside"))
+        count, complete, last = 0, False, "shot3"
+        async with asyncio.timeout(120), aclosing(states_one_by_one(pair, prefix="shot")) as found:
+            async for event in found:
+                if event["type"] == "bookmark":
+                    if not complete:
+                        await client.put("client-quotas", user(last), {RATE: 7})
+                    complete = True
+                    continue
+                assert event["type"] == ("change" if complete else "state")
+                for each in event["entities"]:
+                    for key in each["keys"]:
+                        known = states.get((each["facet"], each["id"], key["key"]), (0, None))
+                        if int(each["revision"]) > known[0]:
+                            states[each["facet"], each["id"], key["key"]] = int(each["revision"]), key["after"]
+                count += 1
+                if count == 2:
+                    await client.put("client-quotas", user("shot0"), {RATE: 3})
+                    await client.put("client-quotas", user("shot7"), {RATE: 4})
+                if states.get(("client-quotas", f"user={last}", RATE), (0, None))[1] == 7:
+                    break
+    expected: dict[tuple[str, str, str], Any] = {("client-quotas", f"user={name}", RATE): 1 for name in names}
+    expected |= {("client-quotas", f"user={name}", RATE): value for name, value in (("shot0", 3), ("shot7", 4))}
+    expected |= {("client-quotas", "user=shot-outside", RATE): 5, ("client-configs", "user=shot0", "acks"): "1"}
+    expected["client-quotas", f"user={last}", RATE] = 7
+    assert {key: value for key, (_, value) in states.items()} == expected
+
+
+async def _has_state(service: Service, entity: str) -> bool:
+    answer = await page(service, snapshot="true", entity=entity)
+    return answer.status_code == 200 and bool(answer.json()["snapshot"]["states"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_client_iterates_over_a_snapshot_of_many_parts(pair: tuple[Service, Service], kind: Kind) -> None:
+    prefix = f"part-{kind.__name__}-"
+    entities = [user(f"{prefix}{number:03}") for number in range(601)]
+    async with pair[1].client() as writer, connected(kind, pair[0].url, token=pair[0].token) as client:
+        written = await writer.alter("client-quotas", [(entity, {RATE: 1}) for entity in entities])
+        await until(lambda: _has_state(pair[0], entities[-1].id))
+        found = await first(client.changes(snapshot=True, prefix=prefix), 602)
+        assert [event["type"] for event in found] == ["state"] * 601 + ["bookmark"]
+        assert [event["entities"][0]["id"] for event in found[:-1]] == [entity.id for entity in entities]
+        revisions = {int(event["revision"]) for event in found[:-1]}
+        assert revisions == {int(each["revision"]) for each in written.body["entries"]}
+        assert int(found[-1]["revision"]) >= max(revisions)
+        again = await first(client.changes(after=found[599]["id"], prefix=prefix), 2)
+    assert [event["type"] for event in again] == ["state", "bookmark"]
+
+
+async def test_a_snapshot_shows_what_its_consumer_may_describe_and_no_secrets(
+    pair: tuple[Service, Service], zk: KazooClient
+) -> None:
+    token = await granted(pair[0], "User:looker", "open-shot")
+    async with pair[0].client() as client:
+        for name in ("open-shot", "hidden-shot"):
+            await client.put("client-quotas", user(name), {RATE: 1})
+    kafka_writes(zk, "brokers/77", json.dumps({"version": 1, "config": {"ssl.key.password": "planted-shot"}}).encode())
+    answer = await page(pair[0], token=token, snapshot="true")
+    assert [state["entities"][0]["id"] for state in answer.json()["snapshot"]["states"]] == ["user=open-shot"]
+    assert answer.json()["snapshot"]["bookmark"]["revision"] == answer.json()["revision"]
+    await until(lambda: _has_state(pair[0], "broker=77"))
+    answer = await page(pair[0], snapshot="true", entity="broker=77")
+    [state] = answer.json()["snapshot"]["states"]
+    assert [(key["after"], key["sensitive"]) for key in state["entities"][0]["keys"]] == [(None, True)]
+    assert "planted-shot" not in answer.text
+
+
 async def test_a_long_poll_ends_with_the_first_event(pair: tuple[Service, Service]) -> None:
     position = await start(pair[0])
     waiting = asyncio.create_task(page(pair[0], after=position, wait="60", entity="user=polled"))
@@ -337,6 +435,8 @@ async def test_a_change_that_can_not_be_settled_does_not_stop_the_feed(world: Wo
         ({"facet": "quotas"}, "facet"),
         ({"entityType": "users"}, "entityType"),
         ({"colour": "red"}, "colour"),
+        ({"snapshot": "perhaps"}, "snapshot"),
+        ({"snapshot": "true", "principal": "User:one"}, "principal"),
         ({"access_token": "secret"}, "access_token"),
     ],
 )

@@ -10,14 +10,14 @@ Example::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import httpx
 
 from confplane.client.core.senders import AsyncSender
 from confplane.client.core.settings import TIMEOUT_S, TRIES, settings
 from confplane.client.families.all import Families
-from confplane.client.families.feed import WAIT_S, RepeatedEvents
+from confplane.client.families.feed import WAIT_S, RepeatedEvents, snapshot_events
 
 if TYPE_CHECKING:
     import ssl
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from confplane.client.tokens import Token
-    from confplane.client.types import FeedEventData
+    from confplane.client.types import FeedBookmark, FeedEventData, FeedState
 
 
 class AsyncConfplane(Families[AsyncSender]):
@@ -59,7 +59,19 @@ class AsyncConfplane(Families[AsyncSender]):
     ) -> None:
         await self.close()
 
-    async def changes(self, *, after: str | None = None, **filters: Any) -> AsyncGenerator[FeedEventData, None]:
+    @overload
+    def changes(
+        self, *, after: str | None = None, snapshot: Literal[False] = False, **filters: Any
+    ) -> AsyncGenerator[FeedEventData, None]: ...
+
+    @overload
+    def changes(
+        self, *, after: str | None = None, snapshot: bool, **filters: Any
+    ) -> AsyncGenerator[FeedEventData | FeedState | FeedBookmark, None]: ...
+
+    async def changes(
+        self, *, after: str | None = None, snapshot: bool = False, **filters: Any
+    ) -> AsyncGenerator[FeedEventData | FeedState | FeedBookmark, None]:
         """Iterate over the changes of the cluster as they happen; see ``docs/feed.md``.
 
         The iteration never ends by itself. Events have an ``id``, after which another iteration continues.
@@ -67,6 +79,7 @@ class AsyncConfplane(Families[AsyncSender]):
 
         Args:
             after: The position, or the ``id`` of the last event; None: from now on.
+            snapshot: Without a position: first a ``state`` of each entity in each facet, and a ``bookmark``.
             filters: The filters of ``feed.poll``.
 
         Raises:
@@ -75,7 +88,9 @@ class AsyncConfplane(Families[AsyncSender]):
         """
         repeated = RepeatedEvents()
         while True:
-            page = (await self.feed.poll(after=after, wait_s=self._wait_s, **filters)).body
+            page = (await self.feed.poll(after=after, snapshot=snapshot, wait_s=self._wait_s, **filters)).body
+            for state in snapshot_events(page):
+                yield state
             for event in filter(repeated.is_new, page["events"]):
                 yield event
             after = page["position"]

@@ -10,14 +10,14 @@ Example::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import httpx
 
 from confplane.client.core.senders import BlockingSender
 from confplane.client.core.settings import TIMEOUT_S, TRIES, settings
 from confplane.client.families.all import Families
-from confplane.client.families.feed import WAIT_S, RepeatedEvents
+from confplane.client.families.feed import WAIT_S, RepeatedEvents, snapshot_events
 
 if TYPE_CHECKING:
     import ssl
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from confplane.client.tokens import Token
-    from confplane.client.types import FeedEventData
+    from confplane.client.types import FeedBookmark, FeedEventData, FeedState
 
 
 class Confplane(Families[BlockingSender]):
@@ -73,7 +73,19 @@ class Confplane(Families[BlockingSender]):
     ) -> None:
         self.close()
 
-    def changes(self, *, after: str | None = None, **filters: Any) -> Iterator[FeedEventData]:
+    @overload
+    def changes(
+        self, *, after: str | None = None, snapshot: Literal[False] = False, **filters: Any
+    ) -> Iterator[FeedEventData]: ...
+
+    @overload
+    def changes(
+        self, *, after: str | None = None, snapshot: bool, **filters: Any
+    ) -> Iterator[FeedEventData | FeedState | FeedBookmark]: ...
+
+    def changes(
+        self, *, after: str | None = None, snapshot: bool = False, **filters: Any
+    ) -> Iterator[FeedEventData | FeedState | FeedBookmark]:
         """Iterate over the changes of the cluster as they happen; see ``docs/feed.md``.
 
         The iteration never ends by itself. Events have an ``id``, after which another iteration continues.
@@ -81,6 +93,7 @@ class Confplane(Families[BlockingSender]):
 
         Args:
             after: The position, or the ``id`` of the last event; None: from now on.
+            snapshot: Without a position: first a ``state`` of each entity in each facet, and a ``bookmark``.
             filters: The filters of ``feed.poll``.
 
         Raises:
@@ -89,7 +102,8 @@ class Confplane(Families[BlockingSender]):
         """
         repeated = RepeatedEvents()
         while True:
-            page = self.feed.poll(after=after, wait_s=self._wait_s, **filters).body
+            page = self.feed.poll(after=after, snapshot=snapshot, wait_s=self._wait_s, **filters).body
+            yield from snapshot_events(page)
             yield from filter(repeated.is_new, page["events"])
             after = page["position"]
 

@@ -79,7 +79,13 @@ def _watched(request: httpx.Request) -> httpx.Response:
     """Some events, and then the end of the trail."""
     if "after" in request.url.params:
         return httpx.Response(410, json={"type": "/problems/before-history", "detail": "The trail begins later."})
-    return httpx.Response(200, json={"events": _EVENTS, "position": "cG9z", "revision": "8589934602"})
+    page: dict[str, Any] = {"events": _EVENTS, "position": "cG9z", "revision": "8589934602"}
+    if "snapshot" in request.url.params:
+        page |= {
+            "events": [],
+            "snapshot": {"states": _STATES, "bookmark": {"type": "bookmark", "revision": "8589934602"}},
+        }
+    return httpx.Response(200, json=page)
 
 
 _RATES: Final = _key("producer_byte_rate", 1048576, 2097152)
@@ -94,6 +100,22 @@ _EVENTS: Final = [
     _event("change", "external", (HOSTILE, [{**_key("acks", LONG, HOSTILE), "sensitive": False}]), ticket=None),
     _event("reset", "confplane"),
 ]
+_STATES: Final = [
+    {
+        "type": "state", "id": "cG9z", "revision": "8589934601", "time": TIME,
+        "entities": [
+            {
+                "facet": "configs", "id": name, "entity": {}, "revision": "8589934601",
+                "keys": [{**_key(key, None, value), "sensitive": secret}],
+            }
+        ],
+    }
+    for name, key, value, secret in (
+        ("user=alice", "producer_byte_rate", 2097152, False),
+        ("broker=1", "ssl.key.password", None, True),
+        (HOSTILE, "acks", HOSTILE, False),
+    )
+]  # fmt: skip
 _HISTORY: Final = _page(_change(ID, _RATES, _key("acks", None, "all")), _change(OTHER, _key("acks", LONG, None)))
 _MOMENT: Final = {"revision": "8589934601", "exact": True}
 _QUOTAS, _CONFIGS = "client-quotas", "client-configs"
@@ -150,6 +172,7 @@ CASES: Final[dict[str, dict[str, Any]]] = {
     "audit": {"audit": _page(_audited(("user=alice", ["acks", "producer_byte_rate"]), ("topic=orders", ["retention.ms"])))},
     f"audit {ID}": {f"audit/{ID}": _audited(("user=alice", ["acks"]), ("topic=orders", ["retention.ms"]))},
     "watch": {"changes": _watched},
+    "watch --snapshot": {"changes": _watched},
     "drift list": {
         "drift": _page(
             {

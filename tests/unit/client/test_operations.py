@@ -186,6 +186,7 @@ CALLS: Final[dict[str, Row]] = {
         (),
         {
             "after": "p",
+            "snapshot": True,
             "wait_s": 5,
             "facet": "configs",
             "entity_type": "user",

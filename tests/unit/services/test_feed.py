@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from confplane.domain.access.ranges import NOTHING, NameRanges
+from confplane.domain.base64url import encode_base64url
 from confplane.domain.changes import Node
 from confplane.domain.entities import EntityType
 from confplane.domain.errors import InvalidRequestError
@@ -16,7 +17,7 @@ from confplane.domain.facets import FacetName, Tree
 from confplane.domain.quotas import ClientQuotasFacet
 from confplane.services.feed.events import FeedFilter, event_of
 from confplane.services.feed.merge import external_change, steps_of, unexplained
-from confplane.services.feed.positions import FeedPosition, decode, encode
+from confplane.services.feed.positions import FeedPosition, SnapshotPlace, decode, encode
 from confplane.services.ports.feed import FeedChange, FeedEntity
 from confplane.services.ports.journal import JournalEntry
 from confplane.services.ports.trail import LAST_ID, HistoryPlace
@@ -133,8 +134,11 @@ def test_a_position_is_read_back_and_no_other_text_is_one() -> None:
     position = FeedPosition(HistoryPlace(3, 8_589_934_635, UUID(int=7)), 1_767_225_600_000)
     token = encode("default", position)
     assert decode("default", token, "after") == position
+    in_snapshot = position._replace(snapshot=SnapshotPlace(FacetName.CONFIGS, "topic=orders"))
+    assert decode("default", encode("default", in_snapshot), "after") == in_snapshot
+    elsewhere = encode_base64url(b"3@1@" + b"0" * 32 + b"@1@default\nquotas\nuser=alice")
     never = encode("default", position._replace(time_ms=253_402_300_800_000))  # the year 10000
-    for text in ("", "x", token[:-1], token + "A", "é", encode("other", position), "A" * 600, never):
+    for text in ("", "x", token[:-1], token + "A", "é", encode("other", position), "A" * 600, never, elsewhere):
         with pytest.raises(InvalidRequestError) as caught:
             decode("default", text, "after")
         assert caught.value.pointer == "after"

@@ -384,6 +384,16 @@ async def test_a_consumer_that_is_too_far_behind_is_disconnected_and_continues_f
         each.close()
 
 
+async def test_a_ring_that_begins_again_moves_no_consumer_that_reads_the_trail(feed: Feed) -> None:
+    begin = (await feed.open()).position
+    feed.write(change(11))
+    await feed.load_again(20)
+    consumer = await feed.open(begin)
+    await feed.load_again(30)
+    assert places(await received(consumer, 1)) == [(11, False)]
+    consumer.close()
+
+
 async def test_a_large_event_is_cut_and_has_a_link(feed: Feed) -> None:
     consumer = await feed.open()
     found = change(11, entities=[entity(f"u{number}", "x" * 100_000) for number in range(20)])

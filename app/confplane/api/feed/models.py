@@ -5,8 +5,9 @@ from typing import Literal
 from pydantic import Field
 
 from confplane.api.models import Absent, AnswerModel, ChangeId, Revision, Scalar, Time
+from confplane.services.feed.positions import LONGEST
 
-FEED_POSITION = Field(description="An opaque position: send it as `after` or `Last-Event-ID`", max_length=512)
+FEED_POSITION = Field(description="An opaque position: send it as `after` or `Last-Event-ID`", max_length=LONGEST)
 
 
 class FeedKey(AnswerModel):
@@ -56,10 +57,37 @@ class FeedEventData(AnswerModel):
     entities: list[FeedEntityChange]
 
 
+class FeedState(AnswerModel):
+    """The current state of an entity in one facet, of a snapshot."""
+
+    type: Literal["state"]
+    id: str = Field(description="The position of the event: the rest of the snapshot, and then the changes")
+    revision: Revision
+    time: Time
+    entities: list[FeedEntityChange] = Field(description="One, with all of its keys; `before` is null")
+
+
+class FeedBookmark(AnswerModel):
+    """The end of a snapshot."""
+
+    type: Literal["bookmark"]
+    revision: Revision = Field(description="The changes after this revision follow")
+
+
+class FeedSnapshot(AnswerModel):
+    """A part of a snapshot."""
+
+    states: list[FeedState]
+    bookmark: FeedBookmark | Absent = Field(default=None, description="In the last part")
+
+
 class FeedPage(AnswerModel):
     """Events of a long poll."""
 
     events: list[FeedEventData]
+    snapshot: FeedSnapshot | Absent = Field(
+        default=None, description="The next part of the snapshot, before the events. Absent after its end"
+    )
     position: str = FEED_POSITION
     revision: Revision = Field(
         description="Nothing that matches is missing up to this revision, if there are no events"

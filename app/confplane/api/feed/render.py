@@ -33,6 +33,8 @@ def event_json(cluster: str, delivery: FeedDelivery) -> bytes:
     """Return an event as JSON."""
     event = delivery.event
     assert event is not None  # noqa: S101 - for the type checker
+    if delivery.of_snapshot:
+        return _state_json(cluster, event)
     change = event.change
     # A reset goes to all consumers, and its change may be of entities that are hidden from them: nothing of its author.
     author = _NOBODY if event.is_reset else (change.principal, change.behalf_of, change.reason, change.ticket)
@@ -60,6 +62,22 @@ def event_json(cluster: str, delivery: FeedDelivery) -> bytes:
             break
         parts.append(rendered)
     return b'%s,"entities":[%s]}' % (orjson.dumps(head)[:-1], b",".join(parts))
+
+
+def _state_json(cluster: str, event: FeedEvent) -> bytes:
+    [part] = event.parts
+    head = {
+        "type": "state",
+        "id": encode(cluster, event.position),
+        "revision": str(part.revision),
+        "time": timestamp(event.change.time_ms),
+    }
+    return b'%s,"entities":[%s]}' % (orjson.dumps(head)[:-1], _part(event, part))
+
+
+def bookmark_json(revision: int) -> bytes:
+    """Return a bookmark as JSON."""
+    return orjson.dumps({"type": "bookmark", "revision": str(revision)})
 
 
 def _part(event: FeedEvent, part: EventPart) -> bytes:
@@ -143,10 +161,10 @@ class FeedResponse(PreparedResponse):
         if event is None:
             if delivery.bookmark is None:
                 return self._comment
-            data = orjson.dumps({"type": "bookmark", "revision": str(delivery.bookmark)})
-            return self._frame("bookmark", None, data)
+            return self._frame("bookmark", None, bookmark_json(delivery.bookmark))
         event_id = encode(self._cluster, event.position) if delivery.identified else None
-        return self._frame(event.type, event_id, event_json(self._cluster, delivery))
+        kind = "state" if delivery.of_snapshot else event.type
+        return self._frame(kind, event_id, event_json(self._cluster, delivery))
 
     def _goodbye(self) -> bytes:
         wait_ms = random.randrange(_RECONNECT_MS)  # noqa: S311 - spreads the consumers of a process over others

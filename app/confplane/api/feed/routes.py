@@ -12,7 +12,7 @@ from confplane.api import patterns
 from confplane.api.accept import prefers
 from confplane.api.dependencies import Call, CallDep
 from confplane.api.feed import models
-from confplane.api.feed.render import FeedResponse, event_json
+from confplane.api.feed.render import FeedResponse, bookmark_json, event_json
 from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.responses import PreparedResponse, consistency_headers, encoded
 from confplane.api.routing.operations import ResponseSpec, read
@@ -23,7 +23,7 @@ from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.services.feed.consumer import FeedConsumer
 from confplane.services.feed.events import FeedFilter
-from confplane.services.feed.positions import decode, encode
+from confplane.services.feed.positions import LONGEST, decode, encode
 from confplane.services.limits import LimitClass
 from confplane.services.reads.trail import visible
 
@@ -57,12 +57,16 @@ async def follow_changes(  # noqa: PLR0913 - one argument a parameter is FastAPI
     call: CallDep,
     *,
     after: Annotated[
-        str | None, Query(description="Continue after this position. Without it: from now on", max_length=512)
+        str | None, Query(description="Continue after this position. Without it: from now on", max_length=LONGEST)
     ] = None,
     last_event_id: Annotated[
         str | None,
-        Header(alias="Last-Event-ID", description="As `after`, and takes precedence over it", max_length=512),
+        Header(alias="Last-Event-ID", description="As `after`, and takes precedence over it", max_length=LONGEST),
     ] = None,
+    snapshot: Annotated[
+        bool,
+        Query(description="Without a position: the current states first, then their changes. Not with `principal`"),
+    ] = False,
     wait: Annotated[
         int | None,
         Query(ge=0, le=_LONGEST_WAIT_S, description="Of a page: seconds to wait for a first event. Not for streams"),
@@ -97,6 +101,8 @@ async def follow_changes(  # noqa: PLR0913 - one argument a parameter is FastAPI
     server_sent, lines = prefers(accept, _SSE), prefers(accept, _NDJSON)
     if wait is not None and (server_sent or lines):
         raise InvalidRequestError("wait is only for pages, not for streams. Leave it out", pointer="wait")
+    if snapshot and principal is not None:
+        raise InvalidRequestError("principal selects changes, and a state has none. Leave it out", pointer="principal")
     name = call.cluster.name
     wanted = FeedFilter(
         None if facet is None else FacetName(facet),
@@ -111,7 +117,10 @@ async def follow_changes(  # noqa: PLR0913 - one argument a parameter is FastAPI
     position = None if given is None else decode(name, given, pointer)
     deadline = call.request.scope[REQUEST_CONTEXT].deadline
     consumer = await call.services.feeds.open(
-        *(call.cluster, call.access, wanted, position, deadline), pointer=pointer, statuses=server_sent or lines
+        *(call.cluster, call.access, wanted, position, deadline),
+        pointer=pointer,
+        statuses=server_sent or lines,
+        snapshot=snapshot,
     )
     headers = consistency_headers(call.cluster.store) + encoded(
         {"cache-control": "no-store", "x-accel-buffering": "no"}
@@ -135,17 +144,23 @@ def _entity_id(call: Call, entity: str | None) -> str | None:
 async def _page(cluster: str, consumer: FeedConsumer, wait_s: float) -> bytes:
     """Return a page of events: those that there are, or the first that come in time."""
     events: list[bytes] = []
+    states: list[bytes] = []
+    bookmark: bytes | None = None
+    in_snapshot = consumer.position.snapshot is not None
     size = count = 0
     try:
         async with aclosing(consumer.deliveries(time.monotonic() + wait_s)) as deliveries:
             async for delivery in deliveries:
                 if delivery.event is None:
+                    if delivery.of_snapshot and delivery.bookmark is not None:
+                        bookmark = bookmark_json(delivery.bookmark)
                     continue
-                events.append(event_json(cluster, delivery))
+                event = event_json(cluster, delivery)
+                (states if delivery.of_snapshot else events).append(event)
                 if not delivery.identified:
                     continue  # it moves no position, so the next page would begin with it again
                 count += 1
-                size += len(events[-1])
+                size += len(event)
                 if count >= _MOST or size > _MOST_BYTES:
                     break
         consumer.raise_if_ended()
@@ -153,4 +168,8 @@ async def _page(cluster: str, consumer: FeedConsumer, wait_s: float) -> bytes:
     finally:
         consumer.close()
     tail = orjson.dumps({"position": encode(cluster, position), "revision": str(position.place.revision)})
-    return b'{"events":[%s],%s' % (b",".join(events), tail[1:])
+    snapshot = b""
+    if in_snapshot:
+        end = b"" if bookmark is None else b',"bookmark":%s' % bookmark
+        snapshot = b'"snapshot":{"states":[%s]%s},' % (b",".join(states), end)
+    return b'{"events":[%s],%s%s' % (b",".join(events), snapshot, tail[1:])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from confplane.client import AsyncConfplane
-    from confplane.client.types import FeedEventData, FeedKey
+    from confplane.client.types import FeedEventData, FeedKey, FeedState
 
 commands = CommandGroup(add_completion=False)
 
@@ -27,6 +27,7 @@ commands = CommandGroup(add_completion=False)
     "    confplane watch\n\n"
     "    confplane watch user=alice\n\n"
     "    confplane watch --facet configs --prefix orders- --json\n\n"
+    "    confplane watch --snapshot --prefix orders-\n\n"
     f"{READ_CODES}"
 )
 def watch(
@@ -59,6 +60,9 @@ def watch(
             "--after", metavar="ID", help="Continue after the event with this `id` of --json.", show_default="now"
         ),
     ] = None,
+    snapshot: Annotated[
+        bool, typer.Option("--snapshot", help="Print the current values first. Not if --after is given.")
+    ] = False,
     as_json: AsLines = False,
     cluster: ClusterName = None,
     profile: ProfileName = None,
@@ -66,9 +70,9 @@ def watch(
     """Print changes as they happen, until you press Ctrl-C.
 
     Changes that were made outside Confplane are marked `(external)`, and may come more than once. Those in a Kafka 4
-    cluster that were undone are marked `(put-back)`.
+    cluster that were undone are marked `(put-back)`, and current values `(state)`.
     """
-    filters = {"facet": facet, "prefix": prefix, "after": after}
+    filters = {"facet": facet, "prefix": prefix, "after": after, "snapshot": snapshot}
     raise run(profile, cluster, lambda client: _watch(client, entity, filters))
 
 
@@ -77,6 +81,8 @@ async def _watch(client: AsyncConfplane, entity: str | None, filters: dict[str, 
     async for event in client.changes(entity=wanted, **filters):
         if is_json():
             print_json(event)
+        elif event["type"] == "bookmark":
+            pass  # the end of the current values
         elif event["type"] == "reset":
             echo(f"{event['time']}  configs were imported, or a change can't be shown: list them again")
         else:
@@ -85,8 +91,14 @@ async def _watch(client: AsyncConfplane, entity: str | None, filters: dict[str, 
     return DONE
 
 
-def _lines(event: FeedEventData) -> Iterator[str]:
+def _lines(event: FeedEventData | FeedState) -> Iterator[str]:
     """Yield a line for each key."""
+    if event["type"] == "state":
+        for entity in event["entities"]:
+            for key in entity["keys"]:
+                value = value_text(None if key["sensitive"] else key["after"])
+                yield "  ".join([event["time"], "(state)", entity["id"], f"{key['key']}: {value}"])
+        return
     kind = event["type"] if event["type"] == "put-back" else "external" if event["source"] == "external" else "change"
     who, why = author_text({**event, "kind": kind}), reason_text(event)
     for entity in event["entities"]:

@@ -8,8 +8,10 @@ from confplane.client.core.calls import call, id_of
 from confplane.client.core.operations import Family, S, operation
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from confplane.client.core.calls import ApiCall
-    from confplane.client.types import FeedEventData, FeedPage
+    from confplane.client.types import FeedBookmark, FeedEventData, FeedPage, FeedState
     from confplane.domain.entities import Entity
 
 WAIT_S = 10
@@ -26,6 +28,7 @@ class Feed(Family[S]):
         self,
         *,
         after: str | None = None,
+        snapshot: bool | None = None,
         wait_s: int | None = None,
         facet: str | None = None,
         entity_type: str | None = None,
@@ -39,6 +42,7 @@ class Feed(Family[S]):
 
         Args:
             after: The position, or the ``id`` of the last event; None: from now on.
+            snapshot: Without a position: the current states first, a part with each request.
             wait_s: Seconds to wait for a first event, 60 at most.
             facet: Only keys of this facet.
             entity_type: Only entities of this type.
@@ -50,6 +54,7 @@ class Feed(Family[S]):
         """
         params = {
             "after": after,
+            "snapshot": "true" if snapshot else None,
             "wait": None if wait_s is None else str(wait_s),
             "facet": facet,
             "entityType": entity_type,
@@ -60,6 +65,15 @@ class Feed(Family[S]):
             "principal": principal,
         }
         return call("GET", f"{self._base}/changes", params=params)
+
+
+def snapshot_events(page: FeedPage) -> Iterator[FeedState | FeedBookmark]:
+    """Yield the states of a page of a snapshot, and the bookmark at the snapshot's end."""
+    part = page.get("snapshot")
+    if part is not None:
+        yield from part["states"]
+        if "bookmark" in part:
+            yield part["bookmark"]
 
 
 class RepeatedEvents:

@@ -11,6 +11,14 @@ if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
 
+class FeedBookmark(TypedDict):
+    """The end of a snapshot."""
+
+    type: Literal["bookmark"]
+    # The changes after this revision follow
+    revision: str
+
+
 class FeedEntityChange(TypedDict):
     """The keys of one entity in one facet."""
 
@@ -67,7 +75,31 @@ class FeedPage(TypedDict):
     """Events of a long poll."""
 
     events: list[FeedEventData]
+    # The next part of the snapshot, before the events. Absent after its end
+    snapshot: NotRequired[FeedSnapshot]
     # An opaque position: send it as `after` or `Last-Event-ID`
     position: str
     # Nothing that matches is missing up to this revision, if there are no events
     revision: str
+
+
+class FeedSnapshot(TypedDict):
+    """A part of a snapshot."""
+
+    states: list[FeedState]
+    # In the last part
+    bookmark: NotRequired[FeedBookmark]
+
+
+class FeedState(TypedDict):
+    """The current state of an entity in one facet, of a snapshot."""
+
+    type: Literal["state"]
+    # The position of the event: the rest of the snapshot, and then the changes
+    id: str
+    # A zxid as a decimal string
+    revision: str
+    # RFC 3339 in UTC
+    time: str
+    # One, with all of its keys; `before` is null
+    entities: list[FeedEntityChange]

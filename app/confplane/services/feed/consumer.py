@@ -1,7 +1,8 @@
 """One consumer of a feed: where it is, what it may see, and what comes next for it.
 
 A consumer has no task, no query and no buffer of its own. The feed offers each new event to all consumers, and wakes
-those that get it. A consumer whose position is below the ring reads the trail first.
+those that get it. A consumer whose position is below the ring reads the trail first, and before that the rest of its
+snapshot.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from confplane.domain.entities import Entity
-from confplane.domain.errors import ConfplaneError, UnavailableError
+from confplane.domain.errors import ConfplaneError, UnauthenticatedError, UnavailableError
+from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.feed.kraft_events import OVERLAP, AppliedEvent, put_backs
 from confplane.services.feed.positions import FeedPosition
+from confplane.services.feed.snapshot import read_page
 from confplane.services.feed.stream import PAGE
 from confplane.services.ports.trail import IMPORT, HistoryPlace
 from confplane.services.reads.trail import visible
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
     from confplane.services.access import Access
     from confplane.services.feed.events import EventPart, FeedEvent, FeedFilter
+    from confplane.services.feed.positions import SnapshotPlace
     from confplane.services.feed.stream import ClusterFeed
     from confplane.services.kraft.apply.apply_status import ApplyStatus
     from confplane.services.ports.feed import FeedChange
@@ -45,14 +49,14 @@ _PATIENCE_S: Final = 5.0
 """Seconds to wait for the trail to be complete up to the ring."""
 _POLL_S: Final = 0.25
 PAGE_S: Final = 30.0
-"""Seconds in which a consumer has to take one page of the trail: others wait for its place."""
+"""Seconds in which a consumer has to take one page of the trail or of a snapshot: others wait for its place."""
 
 
 class FeedDelivery(NamedTuple):
     """Something to send to a consumer."""
 
     event: FeedEvent | None = None
-    """A change, a reset or a put-back. None: apply statuses or a heartbeat."""
+    """A change, a reset, a put-back or the state of an entity. None: apply statuses, a bookmark or a heartbeat."""
     parts: Sequence[EventPart] = ()
     partial: bool = False
     identified: bool = True
@@ -61,7 +65,9 @@ class FeedDelivery(NamedTuple):
     statuses: Mapping[str, ApplyStatus] | None = None
     """Apply statuses by entity id. With these there is no event."""
     bookmark: int | None = None
-    """Of a heartbeat: the revision up to which nothing is missing, if it is later than the last one."""
+    """The revision up to which nothing is missing. None: there is no bookmark, or no later one than the last."""
+    of_snapshot: bool = False
+    """True for a state of the snapshot, and for the bookmark at its end."""
 
 
 class FeedConsumer:
@@ -153,10 +159,11 @@ class FeedConsumer:
         feed = self._feed
         self._kraft_next = feed.kraft.base
         self._kraft_since_ms = position.time_ms - _OVERLAP_MS
-        if position.place < feed.floor or feed.kraft.misses(position.time_ms):
+        if position.snapshot is not None or position.place < feed.floor or feed.kraft.misses(position.time_ms):
             if self._replays.locked():
                 raise UnavailableError(
-                    "Too many consumers read the trail on this process. Send the request again", retry_after_s=5
+                    "Too many consumers read the trail or a snapshot on this process. Send the request again",
+                    retry_after_s=5,
                 )
             await self._replays.acquire()
             self._replaying = True
@@ -191,7 +198,7 @@ class FeedConsumer:
 
     def interrupt(self, last: FeedPosition) -> None:
         """Record that the ring begins again, after its last position."""
-        if not self._pending and self._generation == self._feed.generation:
+        if not (self._pending or self._replaying) and self._generation == self._feed.generation:
             self.position = last
         self.wake()
 
@@ -248,15 +255,17 @@ class FeedConsumer:
         """Yield what is to be sent, until the stream ends.
 
         Args:
-            until: Also end once nothing is to be sent and either an event with an id was sent or this time has passed,
-                by ``time.monotonic()``; None: never. Events without an id may come with each of many polls.
+            until: Also end once nothing is to be sent and either an event with an id or the end of a snapshot was sent,
+                or this time has passed, by ``time.monotonic()``; None: never. Events without an id may come with each
+                of many polls.
         """
         feed, sent, bookmark = self._feed, False, self._feed.end
         heartbeat = time.monotonic() + HEARTBEAT_S * random.uniform(0.9, 1.0)  # noqa: S311 - no secret
         while self.reason is None:
             if not self.idle:
                 async for delivery in self._available():
-                    sent = sent or (delivery.identified and delivery.event is not None)
+                    moved = delivery.identified and delivery.event is not None
+                    sent = sent or moved or delivery.of_snapshot
                     yield delivery
                 continue
             now = time.monotonic()
@@ -362,20 +371,45 @@ class FeedConsumer:
         return None if selected is None else FeedDelivery(event, *selected, identified)
 
     async def _replayed(self) -> AsyncGenerator[FeedDelivery, None]:
-        """Yield what the trail has after the position, up to the ring."""
+        """Yield the rest of a snapshot, and what the trail has after the position, up to the ring."""
         if not self._replaying:
             # Missed notifications: all consumers read the trail, a few at a time.
             await self._replays.acquire()
             self._replaying = True
-        begin = self.position
+        begin = self.position._replace(snapshot=None)
         try:
-            for part in (self._put_back(begin), self._trail(begin)):
+            for part in (self._snapshot(self.position.snapshot), self._put_back(begin), self._trail(begin)):
                 async for delivery in part:
                     yield delivery
         except UnavailableError:
             self.end("trail-unavailable")
         self._free_place()
         self._attach(self.position)
+
+    async def _snapshot(self, place: SnapshotPlace | None) -> AsyncGenerator[FeedDelivery, None]:
+        """Yield the rest of a snapshot, and a bookmark at its end; nothing without a place in one.
+
+        Raises:
+            UnavailableError: The copy of tokens and grants is too old.
+        """
+        if place is None:
+            return
+        cluster, position, time_slice = self._feed.cluster, self.position, TimeSlice()
+        while place is not None and self.reason is None:
+            try:
+                states, place = read_page(cluster, self.access, self.wanted, position, place)
+            except UnauthenticatedError:
+                self.end("credential-ended")
+                return
+            for state in self._page(FeedDelivery(event, event.parts, of_snapshot=True) for event in states):
+                assert state.event is not None  # noqa: S101 - for the type checker
+                self.position = state.event.position
+                yield state
+            self.position = position._replace(snapshot=place)
+            if time_slice.due:
+                await time_slice.pause()
+        if self.reason is None:
+            yield FeedDelivery(bookmark=position.place.revision, of_snapshot=True)
 
     async def _trail(self, begin: FeedPosition) -> AsyncGenerator[FeedDelivery, None]:
         """Yield the changes of the trail after a position.
@@ -387,7 +421,7 @@ class FeedConsumer:
         while self.position.place < feed.floor and self.reason is None:
             floor = feed.floor
             await self._wait_for_trail(time.monotonic() + _PATIENCE_S)
-            if self.position is begin:
+            if self.position == begin:
                 async for delivery in self._late(begin):
                     yield delivery
             changes = await feed.trail.changes(feed.cluster.name, self.position.place, floor.revision, PAGE)

@@ -20,6 +20,7 @@ from confplane.domain.texts import rfc3339
 from confplane.services.background import BackgroundService, BackgroundTask
 from confplane.services.feed.consumer import FeedConsumer
 from confplane.services.feed.positions import FeedPosition, encode
+from confplane.services.feed.snapshot import BEGIN
 from confplane.services.feed.stream import ClusterFeed
 from confplane.services.metrics import Sample
 from confplane.services.ports.trail import LAST_ID, HistoryPlace
@@ -101,6 +102,7 @@ class FeedHub(BackgroundService):
         *,
         pointer: str = "after",
         statuses: bool = False,
+        snapshot: bool = False,
     ) -> FeedConsumer:
         """Return a new consumer, which must be closed.
 
@@ -112,6 +114,7 @@ class FeedHub(BackgroundService):
             deadline: The deadline on the clock of ``time.monotonic()``.
             pointer: The name of the position's parameter, for errors.
             statuses: The consumer also gets apply statuses.
+            snapshot: A consumer without a position first gets the current states.
 
         Raises:
             RestoredStoreError: The store was restored, and nobody has accepted its state yet.
@@ -142,6 +145,8 @@ class FeedHub(BackgroundService):
                 feed, self._history, access, wanted, self._replays, self._release, statuses=statuses, clock=self._clock
             )
             self._consumers.add(consumer)
+            if after is None and snapshot:
+                after = feed.last._replace(snapshot=BEGIN)
             if after is not None:
                 await consumer.resume(after)
         except BaseException:

@@ -7,15 +7,24 @@ from uuid import UUID
 
 from confplane.domain.base64url import decode_base64url, encode_base64url
 from confplane.domain.errors import InvalidRequestError
+from confplane.domain.facets import FacetName
 from confplane.services.ports.trail import END_OF_HISTORY, HistoryPlace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PARTS: Final = 5
-_LONGEST: Final = 512
+LONGEST: Final = 4_096
+"""Characters of a token: a place in a snapshot has the id of an entity."""
 _END_MS: Final = 253_402_300_800_000
 """The end of the year 9999, after which there are no dates."""
+
+
+class SnapshotPlace(NamedTuple):
+    """A place in a snapshot: the states of all facets before this one were delivered, and of this one up to an id."""
+
+    facet: FacetName
+    entity_id: str
 
 
 class FeedPosition(NamedTuple):
@@ -24,12 +33,16 @@ class FeedPosition(NamedTuple):
     place: HistoryPlace
     time_ms: int
     """A time at which the place was reached. External changes that were found since may have lower places."""
+    snapshot: SnapshotPlace | None = None
+    """The place in a snapshot of which the rest comes before the changes after the position; None without a rest."""
 
 
 def encode(cluster: str, position: FeedPosition) -> str:
     """Return the token of a position."""
-    place, time_ms = position
+    place, time_ms, snapshot = position
     text = f"{place.incarnation}@{place.revision}@{place.change_id.hex}@{time_ms}@{cluster}"
+    if snapshot is not None:
+        text = f"{text}\n{snapshot.facet.value}\n{snapshot.entity_id}"
     return encode_base64url(text.encode())
 
 
@@ -39,14 +52,14 @@ def decode(cluster: str, token: str, pointer: str) -> FeedPosition:
     Raises:
         InvalidRequestError: The token is not one that this API gave, or is that of another cluster.
     """
-    parts = _parts(token)
+    parts, snapshot = _parts(token)
     if len(parts) == _PARTS and all(part.isascii() and part.isdigit() for part in (*parts[:2], parts[3])):
         try:
             place = HistoryPlace(int(parts[0]), int(parts[1]), UUID(parts[2]))
         except ValueError:
             pass
         else:
-            position = FeedPosition(place, int(parts[3]))
+            position = FeedPosition(place, int(parts[3]), snapshot)
             most = END_OF_HISTORY
             valid = place.incarnation <= most.incarnation and place.revision <= most.revision
             if valid and position.time_ms < _END_MS and encode(parts[4], position) == token:
@@ -59,11 +72,12 @@ def decode(cluster: str, token: str, pointer: str) -> FeedPosition:
     raise InvalidRequestError(f"{pointer} is not a position that this API gave", pointer=pointer)
 
 
-def _parts(token: str) -> Sequence[str]:
-    if len(token) > _LONGEST:
-        return ()
+def _parts(token: str) -> tuple[Sequence[str], SnapshotPlace | None]:
+    if len(token) > LONGEST:
+        return (), None
     try:
-        text = decode_base64url(token).decode()
+        text, *place = decode_base64url(token).decode().split("\n", 2)
+        snapshot = SnapshotPlace(FacetName(place[0]), place[-1]) if place else None
     except ValueError:
-        return ()
-    return text.split("@", _PARTS - 1)
+        return (), None
+    return text.split("@", _PARTS - 1), snapshot

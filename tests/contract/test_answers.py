@@ -918,14 +918,42 @@ def test_the_history_of_tokens_and_grants(recorder: Recorder) -> None:
 
 
 def test_freezes(recorder: Recorder) -> None:
-    keys = {name: {"Idempotency-Key": name} for name in ("freeze", "thaw")}
-    for _ in "12":
-        recorder.send("freezeCluster", 200, f"{BASE}:freeze", json={"reason": "a test"}, headers=keys["freeze"])
-    recorder.send("freezeCluster", 409, f"{BASE}:freeze", json={"reason": "another"})
-    recorder.send("freezeCluster", 400, f"{BASE}:freeze", json={"reason": ""})
-    for _ in "12":
-        recorder.send("thawCluster", 200, f"{BASE}:thaw", json={"reason": "done"}, headers=keys["thaw"])
-    recorder.send("thawCluster", 400, f"{BASE}:thaw", json={})
+    for verb in ("freeze", "thaw"):
+        url, body, operation_id = f"{BASE}:{verb}", {"reason": "a test"}, f"{verb}Cluster"
+        for query, more in ({"validateOnly": "true"}, {}), ({}, {"validateOnly": True}):
+            tried = recorder.send(operation_id, 200, url, json={**body, **more}, params=query).json()
+            assert (tried["changeId"], tried["before"] is None) == (None, verb == "freeze")
+        key = {"Idempotency-Key": verb}
+        done = recorder.send(operation_id, 200, url, json=body, headers=key)
+        assert done.headers["confplane-change-id"] == done.json()["changeId"]
+        assert recorder.send(operation_id, 200, url, json=body, headers=key).json() == done.json()
+        for wrong in ({}, {"reason": ""}, {"reason": 1}, {**body, "until": "tomorrow"}):
+            [error] = recorder.send(operation_id, 400, url, json=wrong).json()["errors"]
+            assert error["pointer"] == ("/until" if "until" in wrong else "/reason")
+        recorder.send(operation_id, 400, url, json=body, headers={"If-Match": '"a"'})
+        # A freeze is no config that a mirror shows: no read waits for its revision.
+        seen = {"Confplane-Min-Revision": done.headers["confplane-revision"]}
+        recorder.send("listClientQuotas", 200, f"{BASE}/client-quotas", headers=seen)
+        if verb == "freeze":
+            recorder.send(operation_id, 409, url, json={"reason": "another"})
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", f"{BASE}:melt", 405),
+        ("POST", "/v1/clusters/none:freeze", 404),
+        ("POST", "/v1/clusters/:freeze", 405),
+        ("GET", f"{BASE}:freeze", 404),
+        ("GET", f"{BASE}:freeze/client-quotas", 404),
+        ("GET", f"{BASE}:/client-quotas", 404),
+        ("GET", f"{BASE}:x/client-quotas/user=alice", 404),
+        ("POST", f"{BASE}:x/client-quotas:alter", 404),
+    ],
+)
+def test_other_words_behind_the_name_of_a_cluster(recorder: Recorder, method: str, path: str, status: int) -> None:
+    answer = recorder._http.request(method, path, json={"reason": "x"} if method == "POST" else None)
+    assert answer.status_code == status
 
 
 def test_the_service_itself(recorder: Recorder) -> None:

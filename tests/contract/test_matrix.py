@@ -512,8 +512,6 @@ ROWS: Final[dict[str, list[Case]]] = {
     "listClusters": [Open()],
     "whoami": [Open()],
     "protectedResource": [Open()],
-    "freezeCluster": [Apart()],  # test_freezes.py
-    "thawCluster": [Apart()],
     "livez": [Open()],
     "readyz": [Open()],
     "metrics": [Open()],

@@ -34,6 +34,7 @@ from confplane.audit import (
     PostgresRegistrationLog,
     PostgresRequestKeys,
     PostgresRollups,
+    PostgresSchedules,
     PostgresTrailHistory,
     PostgresWebhooks,
 )
@@ -62,6 +63,8 @@ from confplane.services.reads.history import HistoryService
 from confplane.services.recorder.record import Recorder
 from confplane.services.response_budget import ResponseBudget
 from confplane.services.reverts.service import RevertService
+from confplane.services.schedules.ends import ScheduleEnder
+from confplane.services.schedules.scheduler import Scheduler
 from confplane.services.upkeep.files import UnusableFileError, WatchedFiles
 from confplane.services.upkeep.readiness import Readiness
 from confplane.services.upkeep.reconcile import Reconciler
@@ -155,6 +158,7 @@ def create_app(
     unobserved = [UnobservedWarnings(store) for name, store in parts.stores.items() if name not in parts.kraft_wirings]
 
     trail = PostgresTrailHistory(parts.database)
+    schedulers = _schedulers(parts, trail)
     apply_waiters = {name: ApplyWaiter(store, parts.target_states) for name, store in parts.stores.items()}
     feeds = FeedHub(
         parts.clusters,
@@ -182,6 +186,7 @@ def create_app(
                 *authentication.background,
                 *recorders.values(),
                 rollup_watch,
+                *schedulers,
                 feeds,
                 *dispatchers,
                 *undelivered,
@@ -203,6 +208,7 @@ def create_app(
         *parts.incarnation_checks.values(),
         *reconcilers,
         *recorders.values(),
+        *schedulers,
         *authentication.background,
         *(each.reporter for each in loops),
         *unobserved,
@@ -233,6 +239,7 @@ def create_app(
     measured += [
         *recorders.values(),
         rollup_watch,
+        *schedulers,
         *(each.reporter for each in loops),
         *(each.queues for each in loops),
         feeds,
@@ -356,6 +363,13 @@ def _webhooks(
     ]
     service = WebhookService(store, owners, feeds, groups_of, WebhookParts(guard, key, deliverer))
     return service, dispatchers, [deliverer], ()
+
+
+def _schedulers(parts: ServiceParts, trail: PostgresTrailHistory) -> Sequence[Scheduler]:
+    """Return what ends the temporary changes of each cluster."""
+    schedules = PostgresSchedules(parts.database)
+    ender = ScheduleEnder(parts.audit, trail, parts.alter, schedules)
+    return [Scheduler(cluster, schedules, ender) for cluster in parts.clusters]
 
 
 def _now() -> datetime:

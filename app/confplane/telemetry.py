@@ -146,6 +146,11 @@ METRICS: Final[dict[str, Metric]] = {
     "recorder_refused_entities": Metric(
         _G, "Entities whose states Postgres can't store; they are not recorded", _CLUSTER
     ),
+    # temporary changes
+    "schedules_active": Metric(_G, "Temporary changes that have not ended, as of the leader's last round", _CLUSTER),
+    "schedules_overdue": Metric(_G, "Those whose end has been due for more than a minute", _CLUSTER),
+    "schedules_paused": Metric(_G, "1 while the ends of temporary changes are paused", _CLUSTER),
+    "schedules_ended": Metric(_C, "Temporary changes that this process ended at their times", _CLUSTER),
     # rollups
     "rollup_as_of_timestamp_seconds": Metric(_G, "The time that a rollup's current rows describe", _ROLLUP),
     "rollup_finished_timestamp_seconds": Metric(_G, "The end of the run that made a rollup's current rows", _ROLLUP),

@@ -19,8 +19,9 @@ TRANSIENT = (
     *("rollup_partitions", "rollup_parts", "rollup_rows", "rollup_runs", "webhook_deliveries"),
 )
 POSITIONS = (
-    "entity_states", "observed_topics", "store_positions", "target_states", "topic_polls", "watermarks", "webhooks",
-)  # fmt: skip
+    *("entity_states", "observed_topics", "schedule_pauses", "schedules", "store_positions", "target_states"),
+    *("topic_polls", "watermarks", "webhooks"),
+)
 CURRENT = ("access_version", "grants", "tokens")
 """Tables that are no history; the service may update them."""
 

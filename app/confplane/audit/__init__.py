@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from confplane.audit.registrations import PostgresRegistrationLog
     from confplane.audit.request_keys import PostgresRequestKeys
     from confplane.audit.rollups import PostgresRollups
+    from confplane.audit.schedules import PostgresSchedules
     from confplane.audit.states import PostgresEntityStates
     from confplane.audit.store_positions import PostgresStorePositions
     from confplane.audit.target_states import PostgresTargetStates
@@ -46,6 +47,7 @@ __all__ = [
     "PostgresRegistrationLog",
     "PostgresRequestKeys",
     "PostgresRollups",
+    "PostgresSchedules",
     "PostgresStorePositions",
     "PostgresTargetStates",
     "PostgresTrailHistory",
@@ -67,6 +69,7 @@ _MODULES: Final = {
     "PostgresRegistrationLog": "registrations",
     "PostgresRequestKeys": "request_keys",
     "PostgresRollups": "rollups",
+    "PostgresSchedules": "schedules",
     "PostgresStorePositions": "store_positions",
     "PostgresTargetStates": "target_states",
     "PostgresTrailHistory": "history",

@@ -96,12 +96,16 @@ intents: Final = Table(
     Column("behalf_of", Text),
     Column("observed", JSONB),
     Column("reverts", ARRAY(UUID)),
+    Column("revert_at", DateTime(timezone=True)),
+    Column("ends", UUID),
     Index(None, "cluster", "change_id"),
     Index(None, "cluster", "principal", "change_id"),
     Index(None, "cluster", "request_id", "change_id"),
     Index(None, "cluster", "recorded_at"),
     Index("ix_intents_from_outside", "cluster", "recorded_at", postgresql_where=FROM_OUTSIDE),
     Index("ix_intents_far", "cluster", "recorded_at", "change_id", postgresql_where=FAR_INTENT),
+    Index("ix_intents_temporary", "cluster", "recorded_at", postgresql_where=text("revert_at IS NOT NULL")),
+    Index("ix_intents_ends", "ends", postgresql_where=text("ends IS NOT NULL")),
     comment="One row per attempt of a change, durable before its ZooKeeper transaction is submitted",
 )
 
@@ -589,6 +593,34 @@ webhook_deliveries: Final = Table(
     comment="The last deliveries of each webhook",
 )
 
+schedules: Final = Table(
+    "schedules",
+    metadata,
+    Column("change_id", UUID, primary_key=True),
+    _name("cluster"),
+    Column("revert_at", DateTime(timezone=True), nullable=False),
+    Column("state", Text, nullable=False, server_default="active"),
+    Column("fallbacks", JSONB, nullable=False, server_default=text("'{}'")),
+    Column("end_id", UUID),
+    Column("kept", JSONB, nullable=False, server_default=text("'[]'")),
+    Column("error", Text),
+    Column("ended_at", DateTime(timezone=True)),
+    CheckConstraint("state IN ('active', 'ending', 'ended', 'ended-partly')", name="state"),
+    Index(None, "cluster", "revert_at", postgresql_where=text("ended_at IS NULL")),
+    Index(None, "cluster", "change_id"),
+    comment="Committed changes with an end, which the leader finds in intents.revert_at, and how they ended",
+)
+
+schedule_pauses: Final = Table(
+    "schedule_pauses",
+    metadata,
+    _name("cluster", primary_key=True),
+    _name("principal"),
+    Column("reason", Text, nullable=False),
+    Column("since", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    comment="Clusters in which no temporary change ends for now",
+)
+
 TRANSIENT: Final = (
     applied_reports,
     console_sessions,
@@ -604,7 +636,17 @@ TRANSIENT: Final = (
 """Tables whose rows are removed after some time. What they say about changes is in the trail as well, and stays there.
 So the service's role may update and delete their rows."""
 
-POSITIONS: Final = (entity_states, observed_topics, store_positions, target_states, topic_polls, watermarks, webhooks)
+POSITIONS: Final = (
+    entity_states,
+    observed_topics,
+    schedule_pauses,
+    schedules,
+    store_positions,
+    target_states,
+    topic_polls,
+    watermarks,
+    webhooks,
+)
 """Tables whose rows the service's role may update and delete. To all tables except these, :data:`TRANSIENT` and
 :data:`CURRENT` it may only add rows."""
 

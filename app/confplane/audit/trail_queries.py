@@ -259,6 +259,8 @@ def _record(row: Row[Any], entities: Iterable[IntentEntity]) -> AuditRecord:
         kind=row.kind,
         observed=None if row.observed is None else ObservedRange(**row.observed),
         reverts=tuple(row.reverts or ()),
+        revert_at=row.revert_at,
+        ends=row.ends,
     )
     outcome = None
     if row.committed is not None:

@@ -12,6 +12,8 @@ from confplane.services.access import of_operator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
+    from uuid import UUID
 
     from confplane.domain.access.operations import Operation
     from confplane.services.access import Access
@@ -32,6 +34,10 @@ class Caller:
     """The run of a request with an Idempotency-Key."""
     refused: list[RefusedEdit] | None = None
     """Collects the refused edits of the request. None if they are not recorded, as those of a command."""
+    revert_at: datetime | None = None
+    """The time at which the changes of the request end; None for changes that stay."""
+    ends: UUID | None = None
+    """The temporary change that the changes of this caller end."""
 
     @classmethod
     def operator(

@@ -353,6 +353,8 @@ class Submission:
             kind=attempt.draft.kind,
             observed=attempt.draft.observed,
             reverts=attempt.draft.reverts,
+            revert_at=caller.revert_at,
+            ends=caller.ends,
         )
 
 

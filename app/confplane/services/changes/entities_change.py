@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confplane.domain.changes import Node, stored
 from confplane.domain.entities import Entity
-from confplane.domain.errors import ConfplaneError, UnavailableError
+from confplane.domain.errors import ConfplaneError, InvalidRequestError, UnavailableError
 from confplane.domain.facets import FacetName, Tree, full_path
 from confplane.domain.risks import MIN_INSYNC, RiskFacts, kinds_of
+from confplane.domain.texts import clipped
 from confplane.services.changes.bulk import Planned
 from confplane.services.changes.draft import Draft, NoChange
 from confplane.services.changes.edits import EntityDraft
@@ -152,6 +153,7 @@ class EntitiesChange:
                 node = nodes[Znode(cluster_facet.tree, entity.id)]
                 draft = await self._draft(item, cluster_facet, node, planned)
                 if draft.diff:
+                    self._check_temporary(draft)
                     draft = await self._admitted(item, draft, quotas if is_quotas else planned)
             except ConfplaneError as error:
                 return self._unchanged(placed[: len(drafts) + 1], nodes, drafts, error)
@@ -282,6 +284,23 @@ class EntitiesChange:
             if not isinstance(node, UnavailableError):
                 seen[znode] = cluster_facet.tree, item.edit.entity, None if node is None else node.version
         return NoChange(drafts, error, tuple(seen.values()), _layout(placed))
+
+    def _check_temporary(self, draft: EntityDraft) -> None:
+        """Refuse a temporary change of a secret: its value before is not kept, so it could not come back.
+
+        Raises:
+            InvalidRequestError: The change is temporary and alters a secret.
+        """
+        if self._caller.revert_at is None:
+            return
+        pointers = {op.key: op.pointer for op in draft.edit.ops}
+        for item in draft.diff:
+            if item.secret:
+                raise InvalidRequestError(
+                    f"{clipped(item.key)} of {draft.edit.entity.id} is sensitive, and its value is not kept, so it"
+                    " can't be changed temporarily. Send the change without expiresIn and revertAt",
+                    pointer=pointers.get(item.key),
+                )
 
     def _check_policies(self, policies: Policies, draft: EntityDraft, risks: tuple[Risk, ...]) -> None:
         cluster_facet, entity, after = draft.cluster_facet, draft.edit.entity, draft.after

@@ -85,12 +85,12 @@ class ExpectedKeys:
         later: dict[UUID | None, ConflictingChange] = {}
         for key, expected in self.keys.items():
             now = content.get(key)
-            if _same(cluster_facet, entity, key, now, expected.wanted):
+            if same_value(cluster_facet, entity, key, now, expected.wanted):
                 continue
             if expected.left is UnknownValue.NOT_KEPT:
                 is_left = node is not None and node.mzxid == self.explained
             else:
-                is_left = _same(cluster_facet, entity, key, now, expected.left)
+                is_left = same_value(cluster_facet, entity, key, now, expected.left)
             if is_left and not expected.unreverted:
                 continue
             for each in expected.unreverted or expected.later or (unrecorded(node, key),):
@@ -166,7 +166,8 @@ def readable(cluster_facet: ClusterFacet, entity: Entity, key: str, value: str) 
     return value if decoded is None else decoded
 
 
-def _same(cluster_facet: ClusterFacet, entity: Entity, key: str, value: str | None, other: Value) -> bool:
+def same_value(cluster_facet: ClusterFacet, entity: Entity, key: str, value: str | None, other: Value) -> bool:
+    """Return True if a stored value of a key is another one, possibly in another spelling."""
     if value == other:
         return True
     if value is None or not isinstance(other, str) or cluster_facet.facet.is_secret(entity, key):

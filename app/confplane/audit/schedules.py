@@ -1,0 +1,217 @@
+"""The schedules of temporary changes in Postgres. Each statement may be sent again after a lost reply."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from sqlalchemy import Text, Uuid, bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from confplane.services.ports.schedules import (
+    EndAttempts,
+    EntityKey,
+    Schedule,
+    ScheduleCounts,
+    SchedulePause,
+    ScheduleState,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from sqlalchemy import Row, TextClause
+
+    from confplane.audit.database import Database
+    from confplane.services.ports.schedules import Fallbacks
+
+_SEPARATOR: Final = "\n"
+"""Between an entity id and a key, which have no line breaks."""
+
+
+def _by_id(sql: str) -> TextClause:
+    return text(sql).bindparams(bindparam("change_id", type_=Uuid))
+
+
+# A change has several intents; the committed attempt counts.
+_REGISTER: Final = """
+INSERT INTO schedules (change_id, cluster, revert_at)
+SELECT intents.change_id, intents.cluster, intents.revert_at
+FROM intents JOIN outcomes USING (change_id, attempt)
+WHERE intents.cluster = :cluster AND intents.revert_at IS NOT NULL AND outcomes.committed
+  AND NOT EXISTS (SELECT FROM schedules WHERE schedules.change_id = intents.change_id)
+"""
+_REGISTER_ALL: Final = text(f"{_REGISTER} ON CONFLICT DO NOTHING")
+_REGISTER_NEW: Final = text(f"{_REGISTER} AND intents.recorded_at > now() - interval '1 day' ON CONFLICT DO NOTHING")
+_DUE: Final = text("""
+SELECT change_id FROM schedules
+WHERE cluster = :cluster AND ended_at IS NULL AND (revert_at <= :now OR state = 'ending')
+ORDER BY revert_at, change_id LIMIT :most
+""")
+_COUNTS: Final = text("""
+SELECT count(*) AS active, count(*) FILTER (WHERE revert_at < :late) AS overdue
+FROM schedules WHERE cluster = :cluster AND ended_at IS NULL
+""")
+_FIND: Final = """
+SELECT schedules.*, intent.principal, intent.reason, ARRAY(
+  SELECT DISTINCT entity_id FROM intent_entities WHERE change_id = schedules.change_id ORDER BY entity_id
+) AS entity_ids
+FROM schedules CROSS JOIN LATERAL (
+  SELECT principal, reason FROM intents WHERE intents.change_id = schedules.change_id ORDER BY attempt DESC LIMIT 1
+) AS intent
+"""
+_FIND_ONE: Final = _by_id(f"{_FIND} WHERE cluster = :cluster AND change_id = :change_id")
+_LIST: Final = text(f"""
+{_FIND} WHERE cluster = :cluster AND (ended_at IS NOT NULL) = :ended
+  AND (CAST(:before AS uuid) IS NULL OR change_id < :before)
+  AND (CAST(:entity_id AS text) IS NULL OR EXISTS (
+    SELECT FROM intent_entities
+    WHERE intent_entities.change_id = schedules.change_id AND entity_id = :entity_id))
+ORDER BY change_id DESC LIMIT :most
+""").bindparams(bindparam("before", type_=Uuid), bindparam("entity_id", type_=Text))
+_STATES: Final = text("SELECT change_id, state FROM schedules WHERE change_id = ANY(:ids)").bindparams(
+    bindparam("ids", type_=ARRAY(Uuid))
+)
+_BEGIN: Final = _by_id("""
+UPDATE schedules SET state = 'ending' WHERE cluster = :cluster AND change_id = :change_id AND ended_at IS NULL
+""")
+_ATTEMPTS: Final = _by_id("""
+SELECT intents.change_id, outcomes.committed FROM intents LEFT JOIN outcomes USING (change_id)
+WHERE intents.ends = :change_id
+""")
+_DELAY: Final = _by_id("UPDATE schedules SET error = :error WHERE change_id = :change_id AND ended_at IS NULL")
+# The rows are locked first, so that either all of them change or none: the end of a change above may begin meanwhile.
+# The trail has the end before the schedule: who reads a schedule as ended finds its end.
+_FINISH: Final = _by_id("""
+WITH given AS MATERIALIZED (
+  SELECT * FROM jsonb_to_recordset(CAST(:passed AS jsonb)) AS row(change_id uuid, fallbacks jsonb)
+), locked AS MATERIALIZED (
+  SELECT change_id FROM schedules WHERE change_id IN (SELECT change_id FROM given) AND state = 'active'
+  ORDER BY change_id FOR UPDATE
+), complete AS MATERIALIZED (
+  SELECT
+    (SELECT count(*) FROM locked) = (SELECT count(*) FROM given) AS all_locked,
+    :end_id IS NULL OR EXISTS (SELECT FROM outcomes WHERE change_id = :end_id AND committed) AS can_end
+), passed AS (
+  UPDATE schedules SET fallbacks = schedules.fallbacks || given.fallbacks
+  FROM given, complete
+  WHERE schedules.change_id = given.change_id AND all_locked AND can_end
+    AND EXISTS (SELECT FROM schedules AS ended WHERE ended.change_id = :change_id AND ended.state = 'ending')
+)
+UPDATE schedules SET
+  state = :state, end_id = :end_id, kept = CAST(:kept AS jsonb), error = NULL, ended_at = now()
+FROM complete WHERE change_id = :change_id AND state = 'ending' AND all_locked AND can_end
+""").bindparams(bindparam("end_id", type_=Uuid))
+_PAUSE: Final = text("""
+INSERT INTO schedule_pauses (cluster, principal, reason, since) VALUES (:cluster, :principal, :reason, :since)
+ON CONFLICT DO NOTHING
+""")
+_RESUME: Final = text("DELETE FROM schedule_pauses WHERE cluster = :cluster")
+_PAUSED: Final = text("SELECT principal, reason, since FROM schedule_pauses WHERE cluster = :cluster")
+
+
+class PostgresSchedules:
+    """Implements :class:`confplane.services.ports.schedules.Schedules`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def register(self, cluster: str, *, everything: bool = False) -> None:
+        """Add the committed temporary changes that are missing."""
+        await self._database.execute(_REGISTER_ALL if everything else _REGISTER_NEW, cluster=cluster)
+
+    async def due(self, cluster: str, now: datetime, most: int) -> list[UUID]:
+        """Return the changes whose ends are due or have begun."""
+        return await self._database.scalars(_DUE, cluster=cluster, now=now, most=most)
+
+    async def counts(self, cluster: str, late: datetime) -> ScheduleCounts:
+        """Return the number of schedules that have not ended, and of the late ones."""
+        [row] = await self._database.rows(_COUNTS, cluster=cluster, late=late)
+        return ScheduleCounts(row.active, row.overdue)
+
+    async def find(self, cluster: str, change_id: UUID) -> Schedule | None:
+        """Return a schedule."""
+        row = await self._database.row(_FIND_ONE, cluster=cluster, change_id=change_id)
+        return None if row is None else _schedule(row)
+
+    async def list(
+        self, cluster: str, *, ended: bool, before: UUID | None, most: int, entity_id: str | None = None
+    ) -> list[Schedule]:
+        """Return schedules, the newest change first."""
+        given = {"ended": ended, "before": before, "most": most, "entity_id": entity_id}
+        return [_schedule(row) for row in await self._database.rows(_LIST, cluster=cluster, **given)]
+
+    async def states(self, change_ids: Sequence[UUID]) -> dict[UUID, ScheduleState]:
+        """Return the states of those of the changes that are temporary."""
+        rows = await self._database.rows(_STATES, ids=list(change_ids)) if change_ids else ()
+        return {row.change_id: ScheduleState(row.state) for row in rows}
+
+    async def begin(self, cluster: str, change_id: UUID) -> Schedule | None:
+        """Begin or continue to end a change."""
+        await self._database.execute(_BEGIN, cluster=cluster, change_id=change_id)
+        found = await self.find(cluster, change_id)
+        return found if found is not None and found.state is ScheduleState.ENDING else None
+
+    async def attempts(self, change_id: UUID) -> EndAttempts:
+        """Return what is known of the changes that were made to end a change."""
+        rows = await self._database.rows(_ATTEMPTS, change_id=change_id)
+        committed = next((row.change_id for row in rows if row.committed), None)
+        return EndAttempts(committed, any(row.committed is None for row in rows))
+
+    async def delay(self, change_id: UUID, error: str) -> None:
+        """Store the reason why an end is delayed."""
+        await self._database.execute(_DELAY, change_id=change_id, error=error)
+
+    async def finish(
+        self, ended: Schedule, end_id: UUID | None, kept: Sequence[EntityKey], passed: Mapping[UUID, Fallbacks]
+    ) -> bool:
+        """End a change, and pass its fallbacks on."""
+        rows = [
+            {"change_id": str(above), "fallbacks": {_SEPARATOR.join(key): value for key, value in fallbacks.items()}}
+            for above, fallbacks in passed.items()
+        ]
+        await self._database.execute(
+            _FINISH,
+            change_id=ended.change_id,
+            passed=orjson.dumps(rows).decode(),
+            state=ScheduleState.ENDED_PARTLY if kept else ScheduleState.ENDED,
+            end_id=end_id,
+            kept=orjson.dumps([list(each) for each in kept]).decode(),
+        )
+        found = await self.states([ended.change_id])
+        return found.get(ended.change_id) in {ScheduleState.ENDED, ScheduleState.ENDED_PARTLY}
+
+    async def pause(self, cluster: str, pause: SchedulePause) -> SchedulePause:
+        """Pause all ends in a cluster."""
+        await self._database.execute(
+            _PAUSE, cluster=cluster, principal=pause.principal, reason=pause.reason, since=pause.since
+        )
+        return await self.paused(cluster) or pause
+
+    async def resume(self, cluster: str) -> bool:
+        """Remove the pause."""
+        return await self._database.execute(_RESUME, cluster=cluster) > 0
+
+    async def paused(self, cluster: str) -> SchedulePause | None:
+        """Return the pause of a cluster."""
+        row = await self._database.row(_PAUSED, cluster=cluster)
+        return None if row is None else SchedulePause(row.principal, row.reason, row.since)
+
+
+def _schedule(row: Row[Any]) -> Schedule:
+    return Schedule(
+        row.change_id,
+        row.cluster,
+        row.principal,
+        row.reason,
+        tuple(row.entity_ids),
+        row.revert_at,
+        ScheduleState(row.state),
+        {EntityKey(*name.split(_SEPARATOR)): value for name, value in row.fallbacks.items()},
+        row.end_id,
+        tuple(EntityKey(*each) for each in row.kept),
+        row.error,
+        row.ended_at,
+    )

@@ -1,0 +1,1 @@
+"""Temporary changes: their ends, by the leader and early."""

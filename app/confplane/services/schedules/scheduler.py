@@ -1,0 +1,171 @@
+"""The scheduler: ends due temporary changes, in the leader of a cluster.
+
+A due end is never dropped. A freeze, a refusal by today's rules, or an unreachable store delays it, and it is attempted
+again, at growing intervals up to a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from confplane.domain.errors import ConfplaneError, UnavailableError
+from confplane.services.background import BackgroundService, BackgroundTask
+from confplane.services.changes.callers import Caller
+from confplane.services.metrics import Sample, of_cluster
+from confplane.services.operator_warnings import OperatorWarning
+from confplane.services.ports.schedules import ScheduleCounts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from uuid import UUID
+
+    from confplane.services.clusters import Cluster
+    from confplane.services.ports.schedules import SchedulePause, Schedules
+    from confplane.services.schedules.ends import ScheduleEnder
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 1.0
+OVERDUE: Final = timedelta(seconds=60)
+"""The delay of an end from which it counts as overdue."""
+_SOURCE: Final = "schedule"
+_MOST: Final = 100
+"""Ends of one round."""
+_END_S: Final = 20.0
+_LONGEST_PAUSE_S: Final = 60.0
+
+
+class _Failure(NamedTuple):
+    """The failed attempts at an end."""
+
+    number: int
+    next_at: datetime
+    error: str
+
+
+class Scheduler(BackgroundService):
+    """Ends the due temporary changes of one cluster.
+
+    Args:
+        cluster: The cluster.
+        schedules: The schedules.
+        ender: Ends one change.
+        now: The clock.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        schedules: Schedules,
+        ender: ScheduleEnder,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._cluster = cluster
+        self._schedules = schedules
+        self._ender = ender
+        self._now = now
+        self._background = BackgroundTask(self._run, name=f"scheduler-{cluster.name}")
+        self._troubled = False
+        self._ended = 0
+        self._end_term()
+
+    def _end_term(self) -> None:
+        self._leading = False
+        self._failures: dict[UUID, _Failure] = {}
+        self._counts = ScheduleCounts(0, 0)
+        self._pause: SchedulePause | None = None
+
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics; only the leader counts schedules."""
+        return of_cluster(self._cluster.name, self._metrics())
+
+    def _metrics(self) -> Iterator[Sample]:
+        yield Sample("schedules_ended", self._ended)
+        if self._leading:
+            yield Sample("schedules_active", self._counts.active)
+            yield Sample("schedules_overdue", self._counts.overdue)
+            yield Sample("schedules_paused", self._pause is not None)
+
+    def warnings(self) -> list[OperatorWarning]:
+        """Return warnings for operators; only the leader has any."""
+        if not self._leading or not self._counts.overdue:
+            return []
+        number = self._counts.overdue
+        text = f"{number} temporary change{' is' if number == 1 else 's are'} overdue: not ended at the set time"
+        if self._pause is not None:
+            why = "the ends are paused; confplane schedules resume continues them"
+            return [
+                OperatorWarning(
+                    f"{text}, because {why}", f"{text}, because {why}. {self._pause.principal}: {self._pause.reason}"
+                ).about(self._cluster.name)
+            ]
+        first = next(iter(self._failures.items()), None)
+        detailed = None if first is None else f"{text}. Change {first[0]}: {first[1].error}"
+        return [OperatorWarning(text, detailed).about(self._cluster.name)]
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL_S * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+            try:
+                await self.round()
+            except UnavailableError as error:
+                if not self._troubled:
+                    logger.warning("Cluster %s: temporary changes wait: %s", self._cluster.name, error.detail)
+                self._troubled = True
+            except Exception:
+                logger.exception("Cluster %s: ending temporary changes failed", self._cluster.name)
+            else:
+                self._troubled = False
+
+    async def round(self) -> None:
+        """End the due changes, if this process leads.
+
+        Raises:
+            UnavailableError: Postgres is unavailable.
+        """
+        if not self._cluster.store.leadership.held:
+            self._end_term()
+            return
+        name, now = self._cluster.name, self._now()
+        await self._schedules.register(name, everything=not self._leading)
+        self._leading = True
+        self._pause = await self._schedules.paused(name)
+        due = await self._schedules.due(name, now, _MOST + len(self._failures)) if self._pause is None else []
+        self._failures = {each: failure for each, failure in self._failures.items() if each in due}
+        for change_id in due:
+            failure = self._failures.get(change_id)
+            if failure is not None and now < failure.next_at:
+                continue
+            if self._cluster.store.leadership.held:
+                await self._end(change_id, failure)
+        self._counts = await self._schedules.counts(name, self._now() - OVERDUE)
+
+    async def _end(self, change_id: UUID, failure: _Failure | None) -> None:
+        schedule = await self._schedules.find(self._cluster.name, change_id)
+        if schedule is None:
+            return
+        caller = Caller.operator(
+            schedule.principal,
+            _SOURCE,
+            f"end-{change_id}",
+            time.monotonic() + _END_S,
+            reason=f"End of the temporary change {change_id}",
+        )
+        try:
+            ended = await self._ender.end(self._cluster, change_id, caller)
+        except ConfplaneError as error:
+            number = 1 if failure is None else failure.number + 1
+            pause = timedelta(seconds=min(2.0 ** (number - 1), _LONGEST_PAUSE_S))
+            self._failures[change_id] = _Failure(number, self._now() + pause, error.detail)
+            if failure is None:
+                logger.warning("Change %s could not be ended and is attempted again: %s", change_id, error.detail)
+            return
+        self._failures.pop(change_id, None)
+        self._ended += 1
+        kept = f"; {len(ended.kept)} keys were changed in the meantime and kept" if ended.kept else ""
+        logger.info("Cluster %s: ended the temporary change %s%s", self._cluster.name, change_id, kept)

@@ -65,6 +65,7 @@ from confplane.services.response_budget import ResponseBudget
 from confplane.services.reverts.service import RevertService
 from confplane.services.schedules.ends import ScheduleEnder
 from confplane.services.schedules.scheduler import Scheduler
+from confplane.services.schedules.service import ScheduleService
 from confplane.services.upkeep.files import UnusableFileError, WatchedFiles
 from confplane.services.upkeep.readiness import Readiness
 from confplane.services.upkeep.reconcile import Reconciler
@@ -158,7 +159,7 @@ def create_app(
     unobserved = [UnobservedWarnings(store) for name, store in parts.stores.items() if name not in parts.kraft_wirings]
 
     trail = PostgresTrailHistory(parts.database)
-    schedulers = _schedulers(parts, trail)
+    schedules, schedulers = _schedules(parts, trail)
     apply_waiters = {name: ApplyWaiter(store, parts.target_states) for name, store in parts.stores.items()}
     feeds = FeedHub(
         parts.clusters,
@@ -266,6 +267,7 @@ def create_app(
             reverts=RevertService(parts.audit, trail, history, parts.alter),
             plans=PlanService(parts.alter),
             applies=ApplyService(PlanService(parts.alter), parts.alter, PostgresManifestRuns(parts.database)),
+            schedules=schedules,
             entry_renderer=EntryRenderer(describe),
             effective_values=EffectiveValueRenderer(describe),
             audit=parts.audit,
@@ -365,11 +367,11 @@ def _webhooks(
     return service, dispatchers, [deliverer], ()
 
 
-def _schedulers(parts: ServiceParts, trail: PostgresTrailHistory) -> Sequence[Scheduler]:
-    """Return what ends the temporary changes of each cluster."""
+def _schedules(parts: ServiceParts, trail: PostgresTrailHistory) -> tuple[ScheduleService, Sequence[Scheduler]]:
+    """Return the service of temporary changes, and what ends those of each cluster."""
     schedules = PostgresSchedules(parts.database)
     ender = ScheduleEnder(parts.audit, trail, parts.alter, schedules)
-    return [Scheduler(cluster, schedules, ender) for cluster in parts.clusters]
+    return ScheduleService(schedules, ender), [Scheduler(cluster, schedules, ender) for cluster in parts.clusters]
 
 
 def _now() -> datetime:

@@ -784,6 +784,33 @@ def test_grants(recorder: Recorder) -> None:
     recorder.send("deleteGrant", 400, one, headers={"Idempotency-Key": "k"})
 
 
+def test_schedules(recorder: Recorder) -> None:
+    url, user = f"{BASE}/schedules", f"{BASE}/client-quotas/user=for-a-while"
+    body, hour = {"quotas": {"producer_byte_rate": 5}}, {"expiresIn": "3600"}
+    for wrong in ({"expiresIn": "1"}, {"expiresIn": "x"}, {"revertAt": "2020-01-01T00:00:00Z"}, {"revertAt": "soon"}):
+        problem = recorder.send("putClientQuotas", 400, user, json=body, params=wrong).json()
+        assert [part["pointer"] for part in problem["errors"]] == list(wrong)
+    both = {**hour, "revertAt": "2020-01-01T00:00:00Z"}
+    recorder.send("putClientQuotas", 400, user, json=body, params=both)
+    recorder.send("freezeCluster", 400, f"{BASE}:freeze", json={"reason": "x"}, params=hour)
+    made = recorder.send("putClientQuotas", 200, user, json=body, params=hour).headers["confplane-change-id"]
+    [item] = recorder.send("listSchedules", 200, url, params={"entity": "user=for-a-while"}).json()["items"]
+    assert (item["changeId"], item["state"], item["entities"]) == (made, "active", ["user=for-a-while"])
+    recorder.send("listSchedules", 400, url, params={"entity": "nobody"})
+    assert recorder.send("pauseSchedules", 200, f"{url}:pause", json={"reason": "a test"}).json()["pause"]["reason"]
+    recorder.send("pauseSchedules", 400, f"{url}:pause", json={"reason": " "})
+    assert recorder.send("resumeSchedules", 200, f"{url}:resume").json() == {"pause": None}
+    recorder.send("resumeSchedules", 400, f"{url}:resume", headers={"Idempotency-Key": "k"})
+    recorder.send("endSchedule", 200, f"{url}/{made}:end", params={"validateOnly": "true"})
+    for replayed in (None, "true"):
+        ended = recorder.send("endSchedule", 200, f"{url}/{made}:end", headers={"Idempotency-Key": "end"})
+        assert (ended.json()["state"], ended.headers.get("idempotency-replayed")) == ("ended", replayed)
+    assert ended.json()["endChangeId"] == ended.headers["confplane-change-id"]
+    recorder.send("endSchedule", 404, f"{url}/01900000-0000-7000-8000-000000000000:end")
+    recorder.send("endSchedule", 400, f"{url}/x:end")
+    assert recorder.send("listSchedules", 200, url, params={"ended": "true"}).json()["items"][0]["changeId"] == made
+
+
 def test_webhooks(recorder: Recorder) -> None:
     url = f"{BASE}/webhooks"
     one = f"{url}/contract"

@@ -53,6 +53,7 @@ ORDER = (
     "revertChanges",
     "adoptDrift",
     "reapplyDrift",
+    "pauseSchedules",
     "freezeCluster",
     "thawCluster",
     "createToken",

@@ -390,7 +390,21 @@ def _webhooks() -> dict[str, list[Case]]:
     }
 
 
+def _schedules() -> dict[str, list[Case]]:
+    """Requests about temporary changes; those of hidden entities: tests/integration/test_temporary_changes.py."""
+    pauses: dict[str, Sent] = {
+        "pauseSchedules": ("POST", "schedules:pause?validateOnly=true", {"reason": "a test"}),
+        "resumeSchedules": ("POST", "schedules:resume?validateOnly=true", None),
+    }
+    return {
+        "listSchedules": [Open()],
+        "endSchedule": [Apart()],
+        **{name: [Fixed(sent, lambda caller: caller.all_of_cluster)] for name, sent in pauses.items()},
+    }
+
+
 ROWS: Final[dict[str, list[Case]]] = {
+    **_schedules(),
     **_credentials(),
     **_webhooks(),
     **{name: cases for facet in FACETS for name, cases in _resources(facet).items()},

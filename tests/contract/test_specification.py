@@ -45,12 +45,17 @@ MANAGING = frozenset(
         "resumeWebhook",
         "rotateWebhookSecret",
         "testWebhook",
+        "pauseSchedules",
+        "resumeSchedules",
     }
 )
 WRITES = frozenset(OPERATIONS) - READS - MANAGING - {"clearRegistrations", "reapplyDrift", "reportClientConfigs"}
 FREEZES = frozenset({"freezeCluster", "thawCluster"})
 UNCONDITIONAL = (
-    frozenset({"adoptDrift", "alterEntityConfigs", "applyManifest", "changeGlobalConfig", "revertChanges"}) | FREEZES
+    frozenset(
+        {"adoptDrift", "alterEntityConfigs", "applyManifest", "changeGlobalConfig", "endSchedule", "revertChanges"}
+    )
+    | FREEZES
 )
 """Writes of KIPs that have no preconditions, reverts of changes, which have others, and freezes."""
 

@@ -1,4 +1,4 @@
-"""The commands of docs/kafka-configs.md and docs/history.md, run as they are printed."""
+"""The commands of docs/kafka-configs.md, docs/history.md and docs/temporary-changes.md, run as they are printed."""
 
 from __future__ import annotations
 
@@ -105,3 +105,13 @@ def _settled(text: str) -> list[str]:
     """Return lines without the ids and revisions of a run, and the widths of their columns."""
     text = re.sub(r"[0-9a-f]{40}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<=revision )\d+", "ID", text)
     return [re.sub(r"  +", "  ", line) for line in text.splitlines()]
+
+
+def test_the_commands_for_temporary_changes(chroot: str, migrated: Database, tmp_path: Path) -> None:
+    api = re.findall(r"^api\(\) \{.*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn) as service:
+        environment = os.environ | {"TOKEN": service.token, "CONFPLANE": f"{service.url}/v1/clusters/default"}
+        shell = blocks((ROOT / "docs/temporary-changes.md").read_text())
+        [printed] = run(["\n".join([*api, *shell])], tmp_path, environment)
+    answers = [json.loads(each) for each in re.findall(r"^\{.*\}$", printed, re.MULTILINE)]
+    assert [item["state"] for answer in answers for item in answer.get("items", ())] == ["active", "ended"]

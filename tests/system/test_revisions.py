@@ -48,8 +48,8 @@ class Call:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-MANIFESTS: Final = {"planManifest", "applyManifest"}
-"""An apply needs the id of a plan: tests/integration/test_manifests.py and tests/contract/test_answers.py."""
+APART: Final = {"planManifest", "applyManifest", "endSchedule"}
+"""An apply needs the id of a plan, and an end that of a change: tests/contract/test_answers.py."""
 CALLS: Final[dict[str, Call]] = {
     # Writes, in an order in which each finds what it needs.
     "putClientQuotas": Call("PUT", "/client-quotas/user=alice", {"quotas": RATE}),
@@ -139,6 +139,9 @@ CALLS: Final[dict[str, Call]] = {
     "listWebhookDeliveries": Call("GET", "/webhooks/w/deliveries"),
     "deleteWebhook": Call("DELETE", "/webhooks/w", params=(("validateOnly", "true"),)),
     "followChanges": Call("GET", "/changes"),
+    "pauseSchedules": Call("POST", "/schedules:pause", {"reason": "a test"}),
+    "resumeSchedules": Call("POST", "/schedules:resume"),
+    "listSchedules": Call("GET", "/schedules"),
     "freezeCluster": Call("POST", ":freeze", {"reason": "an upgrade"}),
     "thawCluster": Call("POST", ":thaw", {"reason": "upgraded"}),
     # Reads.
@@ -182,6 +185,7 @@ NOT_OF_CONFIGS: Final = {
         "listConfigDefinitions",
         "listRegistrations",
         "listDrift",
+        "listSchedules",
         "searchAudit",
         "getAuditedChange",
         "listRollups",
@@ -260,7 +264,7 @@ def revision_of(answer: httpx.Response) -> int:
 
 def test_the_table_has_every_operation_of_a_cluster() -> None:
     assert {name: call.method for name, call in CALLS.items()} == {
-        name: method for name, (method, _) in OPERATIONS.items() if name not in MANIFESTS
+        name: method for name, (method, _) in OPERATIONS.items() if name not in APART
     }
 
 
@@ -271,7 +275,7 @@ def test_the_specification_says_what_reads_wait_for() -> None:
         if {"minRevision", "consistency"}
         <= {parameter.get("$ref", "").rpartition("/")[2] for parameter in found.get("parameters", [])}
     }
-    assert waiting - MANIFESTS == set(READS)
+    assert waiting - APART == set(READS)
 
 
 async def test_every_answer_of_a_cluster_says_its_revision(served: httpx.AsyncClient) -> None:

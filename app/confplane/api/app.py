@@ -28,6 +28,7 @@ from confplane.api.registrations import routes as registrations
 from confplane.api.reverts import routes as reverts
 from confplane.api.rollups import routes as rollups
 from confplane.api.routing.lookup import Lookup
+from confplane.api.schedules import routes as schedules
 from confplane.api.service import docs_page
 from confplane.api.service import routes as service
 from confplane.api.specification import build
@@ -62,6 +63,7 @@ FAMILIES: Final = (
     webhooks.routes,
     reverts.routes,
     manifests.routes,
+    schedules.routes,
     registrations.routes,
     drift.routes,
     rollups.routes,

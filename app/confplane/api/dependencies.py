@@ -45,6 +45,7 @@ from confplane.services.reads.history import HistoryService
 from confplane.services.recorder.record import Recorder
 from confplane.services.response_budget import ResponseBudget
 from confplane.services.reverts.service import RevertService
+from confplane.services.schedules.service import ScheduleService
 from confplane.services.upkeep.readiness import Readiness
 from confplane.services.webhooks.subscriptions import WebhookService
 
@@ -56,6 +57,8 @@ MAX_REASON = 1024
 _REVISION_DIGITS = 19
 _STRONG = "confplane.strong"
 """Scope key that marks a read with strong consistency."""
+REVERT_AT = "confplane.revert-at"
+"""Scope key of the time at which the changes of a request end."""
 _RECHECK_S = 0.5
 """Seconds between two checks of the credential of a waiting request."""
 
@@ -80,6 +83,7 @@ class Services:
     reverts: RevertService
     plans: PlanService
     applies: ApplyService
+    schedules: ScheduleService
     entry_renderer: EntryRenderer
     effective_values: EffectiveValueRenderer
     audit: AuditLog
@@ -208,7 +212,8 @@ class Call(ServiceCall):
     def caller(self) -> Caller:
         """The caller, in the form that changes store."""
         context: RequestContext = self.request.scope[REQUEST_CONTEXT]
-        return Caller(self.access, context.deadline, self.reason, self.ticket, self.run, context.refused)
+        terms = self.reason, self.ticket, self.run, context.refused, self.request.scope.get(REVERT_AT)
+        return Caller(self.access, context.deadline, *terms)
 
     def take(self, kind: LimitClass) -> None:
         """Count the request against one more class of limits, in addition to that of its operation.

@@ -113,7 +113,7 @@ _PAUSED: Final = text("SELECT principal, reason, since FROM schedule_pauses WHER
 
 
 class PostgresSchedules:
-    """Implements :class:`confplane.services.ports.schedules.Schedules`."""
+    """Implements :class:`confplane.services.ports.schedules.ScheduleStore`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

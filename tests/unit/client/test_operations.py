@@ -36,6 +36,7 @@ _FILTERS: Final = dict.fromkeys(
 _PAGE: Final = {"page_size": 7, "page_token": "t"}
 _TERMS: Final = {"validate_only": True, "reason": "r", "ticket": "t"}
 _CONDITIONS: Final = {**_TERMS, "if_match": '"a"', "if_none_match": "*"}
+_TEMPORARY: Final = {"expires_in": 60, "revert_at": "2026-01-01T00:00:00Z"}
 _FRESH: Final = {"min_revision": 5, "strong": True}
 _MANIFEST: Final = {
     "apiVersion": "confplane/v1",
@@ -56,10 +57,10 @@ def _resources(family: str, facet: str, entity: str, values: dict[str, Any]) -> 
             (),
             {"entity": entity, **_FILTERS, "at": 3, "full": True, **_PAGE, **_FRESH},
         ),
-        f"create{facet}": (f"{family}.create", (entity, values), _CONDITIONS),
+        f"create{facet}": (f"{family}.create", (entity, values), {**_CONDITIONS, **_TEMPORARY}),
         f"get{facet}": (f"{family}.get.if_none_match", ('"a"', entity), {"at": 3, "full": True, **_FRESH}),
-        f"put{facet}": (f"{family}.put", (entity, values), _CONDITIONS),
-        f"delete{facet}": (f"{family}.delete", (entity,), _CONDITIONS),
+        f"put{facet}": (f"{family}.put", (entity, values), {**_CONDITIONS, **_TEMPORARY}),
+        f"delete{facet}": (f"{family}.delete", (entity,), {**_CONDITIONS, **_TEMPORARY}),
         f"effective{facet}": (f"{family}.effective.if_none_match", ('"a"', entity), _FRESH),
         f"history{facet}": (f"{family}.history", (entity,), _PAGE),
         f"diff{facet}": (f"{family}.diff", (entity,), {"before": 3, "after": 4}),
@@ -116,7 +117,7 @@ CALLS: Final[dict[str, Row]] = {
     "alterClientQuotas": (
         "client_quotas.alter",
         ([Change("user=alice", {"producer_byte_rate": 1, "consumer_byte_rate": None}, '"a"')],),
-        {"atomic": True, **_TERMS},
+        {"atomic": True, **_TERMS, **_TEMPORARY},
     ),
     "describeClientConfigs": (
         "client_configs.describe",
@@ -132,7 +133,7 @@ CALLS: Final[dict[str, Row]] = {
     "alterClientConfigs": (
         "client_configs.alter",
         ([Change("user=alice,client-id", {"acks": "all"}, '"a"')],),
-        {"atomic": True, **_TERMS},
+        {"atomic": True, **_TERMS, **_TEMPORARY},
     ),
     "reportClientConfigs": (
         "client_configs.report",
@@ -143,7 +144,7 @@ CALLS: Final[dict[str, Row]] = {
     "alterClients": (
         "clients.alter",
         ([ClientChange("user=alice", {"producer_byte_rate": None}, {"acks": "all"}, '"a"', '"b"')],),
-        {"atomic": True, **_TERMS},
+        {"atomic": True, **_TERMS, **_TEMPORARY},
     ),
     "planManifest": (
         "manifests.plan",
@@ -153,7 +154,7 @@ CALLS: Final[dict[str, Row]] = {
     "applyManifest": (
         "manifests.apply",
         (_MANIFEST, "7d2f9c0d1e3b4a6c7d8e9f00112233445566abcd"),
-        {"revision": 3, "atomic": True, "scope": "topic:orders.", "max_deletes": 1, **_TERMS},
+        {"revision": 3, "atomic": True, "scope": "topic:orders.", "max_deletes": 1, **_TERMS, **_TEMPORARY},
     ),
     "describeConfigs": (
         "configs.describe",
@@ -163,7 +164,7 @@ CALLS: Final[dict[str, Row]] = {
     "incrementalAlterConfigs": (
         "configs.alter",
         ([Change("topic=orders", {"retention.ms": "1", "flush.ms": None}, '"a"'), Change("broker", {"a.b": "c"})],),
-        {"atomic": True, **_TERMS},
+        {"atomic": True, **_TERMS, **_TEMPORARY},
     ),
     "describeEntityConfigs": (
         "entity_configs.describe",
@@ -173,13 +174,13 @@ CALLS: Final[dict[str, Row]] = {
     "alterEntityConfigs": (
         "entity_configs.alter",
         ([{"entityType": "topic", "entityName": "orders", "deletedConfigs": ["retention.ms"]}],),
-        _TERMS,
+        {**_TERMS, **_TEMPORARY},
     ),
     "getGlobalConfig": ("global_config.get", (), _FRESH),
     "changeGlobalConfig": (
         "global_config.change",
         ([{"configKey": "background.threads", "configValue": "10"}],),
-        _TERMS,
+        {**_TERMS, **_TEMPORARY},
     ),
     "followChanges": (
         "feed.poll",
@@ -213,6 +214,10 @@ CALLS: Final[dict[str, Row]] = {
     "rotateWebhookSecret": ("webhooks.rotate", ("w",), {"overlap_s": 60, **_TERMS}),
     "testWebhook": ("webhooks.test", ("w",), _TERMS),
     "listWebhookDeliveries": ("webhooks.deliveries", ("w",), {}),
+    "listSchedules": ("schedules.list", (), {"ended": True, "entity": "user=alice", **_PAGE}),
+    "endSchedule": ("schedules.end", ("c",), _TERMS),
+    "pauseSchedules": ("schedules.pause", ("r",), {"validate_only": True, "ticket": "t"}),
+    "resumeSchedules": ("schedules.resume", (), _TERMS),
     "searchAccessAudit": (
         "access.changes",
         (),

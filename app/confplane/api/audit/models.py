@@ -83,6 +83,8 @@ class AuditedChange(AnswerModel):
     )
     observed: AuditedSighting | None = Field(description="Of import, observed and put-back changes; else null")
     reverts: Reverts
+    revert_at: Time | None = Field(description="Of a temporary change, the time of its end; otherwise null")
+    ends: ChangeId | None = Field(description="The temporary change that this change ends; otherwise null")
     cluster: str
     attempt: Annotated[int, Field(ge=1)]
     principal: str

@@ -25,6 +25,8 @@ def audit_record(record: AuditRecord) -> dict[str, Any]:
         "writes": record.writes,
         "observed": None if intent.observed is None else _observation(intent.observed),
         "reverts": reverts(intent),
+        "revertAt": None if intent.revert_at is None else rfc3339(intent.revert_at),
+        "ends": None if intent.ends is None else str(intent.ends),
         "cluster": intent.cluster,
         "attempt": intent.attempt,
         "principal": intent.principal,

@@ -12,6 +12,7 @@ from confplane.api.resources.routes import ResourceHandlers, ResourceModels
 from confplane.api.responses import json_bytes
 from confplane.api.routing.bounded import while_wanted
 from confplane.api.routing.operations import change, partly, read
+from confplane.api.schedules.temporary import Temporary
 from confplane.domain import id_patterns
 from confplane.domain.facets import FacetName
 from confplane.services.cluster_facet import ClusterFacet
@@ -95,6 +96,7 @@ def _register(call: Call, cluster_facet: ClusterFacet, body: models.DescribeClie
         problems=(412,),
         problem=models.AlterConfigsProblem,
     ),
+    checks=[Temporary],
 )
 async def alter_client_configs(call: CallDep, body: models.AlterClientConfigs) -> Response:
     """One result per entry, in order; entries are independent unless `atomic`.

@@ -6,6 +6,7 @@ from confplane.api.clients import models, rpc
 from confplane.api.dependencies import CallDep, Consistency
 from confplane.api.resources.routes import ResourceHandlers, ResourceModels
 from confplane.api.routing.operations import change, partly, read
+from confplane.api.schedules.temporary import Temporary
 from confplane.domain import id_patterns
 from confplane.domain.facets import FacetName
 from confplane.services.limits import LimitClass
@@ -50,6 +51,7 @@ async def describe_client_quotas(call: CallDep, body: models.DescribeClientQuota
         problems=(412,),
         problem=models.AlterQuotasProblem,
     ),
+    checks=[Temporary],
 )
 async def alter_client_quotas(call: CallDep, body: models.AlterClientQuotas) -> Response:
     """One result per entry, in order; entries are independent unless `atomic`."""

@@ -6,6 +6,7 @@ from confplane.api.clients import models, rpc
 from confplane.api.dependencies import CallDep
 from confplane.api.routing.operations import change, partly
 from confplane.api.routing.routes import Routes
+from confplane.api.schedules.temporary import Temporary
 from confplane.services.limits import LimitClass
 
 routes = Routes("/v1/clusters/{cluster}/clients", tag="clients")
@@ -21,6 +22,7 @@ routes = Routes("/v1/clusters/{cluster}/clients", tag="clients")
         problems=(412,),
         problem=models.AlterClientsProblem,
     ),
+    checks=[Temporary],
 )
 async def alter_clients(call: CallDep, body: models.AlterClients) -> Response:
     """One result per entry, in order; entries are independent unless `atomic`.

@@ -13,6 +13,7 @@ from confplane.api.rendering.polled_response import PolledResponse
 from confplane.api.resources.routes import ResourceHandlers, ResourceModels
 from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.preconditions import entry_precondition
+from confplane.api.schedules.temporary import Temporary
 from confplane.domain import id_patterns
 from confplane.domain.access.operations import Operation
 from confplane.domain.config_resources import KafkaResourceType, resource_entity, resource_type
@@ -166,6 +167,7 @@ async def _described(
         problems=(412,),
         problem=models.IncrementalAlterProblem,
     ),
+    checks=[Temporary],
 )
 async def incremental_alter_configs(call: CallDep, body: models.IncrementalAlterConfigs) -> Response:
     """One result per resource, in order; resources are independent unless `atomic`.

@@ -10,6 +10,7 @@ from confplane.api.dependencies import CallDep, Consistency
 from confplane.api.entity_configs import models
 from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.routes import Routes
+from confplane.api.schedules.temporary import Temporary
 from confplane.domain.errors import ConfplaneError, OutcomeUnknownError
 from confplane.domain.facets import FacetName
 from confplane.services.cooperative_yielding import TimeSlice, in_slices
@@ -69,6 +70,7 @@ async def describe_entity_configs(call: CallDep, body: models.DescribeEntityConf
         problems=(),
         problem=models.AlterEntityConfigsProblem,
     ),
+    checks=[Temporary],
 )
 async def alter_entity_configs(call: CallDep, body: models.AlterEntityConfigs) -> Response:
     """One result per entity, in order; entities are independent. Deleted keys have the values effective afterwards.

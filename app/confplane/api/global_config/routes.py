@@ -8,6 +8,7 @@ from confplane.api.global_config import models
 from confplane.api.responses import json_response
 from confplane.api.routing.operations import change, read
 from confplane.api.routing.routes import Routes
+from confplane.api.schedules.temporary import Temporary
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, InvalidRequestError
 from confplane.domain.facets import FacetName
@@ -52,6 +53,7 @@ async def get_global_config(call: CallDep) -> Response:
         problems=(),
         problem=models.GlobalConfigProblem,
     ),
+    checks=[Temporary],
 )
 async def change_global_config(call: CallDep, body: models.ChangeGlobalConfig) -> Response:
     """Merged with the stored config and checked as a whole: all of it, or nothing. Keys that are not named stay."""

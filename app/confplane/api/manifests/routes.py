@@ -16,6 +16,7 @@ from confplane.api.refresh import refresh_facet
 from confplane.api.responses import number
 from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.routes import Routes
+from confplane.api.schedules.temporary import Temporary
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, InvalidRequestError
 from confplane.domain.manifests import FACETS, ManifestScope
@@ -84,6 +85,7 @@ async def plan_manifest(call: CallDep, body: models.PlanManifest) -> Response:
         problem=models.ApplyProblem,
         longest_s=_LONGEST_S,
     ),
+    checks=[Temporary],
 )
 async def apply_manifest(call: CallDep, body: models.ApplyManifest) -> Response:
     """Carries out a plan, if the document, the options and all versions are those of the plan.

@@ -24,6 +24,7 @@ from confplane.api.routing.operations import ResponseSpec, change, read
 from confplane.api.routing.paths import entity_in_path
 from confplane.api.routing.preconditions import ConditionalHeaders, ConditionalHeadersDep, not_modified
 from confplane.api.routing.routes import Routes, declared
+from confplane.api.schedules.temporary import Temporary
 from confplane.domain import id_patterns
 from confplane.domain.changes import Node
 from confplane.domain.definitions import Catalog
@@ -109,7 +110,7 @@ class ResourceHandlers:
             200: ResponseSpec(models.resource, "Identical content was already there"),
         }
         operation = change(summary, created, id=f"create{noun}", limit=LimitClass.WRITE, tagged=True, problems=())
-        routes.post("", operation)(declared(self._create, body=models.new))
+        routes.post("", operation, checks=[Temporary])(declared(self._create, body=models.new))
         summary = "The effective values, each with its source and every candidate level"
         operation = read(
             summary, models.effective, id=f"effective{noun}", limit=LimitClass.READ, tagged=True, problems=(409,)
@@ -126,12 +127,12 @@ class ResourceHandlers:
         routes.get(path, operation, checks=[Consistency])(declared(self._get, entity=entity))
         summary = f"Replace all {name} of an entity"
         operation = change(summary, models.resource, id=f"put{noun}", limit=LimitClass.WRITE, tagged=True, problems=())
-        routes.put(path, operation)(declared(self._put, entity=entity, body=models.body))
+        routes.put(path, operation, checks=[Temporary])(declared(self._put, entity=entity, body=models.body))
         summary = f"Remove all {name} of an entity"
         operation = change(
             summary, DeletedResource, id=f"delete{noun}", limit=LimitClass.WRITE, tagged=False, problems=()
         )
-        routes.delete(path, operation)(declared(self._delete, entity=entity))
+        routes.delete(path, operation, checks=[Temporary])(declared(self._delete, entity=entity))
         return routes
 
     async def _list(  # noqa: PLR0913 - one argument a parameter is FastAPI's way

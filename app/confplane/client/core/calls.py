@@ -120,6 +120,11 @@ class WriteOptions(UnkeyedWriteOptions, total=False):
     wait_applied_ms: int
     """Maximum wait in milliseconds until the changes are applied to a Kafka 4 cluster, or refused. The answer then has
     ``applied`` for each entity. The write is committed in any case."""
+    expires_in: int
+    """Seconds after which changed keys get their earlier values again. Only alters and writes of resources accept it,
+    and manifests."""
+    revert_at: str
+    """The time at which changed keys get their earlier values again, RFC 3339; instead of ``expires_in``."""
 
 
 class ConditionalWriteOptions(WriteOptions, total=False):
@@ -141,7 +146,14 @@ class CallTraits(TypedDict, total=False):
     once: bool
 
 
-_QUERY = {"validate_only": "validateOnly", "reason": "reason", "ticket": "ticket", "strong": "consistency"}
+_QUERY = {
+    "validate_only": "validateOnly",
+    "reason": "reason",
+    "ticket": "ticket",
+    "strong": "consistency",
+    "expires_in": "expiresIn",
+    "revert_at": "revertAt",
+}
 _HEADERS = {
     "min_revision": "Confplane-Min-Revision",
     "if_match": "If-Match",

@@ -16,6 +16,7 @@ from confplane.client.families.feed import Feed
 from confplane.client.families.kips import EntityConfigs, GlobalConfigs
 from confplane.client.families.manifests import Manifests
 from confplane.client.families.rollups import Rollups
+from confplane.client.families.schedules import Schedules
 from confplane.client.families.service import Process
 from confplane.client.families.webhooks import Webhooks
 
@@ -45,6 +46,7 @@ class Families(Family[S]):
         self.manifests = Manifests(sender, cluster)
         self.registrations = Registrations(sender, cluster)
         self.rollups = Rollups(sender, cluster)
+        self.schedules = Schedules(sender, cluster)
         self.service = Process(sender, cluster)
         self.tokens = Tokens(sender, cluster)
         self.webhooks = Webhooks(sender, cluster)

@@ -21,6 +21,7 @@ from confplane.client.types.grants import *
 from confplane.client.types.manifests import *
 from confplane.client.types.registrations import *
 from confplane.client.types.rollups import *
+from confplane.client.types.schedules import *
 from confplane.client.types.service import *
 from confplane.client.types.shared import *
 from confplane.client.types.tokens import *

@@ -38,6 +38,10 @@ class AuditedChange(TypedDict):
     observed: AuditedSighting | None
     # For a revert, the latest thousand of the reverted changes; otherwise null
     reverts: list[str] | None
+    # Of a temporary change, the time of its end; otherwise null
+    revertAt: str | None
+    # The temporary change that this change ends; otherwise null
+    ends: str | None
     cluster: str
     attempt: int
     principal: str

@@ -83,7 +83,7 @@ class EndAttempts(NamedTuple):
     """True if one of them has no outcome yet."""
 
 
-class Schedules(Protocol):
+class ScheduleStore(Protocol):
     """The schedules of all clusters. Every call raises ``UnavailableError`` if Postgres is unavailable."""
 
     async def register(self, cluster: str, *, everything: bool = False) -> None:

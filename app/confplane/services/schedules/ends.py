@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.clusters import Cluster
     from confplane.services.ports.history import SubsequentChange, TrailHistory
-    from confplane.services.ports.schedules import EndAttempts, Fallbacks, Schedule, Schedules
+    from confplane.services.ports.schedules import EndAttempts, Fallbacks, Schedule, ScheduleStore
     from confplane.services.ports.trail import AuditLog
     from confplane.services.reverts.parts import RevertPart
 
@@ -91,7 +91,7 @@ class ScheduleEnder:
         audit: AuditLog,
         trail: TrailHistory,
         alter: AlterService,
-        schedules: Schedules,
+        schedules: ScheduleStore,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._audit = audit

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.services.clusters import Cluster
-    from confplane.services.ports.schedules import SchedulePause, Schedules
+    from confplane.services.ports.schedules import SchedulePause, ScheduleStore
     from confplane.services.schedules.ends import ScheduleEnder
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Scheduler(BackgroundService):
     def __init__(
         self,
         cluster: Cluster,
-        schedules: Schedules,
+        schedules: ScheduleStore,
         ender: ScheduleEnder,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:

@@ -1,0 +1,1 @@
+"""Temporary changes: their list, early ends, and pauses."""

@@ -1,0 +1,126 @@
+"""Temporary changes: ``confplane schedules`` over HTTP."""
+
+from typing import Annotated, Any
+
+from fastapi import Path, Query
+from starlette.responses import Response
+
+from confplane.api import parsed, patterns
+from confplane.api.dependencies import CallDep, PageSize, PageToken
+from confplane.api.responses import json_response
+from confplane.api.routing.operations import change, manage, read
+from confplane.api.routing.routes import Routes
+from confplane.api.schedules import models
+from confplane.domain import id_patterns
+from confplane.domain.entities import Entity
+from confplane.domain.texts import rfc3339
+from confplane.services.limits import LimitClass
+from confplane.services.ports.schedules import Schedule, SchedulePause
+
+routes = Routes("/v1/clusters/{cluster}/schedules", tag="schedules")
+
+_ChangeId = Annotated[
+    str, Path(alias="changeId", description="The temporary change", json_schema_extra={"pattern": patterns.UUID})
+]
+
+
+@routes.get(
+    "", read("List temporary changes", models.SchedulePage, limit=LimitClass.BULK, tagged=False, problems=(503,))
+)
+async def list_schedules(
+    call: CallDep,
+    *,
+    ended: Annotated[bool, Query(description="Those that have ended, instead of those that have not")] = False,
+    entity: Annotated[
+        str | None,
+        Query(description="Only changes of this entity, by its id", json_schema_extra={"pattern": id_patterns.ANY_ID}),
+    ] = None,
+    page_size: PageSize = 100,
+    page_token: PageToken = None,
+) -> Response:
+    """The temporary changes of entities that the caller may describe, the newest first."""
+    page = await call.services.schedules.page(
+        call.cluster.name,
+        call.access,
+        ended=ended,
+        before=parsed.page_token(page_token),
+        size=page_size,
+        entity_id=None if entity is None else Entity.from_id(entity, pointer="entity").id,
+    )
+    call.charge(LimitClass.BULK, len(page.schedules))
+    return json_response(
+        call.request,
+        {
+            "items": [_schedule(each) for each in page.schedules],
+            "nextPageToken": None if page.cursor is None else str(page.cursor),
+            "pause": _pause(page.pause),
+        },
+    )
+
+
+@routes.post(
+    ":pause",
+    manage(
+        "Pause the ends of all temporary changes",
+        models.SchedulePauseState,
+        limit=LimitClass.ADMIN,
+        tagged=False,
+        problems=(403, 503),
+    ),
+)
+async def pause_schedules(call: CallDep, body: models.SchedulePauseReason) -> Response:
+    """Needs FREEZE on the cluster. A pause that is there stays as it is. An early end still works."""
+    pause = await call.services.schedules.pause(
+        call.cluster.name, body.reason, call.caller, validate_only=call.validate_only
+    )
+    return json_response(call.request, {"pause": _pause(pause)})
+
+
+@routes.post(
+    ":resume",
+    manage(
+        "Resume the ends of temporary changes",
+        models.SchedulePauseState,
+        limit=LimitClass.ADMIN,
+        tagged=False,
+        problems=(403, 503),
+    ),
+)
+async def resume_schedules(call: CallDep) -> Response:
+    """Needs FREEZE on the cluster. Ends that are due follow within seconds."""
+    await call.services.schedules.resume(call.cluster.name, call.caller, validate_only=call.validate_only)
+    return json_response(call.request, {"pause": None})
+
+
+@routes.post(
+    "/{changeId}:end",
+    change("End a temporary change now", models.ScheduleData, limit=LimitClass.WRITE, tagged=False, problems=()),
+)
+async def end_schedule(call: CallDep, change_id: _ChangeId) -> Response:
+    """Needs ALTER_CONFIGS on each of its entities. Nothing is done to a change that has ended."""
+    ended = await call.services.schedules.end(
+        call.cluster, parsed.uuid(change_id, "changeId"), call.caller, validate_only=call.validate_only
+    )
+    headers = None if ended.end_id is None else {"Confplane-Change-Id": str(ended.end_id)}
+    return json_response(call.request, _schedule(ended), headers=headers)
+
+
+def _schedule(found: Schedule) -> dict[str, Any]:
+    return {
+        "changeId": str(found.change_id),
+        "principal": found.principal,
+        "reason": found.reason,
+        "entities": list(found.entity_ids),
+        "revertAt": rfc3339(found.revert_at),
+        "state": found.state.value,
+        "endChangeId": None if found.end_id is None else str(found.end_id),
+        "kept": [{"entity": each.entity_id, "key": each.key} for each in found.kept],
+        "error": found.error,
+        "endedAt": None if found.ended_at is None else rfc3339(found.ended_at),
+    }
+
+
+def _pause(found: SchedulePause | None) -> dict[str, str] | None:
+    if found is None:
+        return None
+    return {"principal": found.principal, "reason": found.reason, "since": rfc3339(found.since)}

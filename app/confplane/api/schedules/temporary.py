@@ -1,0 +1,38 @@
+"""The query parameters that make a write temporary, of each operation that accepts them."""
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Query
+from starlette.requests import Request
+
+from confplane.api import parsed, patterns
+from confplane.api.dependencies import REVERT_AT, services_of
+
+
+async def _temporary(
+    request: Request,
+    expires_in: Annotated[
+        int | None,
+        Query(
+            alias="expiresIn",
+            ge=60,
+            le=7_776_000,
+            description="Seconds after which the changed keys get their earlier values again",
+        ),
+    ] = None,
+    revert_at: Annotated[
+        str | None,
+        Query(
+            alias="revertAt",
+            description="The time at which the changed keys get their earlier values again: from a minute to 90 days in"
+            " the future. Not with `expiresIn`",
+            json_schema_extra={"pattern": patterns.TIME},
+        ),
+    ] = None,
+) -> None:
+    moment = parsed.moment(revert_at, "revertAt")
+    request.scope[REVERT_AT] = services_of(request).schedules.revert_at(expires_in, moment)
+
+
+Temporary: Any = Depends(_temporary)
+"""Makes the changes of an operation temporary on request."""

@@ -36,7 +36,8 @@ class OneSession(SessionKeeper):
         """Keep nothing but the session."""
         self._token = token
 
-    async def find(self, cookie: str) -> ConsoleSession:
+    async def find(self, cookie: str, *, use: bool = True) -> ConsoleSession:
+        del use
         return ConsoleSession(cookie, self._token, "User:admin")
 
 

@@ -13,9 +13,9 @@ from urllib.parse import quote, urlencode
 import orjson
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from starlette.types import ASGIApp, Message, Scope
+    from starlette.types import ASGIApp, Message, Receive, Scope
 
 _REFUSED: Final = 400
 _UNAUTHENTICATED: Final = 401
@@ -121,12 +121,68 @@ class InProcessApi:
             TokenRefusedError: The status is 401.
         """
         content = b"" if body is None else orjson.dumps(body)
+        kind = {} if body is None else {"content-type": "application/json"}
+        unread = [content]
+
+        async def receive() -> Message:
+            if unread:
+                return {"type": "http.request", "body": unread.pop(), "more_body": False}
+            await asyncio.Future()  # the browser's own connection decides when this request is cancelled
+            raise AssertionError
+
+        answer = await self._call(method, path, query, len(content), {**kind, **(headers or {})}, receive)
+        _check(answer, f"{method} {path}")
+        return answer
+
+    async def stream(
+        self,
+        path: str,
+        *,
+        query: Mapping[str, Any],
+        headers: Mapping[str, str],
+        until: Awaitable[object],
+        pass_on: Callable[[bytes], Awaitable[None]],
+    ) -> None:
+        """Read a stream, and pass each piece on as it comes, until the API or the reader ends the stream.
+
+        Args:
+            path: The path, not encoded.
+            query: Parameters; those with the value None are left out.
+            headers: Further headers.
+            until: Returns when the reader wants no more.
+            pass_on: Takes a piece. While it waits, the API sends no further one.
+
+        Raises:
+            ApiRefusal: The status is 400 or above; no piece was passed on.
+            TokenRefusedError: The status is 401.
+        """
+        unread = [b""]
+
+        async def receive() -> Message:
+            if unread:
+                return {"type": "http.request", "body": unread.pop(), "more_body": False}
+            await until
+            return {"type": "http.disconnect"}
+
+        answer = await self._call("GET", path, query, 0, headers, receive, pass_on)
+        _check(answer, f"GET {path}")
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None,
+        length: int,
+        headers: Mapping[str, str] | None,
+        receive: Receive,
+        pass_on: Callable[[bytes], Awaitable[None]] | None = None,
+    ) -> ApiAnswer:
+        """Call the API. The content of a successful response goes to ``pass_on``, or else into the answer."""
         given = {
             "host": "console",
             "authorization": f"Bearer {self.token}",
             "x-request-id": self.request_id,
-            "content-length": str(len(content)),
-            **({} if body is None else {"content-type": "application/json"}),
+            "content-length": str(length),
             **{name.lower(): value for name, value in (headers or {}).items()},
         }
         raw_path, parameters = encoded(path, query)
@@ -144,14 +200,6 @@ class InProcessApi:
             "client": self.scope.get("client"),
             "server": self.scope.get("server"),
         }
-        unread = [content]
-
-        async def receive() -> Message:
-            if unread:
-                return {"type": "http.request", "body": unread.pop(), "more_body": False}
-            await asyncio.Future()  # the browser's own connection decides when this request is cancelled
-            raise AssertionError
-
         status, sent, received = 0, {}, bytearray()
 
         async def send(message: Message) -> None:
@@ -159,13 +207,17 @@ class InProcessApi:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 sent = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in message["headers"]}
+            elif pass_on is not None and status < _REFUSED:
+                await pass_on(message.get("body", b""))
             else:
                 received.extend(message.get("body", b""))
 
         await self.app(scope, receive, send)
-        answer = ApiAnswer(status, sent, bytes(received))
-        if status == _UNAUTHENTICATED:
-            raise TokenRefusedError(answer.json()["detail"])
-        if status >= _REFUSED:
-            raise ApiRefusal(answer, f"{method} {path}")
-        return answer
+        return ApiAnswer(status, sent, bytes(received))
+
+
+def _check(answer: ApiAnswer, command: str) -> None:
+    if answer.status == _UNAUTHENTICATED:
+        raise TokenRefusedError(answer.json()["detail"])
+    if answer.status >= _REFUSED:
+        raise ApiRefusal(answer, command)

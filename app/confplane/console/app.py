@@ -19,6 +19,7 @@ from confplane.console import (
     edit,
     entities,
     entity,
+    live,
     manifest,
     overview,
     revert,
@@ -43,7 +44,21 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
-PAGES: Final = (sign_in, overview, entities, edit, entity, audit, revert, manifest, definitions, access, design, assets)
+PAGES: Final = (
+    sign_in,
+    overview,
+    entities,
+    edit,
+    entity,
+    audit,
+    live,
+    revert,
+    manifest,
+    definitions,
+    access,
+    design,
+    assets,
+)
 """The modules of the pages, each with a ``router``. A new page is a module here, and a line in ``page.NAVIGATION``."""
 _PATH: Final = "/console"
 _NOT_FOUND: Final = 404

@@ -23,6 +23,8 @@ _SHOWN: Final = 50
 _AGE: Final = re.compile(r"^(\d{1,6})\s*([smhd])$")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _FILTERS: Final = ("entity", "key", "principal", "requestId", "since", "until", "outcome", "result")
+_OF_CLUSTER: Final = "cluster"
+"""The entity of freezes, thaws and layouts, which are not part of the feed."""
 _OPTIONS: Final = {"entity", "key", "principal", "since", "until", "outcome"}
 """The filters that `confplane audit` has as well."""
 
@@ -69,9 +71,19 @@ async def trail(page: PageDep, cluster: str) -> Response:
         items=found["items"],
         next=None if found["nextPageToken"] is None else urlencode({**chosen, "token": found["nextPageToken"]}),
         first=token is None,
+        tail=None if error is not None or token is not None else _tail(search),
         error=error,
         command=command,
     )
+
+
+def _tail(search: dict[str, str]) -> dict[str, str] | None:
+    """Return the filters of the live tail of a search; None if new changes do not belong to it."""
+    if search["requestId"] or search["until"] or search["result"] == "refused" or search["entity"] == _OF_CLUSTER:
+        return None
+    if search["outcome"] not in {"", "committed"}:
+        return None
+    return {"show": "row", **{name: search[name] for name in ("entity", "key", "principal") if search[name]}}
 
 
 def _revert(cluster: str, search: dict[str, str]) -> str | None:

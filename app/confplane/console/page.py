@@ -206,8 +206,12 @@ def request_id(request: Request) -> str:
     return found
 
 
-async def session_of(request: Request) -> ConsoleSession:
+async def session_of(request: Request, *, use: bool = True) -> ConsoleSession:
     """Return the session of a request.
+
+    Args:
+        request: The request.
+        use: False if the browser sends such requests by itself.
 
     Raises:
         SignInNeededError: There is none.
@@ -215,7 +219,7 @@ async def session_of(request: Request) -> ConsoleSession:
     """
     console = console_of(request)
     cookie = request.cookies.get(console.cookie_name(SESSION_COOKIE))
-    found = None if cookie is None else await console.sessions.find(cookie)
+    found = None if cookie is None else await console.sessions.find(cookie, use=use)
     if found is None:
         raise SignInNeededError
     return found

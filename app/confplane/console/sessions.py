@@ -91,8 +91,12 @@ class SessionKeeper:
         await self._store.add(digest, self._key.seal(token.encode(), _purpose(digest)), principal, ends)
         return cookie
 
-    async def find(self, cookie: str) -> ConsoleSession | None:
+    async def find(self, cookie: str, *, use: bool = True) -> ConsoleSession | None:
         """Return the session of a cookie, or None if it has ended.
+
+        Args:
+            cookie: The value of the cookie.
+            use: False for what goes on without a person: it does not keep the session from ending.
 
         Raises:
             UnavailableError: Postgres is unavailable, and this process does not know the session.
@@ -106,7 +110,7 @@ class SessionKeeper:
             known = None  # the row decides: another process may know of a later use
         if known is None or now - known.checked_at >= _RECHECK_S:
             try:
-                known = await self._read(digest, cookie, known)
+                known = await self._read(digest, cookie, known, use=use)
             except UnavailableError:
                 if known is None:
                     raise
@@ -114,7 +118,8 @@ class SessionKeeper:
         if known is None:
             self._known.pop(digest, None)
             return None
-        known.used_at = now
+        if use:
+            known.used_at = now
         self._known[digest] = known
         self._known.move_to_end(digest)
         if len(self._known) > _MOST:
@@ -131,7 +136,9 @@ class SessionKeeper:
         await self._store.remove(digest)
         self._known.pop(digest, None)
 
-    async def _read(self, digest: bytes, cookie: str, known: _KnownSession | None) -> _KnownSession | None:
+    async def _read(
+        self, digest: bytes, cookie: str, known: _KnownSession | None, *, use: bool
+    ) -> _KnownSession | None:
         now = self._clock()
         row = await self._store.find(digest)
         if row is None:
@@ -139,12 +146,13 @@ class SessionKeeper:
         token = self._key.open(row.token, _purpose(digest))
         if token is None:  # of an earlier key
             return None
-        touched_at = -_TOUCH_S if known is None else known.touched_at
-        if known is None or now - touched_at >= _TOUCH_S:
+        touched_at = now - _TOUCH_S if known is None else known.touched_at
+        if use and now - touched_at >= _TOUCH_S:
             await self._store.touch(digest)
             touched_at = now
         session = ConsoleSession(cookie, token.decode(), row.principal)
-        return _KnownSession(session, now, now, touched_at, now + row.remaining_s)
+        used_at = now if known is None else known.used_at
+        return _KnownSession(session, now, used_at, touched_at, now + row.remaining_s)
 
 
 def _digest(cookie: str) -> bytes:

@@ -74,5 +74,5 @@ document.addEventListener("keydown", (event) => {
     menu.querySelector("summary").focus();
   }
 });
-document.addEventListener("htmx:afterSettle", () => localize(document));
+for (const shown of ["htmx:afterSettle", "confplane:shown"]) document.addEventListener(shown, () => localize(document));
 localize(document);

@@ -81,7 +81,9 @@ def test_commands_over_the_api_need_the_base_package_alone() -> None:
     assert loaded & SERVER == set()
 
 
-@pytest.mark.parametrize("module", ["read", "change", "audit", "revert", "load", "drift", "about", "profile"])
+@pytest.mark.parametrize(
+    "module", ["read", "change", "audit", "revert", "load", "drift", "about", "profile", "schedule"]
+)
 def test_the_help_of_a_command_over_the_api_is_shown_without_httpx(module: str) -> None:
     loaded = loaded_with(f"confplane.cli.commands, confplane.cli.remote.{module}_commands")
     assert {"confplane", "typer"} <= loaded

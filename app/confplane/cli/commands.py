@@ -96,6 +96,11 @@ _MODULES: Final = (
     ),
     _Module(
         _API,
+        "remote.schedule_commands",
+        {"schedules": "Temporary changes, and their ends (docs/temporary-changes.md)."},
+    ),
+    _Module(
+        _API,
         "remote.drift_commands",
         {
             "drift": "Differences between a Kafka cluster without ZooKeeper (Kafka 4) and the configs written"

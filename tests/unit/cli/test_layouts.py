@@ -224,6 +224,19 @@ CASES: Final[dict[str, dict[str, Any]]] = {
     "drift reapply user=alice": {
         "drift:reapply": {"results": [{"id": "user=alice", "keys": ["acks", "producer_byte_rate"]}]}
     },
+    "schedules list": {
+        "schedules": {
+            **_page(
+                {"changeId": ID, "principal": BY, "reason": HOSTILE, "entities": ["topic=orders", "topic=payments"],
+                 "revertAt": TIME, "state": "ending", "endChangeId": None, "kept": [],
+                 "error": "Cluster payments is frozen: upgrade to 3.9, CHG-1234", "endedAt": None},
+                {"changeId": OTHER, "principal": BY, "reason": None, "entities": ["user=alice"], "revertAt": TIME,
+                 "state": "ended-partly", "endChangeId": ID, "kept": [{"entity": "user=alice", "key": "acks"}],
+                 "error": None, "endedAt": TIME},
+            ),
+            "pause": None,
+        }
+    },
     "tokens list": {"/v1/tokens": _page(_TOKEN, {**_TOKEN, "id": OTHER, "status": "revoked", "lastUsedAt": TIME})},
     "tokens create --principal User:app": {"/v1/tokens": {**_TOKEN, "token": "cp_planted"}},
     f"tokens rotate {ID}": {"rotate": {**_TOKEN, "id": OTHER, "token": "cp_planted"}, f"/v1/tokens/{ID}": _TOKEN},

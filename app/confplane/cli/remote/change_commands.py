@@ -27,6 +27,7 @@ from confplane.cli.remote.options import (
     WaitApplied,
 )
 from confplane.cli.remote.session import run
+from confplane.cli.times import duration_of
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
 
@@ -55,12 +56,23 @@ _ConfigsEtag = Annotated[
     ),
 ]
 
+_Duration = Annotated[
+    str | None,
+    typer.Option(
+        "--for",
+        metavar="TIME",
+        help="Change the keys for this time only, such as 6h; then they get their earlier values again.",
+        show_default=False,
+    ),
+]
+
 
 @commands.command(
     "set",
     epilog="Examples:\n\n"
     "    confplane set user=alice producer_byte_rate=1048576 acks=all --reason 'more load'\n\n"
     "    confplane set topic=orders retention.ms=86400000 --validate-only\n\n"
+    "    confplane set topic=orders retention.ms=3600000 --for 6h\n\n"
     "    confplane set broker=0 listener.name.external.ssl.keystore.password\n\n"
     f"{WRITE_CODES}",
 )
@@ -80,6 +92,7 @@ def put(
     validate_only: ValidateOnly = False,
     reason: Reason = None,
     ticket: Ticket = None,
+    duration: _Duration = None,
     quotas_etag: _QuotasEtag = None,
     configs_etag: _ConfigsEtag = None,
     wait_applied: WaitApplied = None,
@@ -91,7 +104,7 @@ def put(
 
     Keys of quotas set quotas, and all other keys set configs. The values before and after are shown.
     """
-    options = ChangeOptions(validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied)
+    options = ChangeOptions(validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied, _seconds(duration))
     raise run(profile, cluster, lambda client: _put(client, entity, values, options))
 
 
@@ -117,6 +130,7 @@ def delete(
     validate_only: ValidateOnly = False,
     reason: Reason = None,
     ticket: Ticket = None,
+    duration: _Duration = None,
     quotas_etag: _QuotasEtag = None,
     configs_etag: _ConfigsEtag = None,
     wait_applied: WaitApplied = None,
@@ -128,12 +142,16 @@ def delete(
 
     `--all` removes the keys that the command read first. If they change in the meantime, nothing is removed.
     """
-    options = ChangeOptions(validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied)
+    options = ChangeOptions(validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied, _seconds(duration))
     raise run(
         profile,
         cluster,
         lambda client: _delete(client, entity, keys or (), options, everything=everything),
     )
+
+
+def _seconds(duration: str | None) -> int | None:
+    return None if duration is None else duration_of(duration, "--for")
 
 
 async def _put(client: AsyncConfplane, name: str, words: Sequence[str], options: ChangeOptions) -> int:
@@ -193,6 +211,8 @@ def _show(change: EntityUpdate, result: Mapping[str, Any], options: ChangeOption
         said = "Valid; nothing was written"
     else:
         said = f"Changed {change.entity.id}: revision {result['revision']}, change {result['changeId']}"
+        if options.expires_in_s is not None:
+            said += ". Its end is listed by `confplane schedules list`"
     echo(said, err=True)
 
 

@@ -40,6 +40,8 @@ class ChangeOptions:
     configs_etag: str | None = None
     wait_applied_ms: int | None = None
     """Maximum wait until the change is applied to a Kafka 4 cluster; None for no wait."""
+    expires_in_s: int | None = None
+    """Seconds after which the keys get their earlier values again; None for a change that stays."""
 
     def client_kwargs(self) -> dict[str, Any]:
         """Return all options except the ETags as arguments of the client library."""
@@ -48,6 +50,7 @@ class ChangeOptions:
             "reason": self.reason,
             "ticket": self.ticket,
             "wait_applied_ms": self.wait_applied_ms,
+            "expires_in": self.expires_in_s,
         }
 
 

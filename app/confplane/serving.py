@@ -66,6 +66,7 @@ from confplane.services.reverts.service import RevertService
 from confplane.services.schedules.ends import ScheduleEnder
 from confplane.services.schedules.scheduler import Scheduler
 from confplane.services.schedules.service import ScheduleService
+from confplane.services.ticks import Ticks
 from confplane.services.upkeep.files import UnusableFileError, WatchedFiles
 from confplane.services.upkeep.readiness import Readiness
 from confplane.services.upkeep.reconcile import Reconciler
@@ -143,12 +144,16 @@ def create_app(
     control = AccessControl(token_cache, events)
     authentication = AuthenticationSetup(settings, token_cache, control, [*files, *_policy_files(settings, parts)])
     deadline_ms = settings.http.request_deadline_ms
+    reconciler_ticks, recorder_ticks = Ticks(), Ticks()
     reconcilers = [
-        Reconciler(store, parts.audit, parts.changes, deadline_ms=deadline_ms) for store in parts.stores.values()
+        Reconciler(store, parts.audit, parts.changes, deadline_ms=deadline_ms, ticks=reconciler_ticks)
+        for store in parts.stores.values()
     ]
     states = PostgresEntityStates(parts.database)
     recorders = {
-        name: Recorder(store, states, redaction(settings.clusters[name], store), deadline_ms=deadline_ms)
+        name: Recorder(
+            store, states, redaction(settings.clusters[name], store), deadline_ms=deadline_ms, ticks=recorder_ticks
+        )
         for name, store in parts.stores.items()
         if settings.clusters[name].record_external_changes
     }
@@ -360,8 +365,10 @@ def _webhooks(
     key = WebhookKey.from_file(given.key_file)
     sender = GuardedSender(guard, authorities(given.ca_file))
     deliverer = WebhookDeliverer(sender, key, guard, settings.http.public_url, _now)
+    ticks = Ticks()
     dispatchers = [
-        WebhookDispatcher(cluster, store, feeds, owners, deliverer, event_json, _now) for cluster in parts.clusters
+        WebhookDispatcher(cluster, store, feeds, owners, deliverer, event_json, ticks=ticks)
+        for cluster in parts.clusters
     ]
     service = WebhookService(store, owners, feeds, groups_of, WebhookParts(guard, key, deliverer))
     return service, dispatchers, [deliverer], ()

@@ -155,9 +155,7 @@ class World:
         owners: Any = SimpleNamespace(loss=lambda _: self.loss, visible=lambda _: self.visible)
         deliverer = WebhookDeliverer(self.sender, KEY, UrlGuard(), None, lambda: self.clock.now)
         feeds: Any = self.feeds
-        self.dispatcher = WebhookDispatcher(
-            cluster, store, feeds, owners, deliverer, rendered, lambda: self.clock.now, self.clock.sleep
-        )
+        self.dispatcher = WebhookDispatcher(cluster, store, feeds, owners, deliverer, rendered, sleep=self.clock.sleep)
 
     async def subscribe(self, name: str = "hook", *, key: WebhookKey = KEY, owner: str | None = None) -> Subscription:
         new_id = uuid7()

@@ -27,6 +27,7 @@ from tests.bench import (
     describe,
     feed,
     hostile,
+    idle,
     kafka,
     kraft,
     kraft_applied,
@@ -62,13 +63,14 @@ def main() -> None:
     parser.add_argument("--bulk", type=int, default=1000, help="entities of one large alter (1000)")
     parser.add_argument("--events", type=int, default=1_000_000, help="changes of the larger made-up trail (1000000)")
     parser.add_argument("--consumers", type=int, default=10_000, help="idle consumers of the feed (10000)")
+    parser.add_argument("--clusters", type=int, default=30, help="idle clusters of one process (30)")
     parser.add_argument("--output", type=Path, help="a file that the result is written to besides")
     parser.add_argument("--picture", type=Path, help="a PNG of the figures beside Kafka's")
     parser.add_argument(
         "only",
         nargs="*",
-        help="some of: reads access applied alters bulk beside load memory console describe feed hostile latency rollups"
-        " kafka configs kraft kraft-applied",
+        help="some of: reads access applied alters bulk beside load memory console describe feed hostile idle latency"
+        " rollups kafka configs kraft kraft-applied",
     )
     options = parser.parse_args()
     rounds: int = options.rounds
@@ -94,6 +96,7 @@ def main() -> None:
         "hostile": lambda world: hostile.measure(
             world, rounds=rounds, seconds=options.seconds, entities=options.entities
         ),
+        "idle": lambda world: idle.measure(world, clusters=options.clusters, seconds=20 * options.seconds),
         "latency": lambda world: latency.measure(world, rounds=rounds, changes=options.changes),
     }
     measures |= {

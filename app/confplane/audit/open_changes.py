@@ -7,17 +7,19 @@ batches. Both find the outcome of each change with an index lookup.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import orjson
 from sqlalchemy import Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from confplane.audit.batcher import Batcher
 from confplane.audit.database import SERVER
 from confplane.audit.statements import WRITES
 from confplane.services.upkeep.reconcile import MarkedChange, OpenChange, ServerTimestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from uuid import UUID
 
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -30,14 +32,18 @@ _IDS: Final = ARRAY(Uuid)
 _OPEN: Final = "NOT EXISTS (SELECT FROM outcomes WHERE outcomes.change_id = given.change_id OFFSET 0)"
 
 _NEW: Final = text(f"""
-SELECT now(), {SERVER}, ARRAY(
+SELECT now() AS now, {SERVER} AS server, ARRAY(
   SELECT change_id FROM (
     SELECT change_id FROM intents
-    WHERE cluster = :cluster
-      AND recorded_at >= coalesce(CAST(:since AS timestamptz), now()) - make_interval(secs => :overlap)
-    UNION SELECT unnest(:known)
+    WHERE cluster = wanted.cluster
+      AND recorded_at >= coalesce(wanted.since, now()) - make_interval(secs => :overlap)
+    UNION SELECT unnest(wanted.known)
   ) AS given WHERE {_OPEN}
-)""").bindparams(bindparam("known", type_=_IDS))  # noqa: S608 - constants of this module
+) AS ids
+FROM jsonb_to_recordset(CAST(:wanted AS jsonb)) AS wanted(
+  number integer, cluster text, since timestamptz, known uuid[])
+ORDER BY number
+""")  # noqa: S608 - constants of this module
 
 _OLD: Final = text(f"""
 WITH given AS MATERIALIZED (
@@ -85,6 +91,7 @@ class PostgresOpenChanges:
 
     def __init__(self, database: Database, *, overlap_s: int = 10, piece: int = 20_000) -> None:
         self._database = database
+        self._news = Batcher(self._new)
         self._overlap_s = overlap_s
         self._piece = piece
 
@@ -92,12 +99,20 @@ class PostgresOpenChanges:
         self, cluster: str, since: ServerTimestamp | None, known: Sequence[UUID]
     ) -> tuple[list[OpenChange], ServerTimestamp]:
         """Return open changes among the new and the known."""
+        return await self._news.request({"cluster": cluster, "since": since and since.at, "known": known})
 
-        async def work(connection: AsyncConnection) -> tuple[list[OpenChange], ServerTimestamp]:
-            at = None if since is None else since.at
-            parameters = {"cluster": cluster, "since": at, "known": list(known), "overlap": self._overlap_s}
-            now, server, ids = (await connection.execute(_NEW, parameters)).one()
-            return await _details(connection, ids), ServerTimestamp(now, server)
+    async def _new(self, wanted: Sequence[Mapping[str, Any]]) -> list[tuple[list[OpenChange], ServerTimestamp]]:
+        given = orjson.dumps([{"number": number, **each} for number, each in enumerate(wanted)]).decode()
+
+        async def work(connection: AsyncConnection) -> list[tuple[list[OpenChange], ServerTimestamp]]:
+            rows = (await connection.execute(_NEW, {"wanted": given, "overlap": self._overlap_s})).all()
+            details = {
+                each.change_id: each for each in await _details(connection, [key for row in rows for key in row.ids])
+            }
+            return [
+                ([details[key] for key in sorted(row.ids) if key in details], ServerTimestamp(row.now, row.server))
+                for row in rows
+            ]
 
         return await self._database.read(work)
 

@@ -14,6 +14,7 @@ from sqlalchemy import Text, Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import DBAPIError
 
+from confplane.audit.batcher import Batcher
 from confplane.audit.database import SERVER
 from confplane.audit.store_positions import CURRENT_INCARNATION
 from confplane.audit.trail_queries import TIME_SHIFT
@@ -23,7 +24,7 @@ from confplane.services.recorder.ports import FACET, RECOVERED, SOURCE, OpenWrit
 from confplane.services.recorder.versions import OwnWrite, Point
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -38,15 +39,20 @@ _OPEN_PAGE: Final = 50_000
 _PRUNED: Final = 1_000
 
 _COLUMNS: Final = f"""
-  revision, complete, CAST(extract(epoch FROM now() - recorded_at) AS float8) AS age, since, since_at,
+  cluster, revision, complete, CAST(extract(epoch FROM now() - recorded_at) AS float8) AS age, since, since_at,
   {SERVER} AS server
 """
 
-_WATERMARK: Final = text(f"SELECT {_COLUMNS} FROM watermarks WHERE cluster = :cluster")  # noqa: S608 - a constant
+_WATERMARKS: Final = text(f"SELECT {_COLUMNS} FROM watermarks WHERE cluster = ANY(:clusters)").bindparams(  # noqa: S608 - a constant
+    bindparam("clusters", type_=_TEXTS)
+)
 
+# In the order of their names, because another process may advance the same clusters.
 _ADVANCE: Final = text(f"""
 INSERT INTO watermarks AS known (cluster, revision, complete)
-SELECT :cluster, :revision, :complete WHERE coalesce({SERVER} = :server, true)
+SELECT cluster, revision, complete FROM jsonb_to_recordset(CAST(:given AS jsonb)) AS given(
+  cluster text, revision bigint, complete boolean, server text)
+WHERE coalesce({SERVER} = server, true) ORDER BY cluster
 ON CONFLICT (cluster) DO UPDATE SET
   revision = greatest(known.revision, excluded.revision), complete = known.complete OR excluded.complete,
   recorded_at = now(),
@@ -55,7 +61,7 @@ ON CONFLICT (cluster) DO UPDATE SET
   END,
   since_at = CASE WHEN excluded.complete AND NOT known.complete THEN now() ELSE known.since_at END
 RETURNING {_COLUMNS}
-""")
+""")  # noqa: S608 - a constant
 
 # OFFSET 0 keeps each subquery an index lookup; as a join it may read the whole table.
 _KNOWN: Final = text("""
@@ -204,15 +210,25 @@ class PostgresEntityStates:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._watermarks = Batcher(self._read_watermarks)
+        self._advances = Batcher(self._advance)
 
     async def watermark(self, cluster: str) -> Watermark | None:
         """Return a cluster's watermark."""
-        return _watermark(await self._database.row(_WATERMARK, cluster=cluster))
+        return await self._watermarks.request(cluster)
+
+    async def _read_watermarks(self, clusters: Sequence[str]) -> list[Watermark | None]:
+        return _watermarks(clusters, await self._database.rows(_WATERMARKS, clusters=list(clusters)))
 
     async def advance(self, cluster: str, revision: int, *, complete: bool, server: str | None) -> Watermark | None:
         """Raise the watermark."""
-        given = {"cluster": cluster, "revision": revision, "complete": complete, "server": server}
-        return _watermark(await self._database.row(_ADVANCE, **given))
+        return await self._advances.request(
+            {"cluster": cluster, "revision": revision, "complete": complete, "server": server}
+        )
+
+    async def _advance(self, given: Sequence[Mapping[str, Any]]) -> list[Watermark | None]:
+        rows = await self._database.rows(_ADVANCE, given=orjson.dumps(given).decode())
+        return _watermarks([each["cluster"] for each in given], rows)
 
     async def known(self, cluster: str, keys: Sequence[Key], *, whole: bool) -> dict[Key, Point]:
         """Return states."""
@@ -301,10 +317,12 @@ def _own_write(row: Row[Any]) -> tuple[str, str, OwnWrite]:
     )
 
 
-def _watermark(row: Row[Any] | None) -> Watermark | None:
-    if row is None:
-        return None
-    return Watermark(row.revision, row.complete, row.age, row.server, row.since, row.since_at)
+def _watermarks(clusters: Sequence[str], rows: Sequence[Row[Any]]) -> list[Watermark | None]:
+    """Return the watermarks of clusters in their order; None for a cluster without a row."""
+    found = {
+        row.cluster: Watermark(row.revision, row.complete, row.age, row.server, row.since, row.since_at) for row in rows
+    }
+    return [found.get(cluster) for cluster in clusters]
 
 
 def _row(move: Move) -> dict[str, Any]:

@@ -12,11 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from sqlalchemy import Uuid, bindparam, text
-from sqlalchemy.dialects.postgresql import TIMESTAMP
+from sqlalchemy import Text, Uuid, bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 from sqlalchemy.exc import IntegrityError
 
 from confplane.audit.access import HISTORY, ON_CONFLICT, changes_json
+from confplane.audit.batcher import Batcher
 from confplane.domain.errors import AlreadyExistsError, ConcurrentChangeError, WebhookConflictError, WriteOutcome
 from confplane.services.ports.webhooks import (
     KEPT_DELIVERIES,
@@ -102,7 +103,9 @@ WITH parked AS (
 {HISTORY} WHERE EXISTS (SELECT FROM parked) {ON_CONFLICT}
 """).bindparams(bindparam("change_id", type_=Uuid))  # noqa: S608 - as above
 _FIND: Final = text(f"SELECT change_id, {_COLUMNS} FROM webhooks WHERE cluster = :cluster AND name = :name")  # noqa: S608 - as above
-_LIST: Final = text(f"SELECT {_COLUMNS} FROM webhooks WHERE cluster = :cluster ORDER BY name")  # noqa: S608 - as above
+_LIST: Final = text(f"SELECT {_COLUMNS} FROM webhooks WHERE cluster = ANY(:clusters) ORDER BY name").bindparams(  # noqa: S608 - as above
+    bindparam("clusters", type_=ARRAY(Text))
+)
 _COUNTS: Final = text("""
 SELECT count(*) FILTER (WHERE cluster = :cluster) AS of_cluster, count(*) FILTER (WHERE owner = :owner) AS of_owner
 FROM webhooks WHERE cluster = :cluster OR owner = :owner
@@ -153,15 +156,20 @@ class PostgresWebhooks:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._lists = Batcher(self._list)
 
     async def find(self, cluster: str, name: str) -> Subscription | None:
         """Return a subscription."""
         row = await self._database.row(_FIND, cluster=cluster, name=name)
         return None if row is None else _subscription(row)
 
+    async def _list(self, clusters: Sequence[str]) -> Sequence[list[Subscription]]:
+        found = [_subscription(row) for row in await self._database.rows(_LIST, clusters=list(clusters))]
+        return [[each for each in found if each.cluster == cluster] for cluster in clusters]
+
     async def list(self, cluster: str) -> list[Subscription]:
         """Return the subscriptions of a cluster."""
-        return [_subscription(row) for row in await self._database.rows(_LIST, cluster=cluster)]
+        return await self._lists.request(cluster)
 
     async def create(self, subscription: Subscription, change: AccessChange) -> Subscription:
         """Add a subscription."""

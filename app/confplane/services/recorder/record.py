@@ -34,6 +34,7 @@ from confplane.services.operator_warnings import OperatorWarning
 from confplane.services.ports.journal import ExpiredCursor
 from confplane.services.recorder.explain import Explainer
 from confplane.services.recorder.ports import Move, UnexplainedNode
+from confplane.services.ticks import Ticks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -72,6 +73,7 @@ class Recorder:
         redact: The redaction of znodes for the trail.
         deadline_ms: The deadline of a request, in milliseconds.
         clock: A monotonic clock.
+        ticks: The times of the rounds, which the recorders of a process share.
 
     Attributes:
         server: The run of Postgres that the last round read; all is compared after another one.
@@ -85,8 +87,10 @@ class Recorder:
         *,
         deadline_ms: int,
         clock: Callable[[], float] = time.monotonic,
+        ticks: Ticks | None = None,
     ) -> None:
         self.clock = clock
+        self._ticks = ticks or Ticks()
         self._store = store
         self._states = states
         self._explainer = Explainer(store, states, redact, margin_s=2 * deadline_ms / 1000 + 120)
@@ -165,7 +169,7 @@ class Recorder:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(INTERVAL_S * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+            await self._ticks.wait(INTERVAL_S)
             try:
                 await self.round()
             except UnavailableError as error:

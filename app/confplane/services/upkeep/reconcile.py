@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -26,6 +25,7 @@ from confplane.services.background import BackgroundService, BackgroundTask
 from confplane.services.changes.settle import settle
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.operator_warnings import OperatorWarning
+from confplane.services.ticks import Ticks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -121,6 +121,7 @@ class Reconciler(BackgroundService):
         deadline_ms: The deadline of a request, in milliseconds. A change open for twice as long belongs to no request
             any more.
         clock: A monotonic clock, for the times of sweeps.
+        ticks: The times of the rounds, which the reconcilers of a process share.
     """
 
     def __init__(
@@ -131,8 +132,10 @@ class Reconciler(BackgroundService):
         *,
         deadline_ms: int,
         clock: Callable[[], float] = time.monotonic,
+        ticks: Ticks | None = None,
     ) -> None:
         self.clock = clock
+        self._ticks = ticks or Ticks()
         self._store = store
         self._audit = audit
         self._changes = changes
@@ -194,8 +197,7 @@ class Reconciler(BackgroundService):
 
     async def _run(self) -> None:
         while True:
-            # Replicas that were started together should not all query at once.
-            await asyncio.sleep(INTERVAL_S * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+            await self._ticks.wait(INTERVAL_S)
             try:
                 await self.round()
             except UnavailableError as error:
@@ -213,16 +215,18 @@ class Reconciler(BackgroundService):
         Raises:
             UnavailableError: A store is unavailable. The open changes found stay known.
         """
-        if not await self._store.leadership.seek(_soon()):
-            if self._leading:
-                logger.info("Cluster %s: another process leads now", self._store.name)
-                self._begin_term()
+        # Before ZooKeeper is asked, whose answers come at different times: so all clusters are in one statement.
+        asked = self._leading and self._store.leadership.held
+        if asked:
+            try:
+                await self._find()
+            except UnavailableError:
+                await self._seek()  # the term continues without Postgres
+                raise
+        if not await self._seek():
             return False
-        if not self._leading:
-            self._begin_term()
-            self._leading = True
-            logger.info("Cluster %s: this process leads", self._store.name)
-        await self._find()
+        if not asked:
+            await self._find()
         # Listed after the intents were read: a writer named in them that does not exist will never commit again.
         writers = await self._store.markers.writers(_soon())
         gone, self._writers = self._writers - writers, writers
@@ -234,6 +238,19 @@ class Reconciler(BackgroundService):
         elif self._strays and self.clock() >= self._strays_at:
             await self._check_strays()
         return True
+
+    async def _seek(self) -> bool:
+        """Lead if possible, and return whether this process leads.
+
+        Raises:
+            UnavailableError: ZooKeeper is unavailable.
+        """
+        leads = await self._store.leadership.seek(_soon())
+        if leads != self._leading:
+            self._begin_term()
+            self._leading = leads
+            logger.info("Cluster %s: %s process leads now", self._store.name, "this" if leads else "another")
+        return leads
 
     # -- settling
 

@@ -60,7 +60,7 @@ class WebhookDeliverer:
         self._sealer = sealer
         self._guard = guard
         self._public_url = public_url
-        self._now = now
+        self.now = now
         self._slots = asyncio.Semaphore(MOST_IN_PROGRESS)
         self._in_progress = 0
         self._results = {"delivered": 0, "failed": 0}
@@ -138,7 +138,7 @@ class WebhookDeliverer:
             raise
         except Exception as unexpected:
             raise UnrenderableError from unexpected
-        at, began = self._now(), time.monotonic()
+        at, began = self.now(), time.monotonic()
         status, error = None, None
         try:
             url = self._guard.parse(secrets.url, "url")

@@ -39,6 +39,7 @@ from confplane.services.feed.positions import decode, encode
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.operator_warnings import OperatorWarning
 from confplane.services.ports.access import AccessChange
+from confplane.services.ticks import Ticks
 from confplane.services.webhooks.deliverer import GONE, UnrenderableError, UnsealableError
 from confplane.services.webhooks.formats import event_of
 from confplane.services.webhooks.subscriptions import content_view, feed_filter, subject_of
@@ -91,8 +92,8 @@ class WebhookDispatcher(BackgroundService):
         owners: The rights of owners.
         deliverer: Sends events; all clusters share it.
         render: Returns an event as the feed's JSON has it.
-        now: The time.
-        sleep: Waits for some seconds of that time.
+        sleep: Waits for some seconds of the deliverer's time.
+        ticks: The times of the rounds, which the dispatchers of a process share.
     """
 
     def __init__(
@@ -103,16 +104,17 @@ class WebhookDispatcher(BackgroundService):
         owners: WebhookOwners,
         deliverer: WebhookDeliverer,
         render: Callable[[str, FeedDelivery], bytes],
-        now: Callable[[], datetime],
+        *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        ticks: Ticks | None = None,
     ) -> None:
+        self._ticks = ticks or Ticks()
         self.cluster = cluster
         self.store = store
         self.feeds = feeds
         self.owners = owners
         self.deliverer = deliverer
         self.render = render
-        self.now = now
         self.sleep = sleep
         self._workers: dict[UUID, tuple[int, asyncio.Task[None]]] = {}
         self._known: list[Subscription] = []
@@ -169,7 +171,7 @@ class WebhookDispatcher(BackgroundService):
                 logger.exception("Cluster %s: webhooks failed", self.cluster.name)
             else:
                 self._troubled = False
-            await self.sleep(INTERVAL_S)
+            await self._ticks.wait(INTERVAL_S)
 
     async def round(self) -> None:
         """Have a worker for each subscription that is not parked, if this process leads; otherwise none.
@@ -331,7 +333,7 @@ class _Worker:
             position = encode(self._dispatcher.cluster.name, consumer.resting_position())
         finally:
             consumer.close()
-        event = event_of("reset", self._dispatcher.now())
+        event = event_of("reset", self._dispatcher.deliverer.now())
         await self._send(lambda: event, position, UUID(event["changeId"]))
 
     async def _deliver(self, delivery: FeedDelivery, wanted: FeedFilter) -> None:
@@ -366,7 +368,7 @@ class _Worker:
             UnavailableError: Tokens and grants are not known.
         """
         dispatcher = self._dispatcher
-        replacement, replaced = event_of("reset", dispatcher.now(), change_id), False
+        replacement, replaced = event_of("reset", dispatcher.deliverer.now(), change_id), False
         while True:
             await self._wait()
             attempt = self._subscription.attempts + 1
@@ -400,7 +402,7 @@ class _Worker:
             _OutdatedError: This process does not lead.
         """
         due = self._subscription.next_attempt_at
-        while due is not None and (left := (due - self._dispatcher.now()).total_seconds()) > 0:
+        while due is not None and (left := (due - self._dispatcher.deliverer.now()).total_seconds()) > 0:
             await self._dispatcher.sleep(left)
         if not self._dispatcher.leads:
             raise _OutdatedError
@@ -408,7 +410,7 @@ class _Worker:
     async def _failed(self, result: WebhookDelivery) -> None:
         dispatcher, subscription = self._dispatcher, self._subscription
         pause = RETRIES_S[min(result.attempt, len(RETRIES_S)) - 1] * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - no secret
-        now = dispatcher.now()
+        now = dispatcher.deliverer.now()
         await self._record(result, next_attempt_at=now + timedelta(seconds=pause))
         reason = None
         if result.status == GONE:

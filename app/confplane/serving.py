@@ -377,8 +377,9 @@ def _webhooks(
 def _schedules(parts: ServiceParts, trail: PostgresTrailHistory) -> tuple[ScheduleService, Sequence[Scheduler]]:
     """Return the service of temporary changes, and what ends those of each cluster."""
     schedules = PostgresSchedules(parts.database)
-    ender = ScheduleEnder(parts.audit, trail, parts.alter, schedules)
-    return ScheduleService(schedules, ender), [Scheduler(cluster, schedules, ender) for cluster in parts.clusters]
+    ender, ticks = ScheduleEnder(parts.audit, trail, parts.alter, schedules), Ticks()
+    schedulers = [Scheduler(cluster, schedules, ender, ticks=ticks) for cluster in parts.clusters]
+    return ScheduleService(schedules, ender), schedulers
 
 
 def _now() -> datetime:

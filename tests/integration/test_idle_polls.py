@@ -11,8 +11,9 @@ import pytest
 from sqlalchemy import event
 
 from confplane import wiring
-from confplane.audit import PostgresEntityStates, PostgresWebhooks
+from confplane.audit import PostgresEntityStates, PostgresSchedules, PostgresWebhooks
 from confplane.services.recorder.record import Recorder
+from confplane.services.schedules.scheduler import Scheduler
 from confplane.services.upkeep import incarnation
 from confplane.services.upkeep.reconcile import Reconciler
 from confplane.services.webhooks.dispatcher import WebhookDispatcher
@@ -50,6 +51,7 @@ class Idle:
         self.sent: list[str] = []
         self.parts = wiring.build(settings)
         states, webhooks = PostgresEntityStates(self.parts.database), PostgresWebhooks(self.parts.database)
+        schedules = PostgresSchedules(self.parts.database)
         none: Any = None  # what a cluster without webhooks does not use
         self.rounds: list[list[Callable[[], Awaitable[object]]]] = [
             [
@@ -69,6 +71,7 @@ class Idle:
                 for store in self.parts.stores.values()
             ],
             [WebhookDispatcher(cluster, webhooks, none, none, none, none).round for cluster in self.parts.clusters],
+            [Scheduler(cluster, schedules, none).round for cluster in self.parts.clusters],
         ]
 
     async def start(self) -> None:
@@ -113,11 +116,11 @@ async def idle(
 async def test_an_idle_process_sends_as_many_statements_for_several_clusters_as_for_one(idle: list[Idle]) -> None:
     one, several = idle
     polled = await one.poll()
-    assert len(polled) == 3
+    assert len(polled) == 5
     assert await several.poll() == polled
 
     for each in idle:
         each.now += HEARTBEAT_S
     beaten = await one.poll()
-    assert len(beaten) == 4
+    assert len(beaten) == 6
     assert await several.poll() == beaten

@@ -8,13 +8,14 @@ import orjson
 from sqlalchemy import Text, Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from confplane.audit.batcher import Batcher
 from confplane.services.ports.schedules import (
     EndAttempts,
     EntityKey,
     Schedule,
-    ScheduleCounts,
     SchedulePause,
     ScheduleState,
+    ScheduleStatus,
 )
 
 if TYPE_CHECKING:
@@ -40,19 +41,28 @@ _REGISTER: Final = """
 INSERT INTO schedules (change_id, cluster, revert_at)
 SELECT intents.change_id, intents.cluster, intents.revert_at
 FROM intents JOIN outcomes USING (change_id, attempt)
-WHERE intents.cluster = :cluster AND intents.revert_at IS NOT NULL AND outcomes.committed
+WHERE intents.cluster = ANY(:clusters) AND intents.revert_at IS NOT NULL AND outcomes.committed
   AND NOT EXISTS (SELECT FROM schedules WHERE schedules.change_id = intents.change_id)
 """
-_REGISTER_ALL: Final = text(f"{_REGISTER} ON CONFLICT DO NOTHING")
-_REGISTER_NEW: Final = text(f"{_REGISTER} AND intents.recorded_at > now() - interval '1 day' ON CONFLICT DO NOTHING")
-_DUE: Final = text("""
-SELECT change_id FROM schedules
-WHERE cluster = :cluster AND ended_at IS NULL AND (revert_at <= :now OR state = 'ending')
-ORDER BY revert_at, change_id LIMIT :most
-""")
-_COUNTS: Final = text("""
-SELECT count(*) AS active, count(*) FILTER (WHERE revert_at < :late) AS overdue
-FROM schedules WHERE cluster = :cluster AND ended_at IS NULL
+_CLUSTERS: Final = bindparam("clusters", type_=ARRAY(Text))
+_REGISTER_ALL: Final = text(f"{_REGISTER} ON CONFLICT DO NOTHING").bindparams(_CLUSTERS)
+_REGISTER_NEW: Final = text(
+    f"{_REGISTER} AND intents.recorded_at > now() - interval '1 day' ON CONFLICT DO NOTHING"
+).bindparams(_CLUSTERS)
+_STATUS: Final = text("""
+SELECT pause.principal, pause.reason, pause.since, unended.active, unended.overdue, ARRAY(
+  SELECT change_id FROM schedules
+  WHERE cluster = wanted.cluster AND ended_at IS NULL AND (revert_at <= wanted.now OR state = 'ending')
+  ORDER BY revert_at, change_id LIMIT wanted.most
+) AS due
+FROM jsonb_to_recordset(CAST(:wanted AS jsonb)) AS wanted(
+  number integer, cluster text, now timestamptz, late timestamptz, most integer)
+LEFT JOIN schedule_pauses AS pause ON pause.cluster = wanted.cluster
+CROSS JOIN LATERAL (
+  SELECT count(*) AS active, count(*) FILTER (WHERE revert_at < wanted.late) AS overdue
+  FROM schedules WHERE cluster = wanted.cluster AND ended_at IS NULL
+) AS unended
+ORDER BY number
 """)
 _FIND: Final = """
 SELECT schedules.*, intent.principal, intent.reason, ARRAY(
@@ -117,19 +127,29 @@ class PostgresSchedules:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._registers = Batcher(self._register)
+        self._statuses = Batcher(self._status)
 
     async def register(self, cluster: str, *, everything: bool = False) -> None:
         """Add the committed temporary changes that are missing."""
-        await self._database.execute(_REGISTER_ALL if everything else _REGISTER_NEW, cluster=cluster)
+        await self._registers.request((cluster, everything))
 
-    async def due(self, cluster: str, now: datetime, most: int) -> list[UUID]:
-        """Return the changes whose ends are due or have begun."""
-        return await self._database.scalars(_DUE, cluster=cluster, now=now, most=most)
+    async def _register(self, wanted: Sequence[tuple[str, bool]]) -> Sequence[None]:
+        for statement, everything in ((_REGISTER_ALL, True), (_REGISTER_NEW, False)):
+            if clusters := [cluster for cluster, each in wanted if each is everything]:
+                await self._database.execute(statement, clusters=clusters)
+        return [None] * len(wanted)
 
-    async def counts(self, cluster: str, late: datetime) -> ScheduleCounts:
-        """Return the number of schedules that have not ended, and of the late ones."""
-        [row] = await self._database.rows(_COUNTS, cluster=cluster, late=late)
-        return ScheduleCounts(row.active, row.overdue)
+    async def status(self, cluster: str, now: datetime, late: datetime, most: int) -> ScheduleStatus:
+        """Return the schedules that have not ended."""
+        return await self._statuses.request({"cluster": cluster, "now": now, "late": late, "most": most})
+
+    async def _status(self, wanted: Sequence[Mapping[str, Any]]) -> list[ScheduleStatus]:
+        given = orjson.dumps([{"number": number, **each} for number, each in enumerate(wanted)]).decode()
+        return [
+            ScheduleStatus(_pause(row), row.due, row.active, row.overdue)
+            for row in await self._database.rows(_STATUS, wanted=given)
+        ]
 
     async def find(self, cluster: str, change_id: UUID) -> Schedule | None:
         """Return a schedule."""
@@ -197,7 +217,11 @@ class PostgresSchedules:
     async def paused(self, cluster: str) -> SchedulePause | None:
         """Return the pause of a cluster."""
         row = await self._database.row(_PAUSED, cluster=cluster)
-        return None if row is None else SchedulePause(row.principal, row.reason, row.since)
+        return None if row is None else _pause(row)
+
+
+def _pause(row: Row[Any]) -> SchedulePause | None:
+    return None if row.since is None else SchedulePause(row.principal, row.reason, row.since)
 
 
 def _schedule(row: Row[Any]) -> Schedule:

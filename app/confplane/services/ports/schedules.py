@@ -67,12 +67,16 @@ class SchedulePause:
     since: datetime
 
 
-class ScheduleCounts(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ScheduleStatus:
     """The schedules of a cluster that have not ended."""
 
-    active: int
-    overdue: int
-    """The schedules whose end is due for longer than a given time."""
+    pause: SchedulePause | None = None
+    due: Sequence[UUID] = ()
+    """The changes whose ends are due or have begun, in the order of their times."""
+    active: int = 0
+    overdue: int = 0
+    """The schedules whose end was due before a given time."""
 
 
 class EndAttempts(NamedTuple):
@@ -89,11 +93,8 @@ class ScheduleStore(Protocol):
     async def register(self, cluster: str, *, everything: bool = False) -> None:
         """Add the committed temporary changes that are missing: of the last day, or all."""
 
-    async def due(self, cluster: str, now: datetime, most: int) -> list[UUID]:
-        """Return the changes whose ends are due or have begun, in the order of their times."""
-
-    async def counts(self, cluster: str, late: datetime) -> ScheduleCounts:
-        """Return the number of schedules that have not ended, and of those whose end was due before a time."""
+    async def status(self, cluster: str, now: datetime, late: datetime, most: int) -> ScheduleStatus:
+        """Return the schedules that have not ended, with so many due changes at most."""
 
     async def find(self, cluster: str, change_id: UUID) -> Schedule | None:
         """Return a schedule; None if the cluster has no such committed temporary change."""

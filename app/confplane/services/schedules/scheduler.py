@@ -6,9 +6,7 @@ again, at growing intervals up to a minute.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import random
 import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -18,14 +16,15 @@ from confplane.services.background import BackgroundService, BackgroundTask
 from confplane.services.changes.callers import Caller
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.operator_warnings import OperatorWarning
-from confplane.services.ports.schedules import ScheduleCounts
+from confplane.services.ports.schedules import ScheduleStatus
+from confplane.services.ticks import Ticks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from uuid import UUID
 
     from confplane.services.clusters import Cluster
-    from confplane.services.ports.schedules import SchedulePause, ScheduleStore
+    from confplane.services.ports.schedules import ScheduleStore
     from confplane.services.schedules.ends import ScheduleEnder
 
 logger = logging.getLogger(__name__)
@@ -56,6 +55,7 @@ class Scheduler(BackgroundService):
         schedules: The schedules.
         ender: Ends one change.
         now: The clock.
+        ticks: The times of the rounds, which the schedulers of a process share.
     """
 
     def __init__(
@@ -64,7 +64,10 @@ class Scheduler(BackgroundService):
         schedules: ScheduleStore,
         ender: ScheduleEnder,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        ticks: Ticks | None = None,
     ) -> None:
+        self._ticks = ticks or Ticks()
         self._cluster = cluster
         self._schedules = schedules
         self._ender = ender
@@ -77,8 +80,7 @@ class Scheduler(BackgroundService):
     def _end_term(self) -> None:
         self._leading = False
         self._failures: dict[UUID, _Failure] = {}
-        self._counts = ScheduleCounts(0, 0)
-        self._pause: SchedulePause | None = None
+        self._status = ScheduleStatus()
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics; only the leader counts schedules."""
@@ -87,21 +89,21 @@ class Scheduler(BackgroundService):
     def _metrics(self) -> Iterator[Sample]:
         yield Sample("schedules_ended", self._ended)
         if self._leading:
-            yield Sample("schedules_active", self._counts.active)
-            yield Sample("schedules_overdue", self._counts.overdue)
-            yield Sample("schedules_paused", self._pause is not None)
+            yield Sample("schedules_active", self._status.active)
+            yield Sample("schedules_overdue", self._status.overdue)
+            yield Sample("schedules_paused", self._status.pause is not None)
 
     def warnings(self) -> list[OperatorWarning]:
         """Return warnings for operators; only the leader has any."""
-        if not self._leading or not self._counts.overdue:
+        if not self._leading or not self._status.overdue:
             return []
-        number = self._counts.overdue
+        number, pause = self._status.overdue, self._status.pause
         text = f"{number} temporary change{' is' if number == 1 else 's are'} overdue: not ended at the set time"
-        if self._pause is not None:
+        if pause is not None:
             why = "the ends are paused; confplane schedules resume continues them"
             return [
                 OperatorWarning(
-                    f"{text}, because {why}", f"{text}, because {why}. {self._pause.principal}: {self._pause.reason}"
+                    f"{text}, because {why}", f"{text}, because {why}. {pause.principal}: {pause.reason}"
                 ).about(self._cluster.name)
             ]
         first = next(iter(self._failures.items()), None)
@@ -110,7 +112,7 @@ class Scheduler(BackgroundService):
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(INTERVAL_S * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+            await self._ticks.wait(INTERVAL_S)
             try:
                 await self.round()
             except UnavailableError as error:
@@ -131,11 +133,11 @@ class Scheduler(BackgroundService):
         if not self._cluster.store.leadership.held:
             self._end_term()
             return
-        name, now = self._cluster.name, self._now()
-        await self._schedules.register(name, everything=not self._leading)
+        now = self._now()
+        await self._schedules.register(self._cluster.name, everything=not self._leading)
         self._leading = True
-        self._pause = await self._schedules.paused(name)
-        due = await self._schedules.due(name, now, _MOST + len(self._failures)) if self._pause is None else []
+        self._status = await self._read(now)
+        due = () if self._status.pause else self._status.due
         self._failures = {each: failure for each, failure in self._failures.items() if each in due}
         for change_id in due:
             failure = self._failures.get(change_id)
@@ -143,7 +145,11 @@ class Scheduler(BackgroundService):
                 continue
             if self._cluster.store.leadership.held:
                 await self._end(change_id, failure)
-        self._counts = await self._schedules.counts(name, self._now() - OVERDUE)
+        if due:
+            self._status = await self._read(self._now())
+
+    async def _read(self, now: datetime) -> ScheduleStatus:
+        return await self._schedules.status(self._cluster.name, now, now - OVERDUE, _MOST + len(self._failures))
 
     async def _end(self, change_id: UUID, failure: _Failure | None) -> None:
         schedule = await self._schedules.find(self._cluster.name, change_id)

@@ -310,11 +310,11 @@ def _absent(error: ImportError) -> typer.Exit:
         raise error
     if sys.version_info >= (3, 11) and not isinstance(error, ModuleNotFoundError):
         raise error
-    if sys.version_info < (3, 11):
+    if sys.version_info >= (3, 11):
+        echo(f"This command needs {error.name}: pip install 'confplane[server]'", err=True)
+    else:
         running = ".".join(map(str, sys.version_info[:3]))
         echo(f"This command needs the service, and thus Python 3.11 or later; this is Python {running}", err=True)
-    else:
-        echo(f"This command needs {error.name}: pip install 'confplane[server]'", err=True)
     return typer.Exit(_FAILED)
 
 

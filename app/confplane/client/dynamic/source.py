@@ -127,7 +127,7 @@ class PollingSource:
         *,
         max_age_s: float,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        share: Callable[[], float] = random.random,
+        share: Callable[[], float] = random.random,  # noqa: S311 - no secret
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client

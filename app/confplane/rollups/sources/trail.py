@@ -224,10 +224,10 @@ class TrailSource(DataSource):
             self.origin,
             options["frame"],
             schema,
-            PostgresSnapshot.of_options(options),
-            json.loads(options["bounds"]),
-            [KeyRange(*each) for each in json.loads(options["ranges"])],
-            int(options["most_parts"]) if options["most_parts"] else None,
+            moment=PostgresSnapshot.of_options(options),
+            begins=json.loads(options["bounds"]),
+            ranges=[KeyRange(*each) for each in json.loads(options["ranges"])],
+            most_parts=int(options["most_parts"]) if options["most_parts"] else None,
         )
 
 
@@ -243,6 +243,7 @@ class _TrailReader(DataSourceReader):
         origin: Origin,
         frame: str,
         schema: StructType,
+        *,
         moment: PostgresSnapshot,
         begins: Sequence[str],
         ranges: Sequence[KeyRange],

@@ -70,10 +70,14 @@ class ZnodesSource(DataSource):
 
     def reader(self, schema: StructType) -> _ZnodeReader:
         """Return the reader of a schema's columns."""
-        options, origin = self.options, self.origin
-        floor, parallelism, release = int(options["floor"]), int(options["parallelism"]), options["release"]
+        options = self.options
         return _ZnodeReader(
-            origin.name, options["fingerprinted_as"], origin.cluster, release, floor, parallelism, schema
+            self.origin,
+            schema,
+            fingerprinted_as=options["fingerprinted_as"],
+            release=options["release"],
+            floor=int(options["floor"]),
+            parallelism=int(options["parallelism"]),
         )
 
 
@@ -92,17 +96,17 @@ class _ZnodePartition(InputPartition):
 class _ZnodeReader(DataSourceReader):
     def __init__(
         self,
-        name: str,
+        origin: Origin,
+        schema: StructType,
+        *,
         fingerprinted_as: str,
-        cluster: ClusterSettings,
         release: str,
         floor: int,
         parallelism: int,
-        schema: StructType,
     ) -> None:
-        self._name = name
+        self._name = origin.name
         self._fingerprinted_as = fingerprinted_as
-        self._cluster = cluster
+        self._cluster = origin.cluster
         self._release = release
         self._floor = floor
         self._parallelism = parallelism

@@ -68,6 +68,7 @@ class FeedHub(BackgroundService):
         history: TrailHistory,
         stopping: Callable[[], bool],
         statuses: Mapping[str, ApplyStatuses],
+        *,
         recorded: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

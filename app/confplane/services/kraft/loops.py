@@ -176,6 +176,8 @@ class ReconcileLoops:
         writers = (parts.writer, refresh_parts.writer)
         table = TopicTable(store.name, topics)
         self.reporter = LeaderReporter(store, self.session, self.polls, self.queues, table, writers)
-        self.round = Round(store, self.session, parts, self.polls, self.queues, self.reporter, follower)
+        self.round = Round(
+            store, self.session, parts, polls=self.polls, queues=self.queues, reporter=self.reporter, log=follower
+        )
         self.observer = Observer(store.name, kafka, self.round, self.polls, self.reporter)
         self.applier = Applier(store.name, self.round, self.queues)

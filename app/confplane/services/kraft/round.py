@@ -59,6 +59,7 @@ class Round:
         store: ObservedStore,
         session: ClusterSession,
         parts: FollowParts,
+        *,
         polls: Polls,
         queues: ApplyQueues,
         reporter: LeaderReporter,

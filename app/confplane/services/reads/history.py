@@ -251,7 +251,9 @@ class HistoryService:
         visible = cluster_facet.visible
         wanted = min(query.page_size + 1, SLICE)
         while True:
-            ids, walked, end = await self._candidates(cluster_facet, query, trees, moment, after, wanted, deadline)
+            ids, walked, end = await self._candidates(
+                cluster_facet, query, trees, moment, after=after, size=wanted, deadline=deadline
+            )
             for start in range(0, len(ids), _AT_ONCE):
                 some = ids[start : start + _AT_ONCE]
                 for past in await self._pasts(cluster_facet.whole, trees, some, moment):
@@ -279,6 +281,7 @@ class HistoryService:
         query: ListQuery,
         trees: Sequence[Tree],
         moment: PointInTime,
+        *,
         after: str | None,
         size: int,
         deadline: float,

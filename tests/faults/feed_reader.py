@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-from tests.faults.history import FeedEvent
+from tests.faults.history import FeedEvent, FeedState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -25,12 +25,30 @@ class FeedReader:
     Args:
         targets: The URL and the token of each process.
         seed: Of its choices.
+        cut_after: Events after which a stream is cut off.
+        polls: The part of the reads that are long polls.
+        snapshot: Begin with a snapshot, whose states are events as well.
     """
 
-    def __init__(self, targets: Sequence[tuple[str, str]], *, seed: int) -> None:
+    def __init__(
+        self,
+        targets: Sequence[tuple[str, str]],
+        *,
+        seed: int,
+        cut_after: Sequence[int] = (1, 1, 2, 5, 50),
+        polls: float = 0.2,
+        snapshot: bool = False,
+    ) -> None:
+        self._cut_after = cut_after
+        self._polls = polls
+        self._snapshot = snapshot
         self.events: list[FeedEvent] = []
+        self.states: list[FeedState] = []
         self.refusals: list[str] = []
         self._targets = targets
+        # Each request has a connection of its own.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._http = httpx.AsyncClient(trust_env=False, timeout=_PATIENCE_S, limits=limits)
         self._chooser = random.Random(f"{seed} feed")  # noqa: S311 - a seed gives the same run again
         self._position = ""
         self._stop = asyncio.Event()
@@ -49,6 +67,7 @@ class FeedReader:
             if None not in answers:
                 break
             self._position = ""
+            self.states.clear()
             self.events.clear()
             self.refusals.clear()
         self._task = asyncio.create_task(self._run())
@@ -61,22 +80,22 @@ class FeedReader:
         for number in range(len(self._targets)):
             while await self._poll(number) is not False:
                 pass
+        await self._http.aclose()
 
     async def _run(self) -> None:
         while not self._stop.is_set():
             number = self._chooser.randrange(len(self._targets))
-            if self._chooser.random() < 0.2:
+            if self._chooser.random() < self._polls:
                 await self._poll(number)
             else:
-                await self._stream(number, self._chooser.choice((1, 1, 2, 5, 50)))
+                await self._stream(number, self._chooser.choice(self._cut_after))
 
     async def _poll(self, number: int) -> bool | None:
         """Send one long poll; return whether it had events that move the position, or None without an answer."""
         url, token = self._targets[number]
-        params = {"after": self._position} if self._position else {}
+        params = {"after": self._position} if self._position else {"snapshot": "true"} if self._snapshot else {}
         try:
-            async with httpx.AsyncClient(trust_env=False, timeout=_PATIENCE_S) as client:
-                answer = await client.get(url + _PATH, params=params, headers={"Authorization": f"Bearer {token}"})
+            answer = await self._http.get(url + _PATH, params=params, headers={"Authorization": f"Bearer {token}"})
         except httpx.HTTPError:
             return None
         if answer.status_code != httpx.codes.OK:
@@ -84,6 +103,9 @@ class FeedReader:
             return None
         page = answer.json()
         self._position = page["position"]
+        self.states += (
+            FeedState.of(each) for state in page.get("snapshot", {"states": ()})["states"] for each in state["entities"]
+        )
         self.events += map(FeedEvent.of, page["events"])
         return any("id" in event for event in page["events"])
 
@@ -110,10 +132,8 @@ class FeedReader:
             "Accept": "application/x-ndjson",
             "Last-Event-ID": self._position,
         }
-        async with (
-            httpx.AsyncClient(trust_env=False, timeout=httpx.Timeout(_PATIENCE_S, read=1.0)) as client,
-            client.stream("GET", url + _PATH, headers=headers) as response,
-        ):
+        timeout = httpx.Timeout(_PATIENCE_S, read=1.0)
+        async with self._http.stream("GET", url + _PATH, headers=headers, timeout=timeout) as response:
             if response.status_code != httpx.codes.OK:
                 self._refused(response.status_code, (await response.aread()).decode())
                 return

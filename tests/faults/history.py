@@ -339,6 +339,12 @@ class FeedState:
     keys: tuple[tuple[str, Any, Any], ...]
     """Each key with its values before and after."""
 
+    @staticmethod
+    def of(entity: dict[str, Any]) -> FeedState:
+        """Return an entity of an event of the API."""
+        keys = ((key["key"], key["before"], key["after"]) for key in entity["keys"] if not key["sensitive"])
+        return FeedState(entity["id"], int(entity["revision"]), tuple(keys))
+
 
 @dataclass(frozen=True, slots=True)
 class FeedEvent:
@@ -353,14 +359,7 @@ class FeedEvent:
     @staticmethod
     def of(event: dict[str, Any]) -> FeedEvent:
         """Return an event of the API."""
-        entities = tuple(
-            FeedState(
-                each["id"],
-                int(each["revision"]),
-                tuple((key["key"], key["before"], key["after"]) for key in each["keys"] if not key["sensitive"]),
-            )
-            for each in event["entities"]
-        )
+        entities = tuple(map(FeedState.of, event["entities"]))
         return FeedEvent(event["type"], event["changeId"], int(event["revision"]), event["source"], entities)
 
 

@@ -141,7 +141,7 @@ class Cluster:
     def save(self, directory: Path) -> Path:
         frames: dict[str, list[Row]] = {
             "changes": self.changes, "znodes": list(self.znodes.values()), "states": self.states,
-            "refused_attempts": [], "registration_events": [], "reports": [],
+            "refused_attempts": [], "registration_events": [], "reports": [], "topics": [],
         }  # fmt: skip
         directory.mkdir(exist_ok=True)
         for name, rows in frames.items():

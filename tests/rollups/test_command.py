@@ -379,7 +379,9 @@ def never(*_: object, **__: object) -> None:
 
 
 def test_options_are_read_by_those_rollups_that_need_them() -> None:
-    in_a_lake = {"changes", "refused_attempts", "registration_events", "registrations", "reports", "states", "znodes"}
+    in_a_lake = {
+        "changes", "refused_attempts", "registration_events", "registrations", "reports", "states", "topics", "znodes",
+    }  # fmt: skip
     now_alone = {"other_znodes", "states", "usage", "znodes"}
     needing: dict[str, Callable[[Job], bool]] = {
         "--as-of": lambda job: not now_alone & {*job.inputs},

@@ -110,6 +110,23 @@ def test_frames_are_what_the_tables_hold(spark: SparkSession, filled: servers.Da
     assert {outcome: outcomes.count(outcome) for outcome in outcomes} == {"committed": 5, "rejected": 1, "open": 2}
 
 
+def test_topics_are_those_of_the_last_complete_list(spark: SparkSession, migrated: servers.Database) -> None:
+    run(
+        migrated.owner_dsn,
+        "INSERT INTO topic_polls (cluster, version, topics) VALUES ('payments', 1, 0), ('other', 1, 0);"
+        "INSERT INTO observed_topics SELECT cluster, cluster || '.' || number, 'id'"
+        " FROM topic_polls, generate_series(1, 30) AS number",
+    )
+    for polled_at in (None, datetime(2026, 2, 1, 12, tzinfo=UTC)):
+        if polled_at is not None:
+            run(migrated.owner_dsn, "UPDATE topic_polls SET polled_at = '2026-02-01 12:00+00'")
+        with stores.read(spark, origin_of(migrated, "payments"), jobs=TRAIL_JOBS) as reading:
+            found = collected(reading.frame("topics", ("entity_id", "polled_at")))
+        names = [] if polled_at is None else [f"topic=payments.{number}" for number in range(1, 31)]
+        assert sorted(row["entity_id"] for row in found) == sorted(names)
+        assert {row["polled_at"] for row in found} == ({polled_at} if names else set())
+
+
 def test_nothing_is_there_of_a_cluster_without_rows(spark: SparkSession, filled: servers.Database) -> None:
     with stores.read(spark, origin_of(filled, "new"), jobs=TRAIL_JOBS) as reading:
         for name in FRAMES:

@@ -58,6 +58,7 @@ def write(plan: Plan, directory: Path, progress: Callable[[str, int], None] = la
         "reports": (schemas.REPORTS, lambda: clients.reports(plan, trail.members)),
         "znodes": (schemas.ZNODES, trail.znodes),
         "states": (schemas.STATES, trail.states),
+        "topics": (schemas.TOPICS, lambda: ()),
     }
     for name, (schema, rows) in frames.items():
         write_frame(directory / name, schema, rows(), partial(progress, name))
@@ -77,7 +78,7 @@ def _about(trail: Trail) -> dict[str, Any]:
         "recorded_since": trail.since if plan.recorded else None, "newest_version": max(versions, default=None),
     }  # fmt: skip
     last = plan.events // 2 if trail.members else 0
-    frames = ["changes", "refused_attempts", "registration_events", "reports", "states", "znodes"]
+    frames = ["changes", "refused_attempts", "registration_events", "reports", "states", "topics", "znodes"]
     return {"format": 2, "cluster": CLUSTER, "options": options, "frames": frames, "registration_id": str(last)}
 
 

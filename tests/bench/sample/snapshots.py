@@ -33,6 +33,7 @@ _FRAMES: Final[dict[str, StructType]] = {
     "registration_events": schemas.REGISTRATION_EVENTS,
     "reports": schemas.REPORTS,
     "states": schemas.STATES,
+    "topics": schemas.TOPICS,
     "znodes": schemas.ZNODES,
 }
 _ABOUT: Final = "reading"

@@ -17,9 +17,9 @@ from confplane.domain.errors import (
 from confplane.services.changes.callers import Caller
 from confplane.services.ports.cluster_states import LayoutCheck
 from confplane.services.ports.trail import FEW
-from confplane.services.ports.transactions import Conflict, SessionEnded
+from confplane.services.ports.transactions import Conflict
 from tests.support.waiting import until
-from tests.unit.services.scripted_stores import REVISION, World, change_of, committed, entities, lost, ok, refused
+from tests.unit.services.scripted_stores import REVISION, World, committed, entities, lost, ok, refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,19 +148,6 @@ async def test_changes_on_other_layouts_do_not_share() -> None:
     assert all(map(ok, ended.values()))
 
 
-async def test_a_refused_change_is_decided_again_alone_and_costs_the_others_one_more_transaction() -> None:
-    world = World()
-    callers = Callers(world)
-    await callers.begin_behind("a", "b", "c")
-    world.answers[:] = [committed, committed, refused("b")]
-    ended = await callers.ended()
-    first, *others = callers.behind()
-    assert first == [("a", 1), ("b", 1), ("c", 1)]
-    assert sorted(others) == [[("a", 1), ("c", 1)], [("b", 2)]]
-    assert world.decided == {**dict.fromkeys(("x", "y", "a", "b", "c"), 1), "b again": 1}
-    assert all(map(ok, ended.values()))
-
-
 async def test_a_refused_change_does_not_wait_for_the_others() -> None:
     world = World()
     callers = Callers(world)
@@ -193,18 +180,6 @@ async def test_what_is_submitted_after_a_refusal_counts_as_under_way(refusals: l
     assert all(map(ok, (await callers.ended()).values()))
 
 
-async def test_after_a_second_refusal_each_goes_alone() -> None:
-    world = World()
-    callers = Callers(world)
-    await callers.begin_behind("a", "b", "c", "d")
-    world.answers[:] = [committed, committed, refused("b"), refused("d")]
-    ended = await callers.ended()
-    shared = [some for some in callers.behind() if len(some) > 1]
-    assert shared == [[("a", 1), ("b", 1), ("c", 1), ("d", 1)], [("a", 1), ("c", 1), ("d", 1)]]
-    assert sorted(some[0] for some in callers.behind() if len(some) == 1) == [("a", 1), ("b", 2), ("c", 1), ("d", 2)]
-    assert all(map(ok, ended.values()))
-
-
 class HeldOutcomes(World):
     """A trail that writes no outcome until it may."""
 
@@ -228,17 +203,6 @@ async def test_no_transaction_waits_for_outcomes_of_changes_that_go_alone() -> N
     await until(lambda: not callers.runner._shared._queues)
     world.may_write.set()
     assert all(map(ok, (await callers.ended()).values()))
-
-
-async def test_after_the_refusal_of_what_all_share_each_is_decided_again_and_goes_alone() -> None:
-    world = World()
-    callers = Callers(world)
-    await callers.begin_behind("a", "b")
-    world.answers[:] = [committed, committed, lambda _: Conflict()]
-    ended = await callers.ended()
-    assert callers.behind()[0] == [("a", 1), ("b", 1)]
-    assert sorted(callers.behind()[1:]) == [[("a", 2)], [("b", 2)]]
-    assert all(map(ok, ended.values()))
 
 
 async def test_each_caller_gets_an_error_of_its_own() -> None:
@@ -288,35 +252,6 @@ async def test_a_fault_in_a_change_that_goes_alone_reaches_its_caller_only() -> 
     world.answers[:] = [committed, committed, lambda _: FrozenError("frozen"), fail_for_b, fail_for_b, fail_for_b]
     ended = await callers.ended()
     assert str(ended["b"]) == "a bug"
-    assert ok(ended["a"])
-    assert ok(ended["c"])
-
-
-async def test_after_a_lost_reply_nothing_is_sent_again_and_each_is_settled_by_its_own_marker() -> None:
-    world = World()
-    world.markers_committed = True
-    callers = Callers(world)
-    await callers.begin_behind("a", "b")
-    world.answers[:] = [committed, committed, lost]
-    ended = await callers.ended()
-    assert callers.behind() == [[("a", 1), ("b", 1)]]
-    assert all(map(ok, ended.values()))
-    settled = [[each.change_id for each in some] for some in world.concluded[-2:]]
-    assert sorted(settled) == [[each.change_id] for each in world.transactions[-1].changes]
-
-
-async def test_a_change_whose_abort_marker_exists_ends_and_the_rest_goes_again() -> None:
-    world = World()
-    callers = Callers(world)
-    await callers.begin_behind("a", "b", "c")
-    world.answers[:] = [
-        committed,
-        committed,
-        lambda transaction: SessionEnded("it was settled", change_of(transaction, "b")),
-    ]
-    ended = await callers.ended()
-    assert callers.behind() == [[("a", 1), ("b", 1), ("c", 1)], [("a", 1), ("c", 1)]]
-    assert isinstance(ended["b"], UnavailableError)
     assert ok(ended["a"])
     assert ok(ended["c"])
 

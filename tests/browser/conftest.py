@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from tests.browser.tab import Tab
+from tests.console.test_webhook_pages import webhook_settings
 from tests.console.visitor import console_key
 from tests.support import tools
 
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def service_options(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The module's service has a console."""
-    return {"settings": console_key(tmp_path_factory.mktemp("console"))}
+    """The module's service has a console, and webhooks."""
+    directory = tmp_path_factory.mktemp("console")
+    return {"settings": console_key(directory) | webhook_settings(directory)}
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ PAIR = f"{ENTITIES}/user=payments,client-id=billing"
 PATHS = ("/console/", "/console/design", ENTITIES, f"{ENTITIES}?prefix=pay", PAIR, f"{PAIR}/history", f"{PAIR}/clients",
          f"{PAIR}/access", f"{PAIR}/edit/client-quotas?key=consumer_byte_rate", f"{CLUSTER}/audit",
         f"{CLUSTER}/definitions?search=retention", f"{CLUSTER}/access", f"{CLUSTER}/access/who?principal=User:a",
-        f"{CLUSTER}/access/tokens", f"{CLUSTER}/access/grants")  # fmt: skip
+        f"{CLUSTER}/access/tokens", f"{CLUSTER}/access/grants", f"{CLUSTER}/webhooks")  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -135,7 +135,7 @@ def test_days_and_hours_have_bounds(visitor: Visitor, form: dict[str, str], noun
 
 async def test_the_secret_of_a_new_token_is_shown_though_the_list_fails() -> None:
     async def api(scope: Scope, receive: Receive, send: Send) -> None:
-        answer: Response = JSONResponse({"items": [{"name": "default"}]})
+        answer: Response = JSONResponse({"items": [{"name": "default"}], "authenticatedBy": "token", "grants": []})
         if scope["path"] == "/v1/tokens":
             answer = JSONResponse({"title": "Unavailable", "detail": "Postgres is away"}, 503)
             if scope["method"] == "POST":

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import APIRouter
 
 from confplane.console.api import ApiRefusal, TokenRefusedError
-from confplane.console.page import ConsolePage, FormDep, FormFields, PageDep, redirect
+from confplane.console.page import ConsolePage, FormDep, FormFields, PageDep, redirect, whole_number
 from confplane.domain.access.operations import NOT_IN_USE, Operation, ResourceType, Role
 from confplane.domain.texts import rfc3339
 
@@ -21,7 +20,6 @@ router = APIRouter()
 _PATH: Final = "/console/clusters/{cluster}/access"
 _MAX_DAYS: Final = 36_500
 _MAX_HOURS: Final = 720
-_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _CHOICES: Final = {
     "operations": tuple(each.value for each in Operation if each not in NOT_IN_USE),
     "resource_types": tuple(each.value for each in ResourceType if each not in NOT_IN_USE),
@@ -81,7 +79,7 @@ async def change_tokens(page: PageDep, form: FormDep, cluster: str) -> Response:
             await page.api.send("DELETE", f"/v1/tokens/{token_id}", query={**query, "withCreated": created})
             return redirect(f"/console/clusters/{cluster}/access/tokens")
         if step == "rotate":
-            body: dict[str, Any] = {"overlapSeconds": _whole(form, "overlap", "Hours", 0, _MAX_HOURS) * 3_600}
+            body: dict[str, Any] = {"overlapSeconds": whole_number(form, "overlap", "Hours", 0, _MAX_HOURS) * 3_600}
             answer = await page.api.send("POST", f"/v1/tokens/{token_id}:rotate", query=query, body=body)
         else:
             answer = await page.api.send("POST", "/v1/tokens", query=query, body=_new_token(form))
@@ -93,23 +91,11 @@ async def change_tokens(page: PageDep, form: FormDep, cluster: str) -> Response:
     return await _tokens(page, cluster, made=made)
 
 
-def _whole(form: FormFields, name: str, noun: str, least: int, most: int) -> int:
-    """Return the number of a field.
-
-    Raises:
-        ValueError: It has another text, or is out of the bounds. The text is for people.
-    """
-    typed = form.get(name, "")
-    if not _NUMBER.fullmatch(typed) or not least <= int(typed) <= most:
-        raise ValueError(f"{noun} must be a whole number from {least} to {most}. Nothing was done.")
-    return int(typed)
-
-
 def _new_token(form: FormFields) -> dict[str, Any]:
     """Return the API's body of a new token."""
     ends = None
     if form.text("days") is not None:
-        ends = rfc3339(datetime.now(UTC) + timedelta(days=_whole(form, "days", "Days", 1, _MAX_DAYS)))
+        ends = rfc3339(datetime.now(UTC) + timedelta(days=whole_number(form, "days", "Days", 1, _MAX_DAYS)))
     narrowing = {
         "readOnly": "readOnly" in form,
         "clusters": [form["limit"]] if form.text("limit") else None,

@@ -24,6 +24,7 @@ from confplane.console import (
     overview,
     revert,
     sign_in,
+    webhooks,
 )
 from confplane.console.api import ApiRefusal, TokenRefusedError
 from confplane.console.page import (
@@ -53,6 +54,7 @@ PAGES: Final = (
     audit,
     live,
     revert,
+    webhooks,
     manifest,
     definitions,
     access,

@@ -10,6 +10,8 @@ from starlette.responses import Response
 
 from confplane.console.api import ApiRefusal
 from confplane.console.page import PageDep
+from confplane.console.rights import may_use
+from confplane.domain.access.operations import Operation, ResourceType
 
 router = APIRouter()
 
@@ -25,7 +27,10 @@ async def overview(page: PageDep) -> Response:
     listed = (await page.api.get("/v1/clusters"))["items"]
     clusters = [await page.api.get(f"/v1/clusters/{each['name']}") for each in listed]
     command = page.command("GET", "/v1/clusters", "clusters")
-    return page.render("overview.html", items=clusters, command=command)
+    with_webhooks = [
+        each["name"] for each in listed if may_use(page.caller, each["name"], ResourceType.WEBHOOKS, Operation.DESCRIBE)
+    ]
+    return page.render("overview.html", items=clusters, with_webhooks=with_webhooks, command=command)
 
 
 @router.get("/console/clusters/{cluster}/activity")

@@ -6,6 +6,8 @@ A page is one module with plain handlers and one template. A handler takes ``pag
 
 from __future__ import annotations
 
+import asyncio
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
@@ -17,7 +19,9 @@ from uuid_utils import uuid7
 
 from confplane.console.api import InProcessApi, encoded
 from confplane.console.assets import asset
+from confplane.console.rights import may_use
 from confplane.console.texts import FILTERS, ShellCommand
+from confplane.domain.access.operations import Operation, ResourceType
 from confplane.pages import environment
 
 if TYPE_CHECKING:
@@ -35,10 +39,13 @@ NAVIGATION: Final = (
     ("Entities", "/console/clusters/{cluster}/entities"),
     ("Manifest", "/console/clusters/{cluster}/manifest"),
     ("Audit", "/console/clusters/{cluster}/audit"),
+    ("Webhooks", "/console/clusters/{cluster}/webhooks"),
     ("Definitions", "/console/clusters/{cluster}/definitions"),
     ("Access", "/console/clusters/{cluster}/access"),
 )
 """The pages of the navigation. A path with ``{cluster}`` is that of the chosen cluster."""
+_NEEDED: Final = {"Webhooks": ResourceType.WEBHOOKS}
+"""Pages that only callers with a grant on a type of resources have in their navigation."""
 MAX_FORM_BYTES: Final = 1_048_576
 """Bytes of the longest form of a session."""
 _MAX_FIELDS: Final = 10_000
@@ -48,6 +55,7 @@ SESSION_COOKIE: Final = "confplane_session"
 _THEME_COOKIE: Final = "confplane_theme"
 _THEMES: Final = ("light", "dark")
 _FORM_TYPE: Final = "application/x-www-form-urlencoded"
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _SAME: Final = frozenset({"same-origin", "none"})
 
 _TEMPLATES: Final = environment("confplane.console")
@@ -120,6 +128,7 @@ class ConsolePage:
         principal: The principal that signed in.
         cluster: The cluster that the path names; None if it names none.
         csrf: The token of this session's forms.
+        caller: What `/v1/whoami` says, once the page is loaded.
     """
 
     def __init__(self, request: Request, session: ConsoleSession) -> None:
@@ -130,6 +139,7 @@ class ConsolePage:
         self.cluster: str | None = request.path_params.get("cluster")
         self.csrf = console.key.sign(session.cookie, "form")
         self.api = InProcessApi(console.api, session.token, request.scope, request_id(request))
+        self.caller: dict[str, Any] = {}
         self._clusters: list[str] = []
 
     async def load(self) -> None:
@@ -138,12 +148,18 @@ class ConsolePage:
         Raises:
             ApiRefusal: The API refused, such as for a token that was revoked.
         """
-        self._clusters = [each["name"] for each in (await self.api.get("/v1/clusters"))["items"]]
+        listed, caller = await asyncio.gather(self.api.get("/v1/clusters"), self.api.get("/v1/whoami"))
+        self.caller = caller
+        self._clusters = [each["name"] for each in listed["items"]]
 
     def render(self, template: str, *, status: int = 200, **values: Any) -> Response:
         """Return a page from a template of this package; a missing value is an error."""
         chosen = self.cluster if self.cluster in self._clusters else next(iter(self._clusters), "")
-        links = [(title, path.replace("{cluster}", quote(chosen, safe=""))) for title, path in NAVIGATION]
+        links = [
+            (title, path.replace("{cluster}", quote(chosen, safe="")))
+            for title, path in NAVIGATION
+            if self._has(title, chosen)
+        ]
         here = self.request.url.path
         current = max((path for _, path in links if here.startswith(path)), key=len, default=HOME)
         return render(
@@ -155,6 +171,10 @@ class ConsolePage:
             links=[(title, path, path == current) for title, path in links],
             **values,
         )
+
+    def _has(self, title: str, cluster: str) -> bool:
+        kind = _NEEDED.get(title)
+        return kind is None or may_use(self.caller, cluster, kind, Operation.DESCRIBE)
 
     def partial(self, template: str, **values: Any) -> Response:
         """Return a part of a page, for htmx."""
@@ -242,6 +262,18 @@ class FormFields(dict[str, str]):
     def text(self, name: str) -> str | None:
         """Return a field, or None if it is absent or empty."""
         return self.get(name) or None
+
+
+def whole_number(form: FormFields, name: str, noun: str, least: int, most: int) -> int:
+    """Return the number of a field.
+
+    Raises:
+        ValueError: It has another text, or is out of the bounds. The text is for people.
+    """
+    typed = form.get(name, "")
+    if not _NUMBER.fullmatch(typed) or not least <= int(typed) <= most:
+        raise ValueError(f"{noun} must be a whole number from {least} to {most}. Nothing was done.")
+    return int(typed)
 
 
 async def read_form(request: Request, *, max_bytes: int = MAX_FORM_BYTES, max_fields: int = _MAX_FIELDS) -> FormFields:

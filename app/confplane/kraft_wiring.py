@@ -67,6 +67,7 @@ class KraftWiring:
         redact: Redact,
         states: TargetStates,
         topics: ObservedTopics,
+        *,
         cipher: Cipher,
     ) -> None:
         # The cluster's own answer applies until the leader's report has it.
@@ -108,7 +109,7 @@ class KraftWiring:
             self._refresh_parts,
             self._states,
             self._topics,
-            self._secrets,
+            secrets=self._secrets,
             log=self._follows_log,
         )
 

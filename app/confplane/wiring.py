@@ -149,7 +149,7 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> ServicePart
             redaction(settings.clusters[name], store),
             target_states,
             observed_topics,
-            _cipher(name, settings.clusters[name]),
+            cipher=_cipher(name, settings.clusters[name]),
         )
         for name, store in stores.items()
         if (kafka := settings.clusters[name].kafka) is not None

@@ -75,7 +75,7 @@ class Observing:
         at_the_moment = own()
         self.topics = PostgresObservedTopics(replica.parts.database)
         reconciled = cast("ReconciledCluster", kafka)
-        loops = ReconcileLoops(store, reconciled, own(), at_the_moment, states, self.topics, secrets, log=log)
+        loops = ReconcileLoops(store, reconciled, own(), at_the_moment, states, self.topics, secrets=secrets, log=log)
         self.loops, self.observer, self.applier = loops, loops.observer, loops.applier
         self.round, self.polls, self.queues, self.reporter = loops.round, loops.polls, loops.queues, loops.reporter
         self.importer = Importer(own(), store, self.targets)

@@ -164,7 +164,7 @@ class InProcessApi:
             await until
             return {"type": "http.disconnect"}
 
-        answer = await self._call("GET", path, query, 0, headers, receive, pass_on)
+        answer = await self._call("GET", path, query, 0, headers, receive, pass_on=pass_on)
         _check(answer, f"GET {path}")
 
     async def _call(
@@ -175,6 +175,7 @@ class InProcessApi:
         length: int,
         headers: Mapping[str, str] | None,
         receive: Receive,
+        *,
         pass_on: Callable[[bytes], Awaitable[None]] | None = None,
     ) -> ApiAnswer:
         """Call the API. The content of a successful response goes to ``pass_on``, or else into the answer."""

@@ -165,8 +165,8 @@ class ReconcileLoops:
         refresh_parts: FollowParts,
         states: TargetStates,
         topics: ObservedTopics,
-        secrets: SecretOpener,
         *,
+        secrets: SecretOpener,
         log: bool,
     ) -> None:
         follower = LogFollower(kafka, store.name, parts.writer) if log else None

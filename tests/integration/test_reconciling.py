@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import pytest
 from uuid_utils.compat import uuid7
 
 from confplane.domain.entities import Entity
@@ -17,13 +19,11 @@ from confplane.services.upkeep import reconcile
 from confplane.services.upkeep.reconcile import Reconciler
 from tests.audit import rows
 from tests.audit.rows import entity, fetch, intent
-from tests.support.replicas import HOUR_MS
+from tests.support.replicas import HOUR_MS, answered
 from tests.support.stores import ALICE, commit, committed, soon, until, write
 
 if TYPE_CHECKING:
     from uuid import UUID
-
-    import pytest
 
     from confplane.services.ports.trail import Intent
     from confplane.services.ports.transactions import Transaction
@@ -302,6 +302,31 @@ async def test_it_runs_by_itself_and_gets_over_a_database_that_is_away(
     await reconciler.stop()
     assert "reconciling has to wait: away" in caplog.text
     assert "reconciling failed" in caplog.text
+
+
+async def test_a_leader_renews_its_term_while_the_database_is_away(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await world.replica()
+    sought = []
+
+    async def seek(deadline: float) -> bool:
+        sought.append(deadline)
+        return True
+
+    async def away(*_: Any) -> Any:
+        raise UnavailableError("away")
+
+    known = one.parts.changes
+    changes: Any = SimpleNamespace(new=known.new, old=known.old, marked=known.marked)
+    reconciler = Reconciler(one.store, one.audit, changes, deadline_ms=HOUR_MS)
+    assert await answered(reconciler.round)
+    monkeypatch.setattr(one.store.leadership, "seek", seek)
+    changes.new = away
+    for rounds in (1, 2):
+        with pytest.raises(UnavailableError, match="away"):
+            await reconciler.round()
+        assert len(sought) == rounds
 
 
 async def test_all_attempts_of_a_write_are_made_under_one_session(

@@ -220,7 +220,7 @@ class Reconciler(BackgroundService):
         if asked:
             try:
                 await self._find()
-            except UnavailableError:
+            except Exception:
                 await self._seek()  # the term continues without Postgres
                 raise
         if not await self._seek():

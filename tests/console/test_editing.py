@@ -84,6 +84,18 @@ def step(visitor: Visitor, path: str, page: str, typed: dict[str, str], status: 
     return response
 
 
+def test_a_change_for_some_hours_is_shown_until_it_ends(visitor: Visitor, api: Api) -> None:
+    path = f"{HOME}/entities/user=briefly/edit/client-quotas"
+    form = step(visitor, path, visitor.page(path), {"add": "request_percentage", "step": "add"}).text
+    review = step(visitor, path, form, {"value request_percentage": "50", "duration": "6h", "step": "review"}).text
+    assert "after 6h the keys get their earlier values again" in review
+    assert "--for 6h" in review
+    step(visitor, path, review, {"step": "save"}, 303)
+    [item] = api.get("/schedules", entity="user=briefly")["items"]
+    assert item["state"] == "active"
+    assert f"audit/{item['changeId']}" in visitor.page(f"{HOME}/entities/user=briefly")
+
+
 def test_a_change_is_reviewed_saved_and_reverted(visitor: Visitor, api: Api) -> None:
     api.put("/client-quotas/user=edited", "quotas", {"producer_byte_rate": 10485760, "request_percentage": 200})
     path = f"{HOME}/entities/user=edited/edit/client-quotas"

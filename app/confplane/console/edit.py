@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from uuid_utils import uuid7
 
 from confplane.console.api import ApiAnswer, ApiRefusal
-from confplane.console.edit_form import QUOTAS, Definitions, EntityEdit, new_field, read_edit
+from confplane.console.edit_form import DURATIONS, QUOTAS, Definitions, EntityEdit, new_field, read_edit
 from confplane.console.entities import FACETS, facets_of
 from confplane.console.entity import SOURCES, declared_in
 from confplane.console.impact import impact_of
@@ -116,7 +116,7 @@ async def _write(
 ) -> ApiAnswer:
     """Write the content, as one attempt that is done once; without an attempt only check it."""
     method, body = _body(edit, wanted)
-    query = {"reason": edit.reason or None, "ticket": edit.ticket or None, "view": "full"}
+    query = {**edit.query, "view": "full"}
     return await page.api.send(
         method,
         f"/v1/clusters/{cluster}/{edit.facet}/{edit.entity_id}",
@@ -155,6 +155,7 @@ def _form_page(
         shown=orjson.dumps(edit.shown()).decode(),
         keys=orjson.dumps(list(edit.fields)).decode(),
         others=[definitions[name] for name in sorted(definitions) if name not in edit.fields],
+        durations=list(DURATIONS),
         error=error,
         focus=focus,
         command=_command(page, cluster, edit, None),
@@ -179,6 +180,7 @@ def _command(page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[str
         options += ["--quotas-etag" if edit.facet == QUOTAS else "--configs-etag", edit.etag]
     for name in ("reason", "ticket"):
         options += [f"--{name}", getattr(edit, name)] if getattr(edit, name) else []
+    options += ["--for", edit.duration] if edit.duration else []
     if not sets and not removed:
         return None
     verb, parts = ("set", sets) if sets else ("delete", removed)
@@ -187,8 +189,7 @@ def _command(page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[str
         hidden = {each.key for each in edit.fields.values() if each.secret and each.typed}
         body = {member: {key: "..." if key in hidden else value for key, value in values.items()}
                 for member, values in body.items()}  # fmt: skip
-    query = {"reason": edit.reason or None, "ticket": edit.ticket or None}
-    return page.command(method, path, *cli, query=query, body=body, headers=_condition(edit))
+    return page.command(method, path, *cli, query=edit.query, body=body, headers=_condition(edit))
 
 
 async def _review(

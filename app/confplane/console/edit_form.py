@@ -30,6 +30,9 @@ _EXACT: Final = Context(prec=300)
 """Rounds no number that can be typed."""
 
 
+DURATIONS: Final = {"1h": 3_600, "6h": 21_600, "1d": 86_400, "7d": 604_800}
+"""The seconds of each time that a temporary change may last."""
+
 Definitions = dict[str, dict[str, Any]]
 """Definitions of keys, by key."""
 
@@ -114,8 +117,20 @@ class EntityEdit:
     fields: dict[str, FormField] = field(default_factory=dict)
     reason: str = ""
     ticket: str = ""
+    duration: str = ""
+    """The time for which the change lasts, one of :data:`DURATIONS`; empty for a change that stays."""
     changed: dict[str, dict[str, Any]] | None = None
     """The content that the person was shown, and the content now, if somebody changed it in between."""
+
+    @property
+    def query(self) -> dict[str, str | None]:
+        """The parameters of the write."""
+        seconds = DURATIONS.get(self.duration)
+        return {
+            "reason": self.reason or None,
+            "ticket": self.ticket or None,
+            "expiresIn": None if seconds is None else str(seconds),
+        }
 
     def shown(self) -> dict[str, Any]:
         """Return the content that the person was shown. Secrets are None."""
@@ -181,6 +196,8 @@ def new_field(facet: str, key: str, definitions: Definitions) -> FormField:
 def read_edit(form: FormFields, facet: str, entity_id: str, definitions: Definitions) -> EntityEdit:
     """Return what was typed into the form."""
     edit = EntityEdit(facet, entity_id, form.text("etag"), reason=form.get("reason", ""), ticket=form.get("ticket", ""))
+    duration = form.get("duration", "")
+    edit.duration = duration if duration in DURATIONS else ""
     try:
         shown = orjson.loads(form.get("shown", "{}"))
         keys = orjson.loads(form.get("keys", "[]"))

@@ -55,6 +55,10 @@ async def values(page: PageDep, cluster: str, entity_id: str) -> Response:
     for change in changes:
         for each in change["changes"]:
             changed.setdefault(each["key"], change)
+    try:
+        temporary = (await page.api.get(f"/v1/clusters/{cluster}/schedules", entity=entity_id))["items"]
+    except ApiRefusal:
+        temporary = ()  # the page is without them
     command = page.command(
         "GET",
         f"/v1/clusters/{cluster}/{facets[0]}/{entity_id}/effective",
@@ -62,7 +66,7 @@ async def values(page: PageDep, cluster: str, entity_id: str) -> Response:
     )
     return _render(
         page, "entity.html", cluster, entity_id, "values", parts=parts, changed=changed, last=next(iter(changes), None),
-        compared=target is not None and target.get("mode") in _APPLYING, command=command,
+        temporary=temporary, compared=target is not None and target.get("mode") in _APPLYING, command=command,
     )  # fmt: skip
 
 

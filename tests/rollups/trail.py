@@ -177,7 +177,7 @@ def _change(made: dict[str, Any], each: dict[str, Any], outcome: dict[str, Any] 
     done = outcome is not None and outcome["committed"]
     ended = outcome or {}
     return {
-        **_without(made, "cluster", "writer", "behalf_of", "observed", "reverts"),
+        **_without(made, "cluster", "writer", "behalf_of", "observed", "reverts", "revert_at", "ends"),
         **_without(each, "cluster"),
         "change_id": str(made["change_id"]),
         "created_at": EPOCH + timedelta(milliseconds=made["change_id"].int >> 80),

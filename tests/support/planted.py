@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.support.service import Service
 
 
-KEYLESS = ("/v1/tokens", "/v1/grants", "/v1/clusters/default/webhooks")
+KEYLESS = ("/v1/tokens", "/v1/grants", "/v1/clusters/default/webhooks", "/v1/clusters/default/schedules")
 """Prefixes of paths whose changes accept no Idempotency-Key."""
 
 

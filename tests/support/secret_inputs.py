@@ -194,6 +194,13 @@ def write_openly(ask: Asker) -> None:
     ask("seen, configs", "PUT", f"{BASE}/client-configs/user=alice", {"configs": {"acks": "1"}})
     for facet in ("client-quotas", "client-configs"):
         ask("gone", "DELETE", f"{BASE}/{facet}/user=alice")
+    hour = {"expiresIn": "3600"}
+    begun = ask(
+        "temporary", "PUT", f"{BASE}/client-quotas/user=briefly", {"quotas": {"request_percentage": 1}}, params=hour
+    )
+    ask("temporary, end", "POST", f"{BASE}/schedules/{begun.headers['confplane-change-id']}:end")
+    ask("temporary, pause", "POST", f"{BASE}/schedules:pause", {"reason": "visible-reason"})
+    ask("temporary, resume", "POST", f"{BASE}/schedules:resume")
     said = {"softwareName": "s", "softwareVersion": "1", "appliedRevision": "1"}
     ask("reported", "PUT", f"{BASE}/client-configs/user=alice/instances/one", said)
     ask("cleared", "DELETE", f"{BASE}/registrations", params={"all": "true"})

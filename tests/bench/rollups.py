@@ -23,7 +23,7 @@ import duckdb
 import psutil
 
 from tests.bench.rounds import Figure, alternate, column, progress
-from tests.bench.sample.files import write
+from tests.bench.sample.files import OPTIONS, write
 from tests.bench.sample.trail import Plan
 from tests.bench.turns import own_output, serve, worker
 
@@ -157,7 +157,7 @@ def _whole(spark: SparkSession, name: str, sample: Path) -> list[DataFrame]:
     from confplane.rollups.jobs import JOBS  # noqa: PLC0415 - as above
     from tests.rollups import samples  # noqa: PLC0415 - as above
 
-    frames, options = samples.frames(spark, sample), _about(sample)
+    frames, options = samples.frames(spark, sample), _options(sample)
     if name == "compare":
         at = datetime.fromisoformat(options["as_of"]) - timedelta(days=60)
         frames["other_znodes"] = past.znodes_at(frames["changes"], frames["znodes"], at)
@@ -170,8 +170,8 @@ def _whole(spark: SparkSession, name: str, sample: Path) -> list[DataFrame]:
     return [rows, fold]
 
 
-def _about(sample: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((sample / "reading" / "part-00000.txt").read_text())["options"]
+def _options(sample: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((sample / OPTIONS).read_text())
     return found
 
 
@@ -198,7 +198,7 @@ def _step(spark: SparkSession, name: str, sample: Path, step: int) -> list[DataF
     from confplane.rollups.jobs import JOBS  # noqa: PLC0415 - as above
     from tests.rollups import samples  # noqa: PLC0415 - as above
 
-    job, given, about = JOBS[name], samples.frames(spark, sample), _about(sample)
+    job, given, about = JOBS[name], samples.frames(spark, sample), _options(sample)
     newest = F.percentile_approx(F.unix_micros("recorded_at"), F.lit(1 - step / given["changes"].count()))
     [(micros,)] = given["changes"].agg(newest).collect()
     then = datetime.fromtimestamp(micros / 1e6, UTC)

@@ -33,7 +33,7 @@ from tests.rollups import driver
 from tests.rollups.driver import rows_of
 from tests.rollups.lake import exported, query
 from tests.rollups.published import plain as plain_value
-from tests.rollups.trail import CLUSTER, START_MS, collected, expected, fill, own, same, write
+from tests.rollups.trail import CLUSTER, EPOCH, START_MS, collected, expected, fill, own, same, write
 from tests.support import servers
 from tests.support.commands import Commands
 from tests.support.forgetful import Forgetful
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from confplane.rollups.exports.manifest import Manifest
     from confplane.rollups.job import Job
+    from confplane.rollups.reading import Reading
 
 COMPARED = {name: job for name, job in JOBS.items() if job not in (compare.JOB, usage.JOB)}
 """The jobs that read the history alone: a lake has no other side, and no measurements."""
@@ -430,6 +431,17 @@ def test_columns_are_left_out_and_principals_replaced(
     assert_is_the_tables(tmp_path, migrated, "trail")
 
 
+def history_reads(reading: Reading) -> list[Any]:
+    """Read a reading's history at the ends of what there is and in between, and return the answers."""
+    history, moments = reading._frames.history, [EPOCH, datetime(2026, 2, 2, 2, 40, 4, tzinfo=UTC), reading.as_of]
+    # Those of the changes, and between them.
+    revisions = [0, 1, 2**41, 2**41 + 7, 2**42, 2**62 - 1, 2**62]
+    return [
+        *(read(moment) for read in (history.oldest, history.lowest_revision, history.last_until) for moment in moments),
+        *(history.first_above(revision) for revision in revisions),
+    ]
+
+
 @pytest.mark.parametrize(
     "names",
     [pytest.param([*driver.JOBS], id="all frames"), pytest.param([*COMPARED], id="all jobs", marks=pytest.mark.long)],
@@ -459,13 +471,15 @@ def test_jobs_find_the_same_in_the_lake_as_in_the_stores(
     with exclusive_export(origin.dsn, CLUSTER), stores.open_reading(spark, origin) as (reading, frames):
         Exporter(spark, str(tmp_path), reading, frames, ExportAlterations()).export(NAMES)
         wanted = {name: rows_of(reading, job) for name, job in jobs.items()}
-        position, options = dict(reading.position), dict(reading.options)
+        position, options, past = dict(reading.position), dict(reading.options), history_reads(reading)
     spark.catalog.clearCache()
     raw_zk.delete("/config/users/u3")
     lake = read_lake(spark, str(tmp_path), CLUSTER, [*JOBS.values()])
     with pytest.raises(NotInReadingError, match="no other_znodes in a lake"):
         lake.frames(compare.JOB)
     assert (dict(lake.position), dict(lake.options)) == (position, options)
+    assert history_reads(lake) == past
+    assert len(set(past)) > 4
     assert {name: rows_of(lake, job) for name, job in jobs.items()} == wanted
     assert all(wanted.values())
     assert_described(tmp_path, *FRAMES, "znodes")

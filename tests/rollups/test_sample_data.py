@@ -1,4 +1,4 @@
-"""The command that makes up a cluster: what it writes is a snapshot, and it writes over nothing."""
+"""The command that makes up a cluster: what it writes is what was asked for, and it writes over nothing."""
 
 from __future__ import annotations
 
@@ -7,31 +7,26 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from confplane.rollups.jobs import JOBS
 from tests.bench.sample import __main__ as sample_data
-from tests.bench.sample.snapshots import read_snapshot
+from tests.bench.sample.files import OPTIONS
+from tests.rollups.samples import STORED
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
-    from pyspark.sql import SparkSession
 
 
-def test_it_writes_a_snapshot_of_what_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_writes_what_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = tmp_path / "new" / "sample"
     assert sample_data.run(directory, entities=300, events=2_000, seed=4) == 0
-    about = json.loads((directory / "reading" / "part-00000.txt").read_text())
-    assert set(about["frames"]) == {path.name for path in directory.iterdir()} - {"reading"}
-    counts = {
-        name: duckdb.read_parquet(f"{directory / name}/*.parquet").count("*").fetchall()[0][0]
-        for name in about["frames"]
-    }
+    options = json.loads((directory / OPTIONS).read_text())
+    counts = {name: duckdb.read_parquet(f"{directory / name}/*.parquet").count("*").fetchall()[0][0] for name in STORED}
     assert counts["changes"] == 2_000
-    assert counts["registration_events"] == int(about["registration_id"]) == 1_000
+    assert counts["registration_events"] == 1_000
     assert 0 < counts["znodes"] <= counts["states"] <= 300
     highest = duckdb.read_parquet(f"{directory}/changes/*.parquet").max("revision").fetchall()[0][0]
-    assert highest <= about["options"]["floor"] == about["options"]["horizon"] == about["options"]["watermark"]
+    assert highest <= options["floor"] == options["horizon"] == options["watermark"]
     written = "2,000 changes, 200 refused attempts, 1,000 registration events, {reports} reports, {znodes} znodes"
     assert written.format(**counts) in capsys.readouterr().out
 
@@ -42,13 +37,3 @@ def test_it_writes_over_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert sample_data.run(tmp_path / "mine", entities=1, events=1, seed=1) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
     assert "is not an empty directory" in capsys.readouterr().err
-
-
-def test_jobs_run_on_what_it_writes(spark: SparkSession, tmp_path: Path) -> None:
-    assert sample_data.run(tmp_path / "sample", entities=300, events=2_000, seed=4) == 0
-    with read_snapshot(spark, str(tmp_path / "sample")) as reading:
-        job = JOBS["activity"]
-        frames, since = reading.frames(job)
-        assert since is None
-        assert job(**frames).agg({"committed_keys": "sum"}).collect()[0][0] > 2_000
-        assert reading.options["watermark"] == reading.options["floor"]

@@ -1,4 +1,4 @@
-"""``python -m tests.bench.sample``: write a made-up cluster as a snapshot, for trying the rollups out and for benches.
+"""``python -m tests.bench.sample``: write a made-up cluster, for trying the rollups out and for benches.
 
 It reads and writes nothing else, and needs the extra `spark` but no Java.
 """
@@ -31,12 +31,12 @@ def main(
     ] = 100_000,
     seed: Annotated[int, typer.Option(metavar="S", help="The same seed makes the same data.")] = 1,
 ) -> None:
-    """Make up a cluster of any size, as a snapshot in Parquet: months of changes, registrations, and the znodes."""
+    """Make up a cluster of any size, in Parquet: months of changes, registrations, and the znodes."""
     raise typer.Exit(run(output, entities=entities, events=events, seed=seed))
 
 
 def run(directory: Path, *, entities: int, events: int, seed: int) -> int:
-    """Write the snapshot, and return the exit code.
+    """Write it, and return the exit code.
 
     Args:
         directory: A new one, or an empty one.

@@ -1,4 +1,4 @@
-"""Writes a made-up cluster as a snapshot (snapshots.py), in pieces: any number of events fits.
+"""Writes a made-up cluster as Parquet, in pieces: any number of events fits.
 
 What is kept in memory meanwhile is a few hundred bytes per entity.
 """
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from tests.bench.sample.trail import Plan, Row
 
-CLUSTER: Final = "sample"
-"""The name of the made-up cluster."""
+OPTIONS: Final = "options.json"
+"""The file of the options of a run that reads the made-up cluster."""
 _ROWS_OF_BATCH: Final = 20_000
 _ROWS_OF_FILE: Final = 500_000
 """So that a reader has something to do at once on several cores."""
@@ -39,7 +39,7 @@ _PLAIN: Final[dict[type[types.DataType], pa.DataType]] = {
 
 
 def write(plan: Plan, directory: Path, progress: Callable[[str, int], None] = lambda _name, _rows: None) -> Trail:
-    """Write a made-up cluster as a snapshot: a folder of Parquet per frame, and what there is to know of the reading.
+    """Write a made-up cluster: a folder of Parquet per frame, and the options of a run that reads it.
 
     Args:
         plan: What to make.
@@ -62,24 +62,18 @@ def write(plan: Plan, directory: Path, progress: Callable[[str, int], None] = la
     }
     for name, (schema, rows) in frames.items():
         write_frame(directory / name, schema, rows(), partial(progress, name))
-    # Last: a directory without it is no snapshot.
-    about = directory / "reading"
-    about.mkdir()
-    (about / "part-00000.txt").write_text(json.dumps(_about(trail)) + "\n")
+    (directory / OPTIONS).write_text(json.dumps(_options(trail)))
     return trail
 
 
-def _about(trail: Trail) -> dict[str, Any]:
+def _options(trail: Trail) -> dict[str, Any]:
     plan = trail.plan
     versions = [each.version for each in trail.members if each.config is not None]
-    options = {
+    return {
         "as_of": trail.now.isoformat(), "begin": trail.begin, "watermark": trail.zxid if plan.recorded else None,
         "floor": trail.zxid, "horizon": trail.zxid, "ceiling": trail.zxid,
         "recorded_since": trail.since if plan.recorded else None, "newest_version": max(versions, default=None),
     }  # fmt: skip
-    last = plan.events // 2 if trail.members else 0
-    frames = ["changes", "refused_attempts", "registration_events", "reports", "states", "topics", "znodes"]
-    return {"format": 2, "cluster": CLUSTER, "options": options, "frames": frames, "registration_id": str(last)}
 
 
 def write_frame(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from confplane.kraft.views import ConfigResourceType, KafkaConfigSource, Quotas, Resource, UnchangedQuotas
+from confplane.kraft.views import ConfigResourceType, Resource
 from confplane.kraft.wire import errors
 from confplane.kraft.wire.options import Options
 from confplane.kraft.wire.sasl import Scram
@@ -47,83 +47,15 @@ async def test_another_clusters_broker_is_asked_nothing_but_its_id(kraft: KraftC
             await client.topics(soon())
 
 
-async def test_a_change_is_described_right_after_a_barrier(kraft: KraftCluster) -> None:
-    async with client_of(*kraft.bootstrap) as client, KraftWriter(kraft.bootstrap[0]) as writer:
-        for at in range(40):
-            await writer.quotas(({"user": "barrier"}, {"producer_byte_rate": 1000.0 + at}))
-            await client.barrier(soon())
-            found = await client.describe_quotas_of([("user", "barrier")], soon())
-            assert found == {"producer_byte_rate": 1000.0 + at}
-        await writer.quotas(({"user": "barrier"}, {"producer_byte_rate": None}))
-        await client.barrier(soon())
-        assert await client.describe_quotas_of([("user", "barrier")], soon()) is None
-
-
-async def test_all_quotas_are_decoded_only_once_changed(kraft: KraftCluster) -> None:
-    entities: list[dict[str, str | None]] = [
-        {"user": "\u00fc ser", "client-id": None}, {"user": None}, {"client-id": "c"}, {"ip": "10.0.0.1"},
-    ]  # fmt: skip
-    async with client_of(*kraft.bootstrap) as client, KraftWriter(kraft.bootstrap[0]) as writer:
-        key = "connection_creation_rate"
-        await writer.quotas(*((each, {key if "ip" in each else "request_percentage": 12}) for each in entities))
-        await client.barrier(soon())
-        first = await client.describe_quotas(None, soon())
-        assert isinstance(first, Quotas)
-        found = {frozenset(each.entity): dict(each.values) for each in first.entries}
-        assert [found[frozenset(each.items())] for each in entities] == [
-            {key if "ip" in each else "request_percentage": 12} for each in entities
-        ]
-        assert isinstance(await client.describe_quotas(first.digest, soon()), UnchangedQuotas)
-        await writer.quotas(({"user": None}, {"request_percentage": 13.0}))
-        await client.barrier(soon())
-        second = await client.describe_quotas(first.digest, soon())
-        assert isinstance(second, Quotas)
-        assert second.digest != first.digest
-        await writer.quotas(*((each, {key if "ip" in each else "request_percentage": None}) for each in entities))
-
-
-async def test_configs_of_each_kind(kraft: KraftCluster) -> None:
-    values = {
-        Resource(ConfigResourceType.TOPIC, "described"): {"retention.ms": "1000", "cleanup.policy": "delete , compact"},
-        Resource(ConfigResourceType.BROKER, "1"): {"background.threads": "3"},
-        Resource(ConfigResourceType.BROKER, ""): {"log.retention.ms": "3600000"},
-        Resource(ConfigResourceType.GROUP, "g/1"): {"consumer.session.timeout.ms": "46000"},
-        Resource(ConfigResourceType.CLIENT_METRICS, "m"): {"interval.ms": "1000"},
-    }
-    sources = (
-        KafkaConfigSource.TOPIC,
-        KafkaConfigSource.BROKER,
-        KafkaConfigSource.DEFAULT_BROKER,
-        KafkaConfigSource.GROUP,
-        KafkaConfigSource.CLIENT_METRICS,
-    )
-    async with client_of(*kraft.bootstrap) as client, KraftWriter(kraft.bootstrap[0]) as writer:
-        await writer.create_topics("described")
-        await writer.configs(*values.items())
-        await client.barrier(soon(), settled=True)
-        unknown = Resource(ConfigResourceType.TOPIC, "no-such-topic")
-        away = Resource(ConfigResourceType.BROKER, "77")
-        found = await client.describe_configs([*values, unknown, away], soon(), synonyms=True)
-        assert [each.resource for each in found] == [*values, unknown, away]
-        for each, wanted, source in zip(found, values.values(), sources, strict=False):
-            declared = {
-                entry.name: entry.value
-                for entry in each.entries
-                if source in {entry.source, *(synonym.source for synonym in entry.synonyms)}
-            }
-            normal = wanted | ({"cleanup.policy": "delete,compact"} if "cleanup.policy" in wanted else {})
-            assert declared.items() >= normal.items()
-        assert isinstance(found[-2].error, errors.AnswerError)
-        assert found[-2].error.code == 3
-        assert isinstance(found[-1].error, errors.UnreachableError)
-        listed = await client.list_config_resources(
-            [ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS], soon()
-        )
-        assert {*list(values)[-2:]} <= set(listed)
-        assert (await client.topics(soon()))["described"].topic_id.int != 0
-        for resource, wanted in values.items():
-            await writer.configs((resource, dict.fromkeys(wanted)))
-        await writer.delete_topics("described")
+async def test_resources_that_are_not_there_have_an_error_in_their_place(kraft: KraftCluster) -> None:
+    there, unknown = Resource(ConfigResourceType.BROKER, ""), Resource(ConfigResourceType.TOPIC, "no-such-topic")
+    away = Resource(ConfigResourceType.BROKER, "77")
+    async with client_of(*kraft.bootstrap) as client:
+        found = await client.describe_configs([unknown, there, away], soon())
+    assert [each.resource for each in found] == [unknown, there, away]
+    assert isinstance(found[0].error, errors.AnswerError)
+    assert (found[0].error.code, found[1].error) == (3, None)
+    assert isinstance(found[2].error, errors.UnreachableError)
 
 
 async def test_missing_rights_are_named_and_given_ones_are_enough(kraft: KraftCluster) -> None:

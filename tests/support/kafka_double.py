@@ -290,14 +290,13 @@ class KafkaDouble:
         del deadline
         shown = self._asked("configs", *{kraft_type_of(entity) for entity in entities})
         found = [self._observed(shown, entity) for entity in entities]
-        return self._snapshot(
-            shown,
-            [
-                each
-                for each in found
-                if kraft_type_of(each.entity) is not KraftEntityType.TOPICS or each.topic_id is not None
-            ],
-        )
+        return self._snapshot(shown, [each for each in found if self._is_there(each)])
+
+    def _is_there(self, observed: ObservedEntity) -> bool:
+        kind, name = observed.entity.components[0]
+        if kind is EntityType.BROKER and name is not None:
+            return int(name) in self.brokers and not self.away
+        return kind is not EntityType.TOPIC or observed.topic_id is not None
 
     async def barrier(self, deadline: float) -> int:
         del deadline

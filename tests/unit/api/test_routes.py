@@ -195,7 +195,11 @@ def test_the_lookup_matches_the_router(method: str, root: str) -> None:
             webhook,
             f"{webhook}/deliveries",
         },
-        "POST": {f"{token}:rotate", *(f"{webhook}:{verb}" for verb in ("assign", "resume", "rotate", "test"))},
+        "POST": {
+            f"{token}:rotate",
+            f"{base}/schedules/{{changeId}}:end",
+            *(f"{webhook}:{verb}" for verb in ("assign", "resume", "rotate", "test")),
+        },
         "PUT": {*some, grant, webhook},
         "DELETE": {*some, token, grant, webhook},
     }

@@ -111,7 +111,7 @@ class ApplyingData(AnswerModel):
     problem: str | None = Field(description="The reason why nothing is applied now")
 
 
-class ObservedTopics(AnswerModel):
+class TargetTopics(AnswerModel):
     """The topics of a Kafka cluster, with or without configs."""
 
     count: Count
@@ -142,7 +142,7 @@ class TargetData(AnswerModel):
     )
     problem: str | None = Field(description="The reason why nothing is followed now")
     areas: dict[EntityTypeName, ObservedArea] | None
-    topics: ObservedTopics | None = Field(
+    topics: TargetTopics | None = Field(
         description="All topics that the service can see; null: they were not listed yet, or Postgres is away"
     )
     applying: ApplyingData | None = Field(description="null where callers write nothing, or nothing was heard yet")

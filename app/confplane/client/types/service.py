@@ -158,16 +158,6 @@ class ObservedArea(TypedDict):
     problem: str | None
 
 
-class ObservedTopics(TypedDict):
-    """The topics of a Kafka cluster, with or without configs."""
-
-    count: int
-    # The time of the poll that listed them
-    polledAt: str
-    # true: the list is more than an hour old
-    outdated: bool
-
-
 class OwnGrant(TypedDict):
     """A grant that counts for the caller."""
 
@@ -260,9 +250,19 @@ class TargetData(TypedDict):
     problem: str | None
     areas: dict[str, ObservedArea] | None
     # All topics that the service can see; null: they were not listed yet, or Postgres is away
-    topics: ObservedTopics | None
+    topics: TargetTopics | None
     # null where callers write nothing, or nothing was heard yet
     applying: ApplyingData | None
+
+
+class TargetTopics(TypedDict):
+    """The topics of a Kafka cluster, with or without configs."""
+
+    count: int
+    # The time of the poll that listed them
+    polledAt: str
+    # true: the list is more than an hour old
+    outdated: bool
 
 
 class WhoAmI(TypedDict):

@@ -113,6 +113,19 @@ async def test_an_event_has_the_change_with_its_values_before_and_after(pair: tu
         assert event["id"] == event["sse"]
 
 
+async def test_temporary_changes_and_their_ends_are_marked(pair: tuple[Service, Service]) -> None:
+    async with streaming(pair[1], entity="user=temporary") as response, pair[0].client() as client:
+        begun = await client.put("client-quotas", user("temporary"), {RATE: 1}, expires_in=3_600)
+        assert begun.change_id is not None
+        ended = (await client.schedules.end(begun.change_id)).body
+        found = events(response)
+        first, second = await anext(found), await anext(found)
+        assert (first["changeId"], first["revertAt"][:23]) == (begun.change_id, ended["revertAt"][:23])
+        assert "ends" not in first
+        assert (second["ends"], quota(second)) == (begun.change_id, [("user=temporary", 1, None)])
+        assert "revertAt" not in second
+
+
 async def test_external_changes_have_the_state_that_was_read(pair: tuple[Service, Service], zk: KazooClient) -> None:
     position = await start(pair[0])
     kafka_writes(zk, "users/outside", rate(5))

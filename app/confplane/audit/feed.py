@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 # OFFSET 0 keeps each subquery an index lookup.
 _WHOLE: Final = """
 SELECT given.*, CAST(extract(epoch FROM given.time) * 1000 AS bigint) AS time_ms, intent.kind, intent.principal,
-  intent.behalf_of, intent.reason, intent.ticket, coalesce(entity.found, '[]') AS entities
+  intent.behalf_of, intent.reason, intent.ticket, intent.ends,
+  CAST(floor(extract(epoch FROM intent.revert_at) * 1000) AS bigint) AS revert_at_ms,
+  coalesce(entity.found, '[]') AS entities
 FROM given
 JOIN LATERAL (
-  SELECT kind, principal, behalf_of, reason, ticket FROM intents
+  SELECT kind, principal, behalf_of, reason, ticket, ends, revert_at FROM intents
   WHERE intents.change_id = given.change_id ORDER BY attempt DESC LIMIT 1
 ) AS intent ON true
 CROSS JOIN LATERAL (
@@ -132,6 +134,8 @@ def _change(row: Row[Any]) -> FeedChange:
         row.reason,
         row.ticket,
         _entities(row),
+        row.revert_at_ms,
+        row.ends,
     )
 
 

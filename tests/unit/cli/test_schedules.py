@@ -43,6 +43,15 @@ def test_an_end_names_the_keys_that_it_kept(answered: Recorded) -> None:
     assert [path for path, _ in answered.sent] == [f"schedules/{CHANGE}:end"]
 
 
+def test_a_list_tells_that_ends_are_paused(answered: Recorded) -> None:
+    answered.answers["schedules"] = {"items": [], "nextPageToken": None, "pause": PAUSE}
+    answer = CliRunner().invoke(cli, ["schedules", "list"])
+    assert answer.exit_code == 0
+    assert "Paused by User:olga since 2026-01-31T12:00:00Z: an incident. `confplane schedules resume`" in answer.stderr
+    answered.answers["schedules"] = {"items": [], "nextPageToken": None, "pause": None}
+    assert "Paused" not in CliRunner().invoke(cli, ["schedules", "list"]).stderr
+
+
 def test_ends_are_paused_for_a_reason_and_resumed(answered: Recorded) -> None:
     answered.answers |= {"pause": {"pause": PAUSE}, "resume": {"pause": None}}
     answer = CliRunner().invoke(cli, ["schedules", "pause", "an incident"])

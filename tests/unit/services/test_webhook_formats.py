@@ -58,6 +58,12 @@ def test_a_cloud_event_has_the_event_of_the_feed() -> None:
     assert body(WebhookFormat.CLOUDEVENTS, url=None)["source"] == "/v1/clusters/payments"
 
 
+def test_people_are_told_when_a_temporary_change_ends() -> None:
+    message = chat_message("payments", {**EVENT, "revertAt": "2026-01-31T18:00:00.000Z"}, URL)
+    assert message.notes[0] == "Until 2026-01-31T18:00:00.000Z; then the keys get their earlier values again."
+    assert not any("Until" in note for note in chat_message("payments", EVENT, URL).notes)
+
+
 def test_numbers_of_any_size_are_sent() -> None:
     event = {
         **EVENT,

@@ -50,6 +50,8 @@ class FeedEventData(AnswerModel):
     ticket: str | None
     source: Literal["confplane", "external"]
     partial: bool = Field(description="Further entities of the change exist that the caller may not describe")
+    revert_at: Time | Absent = Field(default=None, description="Of a temporary change: the time of its end")
+    ends: ChangeId | Absent = Field(default=None, description="The temporary change that this one ends")
     truncated: bool | Absent = Field(
         default=None, description="true: entities are left out, because the event would be above 1 MB; see `link`"
     )

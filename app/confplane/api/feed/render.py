@@ -53,6 +53,10 @@ def event_json(cluster: str, delivery: FeedDelivery) -> bytes:
         "source": "external" if event.external else "confplane",
         "partial": delivery.partial,
     }
+    if change.revert_at_ms is not None:
+        head["revertAt"] = timestamp(change.revert_at_ms)
+    if change.ends is not None:
+        head["ends"] = str(change.ends)
     parts, size = [], 0
     for part in delivery.parts:
         rendered = _part(event, part)

@@ -24,7 +24,7 @@ from confplane.cli.remote.options import (
 from confplane.cli.remote.session import DONE, run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
     from confplane.client import AsyncConfplane
 
@@ -87,15 +87,26 @@ def resume(*, as_json: AsJson = False, cluster: ClusterName = None, profile: Pro
 
 
 async def _list(client: AsyncConfplane, name: str | None, *, ended: bool) -> int:
-    items = client.schedules.list(ended=ended, entity=None if name is None else entity_of(name))
+    listed = client.schedules.list(ended=ended, entity=None if name is None else entity_of(name))
+    pauses: dict[str, None] = {}
+
+    async def items() -> AsyncIterator[Mapping[str, Any]]:
+        async for page in listed.pages():
+            if page["pause"] is not None:
+                pauses[_paused(page["pause"])] = None
+            for item in page["items"]:
+                yield item
+
     await print_items(
-        aiter(items),
+        items(),
         ("CHANGE", "ENTITIES", "ENDS", "STATE", "PRINCIPAL", "REASON", "NOTE"),
         _row,
         noun="temporary changes",
         empty=f"There are no such temporary changes in the cluster {client.cluster}",
         pages=False,
     )
+    for pause in pauses:
+        echo(f"Warning: {pause}. `confplane schedules resume` continues", err=True)
     return DONE
 
 
@@ -130,9 +141,12 @@ async def _pause(client: AsyncConfplane, reason: str) -> int:
     if is_json():
         print_json(found)
     else:
-        since = found["pause"]
-        echo(f"Paused by {since['principal']} since {since['since']}: {since['reason']}", err=True)
+        echo(_paused(found["pause"]), err=True)
     return DONE
+
+
+def _paused(pause: Mapping[str, Any]) -> str:
+    return f"Paused by {pause['principal']} since {pause['since']}: {pause['reason']}"
 
 
 async def _resume(client: AsyncConfplane) -> int:

@@ -53,6 +53,10 @@ class FeedEventData(TypedDict):
     source: Literal["confplane", "external"]
     # Further entities of the change exist that the caller may not describe
     partial: bool
+    # Of a temporary change: the time of its end
+    revertAt: NotRequired[str]
+    # The temporary change that this one ends
+    ends: NotRequired[str]
     # true: entities are left out, because the event would be above 1 MB; see `link`
     truncated: NotRequired[bool]
     # Of a truncated event: the whole change

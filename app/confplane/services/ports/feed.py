@@ -47,6 +47,10 @@ class FeedChange:
     reason: str | None
     ticket: str | None
     entities: Sequence[FeedEntity]
+    revert_at_ms: int | None = None
+    """Of a temporary change: the time of its end."""
+    ends: UUID | None = None
+    """The temporary change that this one ends."""
 
 
 class UnsettledWrite(NamedTuple):

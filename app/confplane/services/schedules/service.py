@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from confplane.services.clusters import Cluster
     from confplane.services.ports.schedules import ScheduleStore
     from confplane.services.schedules.ends import ScheduleEnder
+
+logger = logging.getLogger(__name__)
 
 SHORTEST_S = 60
 LONGEST_DAYS: Final = 90
@@ -132,7 +135,11 @@ class ScheduleService:
         """
         caller.require(cluster, Operation.FREEZE, ResourceType.CLUSTER)
         pause = SchedulePause(caller.principal, checked_reason(reason), self._now())
-        return pause if validate_only else await self._schedules.pause(cluster, pause)
+        if validate_only:
+            return pause
+        paused = await self._schedules.pause(cluster, pause)
+        logger.warning("Cluster %s: %s paused the ends of temporary changes", cluster, caller.principal)
+        return paused
 
     async def resume(self, cluster: str, caller: Caller, *, validate_only: bool = False) -> None:
         """Remove the pause of a cluster, if there is one.
@@ -144,3 +151,4 @@ class ScheduleService:
         caller.require(cluster, Operation.FREEZE, ResourceType.CLUSTER)
         if not validate_only:
             await self._schedules.resume(cluster)
+            logger.warning("Cluster %s: %s resumed the ends of temporary changes", cluster, caller.principal)

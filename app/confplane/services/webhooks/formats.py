@@ -121,6 +121,8 @@ def chat_message(cluster: str, event: Mapping[str, Any], public_url: str | None)
         notes.append(f"And {len(changes) - _MOST_KEYS} more keys.")
     if event["partial"] or event.get("truncated"):
         notes.append("The change has further entities.")
+    if "revertAt" in event:
+        notes.append(f"Until {event['revertAt']}; then the keys get their earlier values again.")
     notes += [
         f"{label}: {_cut(event[member], _LONGEST_REASON)}"
         for label, member in (("Reason", "reason"), ("Ticket", "ticket"))

@@ -1,4 +1,4 @@
-"""The intended differences of decisions: each names its row of docs/kafka4.md, and says exactly when it applies.
+"""The intended differences of decisions: each names its row of docs/kafka-compatibility.md, and when it applies.
 
 A difference that none of these explains is a failure. So is, in the first long run, one of these that is never met.
 """

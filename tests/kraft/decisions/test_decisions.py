@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.support.kraft import KraftCluster
     from tests.support.servers import Database
 
-PAGE = Path(__file__).parents[3] / "docs" / "kafka4.md"
+PAGE = Path(__file__).parents[3] / "docs" / "kafka-compatibility.md"
 SHORT = 300
 LONG = 5_000
 SEED = 1

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 GLOSSARY: Final = (ROOT / "docs/glossary.md").read_text()
 ARCHITECTURE: Final = (ROOT / "docs/architecture.md").read_text()
+KAFKA4: Final = (ROOT / "docs/kafka4-design.md").read_text()
 COMPATIBILITY: Final = (ROOT / "docs/kafka-compatibility.md").read_text()
 GUARANTEES: Final = (ROOT / "docs/guarantees.md").read_text()
 FAULTS: Final = (ROOT / "tests/faults/README.md").read_text()
@@ -23,6 +24,7 @@ ROWS: Final = [
     for line in COMPATIBILITY.partition("## Differences\n")[2].splitlines()
     if line.startswith("| ")
 ]
+LOOP: Final = ROOT / "app/confplane/services/kraft"
 WAITS: Final = {
     "at once": None,
     "1 min": "1m",
@@ -140,9 +142,22 @@ def test_a_folder_of_the_services_knows_only_the_folders_above_it() -> None:
 
 
 def test_each_file_that_the_architecture_names_is_there() -> None:
-    named = set(re.findall(r"`((?:app|tests)/[a-z_/0-9]+\.py)`", ARCHITECTURE))
+    named = set(re.findall(r"`((?:app|tests)/[a-z_/0-9]+\.py)`", ARCHITECTURE + KAFKA4))
     assert len(named) > 50
     assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+def test_each_file_of_the_flows_of_kafka_4_is_there() -> None:
+    """Each file of the loop is in a flow, and each file that a flow or the page on the design names exists."""
+    app = ROOT / "app/confplane"
+    flows = ARCHITECTURE.partition("\n## Kafka 4\n")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`((?:[a-z0-9_]+/)*[a-z0-9_]+\.py)`", flows))
+    assert [name for name in named if not any((root / name).is_file() for root in (ROOT, app, LOOP))] == []
+    there = {str(path.relative_to(LOOP)) for path in LOOP.rglob("*.py") if path.name not in {"__init__.py", "ports.py"}}
+    assert there - {name.removeprefix("app/confplane/services/kraft/") for name in named} == set()
+    design = set(re.findall(r"`((?:apply|observe|reconcile)/[a-z_]+\.py)`", KAFKA4))
+    assert design
+    assert [name for name in design if not (LOOP / name).is_file()] == []
 
 
 def anchors(document: Path) -> set[str]:

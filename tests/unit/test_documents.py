@@ -16,6 +16,7 @@ ROOT: Final = Path(__file__).parents[2]
 GLOSSARY: Final = (ROOT / "docs/glossary.md").read_text()
 ARCHITECTURE: Final = (ROOT / "docs/architecture.md").read_text()
 KAFKA4: Final = (ROOT / "docs/kafka4-design.md").read_text()
+DESIGNS: Final = "".join(path.read_text() for path in sorted((ROOT / "docs").glob("*-design.md")))
 COMPATIBILITY: Final = (ROOT / "docs/kafka-compatibility.md").read_text()
 GUARANTEES: Final = (ROOT / "docs/guarantees.md").read_text()
 FAULTS: Final = (ROOT / "tests/faults/README.md").read_text()
@@ -141,8 +142,8 @@ def test_a_folder_of_the_services_knows_only_the_folders_above_it() -> None:
         assert known.intersection(named[position + 1 :]) == set(), name
 
 
-def test_each_file_that_the_architecture_names_is_there() -> None:
-    named = set(re.findall(r"`((?:app|tests)/[a-z_/0-9]+\.py)`", ARCHITECTURE + KAFKA4))
+def test_each_file_that_the_pages_on_the_design_name_is_there() -> None:
+    named = set(re.findall(r"`((?:app|tests)/[a-z_/0-9]+\.py)`", ARCHITECTURE + DESIGNS))
     assert len(named) > 50
     assert [name for name in named if not (ROOT / name).is_file()] == []
 

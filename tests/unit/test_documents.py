@@ -16,7 +16,9 @@ ROOT: Final = Path(__file__).parents[2]
 GLOSSARY: Final = (ROOT / "docs/glossary.md").read_text()
 ARCHITECTURE: Final = (ROOT / "docs/architecture.md").read_text()
 KAFKA4: Final = (ROOT / "docs/kafka4-design.md").read_text()
-DESIGNS: Final = "".join(path.read_text() for path in sorted((ROOT / "docs").glob("*-design.md")))
+DESIGNS: Final = "".join(
+    path.read_text() for path in [*sorted((ROOT / "docs").glob("*-design.md")), ROOT / "tests/README.md"]
+)
 COMPATIBILITY: Final = (ROOT / "docs/kafka-compatibility.md").read_text()
 GUARANTEES: Final = (ROOT / "docs/guarantees.md").read_text()
 FAULTS: Final = (ROOT / "tests/faults/README.md").read_text()

@@ -1,1 +1,1 @@
-"""Reverts: entities' keys as they were before given changes, or at a time (docs/architecture.md, "Reverts")."""
+"""Reverts: entities' keys as they were before given changes, or at a time (docs/trail-design.md, "Reverts")."""

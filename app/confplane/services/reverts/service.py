@@ -1,4 +1,4 @@
-"""Reverts of changes, and of an entity to a time (docs/architecture.md, "Reverts").
+"""Reverts of changes, and of an entity to a time (docs/trail-design.md, "Reverts").
 
 A revert is an alter like any other: the same grants, policies, validation and runner. Its edits carry the contents that
 they rest on (:mod:`confplane.services.reverts.expected`), which are compared with each node as read, and the changes

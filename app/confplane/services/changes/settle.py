@@ -1,4 +1,4 @@
-"""Settling: the outcome of a change without one, decided by the change's marker (docs/architecture.md).
+"""Settling: the outcome of a change without one, decided by the change's marker (docs/writes-design.md).
 
 Anyone may settle any change at any time: the process that lost a reply, the leader's reconciler, or both at once. The
 marker decides and is created once, so all of them reach the same outcome, and the first outcome in Postgres remains.

@@ -23,7 +23,7 @@ LAYOUT_KEY: Final = "client_configs_layout"
 
 @dataclass(frozen=True, slots=True)
 class LayoutCheck:
-    """The layout that a transaction of client configs rests on (docs/architecture.md, "Layout of client configs").
+    """The layout that a transaction of client configs rests on (docs/writes-design.md, "Layout of client configs").
 
     The version is that of the layout's znode; the transaction checks it.
     """

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """The decision on how a change ended (docs/architecture.md, "Settling")."""
+    """The decision on how a change ended (docs/writes-design.md, "Settling")."""
 
     change_id: UUID
     committed: bool

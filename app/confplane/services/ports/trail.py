@@ -43,7 +43,7 @@ class IntentEntity:
 
 
 FIRST_INCARNATION: Final = 1
-"""The incarnation of a store that was never restored (docs/architecture.md, "Restored stores")."""
+"""The incarnation of a store that was never restored (docs/writes-design.md, "Restored stores")."""
 
 CHANGE: Final = "change"
 """The kind of a change by a caller."""

@@ -1,4 +1,4 @@
-"""Moves a cluster's client configs from one layout to the other (docs/architecture.md, "Layout of client configs").
+"""Moves a cluster's client configs from one layout to the other (docs/writes-design.md, "Layout of client configs").
 
 The layout's znode names the destination, and the tree that may still have some of the configs. From then on no process
 writes client configs, and all processes read both trees. Each entity is then moved: one change, one transaction on both

@@ -30,7 +30,7 @@ _KINDS: Final = {
 
 
 _OVERDUE_S: Final = 3.0
-"""A copy is reported as stale once it was not confirmed for so long (docs/architecture.md, "Reads")."""
+"""A copy is reported as stale once it was not confirmed for so long (docs/reads-design.md, "Reads")."""
 _ON_ITS_WAY_S: Final = 0.5
 """Seconds within which bytes sent before a fault began have arrived."""
 _LONGEST_S: Final = 15.0

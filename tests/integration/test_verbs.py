@@ -273,7 +273,7 @@ def test_refused_changes_change_nothing(line: str, code: int, said: str) -> None
         ("get user=alice --at 1970-01-01T00:00:00Z", 1, "is complete from revision"),
         ("history user=nobody", 0, "The trail has no change of user=nobody"),
         ("history usr=alice", 2, "is not a valid entity"),
-        ("diff user=alice", 2, "--from"),
+        ("diff user=alice", 64, "--from"),
         ("audit --since yesterday", 2, "--since yesterday is not a valid time"),
         ("audit --outcome lost", 1, "outcome"),
         ("audit 019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10 --key acks", 2, "Omit the options of a search."),

@@ -216,6 +216,7 @@ REMOTE_COMMANDS: Final = [
     ["revert", "--principal", "User:admin", "--since", "1d", "--validate-only"],
     ["revert", "broker=0", "--to", "1d", "--validate-only", "--json"],
     ["plan", "/dev/null"],
+    ["diff", "/dev/null"],
     ["apply", "/dev/null", "--yes"],
     ["watch", "nobody"],
     ["set", "broker=5", "num.io.threads=9", "--for", "1h", "--validate-only"],

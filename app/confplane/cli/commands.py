@@ -59,8 +59,12 @@ _MODULES: Final = (
             "effective": "Show the effective values of an entity, each with its level.",
             "history": "Show the changes of an entity, newest first: who changed which key, from which value to which,"
             " and why.",
-            "diff": "Show the keys of an entity that differ between two moments.",
         },
+    ),
+    _Module(
+        _API,
+        "remote.diff_commands",
+        {"diff": "Show the keys that differ: of an entity between two moments, or of a cluster and a manifest."},
     ),
     _Module(
         _API,

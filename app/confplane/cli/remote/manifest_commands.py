@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 import typer
 
 from confplane.cli.command_group import CommandGroup, PipelineCommand
-from confplane.cli.output import echo, is_json, print_error, print_json, print_table, say, sides_of, value_text
+from confplane.cli.output import echo, is_json, print_error, print_json, say
 from confplane.cli.remote.manifests import ManifestFiles
 from confplane.cli.remote.options import AsJson, ClusterName, ProfileName, Reason, Ticket
+from confplane.cli.remote.plan_output import print_plan_diff, print_plan_table
 from confplane.cli.remote.session import DONE, FAILED, INVALID, UNKNOWN, code_of, refusal_texts, run_with_client
 from confplane.client import ProblemError
 from confplane.domain.errors import InvalidRequestError
@@ -29,7 +30,7 @@ _PLANNED: Final = 200
 
 
 commands = CommandGroup()
-_Path = Annotated[
+ManifestPath = Annotated[
     Path,
     typer.Argument(
         metavar="PATH",
@@ -38,7 +39,7 @@ _Path = Annotated[
         show_default=False,
     ),
 ]
-_Scope = Annotated[
+Scope = Annotated[
     str | None,
     typer.Option(
         "--scope",
@@ -47,8 +48,8 @@ _Scope = Annotated[
         show_default=False,
     ),
 ]
-_Prune = Annotated[bool, typer.Option("--prune", help="Delete what --scope has and the manifest does not name.")]
-_MaxDeletes = Annotated[
+Prune = Annotated[bool, typer.Option("--prune", help="Delete what --scope has and the manifest does not name.")]
+MaxDeletes = Annotated[
     int | None,
     typer.Option(
         "--max-deletes",
@@ -58,8 +59,8 @@ _MaxDeletes = Annotated[
         show_default="a fifth of the scope, at least one; 0 for a manifest without entities",
     ),
 ]
-_Atomic = Annotated[bool, typer.Option("--atomic", help="All entities in one transaction, or none.")]
-_EnvPrefix = Annotated[
+Atomic = Annotated[bool, typer.Option("--atomic", help="All entities in one transaction, or none.")]
+EnvPrefix = Annotated[
     str | None,
     typer.Option(
         "--env-prefix",
@@ -79,13 +80,13 @@ _EnvPrefix = Annotated[
     " not answer; 64 the arguments are not valid.",
 )
 def plan(
-    path: _Path,
+    path: ManifestPath,
     *,
-    prune: _Prune = False,
-    scope: _Scope = None,
-    max_deletes: _MaxDeletes = None,
-    atomic: _Atomic = False,
-    env_prefix: _EnvPrefix = None,
+    prune: Prune = False,
+    scope: Scope = None,
+    max_deletes: MaxDeletes = None,
+    atomic: Atomic = False,
+    env_prefix: EnvPrefix = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -104,9 +105,9 @@ def plan(
 
     Nothing is written. The token needs DESCRIBE_CONFIGS on the entities only, but ALTER_CONFIGS for passwords.
     """
-    options = _options(atomic=atomic, prune=prune, scope=scope, max_deletes=max_deletes)
+    options = plan_options(atomic=atomic, prune=prune, scope=scope, max_deletes=max_deletes)
     files = ManifestFiles(path, env_prefix)
-    _end(profile, cluster, files, lambda client: _plan(client, files, options, out))
+    run_manifest(profile, cluster, files, lambda client: show_plan(client, files, options, out))
 
 
 @commands.command(
@@ -118,7 +119,7 @@ def plan(
     " the service did not answer; 64 the arguments are not valid.",
 )
 def apply(
-    path: _Path,
+    path: ManifestPath,
     *,
     plan_file: Annotated[
         Path | None,
@@ -131,11 +132,11 @@ def apply(
             show_default=False,
         ),
     ] = None,
-    prune: _Prune = False,
-    scope: _Scope = None,
-    max_deletes: _MaxDeletes = None,
-    atomic: _Atomic = False,
-    env_prefix: _EnvPrefix = None,
+    prune: Prune = False,
+    scope: Scope = None,
+    max_deletes: MaxDeletes = None,
+    atomic: Atomic = False,
+    env_prefix: EnvPrefix = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     reason: Reason = None,
     ticket: Ticket = None,
@@ -150,13 +151,13 @@ def apply(
     """
     if plan_file is not None and (prune or scope is not None or max_deletes is not None or atomic):
         raise typer.BadParameter("The file has the options of its plan; give no others.", param_hint="--plan")
-    options = _options(atomic=atomic, prune=prune, scope=scope, max_deletes=max_deletes)
+    options = plan_options(atomic=atomic, prune=prune, scope=scope, max_deletes=max_deletes)
     files = ManifestFiles(path, env_prefix)
     run = _Apply(files, options, {"reason": reason, "ticket": ticket}, yes=yes)
-    _end(profile, cluster, files, lambda client: run.run(client, plan_file))
+    run_manifest(profile, cluster, files, lambda client: run.run(client, plan_file))
 
 
-def _options(*, atomic: bool, prune: bool, scope: str | None, max_deletes: int | None) -> dict[str, Any]:
+def plan_options(*, atomic: bool, prune: bool, scope: str | None, max_deletes: int | None) -> dict[str, Any]:
     """Return options of a plan as arguments of the client library.
 
     Raises:
@@ -169,7 +170,7 @@ def _options(*, atomic: bool, prune: bool, scope: str | None, max_deletes: int |
     return {"atomic": atomic, "scope": scope, "max_deletes": max_deletes}
 
 
-def _end(
+def run_manifest(
     profile: str | None, cluster: str | None, files: ManifestFiles, work: Callable[[AsyncConfplane], Awaitable[int]]
 ) -> NoReturn:
     """Read the manifest, do the work in its cluster, and exit."""
@@ -194,14 +195,22 @@ async def _planned(client: AsyncConfplane, files: ManifestFiles, options: Mappin
         raise _placed(error, files) from None
 
 
-async def _plan(client: AsyncConfplane, files: ManifestFiles, options: dict[str, Any], out: Path | None) -> int:
+async def show_plan(
+    client: AsyncConfplane,
+    files: ManifestFiles,
+    options: dict[str, Any],
+    out: Path | None = None,
+    *,
+    as_diff: bool = False,
+) -> int:
+    """Print the plan of a manifest, write it to a file on request, and return the result of the command."""
     found = await _planned(client, files, options)
     if out is not None:
         names = ("planId", "revision", "summary", "refusal", "changes")
         _write(out, {"options": options, **{name: found[name] for name in names}})
     if is_json():
         print_json(found)
-    return _print_plan(found, files)
+    return _print_plan(found, files, as_diff=as_diff)
 
 
 def _write(out: Path, content: dict[str, Any]) -> None:
@@ -217,18 +226,11 @@ def _write(out: Path, content: dict[str, Any]) -> None:
         raise InvalidRequestError(f"{out} can't be written: {error.strerror}") from None
 
 
-def _print_plan(found: Mapping[str, Any], files: ManifestFiles) -> int:
+def _print_plan(found: Mapping[str, Any], files: ManifestFiles, *, as_diff: bool = False) -> int:
     """Print a plan for people, and return the result of the command."""
     changes = found["changes"]
     if not is_json():
-        rows = [
-            (each["id"], *sides_of(item), _note(each, item))
-            for each in changes
-            if not each["errorCode"]
-            for item in each["diff"]
-        ]
-        if rows:
-            print_table(("ENTITY", "KEY", "BEFORE", "AFTER", "NOTE"), rows)
+        (print_plan_diff if as_diff else print_plan_table)(changes)
     for each in changes:
         for warning in each["warnings"]:
             say(f"Warning: {_place(each, files)}{each['id']}: {warning}", err=True)
@@ -236,7 +238,7 @@ def _print_plan(found: Mapping[str, Any], files: ManifestFiles) -> int:
         say(f"This token may not alter {', '.join(dict.fromkeys(forbidden))}", err=True)
     summary = found["summary"]
     counts = ", ".join(f"{summary[name]} to {name}" for name in ("create", "update", "delete"))
-    say(f"Plan {found['planId']}: {counts}, {summary['none']} unchanged")
+    say(f"Plan {found['planId']}: {counts}, {summary['none']} unchanged", err=as_diff)
     return _refused(found, files) or (_PLANNED if any(each["action"] != "none" for each in changes) else DONE)
 
 
@@ -253,16 +255,6 @@ def _refused(found: Mapping[str, Any], files: ManifestFiles) -> int:
     if not refusals:
         return DONE
     return print_error("\n".join(refusals), FAILED, refused=len(refusals))
-
-
-def _note(change: Mapping[str, Any], item: Mapping[str, Any]) -> str:
-    if "fallback" in item:
-        fallback = item["fallback"]
-        value = "a value" if fallback["value"] is None else value_text(fallback["value"])
-        return f"{value} of {fallback['source']} takes effect"
-    if item.get("fingerprint"):
-        return f"fingerprint {item['fingerprint']}"
-    return "not in the manifest" if change["pruned"] else ""
 
 
 def _place(result: Mapping[str, Any], files: ManifestFiles) -> str:

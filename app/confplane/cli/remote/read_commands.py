@@ -1,4 +1,4 @@
-"""The commands that read configs over the API: ``get``, ``effective``, ``history`` and ``diff``."""
+"""The commands that read configs over the API: ``get``, ``effective`` and ``history``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from confplane.cli.output import (
     first,
     is_json,
     note_inexact,
-    print_changes,
     print_error,
     print_items,
     print_json,
@@ -44,10 +43,10 @@ from confplane.cli.times import moment_of
 from confplane.domain.facets import FacetName
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping
 
     from confplane.client import Answer, AsyncConfplane
-    from confplane.client.types import HistoryItem, PastDiff
+    from confplane.client.types import HistoryItem
     from confplane.domain.entities import Entity
 
 
@@ -177,36 +176,6 @@ def history(
     Changes that were made outside Confplane are marked `(external)`.
     """
     raise run(profile, cluster, lambda client: _history(client, entity, limit=limit, pages=not no_pager))
-
-
-@commands.command(
-    epilog="Examples:\n\n"
-    "    confplane diff user=alice --from 2h\n\n"
-    "    confplane diff topic=orders --from 8589934635 --to 2026-01-31T12:00:00Z\n\n"
-    f"{READ_CODES}"
-)
-def diff(
-    entity: EntityName,
-    *,
-    before: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="MOMENT",
-            help="The first moment: a revision, 2026-01-31T12:00:00Z, or a time ago such as 30m.",
-            show_default=False,
-        ),
-    ],
-    after: Annotated[
-        str | None,
-        typer.Option("--to", metavar="MOMENT", help="The second moment; as --from.", show_default="now"),
-    ] = None,
-    as_json: AsJson = False,
-    cluster: ClusterName = None,
-    profile: ProfileName = None,
-) -> None:
-    """Show the keys of an entity that differ between two moments."""
-    raise run(profile, cluster, lambda client: _diff(client, entity, before=before, after=after))
 
 
 async def _get(client: AsyncConfplane, name: str, *, at: str | None) -> int:
@@ -342,29 +311,3 @@ def _change_rows(change: Mapping[str, Any]) -> list[tuple[str, ...]]:
     first = (change["time"], change["revision"], author_text(change), *shown[0])
     beside = (reason_text(change), change["changeId"])
     return [(*first, *beside), *(("", "", "", *each, "", "") for each in shown[1:])]
-
-
-async def _diff(client: AsyncConfplane, name: str, *, before: str, after: str | None) -> int:
-    """Print the keys that differ between two moments, and return the exit code."""
-    entity = entity_of(name)
-    facets = facets_of(entity)
-    found = await _differences(
-        client, entity, facets, moment_of(before, "--from"), None if after is None else moment_of(after, "--to")
-    )
-    note_inexact(moment for each in found for moment in (each["before"], each["after"]))
-    if is_json():
-        print_json({"id": entity.id} | {facet.value: each for facet, each in zip(facets, found, strict=True)})
-        return DONE
-    changes = [change for each in found for change in each["changes"]]
-    if not changes:
-        echo(f"{entity.id} has no difference between {before} and {after or 'now'}", err=True)
-        return DONE
-    print_changes(changes)
-    return DONE
-
-
-async def _differences(
-    client: AsyncConfplane, entity: Entity, facets: Sequence[FacetName], before: str, after: str | None
-) -> list[PastDiff]:
-    answers = await gather(client.resources(facet).diff(entity, before=before, after=after) for facet in facets)
-    return [answer.body for answer in answers]

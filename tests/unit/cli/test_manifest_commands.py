@@ -1,0 +1,102 @@
+"""``confplane diff`` of a manifest, against made-up answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from typer.testing import CliRunner
+
+from confplane.cli.commands import cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.cli.answers import Recorded
+
+PLAN_ID: Final = "7d2f9c0d1e3b4a6c7d8e9f00112233445566abcd"
+
+
+def change(name: str, action: str, *diff: dict[str, Any], **members: Any) -> dict[str, Any]:
+    """A change of a plan."""
+    plain = {"facet": "configs", "pruned": False, "mayAlter": True, "errorCode": 0, "errorMessage": None, "errors": []}
+    return {"id": name, "action": action, "warnings": [], "diff": list(diff), **plain, **members}
+
+
+def key(name: str, before: str | None, after: str | None, **members: Any) -> dict[str, Any]:
+    """A key before and after."""
+    return {"key": name, "before": before, "after": after, **members}
+
+
+def plan(*changes: dict[str, Any]) -> dict[str, Any]:
+    """A plan."""
+    summary = dict.fromkeys(("create", "update", "delete", "none", "refused"), 0)
+    return {"planId": PLAN_ID, "revision": "7", "summary": summary, "refusal": None, "changes": list(changes)}
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> str:
+    path = tmp_path / "m.yaml"
+    path.write_text("apiVersion: confplane/v1\nkind: Configs\nentities: []\n")
+    return str(path)
+
+
+def test_a_diff_has_the_keys_of_each_entity_before_and_after(answered: Recorded, manifest: str) -> None:
+    answered.answers["plan"] = plan(
+        change("topic=a", "update", key("flush.ms", "1", "2\n3"), key("flush.messages", None, "5")),
+        change("topic=b", "create", key("flush.ms", None, "4")),
+        change(
+            "topic=c", "delete", key("flush.ms", "6", None, fallback={"value": None, "source": "broker"}), pruned=True
+        ),
+        change("broker=1", "update", key("ssl.key.password", None, None, secret=True, fingerprint="ab12")),
+        change("topic=d", "none", key("x", None, "y"), errorCode=40, errorName="INVALID_CONFIG", errorMessage="no"),
+        change("topic=e", "none", warnings=["a risk"]),
+    )
+    shown = CliRunner().invoke(cli, ["diff", manifest])
+    assert shown.stdout.splitlines() == [
+        "--- topic=a configs",
+        "+++ topic=a configs",
+        "-flush.ms: 1",
+        "+flush.ms: 2\\n3",
+        "+flush.messages: 5",
+        "--- /dev/null",
+        "+++ topic=b configs",
+        "+flush.ms: 4",
+        "--- topic=c configs",
+        "+++ /dev/null",
+        "-flush.ms: 6  # a value of broker takes effect",
+        "--- broker=1 configs",
+        "+++ broker=1 configs",
+        "-ssl.key.password: (hidden)",
+        "+ssl.key.password: (hidden)  # fingerprint ab12",
+    ]
+    assert shown.exit_code == 1  # an entity is refused
+    assert "Warning: topic=e: a risk" in shown.stderr
+    assert f"Plan {PLAN_ID}" in shown.stderr
+
+
+@pytest.mark.parametrize(("diff", "code"), [([], 0), ([key("flush.ms", "1", "2")], 2)])
+def test_the_exit_code_of_a_diff_tells_whether_there_are_changes(
+    answered: Recorded, manifest: str, diff: list[dict[str, Any]], code: int
+) -> None:
+    answered.answers["plan"] = plan(*([change("topic=a", "update", *diff)] if diff else []))
+    shown = CliRunner().invoke(cli, ["diff", manifest])
+    assert (shown.exit_code, bool(shown.stdout)) == (code, bool(diff))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["no-such-file"],
+        ["user=alice"],
+        ["MANIFEST", "--to", "1h"],
+        ["MANIFEST", "--prune"],
+        ["user=alice", "--from", "1h", "--atomic"],
+        ["user=alice", "--from", "1h", "--env-prefix", "CI_"],
+    ],
+)
+def test_arguments_of_a_diff_that_are_not_valid_have_an_exit_code_of_their_own(
+    answered: Recorded, manifest: str, words: list[str]
+) -> None:
+    refused = CliRunner().invoke(cli, ["diff", *(manifest if word == "MANIFEST" else word for word in words)])
+    assert (refused.exit_code, answered.sent) == (64, [])

@@ -1,4 +1,4 @@
-"""``confplane diff`` of a manifest, against made-up answers."""
+"""``confplane diff`` of a manifest, and ``confplane apply --for``, against made-up answers."""
 
 from __future__ import annotations
 
@@ -99,4 +99,18 @@ def test_arguments_of_a_diff_that_are_not_valid_have_an_exit_code_of_their_own(
     answered: Recorded, manifest: str, words: list[str]
 ) -> None:
     refused = CliRunner().invoke(cli, ["diff", *(manifest if word == "MANIFEST" else word for word in words)])
+    assert (refused.exit_code, answered.sent) == (64, [])
+
+
+def test_an_apply_for_some_time_makes_its_changes_temporary(answered: Recorded, manifest: str) -> None:
+    answered.answers["plan"] = plan(change("topic=a", "update", key("flush.ms", "1", "2")))
+    result = {"id": "topic=a", "changeId": "0195f3a0-6c1e-7d3a-9b7e-2f6c1d0a4b5c", "errorCode": 0}
+    answered.answers["apply"] = {"results": [result], "failed": 0, "next": None, "runId": "r"}
+    applied = CliRunner().invoke(cli, ["apply", manifest, "--yes", "--for", "6h"])
+    assert (applied.exit_code, "confplane schedules list" in applied.stderr) == (0, True)
+    assert [path for path, _ in answered.sent] == ["manifests:plan", "manifests:apply?expiresIn=21600"]
+
+
+def test_an_apply_for_a_text_that_is_no_duration_is_refused(answered: Recorded, manifest: str) -> None:
+    refused = CliRunner().invoke(cli, ["apply", manifest, "--yes", "--for", "soon"])
     assert (refused.exit_code, answered.sent) == (64, [])

@@ -19,15 +19,16 @@ from confplane.cli.remote.options import (
     WRITE_CODES,
     AsJson,
     ClusterName,
+    Duration,
     EntityName,
     ProfileName,
     Reason,
     Ticket,
     ValidateOnly,
     WaitApplied,
+    seconds_of,
 )
 from confplane.cli.remote.session import run
-from confplane.cli.times import duration_of
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
 
@@ -52,16 +53,6 @@ _ConfigsEtag = Annotated[
     typer.Option(
         metavar="ETAG",
         help="Change only if the configs still have this ETag from `confplane get --json`.",
-        show_default=False,
-    ),
-]
-
-_Duration = Annotated[
-    str | None,
-    typer.Option(
-        "--for",
-        metavar="TIME",
-        help="Change the keys for this time only, such as 6h; then they get their earlier values again.",
         show_default=False,
     ),
 ]
@@ -92,7 +83,7 @@ def put(
     validate_only: ValidateOnly = False,
     reason: Reason = None,
     ticket: Ticket = None,
-    duration: _Duration = None,
+    duration: Duration = None,
     quotas_etag: _QuotasEtag = None,
     configs_etag: _ConfigsEtag = None,
     wait_applied: WaitApplied = None,
@@ -104,7 +95,9 @@ def put(
 
     Keys of quotas set quotas, and all other keys set configs. The values before and after are shown.
     """
-    options = ChangeOptions(validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied, _seconds(duration))
+    options = ChangeOptions(
+        validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied, seconds_of(duration)
+    )
     raise run(profile, cluster, lambda client: _put(client, entity, values, options))
 
 
@@ -130,7 +123,7 @@ def delete(
     validate_only: ValidateOnly = False,
     reason: Reason = None,
     ticket: Ticket = None,
-    duration: _Duration = None,
+    duration: Duration = None,
     quotas_etag: _QuotasEtag = None,
     configs_etag: _ConfigsEtag = None,
     wait_applied: WaitApplied = None,
@@ -142,16 +135,14 @@ def delete(
 
     `--all` removes the keys that the command read first. If they change in the meantime, nothing is removed.
     """
-    options = ChangeOptions(validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied, _seconds(duration))
+    options = ChangeOptions(
+        validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied, seconds_of(duration)
+    )
     raise run(
         profile,
         cluster,
         lambda client: _delete(client, entity, keys or (), options, everything=everything),
     )
-
-
-def _seconds(duration: str | None) -> int | None:
-    return None if duration is None else duration_of(duration, "--for")
 
 
 async def _put(client: AsyncConfplane, name: str, words: Sequence[str], options: ChangeOptions) -> int:

@@ -12,7 +12,7 @@ import typer
 from confplane.cli.command_group import CommandGroup, PipelineCommand
 from confplane.cli.output import echo, is_json, print_error, print_json, say
 from confplane.cli.remote.manifests import ManifestFiles
-from confplane.cli.remote.options import AsJson, ClusterName, ProfileName, Reason, Ticket
+from confplane.cli.remote.options import AsJson, ClusterName, Duration, ProfileName, Reason, Ticket, seconds_of
 from confplane.cli.remote.plan_output import print_plan_diff, print_plan_table
 from confplane.cli.remote.session import DONE, FAILED, INVALID, UNKNOWN, code_of, refusal_texts, run_with_client
 from confplane.client import ProblemError
@@ -115,6 +115,7 @@ def plan(
     epilog="Examples:\n\n"
     "    confplane apply manifests\n\n"
     "    confplane apply manifests --plan plan.json --reason 'CHG-1234'\n\n"
+    "    confplane apply overrides.yaml --for 6h\n\n"
     "Exit codes: 0 applied, or there was nothing to apply; 1 refused, stale or not confirmed, a file can't be read, or"
     " the service did not answer; 64 the arguments are not valid.",
 )
@@ -138,6 +139,7 @@ def apply(
     atomic: Atomic = False,
     env_prefix: EnvPrefix = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    duration: Duration = None,
     reason: Reason = None,
     ticket: Ticket = None,
     as_json: AsJson = False,
@@ -153,7 +155,7 @@ def apply(
         raise typer.BadParameter("The file has the options of its plan; give no others.", param_hint="--plan")
     options = plan_options(atomic=atomic, prune=prune, scope=scope, max_deletes=max_deletes)
     files = ManifestFiles(path, env_prefix)
-    run = _Apply(files, options, {"reason": reason, "ticket": ticket}, yes=yes)
+    run = _Apply(files, options, {"reason": reason, "ticket": ticket, "expires_in": seconds_of(duration)}, yes=yes)
     run_manifest(profile, cluster, files, lambda client: run.run(client, plan_file))
 
 
@@ -334,6 +336,8 @@ class _Apply:
                 break
         run = f"; `confplane revert --request-id {body['runId']}` undoes them" if changed else ""
         say(f"Changes applied: {changed}{run}")
+        if changed and self.terms["expires_in"] is not None:
+            say("Their ends are listed by `confplane schedules list`", err=True)
         return DONE
 
     def _refusal(self, error: ProblemError) -> Exception:

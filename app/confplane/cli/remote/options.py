@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from confplane.cli.remote import completion
+from confplane.cli.times import duration_of
 
 READ_CODES: Final = (
     "Exit codes: 0 shown; 1 the service refused or did not answer; 2 the arguments or the profile are not valid."
@@ -82,6 +83,15 @@ WaitApplied = Annotated[
         show_default=False,
     ),
 ]
+Duration = Annotated[
+    str | None,
+    typer.Option(
+        "--for",
+        metavar="TIME",
+        help="Change the keys for this time only, such as 6h; then they get their earlier values again.",
+        show_default=False,
+    ),
+]
 At = Annotated[
     str | None,
     typer.Option(
@@ -112,3 +122,12 @@ Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum
 def terms(reason: str | None, ticket: str | None) -> Any:
     """Return a reason and a ticket as arguments of a call of the client library."""
     return {"reason": reason, "ticket": ticket}
+
+
+def seconds_of(duration: str | None) -> int | None:
+    """Return the seconds of a :data:`Duration`.
+
+    Raises:
+        typer.BadParameter: The text is not a duration.
+    """
+    return None if duration is None else duration_of(duration, "--for")

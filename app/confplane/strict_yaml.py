@@ -17,7 +17,7 @@ import yaml
 from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from typing import BinaryIO
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -73,6 +73,25 @@ Dumper: Final[type[yaml.SafeDumper]] = type("Dumper", (getattr(yaml, "CSafeDumpe
 """A dumper that puts text into quotes if some parser would not read it as text without."""
 # PyYAML quotes text that it would read as anything else itself. The tag of such text does not matter.
 Dumper.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(f"(?:{_NOT_TEXT.pattern})\\Z", re.VERBOSE), None)
+
+
+_UNFOLDED: Final = 2**31 - 1
+"""Maximum line length, large enough to avoid folding: a folded value is hard to search for."""
+
+
+def dump_item(item: Mapping[str, Any]) -> str:
+    """Return a map as an item of a list. If it has characters that can't be printed, all but ASCII are escaped."""
+    allow_unicode = "".join(_texts(item)).isprintable()
+    text: str = yaml.dump([item], Dumper=Dumper, sort_keys=False, allow_unicode=allow_unicode, width=_UNFOLDED)
+    return text
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, member in value.items():
+            yield from (key, *_texts(member))
+    elif isinstance(value, str):
+        yield value
 
 
 def read_items(stream: BinaryIO, file: str) -> Iterator[YamlNode]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 import schemathesis
+import yaml
 
 from confplane.domain.rollups import ROLLUPS
 from tests.contract.api import FILE, OPERATION_IDS, PROBLEM_MEMBERS
@@ -439,6 +440,11 @@ def test_manifests(recorder: Recorder) -> None:
     assert applied.headers["idempotency-replayed"] == "true"
     assert applied.json()["planId"] == planned["planId"]
     assert recorder.send("planManifest", 200, plan, json=document).json()["planId"] != planned["planId"]
+    export, planned_alone = f"{BASE}/manifests:export", {"user": "planned"}
+    assert recorder.send("exportManifest", 200, export, params=planned_alone).json() == document
+    text = recorder.send("exportManifest", 200, export, params=planned_alone, headers={"Accept": "application/yaml"})
+    assert (text.headers["content-type"], yaml.safe_load(text.text)) == ("application/yaml", document)
+    recorder.send("exportManifest", 400, export, params={"kind": "users"})
 
 
 @pytest.mark.parametrize(

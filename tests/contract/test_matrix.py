@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -263,6 +264,10 @@ def _of_items(answer: Any) -> list[str]:
     return [item["id"] for item in answer["items"]]
 
 
+def _of_manifest(member: str, answer: Any) -> list[str]:
+    return [entity["id"] for entity in answer["entities"] if member in entity]
+
+
 def _of_changes(answer: Any) -> list[str]:
     return [entity["id"] for item in answer["items"] for entity in item["entities"]]
 
@@ -452,6 +457,10 @@ ROWS: Final[dict[str, list[Case]]] = {
         )
     ],
     "applyManifest": [Apart()],  # test_an_apply_needs_the_right_to_alter_each_changed_entity
+    "exportManifest": [
+        Listed(("GET", "manifests:export", None), facet, partial(_of_manifest, member))
+        for facet, member in (("client-quotas", "quotas"), ("client-configs", "clientConfigs"), ("configs", "configs"))
+    ],
     "planManifest": [
         Named(
             DESCRIBE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -192,10 +193,12 @@ def test_a_secret_comes_from_a_file_or_the_environment_and_is_never_shown(
 
 
 def test_an_export_applied_to_an_empty_cluster_gives_equal_znodes(
-    run: Callable[..., Said], copy: KazooClient, tmp_path: Path
+    service: Service, run: Callable[..., Said], copy: KazooClient, tmp_path: Path
 ) -> None:
     exported = run("export", "--format", "manifest", "--output", "m.yaml", "--cluster", "odd")
     assert exported.code == 0, exported
+    url, headers = f"{service.url}/v1/clusters/odd/manifests:export", {"Authorization": f"Bearer {service.token}"}
+    assert httpx.get(url, headers=headers | {"Accept": "application/yaml"}).text == (tmp_path / "m.yaml").read_text()
     unchanged = run("plan", "m.yaml", "--cluster", "odd")
     assert unchanged.code == 0, unchanged
     to_copy = ("m.yaml", "--cluster", "copy")

@@ -243,6 +243,8 @@ def plan_and_subscribe(ask: Asker, planted: Planted) -> None:
     plan = ask("manifest, plan", "POST", f"{BASE}/manifests:plan", document).json()["planId"]
     options = {"params": {"validateOnly": "true"}}
     ask("manifest, apply", "POST", f"{BASE}/manifests:apply", {**document, "planId": plan}, **options)
+    ask("manifest, export", "GET", f"{BASE}/manifests:export")
+    ask("manifest, export as YAML", "GET", f"{BASE}/manifests:export", headers={"Accept": "application/yaml"})
     ask("manifest, refused", "POST", f"{BASE}/manifests:apply", {**document, "planId": "0" * 40})
     one = f"{BASE}/webhooks/planted"
     url = f"https://user:{planted('user info')}@hooks.example.invalid/{planted('path')}?key={planted('query')}"

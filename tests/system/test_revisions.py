@@ -170,6 +170,7 @@ CALLS: Final[dict[str, Call]] = {
         "POST", "/entity-configs:describe", {"entities": [{"entityType": "topic", "entityName": "orders"}]}
     ),
     "getGlobalConfig": Call("GET", "/global-config"),
+    "exportManifest": Call("GET", "/manifests:export"),
     "listConfigDefinitions": Call("GET", "/config-definitions"),
     "listRegistrations": Call("GET", "/registrations"),
     "listDrift": Call("GET", "/drift"),

@@ -33,7 +33,7 @@ TAGS: Final = {
     "client-configs": "Dynamic configs of producers and consumers, by user and client-id (KIP-649)",
     "clients": "Client quotas and client configs in one change",
     "configs": "Configs of topics, brokers, groups and client metrics, level by level (KIP-226, KIP-339)",
-    "manifests": "Configs of a cluster as documents: plans, and their applies",
+    "manifests": "Configs of a cluster as documents: exports, plans, and their applies",
     "schedules": "Temporary changes, and their ends",
     "entity-configs": "Entities of every type in one request (KIP-21)",
     "global-config": "The config that all brokers share (KIP-5)",

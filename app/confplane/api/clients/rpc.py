@@ -5,42 +5,34 @@ Also the alter of both facets of a client together.
 
 from __future__ import annotations
 
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from confplane.api import batches, refresh
 from confplane.api.accept import prefers
-from confplane.api.rendering import entries
 from confplane.api.rendering.entries import LINES, WHOLE
-from confplane.api.responses import PreparedResponse, StreamedResponse, consistency_headers, encoded
-from confplane.api.routing.bounded import hold
 from confplane.api.routing.operations import ResponseSpec
 from confplane.api.routing.preconditions import entry_precondition
+from confplane.api.streams import entries_response
 from confplane.domain.entities import Entity
-from confplane.domain.errors import ConfplaneError, InvalidRequestError
+from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit, EditResult
-from confplane.services.limits import BYTES_OF_UNIT, LimitClass
+from confplane.services.limits import LimitClass
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
+    from collections.abc import AsyncIterable, AsyncIterator, Sequence
 
     from pydantic import BaseModel
     from starlette.responses import Response
 
     from confplane.api.clients.models import Alter, AlterClients, AlterClientsEntry
     from confplane.api.dependencies import Call
-    from confplane.api.rendering.entries import Form
     from confplane.api.rendering.polled_response import PolledResponse
     from confplane.api.resources.routes import Resolve
     from confplane.domain.filters import EntityFilter
     from confplane.services.changes.alter import Entry
     from confplane.services.changes.edits import EntryResult
-
-
-_STREAM_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of a streamed describe: its pieces, and the list of its entities, up to a million."""
 
 
 def described(model: type[BaseModel]) -> dict[int, ResponseSpec]:
@@ -63,38 +55,13 @@ async def describe(call: Call, name: FacetName, wanted: EntityFilter) -> Respons
     selected = call.services.describe.select(cluster_facet, wanted)
     parts = call.services.entry_renderer.render(cluster_facet, selected, skipped, everything=wanted.everything)
     form = LINES if prefers(call.request.headers.get("accept"), LINES.media_type) else WHOLE
-    pieces = entries.pieces(_charged(call, parts), form)
-    first = await anext(pieces, b"")
-    second = await anext(pieces, None)
-    throttle_ms = call.throttle_ms(LimitClass.BULK)
-    head = form.head(throttle_ms)
-    headers = [*consistency_headers(call.cluster.store), *encoded({"vary": "Accept", "content-type": form.media_type})]
-    if second is None:
-        return PreparedResponse(head + first + form.tail(throttle_ms, skipped), headers)
-    try:
-        hold(call.request, _STREAM_BYTES)
-    except ConfplaneError:
-        await pieces.aclose()
-        raise
-    return StreamedResponse(_streamed(call, form, [head, first, second], pieces, skipped), headers)
+    return await entries_response(call, form, _charged(call, parts), skipped)
 
 
 async def _charged(call: Call, parts: AsyncIterable[list[bytes]]) -> AsyncIterator[list[bytes]]:
     async for part in parts:
         call.charge(LimitClass.BULK, len(part))
         yield part
-
-
-async def _streamed(
-    call: Call, form: Form, made: list[bytes], pieces: AsyncGenerator[bytes, None], skipped: Sequence[str]
-) -> AsyncGenerator[bytes, None]:
-    async with aclosing(pieces):
-        while made:
-            yield made.pop(0)
-        async for piece in pieces:
-            call.charge(LimitClass.BULK, len(piece) // BYTES_OF_UNIT)
-            yield piece
-    yield form.tail(call.throttle_ms(LimitClass.BULK), skipped)
 
 
 async def alter(call: Call, name: FacetName, body: Alter[Any]) -> Response:

@@ -188,3 +188,27 @@ ApplyProblem: Any = base.problem_with(
     "ApplyProblem",
     "A plan that can't be applied, with the current plan; or the problem of the first entity, when all failed.",
 )
+
+
+class ExportedEntity(base.AnswerModel):
+    """An entity with its keys in each facet that has some."""
+
+    id: base.EntityId
+    quotas: dict[str, float] | base.Absent = Field(default=None, description="Of a user, a client-id or an ip")
+    client_configs: dict[str, str] | base.Absent = Field(
+        default=None, description="Of a user, alone or with a client-id"
+    )
+    configs: dict[str, str | None] | base.Absent = Field(
+        default=None, description="Of a topic, a broker, a group or a subscription to client metrics. null: a secret"
+    )
+
+
+class ExportedManifest(base.AnswerModel):
+    """The configs of a cluster as a manifest; it names no cluster, so that it fits any."""
+
+    api_version: Literal["confplane/v1"]
+    kind: Literal["Configs"]
+    entities: list[ExportedEntity]
+    skipped: list[str] | base.Absent = Field(
+        default=None, description="Paths of znodes that can't be read. A manifest has no such member: plans refuse it"
+    )

@@ -12,9 +12,11 @@ from starlette.responses import Response
 from confplane.api import apply_waits, batches, problems
 from confplane.api.dependencies import Call, CallDep, Consistency
 from confplane.api.manifests import models
+from confplane.api.manifests.export import YAML, export
 from confplane.api.refresh import refresh_facet
+from confplane.api.resources.filters import ListFilters
 from confplane.api.responses import number
-from confplane.api.routing.operations import change, partly, read
+from confplane.api.routing.operations import ResponseSpec, change, partly, read
 from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
 from confplane.domain.entities import Entity
@@ -122,6 +124,35 @@ async def apply_manifest(call: CallDep, body: models.ApplyManifest) -> Response:
         "results": rendered,
     }
     return batches.alter_response(call, [results for _, results in applied.done], members)
+
+
+@routes.get(
+    ":export",
+    read(
+        "Export the configs of the cluster as a manifest",
+        {
+            200: ResponseSpec(
+                models.ExportedManifest,
+                f"JSON, or with `Accept: {YAML}` the file that `confplane export --format manifest` writes",
+                {YAML: {"schema": {"$ref": "#/components/schemas/ExportedManifest"}}},
+            )
+        },
+        limit=LimitClass.BULK,
+        tagged=False,
+        problems=(),
+    ),
+    checks=[Consistency],
+)
+async def export_manifest(call: CallDep, *, filters: ListFilters) -> Response:
+    """The entities that the filters select and the caller may describe, ordered by id. A secret is null, and kept by an
+    apply.
+
+    Entities are read page by page, each of its own moment. If a znode can't be read, the member `skipped` names it, and
+    a plan refuses the document; in YAML a comment at the end names it.
+    """  # noqa: D205 - one sentence
+    for name in call.cluster.facets:
+        await refresh_facet(call, name)
+    return await export(call, filters)
 
 
 def _changed_since(plan: Plan, revision: int) -> list[dict[str, str]]:

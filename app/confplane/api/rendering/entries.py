@@ -142,7 +142,7 @@ def entry(entity_id: str, declared: Mapping[str, JsonValue]) -> bytes:
 
 
 class Form(NamedTuple):
-    """A form of a describe with many entries: JSON, or a line of JSON for each entry and one for the rest."""
+    """A form of a response with many entries, such as JSON, or a line of JSON for each entry and one for the rest."""
 
     media_type: str
     joined: Callable[[list[bytes], bool], bytes]
@@ -154,7 +154,7 @@ class Form(NamedTuple):
 
 
 async def pieces(parts: AsyncIterable[Sequence[bytes]], form: Form) -> AsyncGenerator[bytes, None]:
-    """Yield the entries of a describe in pieces of at least :data:`PIECE` bytes but the last."""
+    """Yield the entries of a response in pieces of at least :data:`PIECE` bytes but the last."""
     waiting: list[bytes] = []
     size, first = 0, True
     async for part in parts:

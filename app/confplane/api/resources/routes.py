@@ -4,7 +4,7 @@ One set of handlers serves every facet; the differences are in the facet's own r
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal
 
@@ -17,6 +17,7 @@ from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, 
 from confplane.api.models import DeletedResource, ResourceBody
 from confplane.api.rendering.polled_response import PolledResponse
 from confplane.api.resources import past
+from confplane.api.resources.filters import ListFilters
 from confplane.api.resources.render import full_resource, resource
 from confplane.api.responses import JSON, PreparedResponse, consistency_headers, json_response
 from confplane.api.reverts import routes as reverts
@@ -37,7 +38,7 @@ from confplane.services.changes.edits import Edit, EditResult, Mode
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.clusters import Cluster
 from confplane.services.limits import LimitClass
-from confplane.services.reads.describe import DescribeService, ListQuery
+from confplane.services.reads.describe import DescribeService
 
 Resolve = Callable[[Call, Entity], Awaitable[PolledResponse]]
 """Finds the effective values of an entity."""
@@ -135,7 +136,7 @@ class ResourceHandlers:
         routes.delete(path, operation, checks=[Temporary])(declared(self._delete, entity=entity))
         return routes
 
-    async def _list(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
+    async def _list(
         self,
         call: CallDep,
         *,
@@ -143,53 +144,14 @@ class ResourceHandlers:
             str | None,
             Query(alias="id", description="Exactly this entity id", json_schema_extra={"pattern": id_patterns.ANY_ID}),
         ] = None,
-        user: Annotated[str | None, Query(description="User name, plain; empty is the default user")] = None,
-        client_id: Annotated[
-            str | None, Query(alias="client-id", description="Client id, plain; empty is the default client-id")
-        ] = None,
-        ip: Annotated[str | None, Query(description="IP address; empty is the default ip")] = None,
-        topic: Annotated[str | None, Query(description="Topic name")] = None,
-        broker: Annotated[str | None, Query(description="Broker id; empty is the default of all brokers")] = None,
-        group: Annotated[str | None, Query(description="Group id")] = None,
-        client_metrics: Annotated[
-            str | None, Query(alias="client-metrics", description="Name of a subscription to the metrics of clients")
-        ] = None,
-        key: Annotated[str | None, Query(description="Only entities that set this key")] = None,
-        kind: Annotated[
-            Literal["user", "client-id", "user,client-id", "ip", "topic", "broker", "group", "client-metrics"] | None,
-            Query(description="Only entities of exactly these types"),
-        ] = None,
-        prefix: Annotated[
-            str | None,
-            Query(
-                description="Only entities whose name has this prefix; for a pair, the name of the user",
-                max_length=1024,
-            ),
-        ] = None,
+        filters: ListFilters,
         page_size: PageSize = 100,
         page_token: OpaquePageToken = None,
         at: past.At = None,
         **filter_values: Any,
     ) -> Response:
         cluster_facet = call.cluster_facet(self._name)
-        wanted = {
-            "user": user,
-            "client-id": client_id,
-            "ip": ip,
-            "topic": topic,
-            "broker": broker,
-            "group": group,
-            "client-metrics": client_metrics,
-        }
-        query = ListQuery(
-            id=entity_id,
-            names={kind_: value or None for kind_, value in wanted.items() if value is not None},
-            key=key,
-            kind=tuple(kind.split(",")) if kind else None,
-            prefix=prefix or "",
-            page_size=page_size,
-            page_token=page_token,
-        )
+        query = replace(filters, id=entity_id, page_size=page_size, page_token=page_token)
         list_filter = self._list_filter
         value = None if list_filter is None else filter_values.get(list_filter.name)
         if at is not None:

@@ -10,22 +10,21 @@ import unicodedata
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 import javaproperties
-import yaml
 
 from confplane.cli.output import echo, escape
 from confplane.cli.remote.selection import EntityReader
 from confplane.cli.remote.session import DONE, FAILED
 from confplane.domain.facets import FacetName
-from confplane.domain.manifests import API_VERSION, KIND, MEMBERS
 from confplane.domain.quotas import MAX_LONG
 from confplane.files import atomic_write
-from confplane.strict_yaml import Dumper
+from confplane.manifest_text import ENTITIES, NO_ENTITIES, entity_text, manifest_head
+from confplane.strict_yaml import dump_item
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from confplane.cli.remote.selection import EntitySelection
@@ -101,10 +100,6 @@ def _open_destination(path: Path | None) -> Iterator[TextIO]:
         yield stream
 
 
-_UNFOLDED: Final = 2**31 - 1
-"""Maximum line length, large enough to avoid folding: a folded value is hard to search for."""
-
-
 async def _render_yaml(reader: EntityReader) -> AsyncIterator[str]:
     """Write a document whose list has an item for each entity."""
     yield f"# Configs of the cluster {reader.client.cluster}, for `confplane load`. A secret is null.\n"
@@ -112,37 +107,21 @@ async def _render_yaml(reader: EntityReader) -> AsyncIterator[str]:
     async for each in reader.read(*FacetName):
         empty = False
         item = {"id": each.id} | {facet.value: values for facet, values in each.facets.items()}
-        yield _yaml(item, allow_unicode="".join(_texts(item)).isprintable())
+        yield dump_item(item)
     if empty:
         yield "[]\n"
 
 
 async def _render_manifest(reader: EntityReader) -> AsyncIterator[str]:
-    """Write a manifest. It names no cluster, so that it can be applied to another one."""
-    yield f"# Configs of the cluster {reader.client.cluster}, for `confplane apply`. A secret is null, and kept.\n"
-    yield f"apiVersion: {API_VERSION}\nkind: {KIND}\nentities:"
+    """Write a manifest."""
+    yield manifest_head(reader.client.cluster)
     empty = True
     async for each in reader.read(*FacetName):
-        item = {"id": each.id} | {MEMBERS[facet]: values for facet, values in each.facets.items()}
-        text = _yaml(item, allow_unicode="".join(_texts(item)).isprintable())
-        yield f"\n{text}" if empty else text
+        text = entity_text(each.id, each.facets)
+        yield f"{ENTITIES}{text}" if empty else text
         empty = False
     if empty:
-        yield " []\n"
-
-
-def _yaml(item: Mapping[str, Any], *, allow_unicode: bool) -> str:
-    """Return an item. Without ``allow_unicode`` all characters that are not ASCII are escaped, those of control too."""
-    text: str = yaml.dump([item], Dumper=Dumper, sort_keys=False, allow_unicode=allow_unicode, width=_UNFOLDED)
-    return text
-
-
-def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, dict):
-        for key, member in value.items():
-            yield from (key, *_texts(member))
-    elif isinstance(value, str):
-        yield value
+        yield NO_ENTITIES
 
 
 COMMAND: Final = 'kafka-configs.sh --bootstrap-server "$BOOTSTRAP"'

@@ -11,6 +11,7 @@ from confplane.cli.times import moment_of
 from confplane.domain.entities import Entity, split_id
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
+from confplane.manifest_text import join_facets
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -118,17 +119,10 @@ class EntityReader:
 
     async def _merged(self, facets: tuple[FacetName, ...]) -> AsyncIterator[ListedEntity]:
         lists = {facet: self._list(facet) for facet in self.selection.facets if facet in facets}
-        heads = {facet: await anext(items, None) for facet, items in lists.items()}
-        while ids := [head["id"] for head in heads.values() if head is not None]:
-            first = min(ids)
-            found: dict[FacetName, dict[str, Value]] = {}
-            for facet, head in heads.items():
-                if head is not None and head["id"] == first:
-                    found[facet] = head[MEMBERS[facet]]
-                    heads[facet] = await anext(lists[facet], None)
+        async for entity_id, found in join_facets(lists):
             self.count += 1
             self.secrets += sum(value is None for values in found.values() for value in values.values())
-            yield ListedEntity(first, found)
+            yield ListedEntity(entity_id, found)
 
     def leave_out(self, reason: str) -> str:
         """Count an item that the export can't represent, and return the comment about it for the export."""
@@ -137,9 +131,9 @@ class EntityReader:
             self.reasons.append(reason)
         return f"# Left out: {reason}\n"
 
-    async def _list(self, facet: FacetName) -> AsyncIterator[dict[str, Any]]:
+    async def _list(self, facet: FacetName) -> AsyncIterator[tuple[str, dict[str, Value]]]:
         async for page in self.client.resources(facet).list(**self.selection.filters, page_size=self.page_size).pages():
             self.unreadable |= dict.fromkeys(page["skipped"])
             for item in page["items"]:
                 if self.selection.has(item["id"]):
-                    yield item
+                    yield item["id"], item[MEMBERS[facet]]

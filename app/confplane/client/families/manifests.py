@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from confplane.client.core.calls import ApiCall, ReadOptions, WriteOptions
-    from confplane.client.types import AppliedManifest, ManifestPlan
+    from confplane.client.types import AppliedManifest, ExportedManifest, ManifestPlan
 
 
 class Manifests(Family[S]):
@@ -74,6 +74,41 @@ class Manifests(Family[S]):
         body = _body(manifest, atomic, scope, max_deletes)
         body |= drop_none(planId=plan_id, revision=None if revision is None else str(revision))
         return call("POST", f"{self._base}/manifests:apply", terms, json=body, keyed=True)
+
+    @operation
+    def export(  # noqa: PLR0913 - the filters of the API
+        self,
+        *,
+        user: str | None = None,
+        client_id: str | None = None,
+        ip: str | None = None,
+        topic: str | None = None,
+        broker: str | None = None,
+        group: str | None = None,
+        client_metrics: str | None = None,
+        key: str | None = None,
+        kind: str | None = None,
+        prefix: str | None = None,
+        **fresh: Unpack[ReadOptions],
+    ) -> ApiCall[ExportedManifest]:
+        """Read the configs of the cluster as a manifest; all of it is in memory.
+
+        Args:
+            user: Only this user and its client-ids; ``""`` is the default user.
+            client_id: Only this client-id; ``""`` is the default client-id.
+            ip: Only this ip; ``""`` is the default ip.
+            topic: Only this topic.
+            broker: Only this broker; ``""`` is the default of all brokers.
+            group: Only this group.
+            client_metrics: Only this subscription to client metrics.
+            key: Only entities that set this key.
+            kind: Only entities of exactly these types, such as ``user,client-id``.
+            prefix: Only entities whose name begins so; for a pair, the name of the user.
+            **fresh: How new the state must be.
+        """
+        filters = {"user": user, "ip": ip, "topic": topic, "broker": broker, "group": group, "key": key, "kind": kind}
+        filters |= {"client-id": client_id, "client-metrics": client_metrics, "prefix": prefix}
+        return call("GET", f"{self._base}/manifests:export", fresh, params=filters)
 
 
 def _body(manifest: Mapping[str, Any], atomic: bool, scope: str | None, max_deletes: int | None) -> dict[str, Any]:  # noqa: FBT001 - private

@@ -79,6 +79,29 @@ class ApplyManifest(TypedDict):
     revision: NotRequired[str | None]
 
 
+class ExportedEntity(TypedDict):
+    """An entity with its keys in each facet that has some."""
+
+    # Entity id
+    id: str
+    # Of a user, a client-id or an ip
+    quotas: NotRequired[dict[str, float]]
+    # Of a user, alone or with a client-id
+    clientConfigs: NotRequired[dict[str, str]]
+    # Of a topic, a broker, a group or a subscription to client metrics. null: a secret
+    configs: NotRequired[dict[str, str | None]]
+
+
+class ExportedManifest(TypedDict):
+    """The configs of a cluster as a manifest; it names no cluster, so that it fits any."""
+
+    apiVersion: Literal["confplane/v1"]
+    kind: Literal["Configs"]
+    entities: list[ExportedEntity]
+    # Paths of znodes that can't be read. A manifest has no such member: plans refuse it
+    skipped: NotRequired[list[str]]
+
+
 class ManifestEntity(TypedDict):
     """An entity, with all keys that it has in the facets that are named; other facets stay as they are."""
 

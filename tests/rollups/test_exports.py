@@ -455,9 +455,9 @@ def test_jobs_find_the_same_in_the_lake_as_in_the_stores(
     names: list[str],
 ) -> None:
     jobs = {name: COMPARED[name] for name in names}
-    assert {frame for job in jobs.values() for frame in job.inputs} == {
-        frame for job in COMPARED.values() for frame in job.inputs
-    }
+    # A lake has no list of topics, which only drift reads.
+    inputs = {frame for job in jobs.values() for frame in job.inputs} - {"topics"}
+    assert inputs == {frame for job in COMPARED.values() for frame in job.inputs} - {"topics"}
     fill(migrated.service_dsn)
     # A lake has neither.
     run(migrated.service_dsn, "DELETE FROM applied_reports")

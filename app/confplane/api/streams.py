@@ -39,12 +39,13 @@ async def entries_response(
         LimitExceededError: The principal's responses are larger than its share.
         UnavailableError: All responses together are larger than the total.
     """
+    # The revision is that of now: entries may be newer, and never older, than the response says.
+    headers = [*consistency_headers(call.cluster.store), *encoded({"vary": "Accept", "content-type": form.media_type})]
     made = pieces(parts, form)
     first = await anext(made, b"")
     second = await anext(made, None)
     throttle_ms = call.throttle_ms(LimitClass.BULK)
     head = form.head(throttle_ms)
-    headers = [*consistency_headers(call.cluster.store), *encoded({"vary": "Accept", "content-type": form.media_type})]
     if second is None:
         return PreparedResponse(head + first + form.tail(throttle_ms, skipped), headers)
     try:

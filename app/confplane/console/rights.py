@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from confplane.domain.access.identities import Authentication
-from confplane.domain.access.operations import ROLES, Operation, Permission, ResourceType, Role
+from confplane.domain.access.operations import ROLES, Operation, Permission, ResourceType, Role, gives
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-_INCLUDED_IN: Final = {
-    Operation.DESCRIBE: frozenset({Operation.DESCRIBE, Operation.ALTER, Operation.ALL}),
-    Operation.ALTER: frozenset({Operation.ALTER, Operation.ALL}),
-}
 
 
 def may_use(caller: Mapping[str, Any], cluster: str, kind: ResourceType, operation: Operation) -> bool:
@@ -31,7 +26,7 @@ def may_use(caller: Mapping[str, Any], cluster: str, kind: ResourceType, operati
         grant["permission"] == Permission.ALLOW
         and grant["cluster"] in {None, cluster}
         and grant["resourceType"] in ({None, kind} if grant["role"] else {kind})
-        and not _operations(grant, kind).isdisjoint(_INCLUDED_IN[operation])
+        and any(gives(granted, operation) for granted in _operations(grant, kind))
         for grant in caller["grants"]
     )
 

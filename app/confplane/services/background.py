@@ -1,13 +1,17 @@
-"""A background task with a start and a stop."""
+"""Background tasks: their start and stop, and the errors of loops."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from typing import TYPE_CHECKING, Any
 
+from confplane.domain.errors import UnavailableError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    import logging
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
 
 
 class BackgroundTask:
@@ -52,3 +56,57 @@ class BackgroundService:
     async def stop(self) -> None:
         """Stop. A stopped part can be started again."""
         await self._background.stop()
+
+
+class ErrorLog:
+    """Logs the errors of a loop over rounds, so that it goes on: an unavailable store once, until a round succeeds.
+
+    Args:
+        logger: The logger of the loop's module.
+        cluster: The cluster.
+        waits: The message of an unavailable store, such as ``reconciling has to wait``.
+        fails: The message of any other error.
+    """
+
+    def __init__(self, logger: logging.Logger, cluster: str, *, waits: str, fails: str) -> None:
+        self._logger = logger
+        self._cluster = cluster
+        self._waits = waits
+        self._fails = fails
+        self._waiting = False
+
+    @contextlib.contextmanager
+    def of_round(self) -> Iterator[None]:
+        """Log the error of the round within the context, and suppress it."""
+        try:
+            yield
+        except UnavailableError as error:
+            if not self._waiting:
+                self._logger.warning("Cluster %s: %s: %s", self._cluster, self._waits, error.detail)
+            self._waiting = True
+        except Exception:
+            self._logger.exception("Cluster %s: %s", self._cluster, self._fails)
+        else:
+            self._waiting = False
+
+
+async def poll_repeatedly(
+    poll: Callable[[], Awaitable[None]], interval_s: float, logger: logging.Logger, failed: str
+) -> None:
+    """Poll until cancelled, with about an interval between two polls.
+
+    Args:
+        poll: One poll. Other parts report an unavailable store.
+        interval_s: Seconds.
+        logger: The logger of the caller's module.
+        failed: The message of any other error.
+    """
+    while True:
+        try:
+            await poll()
+        except UnavailableError:
+            pass
+        except Exception:
+            logger.exception(failed)
+        # Replicas that were started together should not all query at once.
+        await asyncio.sleep(interval_s * random.uniform(0.8, 1.2))  # noqa: S311 - no secret

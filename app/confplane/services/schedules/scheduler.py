@@ -11,8 +11,8 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from confplane.domain.errors import ConfplaneError, UnavailableError
-from confplane.services.background import BackgroundService, BackgroundTask
+from confplane.domain.errors import ConfplaneError
+from confplane.services.background import BackgroundService, BackgroundTask, ErrorLog
 from confplane.services.changes.callers import Caller
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.operator_warnings import OperatorWarning
@@ -73,7 +73,9 @@ class Scheduler(BackgroundService):
         self._ender = ender
         self._now = now
         self._background = BackgroundTask(self._run, name=f"scheduler-{cluster.name}")
-        self._troubled = False
+        self._errors = ErrorLog(
+            logger, cluster.name, waits="temporary changes wait", fails="ending temporary changes failed"
+        )
         self._ended = 0
         self._end_term()
 
@@ -113,16 +115,8 @@ class Scheduler(BackgroundService):
     async def _run(self) -> None:
         while True:
             await self._ticks.wait(INTERVAL_S)
-            try:
+            with self._errors.of_round():
                 await self.round()
-            except UnavailableError as error:
-                if not self._troubled:
-                    logger.warning("Cluster %s: temporary changes wait: %s", self._cluster.name, error.detail)
-                self._troubled = True
-            except Exception:
-                logger.exception("Cluster %s: ending temporary changes failed", self._cluster.name)
-            else:
-                self._troubled = False
 
     async def round(self) -> None:
         """End the due changes, if this process leads.

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from confplane.domain.errors import CorruptZnodeError, UnavailableError
-from confplane.services.background import BackgroundService, BackgroundTask
+from confplane.services.background import BackgroundService, BackgroundTask, ErrorLog
 from confplane.services.changes.settle import settle
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.operator_warnings import OperatorWarning
@@ -141,7 +141,7 @@ class Reconciler(BackgroundService):
         self._changes = changes
         self._old_s = 2 * deadline_ms / 1000
         self._background = BackgroundTask(self._run, name=f"reconciler-{self._store.name}")
-        self._troubled = False
+        self._errors = ErrorLog(logger, store.name, waits="reconciling has to wait", fails="reconciling failed")
         self._warned: set[UUID] = set()
         self._begin_term()
 
@@ -198,16 +198,8 @@ class Reconciler(BackgroundService):
     async def _run(self) -> None:
         while True:
             await self._ticks.wait(INTERVAL_S)
-            try:
+            with self._errors.of_round():
                 await self.round()
-            except UnavailableError as error:
-                if not self._troubled:
-                    logger.warning("Cluster %s: reconciling has to wait: %s", self._store.name, error.detail)
-                self._troubled = True
-            except Exception:
-                logger.exception("Cluster %s: reconciling failed", self._store.name)
-            else:
-                self._troubled = False
 
     async def round(self) -> bool:
         """Lead if possible, and then settle and sweep due changes and markers; return whether this process leads.

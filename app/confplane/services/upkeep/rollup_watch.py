@@ -6,13 +6,10 @@ the results is measured. Each process reads the few rows of runs for itself, so 
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from confplane.domain.errors import UnavailableError
-from confplane.services.background import BackgroundService, BackgroundTask
+from confplane.services.background import BackgroundService, BackgroundTask, poll_repeatedly
 from confplane.services.metrics import Sample
 from confplane.services.ports.rollups import RunState
 
@@ -54,16 +51,7 @@ class RollupWatch(BackgroundService):
         self._background = BackgroundTask(self._run, name="rollup-watch")
 
     async def _run(self) -> None:
-        while True:
-            try:
-                await self.poll()
-            except UnavailableError:
-                # Other parts report Postgres; the runs as last seen keep their times.
-                pass
-            except Exception:
-                logger.exception("The runs of rollups could not be read")
-            # Replicas that were started together should not all query at once.
-            await asyncio.sleep(INTERVAL_S * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+        await poll_repeatedly(self.poll, INTERVAL_S, logger, "The runs of rollups could not be read")
 
     async def poll(self) -> None:
         """Read the runs.

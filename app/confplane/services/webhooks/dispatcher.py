@@ -32,7 +32,7 @@ from confplane.domain.errors import (
     UnavailableError,
 )
 from confplane.services.access import of_operator
-from confplane.services.background import BackgroundService, BackgroundTask
+from confplane.services.background import BackgroundService, BackgroundTask, ErrorLog
 from confplane.services.feed.consumer import FeedDelivery
 from confplane.services.feed.events import FeedFilter
 from confplane.services.feed.positions import decode, encode
@@ -118,7 +118,7 @@ class WebhookDispatcher(BackgroundService):
         self.sleep = sleep
         self._workers: dict[UUID, tuple[int, asyncio.Task[None]]] = {}
         self._known: list[Subscription] = []
-        self._troubled = False
+        self._errors = ErrorLog(logger, cluster.name, waits="webhooks have to wait", fails="webhooks failed")
         self._background = BackgroundTask(self._run, name=f"webhooks-{cluster.name}")
 
     async def stop(self) -> None:
@@ -161,16 +161,8 @@ class WebhookDispatcher(BackgroundService):
 
     async def _run(self) -> None:
         while True:
-            try:
+            with self._errors.of_round():
                 await self.round()
-            except UnavailableError as error:
-                if not self._troubled:
-                    logger.warning("Cluster %s: webhooks have to wait: %s", self.cluster.name, error.detail)
-                self._troubled = True
-            except Exception:
-                logger.exception("Cluster %s: webhooks failed", self.cluster.name)
-            else:
-                self._troubled = False
             await self._ticks.wait(INTERVAL_S)
 
     async def round(self) -> None:

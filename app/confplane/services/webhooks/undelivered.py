@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import random
 from typing import TYPE_CHECKING, Final
 
-from confplane.domain.errors import UnavailableError
-from confplane.services.background import BackgroundService, BackgroundTask
+from confplane.services.background import BackgroundService, BackgroundTask, poll_repeatedly
 from confplane.services.operator_warnings import OperatorWarning
 
 if TYPE_CHECKING:
@@ -37,15 +34,7 @@ class UndeliveredWebhooks(BackgroundService):
         self._background = BackgroundTask(self._run, name="undelivered-webhooks")
 
     async def _run(self) -> None:
-        while True:
-            try:
-                await self.poll()
-            except UnavailableError:
-                pass  # other parts report Postgres
-            except Exception:
-                logger.exception("The webhooks could not be read")
-            # Replicas that were started together should not all query at once.
-            await asyncio.sleep(INTERVAL_S * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+        await poll_repeatedly(self.poll, INTERVAL_S, logger, "The webhooks could not be read")
 
     async def poll(self) -> None:
         """Read the subscriptions.

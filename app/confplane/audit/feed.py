@@ -119,7 +119,7 @@ class PostgresFeedTrail:
         return [_change(row) for row in await self._database.rows(_PUT_BACKS, cluster=cluster, **given)]
 
     async def unsettled_writes(self, cluster: str, ids: Collection[str], since: datetime) -> list[UnsettledWrite]:
-        """Return what changes without an outcome may have written."""
+        """Return the writes that changes without an outcome may have made."""
         rows = await self._database.rows(_OPEN, cluster=cluster, ids=list(ids), floor=first_id_at(since))
         return [UnsettledWrite(row.change_id, row.path) for row in rows]
 

@@ -175,7 +175,7 @@ class PostgresSchedules:
         return found if found is not None and found.state is ScheduleState.ENDING else None
 
     async def attempts(self, change_id: UUID) -> EndAttempts:
-        """Return what is known of the changes that were made to end a change."""
+        """Return the attempts to end a change."""
         rows = await self._database.rows(_ATTEMPTS, change_id=change_id)
         committed = next((row.change_id for row in rows if row.committed), None)
         return EndAttempts(committed, any(row.committed is None for row in rows))

@@ -15,7 +15,6 @@ from confplane.cli.callers import counted
 from confplane.cli.output import bars, emit, is_json, say
 from confplane.domain.errors import InvalidRequestError, UnavailableError
 from confplane.domain.releases import newest
-from confplane.domain.texts import rfc3339
 from confplane.gc_tuning import tune_gc_for_batch
 from confplane.kraft.cluster import KraftCluster
 from confplane.kraft_wiring import rules_of
@@ -334,13 +333,7 @@ async def check(settings: Settings, cluster: str) -> int:
         },
         barrier=unproven is None,
         metadataLog=logged and unfollowed is None,
-        topics=None
-        if topics is None
-        else {
-            "count": topics.topics,
-            "polledAt": rfc3339(topics.polled_at),
-            "outdated": topics.is_outdated(now),
-        },
+        topics=None if topics is None else topics.as_json(now),
     )
     brokers = ", ".join(map(str, identity.brokers))
     say(

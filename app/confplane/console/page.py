@@ -128,7 +128,7 @@ class ConsolePage:
         principal: The principal that signed in.
         cluster: The cluster that the path names; None if it names none.
         csrf: The token of this session's forms.
-        caller: What `/v1/whoami` says, once the page is loaded.
+        caller: The answer of `/v1/whoami`, once the page is loaded.
     """
 
     def __init__(self, request: Request, session: ConsoleSession) -> None:

@@ -129,7 +129,7 @@ def _content(form: FormFields) -> dict[str, Any]:
 
 
 def _words(refused: ApiRefusal) -> str:
-    """Return what the API says, with its words about each field."""
+    """Return the message of the API, and its messages about each field."""
     errors = refused.problem.get("errors", ())
     return " ".join(dict.fromkeys((refused.detail, *(each["detail"] for each in errors if "detail" in each))))
 

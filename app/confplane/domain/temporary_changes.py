@@ -45,7 +45,7 @@ class KeyEnd(Enum):
 
 
 def key_end(change_id: UUID, later: Iterable[LayerChange], ended: Collection[UUID]) -> tuple[KeyEnd, UUID | None]:
-    """Return what the end of a temporary change does with a key, and the change above that takes over the fallback.
+    """Return the effect of a temporary change's end on a key, and the change above that takes over the fallback.
 
     Args:
         change_id: The temporary change.

@@ -7,6 +7,7 @@ from starlette.requests import Request
 
 from confplane.api import parsed, patterns
 from confplane.api.dependencies import REVERT_AT, services_of
+from confplane.services.schedules.service import LONGEST_DAYS, SHORTEST_S
 
 
 async def _temporary(
@@ -15,8 +16,8 @@ async def _temporary(
         int | None,
         Query(
             alias="expiresIn",
-            ge=60,
-            le=7_776_000,
+            ge=SHORTEST_S,
+            le=LONGEST_DAYS * 86_400,
             description="Seconds after which the changed keys get their earlier values again",
         ),
     ] = None,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from confplane.api.responses import timestamp
 from confplane.domain.errors import UnavailableError
-from confplane.domain.texts import rfc3339
 from confplane.services.kraft.report import parse
 from confplane.services.ports.kafka import KraftEntityType
 
@@ -59,13 +58,7 @@ async def _topics(cluster: str, topics: ObservedTopics) -> dict[str, Any] | None
         poll = await topics.poll(cluster)
     except UnavailableError:
         return None
-    if poll is None:
-        return None
-    return {
-        "count": poll.topics,
-        "polledAt": rfc3339(poll.polled_at),
-        "outdated": poll.is_outdated(datetime.now(UTC)),
-    }
+    return None if poll is None else poll.as_json(datetime.now(UTC))
 
 
 def _applying(report: ApplyReport, *, named: bool) -> dict[str, Any]:

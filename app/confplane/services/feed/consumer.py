@@ -77,7 +77,7 @@ class FeedConsumer:
         feed: The feed.
         history: The trail as a history, for its coverage.
         access: The rights of the consumer.
-        wanted: What it asks for.
+        wanted: The filter.
         replays: Bounds the consumers that read the trail.
         release: Called once at the end.
         statuses: The consumer also gets apply statuses.

@@ -110,7 +110,7 @@ class FeedHub(BackgroundService):
         Args:
             cluster: The cluster.
             access: The rights of the consumer.
-            wanted: What it asks for.
+            wanted: The filter.
             after: The position to continue from; None: now.
             deadline: The deadline on the clock of ``time.monotonic()``.
             pointer: The name of the position's parameter, for errors.

@@ -48,7 +48,7 @@ def read_page(
     Args:
         cluster: The cluster.
         access: The rights of the consumer.
-        wanted: What it asks for.
+        wanted: The filter.
         position: The position of the snapshot.
         place: The place in it.
 

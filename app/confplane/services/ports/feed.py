@@ -100,7 +100,7 @@ class FeedTrail(Protocol):
         """
 
     async def unsettled_writes(self, cluster: str, ids: Collection[str], since: datetime) -> list[UnsettledWrite]:
-        """Return what changes without an outcome may have written.
+        """Return the writes that changes without an outcome may have made.
 
         Args:
             cluster: The cluster.

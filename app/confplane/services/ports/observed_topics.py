@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from confplane.domain.texts import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +28,10 @@ class TopicPoll:
     def is_outdated(self, now: datetime) -> bool:
         """Return True if the table is outdated at a time."""
         return now - self.polled_at > OUTDATED
+
+    def as_json(self, now: datetime) -> dict[str, Any]:
+        """Return the poll as answers have it at a time."""
+        return {"count": self.topics, "polledAt": rfc3339(self.polled_at), "outdated": self.is_outdated(now)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ class ScheduleStore(Protocol):
         """Begin or continue to end a change, and return it; None if it has ended. The fallbacks are final then."""
 
     async def attempts(self, change_id: UUID) -> EndAttempts:
-        """Return what is known of the changes that were made to end a change."""
+        """Return the attempts to end a change."""
 
     async def delay(self, change_id: UUID, error: str) -> None:
         """Store the reason why an end is delayed."""

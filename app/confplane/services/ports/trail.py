@@ -111,7 +111,7 @@ class Intent:
     reverts: tuple[UUID, ...] = ()
     """The changes that this change reverts, the latest :data:`MOST_REVERTS` of them; none for any other change."""
     revert_at: datetime | None = None
-    """The time at which a temporary change ends (services/temporary); None for a change that stays."""
+    """The time at which a temporary change ends (services/schedules); None for a change that stays."""
     ends: UUID | None = None
     """The temporary change that this change ends; None for any other change."""
 

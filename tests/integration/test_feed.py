@@ -64,11 +64,11 @@ async def start(service: Service) -> str:
     return position
 
 
-async def one_by_one(services: Sequence[Service], position: str, seed: int) -> Any:
-    """Events, each from a new connection to any service, which is cut off after it."""
+async def one_by_one(services: Sequence[Service], position: str | None, seed: int, **query: str) -> Any:
+    """Events, each from a new connection to any service, which is cut off after it; bookmarks only with a snapshot."""
     choice = random.Random(seed)  # noqa: S311 - no secret
     while True:
-        async with streaming(choice.choice(services), last_id=position) as response:
+        async with streaming(choice.choice(services), last_id=position, **query) as response:
             if response.status_code == 503:
                 await response.aread()
                 assert int(response.headers["Retry-After"]) >= 1
@@ -78,7 +78,7 @@ async def one_by_one(services: Sequence[Service], position: str, seed: int) -> A
                 async for event in found:
                     if event["type"] == "goodbye":
                         break
-                    if event["type"] == "bookmark":
+                    if event["type"] == "bookmark" and "snapshot" not in query:
                         continue
                     yield event
                     if event["sse"] is not None:
@@ -284,25 +284,6 @@ async def first(changes: Any, count: int) -> list[Any]:
     return await asyncio.to_thread(lambda: list(itertools.islice(changes, count)))
 
 
-async def states_one_by_one(services: Sequence[Service], **query: str) -> Any:
-    """A snapshot and what follows it, each event from a new connection to any service, which is cut off after it."""
-    position, number = None, 0
-    while True:
-        number += 1
-        async with streaming(services[number % len(services)], last_id=position, snapshot="true", **query) as response:
-            if response.status_code == 503:
-                continue
-            assert response.status_code == 200, await response.aread()
-            async with aclosing(events(response)) as found:
-                async for event in found:
-                    if event["type"] == "goodbye":
-                        break
-                    yield event
-                    if event["sse"] is not None:
-                        position = event["sse"]
-                        break
-
-
 async def test_a_snapshot_continues_anywhere_and_its_changes_follow(
     pair: tuple[Service, Service], zk: KazooClient
 ) -> None:
@@ -316,7 +297,10 @@ async def test_a_snapshot_continues_anywhere_and_its_changes_follow(
         kafka_writes(zk, "users/shot-outside", rate(5))
         await until(lambda: _has_state(pair[1], "user=shot-outside"))
         count, complete, last = 0, False, "shot3"
-        async with asyncio.timeout(120), aclosing(states_one_by_one(pair, prefix="shot")) as found:
+        async with (
+            asyncio.timeout(120),
+            aclosing(one_by_one(pair, None, seed=7, snapshot="true", prefix="shot")) as found,
+        ):
             async for event in found:
                 if event["type"] == "bookmark":
                     if not complete:

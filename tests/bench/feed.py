@@ -158,7 +158,7 @@ def _watches(world: World, count: int, changes: int, _number: int) -> Sample:
 
 
 async def _idle(service: Service, count: int, seconds: float, rounds: int) -> tuple[list[float], list[float], float]:
-    process, alone, beside = psutil.Process(service.pid), list[float](), list[float]()
+    process, alone, beside, size = psutil.Process(service.pid), list[float](), list[float](), 0.0
     tokens = await _tokens(service, count)
     for _ in range(rounds):
         alone.append(await _rate(service, seconds))
@@ -166,7 +166,8 @@ async def _idle(service: Service, count: int, seconds: float, rounds: int) -> tu
         async with AsyncExitStack() as stack:
             for token in tokens:
                 await stack.enter_async_context(_consumer(service, token, "?entity=user%3Didle"))
-            size = (process.memory_info().rss - before) / count / 1_000
+            if not beside:  # later consumers take what the first ones gave back
+                size = (process.memory_info().rss - before) / count / 1_000
             beside.append(await _rate(service, seconds))
     return beside, alone, size
 

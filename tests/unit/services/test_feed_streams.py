@@ -156,11 +156,16 @@ class Feed:
         return self.journal.read(None).cursor.revision  # type: ignore[union-attr]
 
     async def open(
-        self, after: FeedPosition | None = None, principal: str = "User:one", *, statuses: bool = False
+        self,
+        after: FeedPosition | None = None,
+        principal: str = "User:one",
+        *,
+        wanted: FeedFilter | None = None,
+        statuses: bool = False,
     ) -> FeedConsumer:
         access: Any = SimpleNamespace(unlimited=True, check=lambda: None, identity=SimpleNamespace(principal=principal))
         return await self.hub.open(
-            self.cluster, access, FeedFilter(), after, time.monotonic() + PATIENCE_S, statuses=statuses
+            self.cluster, access, wanted or FeedFilter(), after, time.monotonic() + PATIENCE_S, statuses=statuses
         )
 
     def write(self, *found: FeedChange) -> None:
@@ -381,6 +386,30 @@ async def test_a_consumer_that_is_too_far_behind_is_disconnected_and_continues_f
     assert places(rest) == [(revision, False) for revision in range(12, behind)]
     assert places(await received(again, 31 - behind)) == [(revision, False) for revision in range(behind, 31)]
     for each in (again, quick):
+        each.close()
+
+
+async def test_a_consumer_of_one_entity_or_user_is_offered_their_changes_alone_and_every_reset(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after more changes of others than the ring has."""
+    monkeypatch.setattr(streams, "RING_EVENTS", 4)
+    every = await feed.open()
+    of_entity = await feed.open(wanted=FeedFilter(entity_id="user=one"))
+    of_user = await feed.open(wanted=FeedFilter(user="one"))
+    for revision in range(11, 31):
+        feed.write(change(revision))
+        await received(every, 1)
+    pair = FeedEntity(
+        "user=one,client-id=a", "/config/users/one/clients/a", None, None, 0, None, [RATE], {}, {RATE: "1"}
+    )
+    feed.write(change(31, "one"))
+    feed.write(change(32, entities=[pair]))
+    feed.write(change(33, kind=IMPORT))
+    assert places(await received(every, 3)) == [(31, False), (32, False), (33, True)]
+    assert places(await received(of_entity, 2)) == [(31, False), (33, True)]
+    assert places(await received(of_user, 3)) == [(31, False), (32, False), (33, True)]
+    for each in (every, of_entity, of_user):
         each.close()
 
 

@@ -148,7 +148,7 @@ class FeedConsumer:
         self._generation = feed.generation
         self._next = feed.number_after(position.place)
         self._pending = self._next < feed.next_number
-        feed.consumers.add(self)
+        feed.listen(self, self.wanted.subject)
 
     async def resume(self, position: FeedPosition) -> None:
         """Continue from a position that was checked.
@@ -174,14 +174,17 @@ class FeedConsumer:
     # -- called by the feed
 
     def offer(self, events: Sequence[FeedEvent], number: int) -> None:
-        """Consider new events, of which the first has a number; wake the consumer if it gets one of them."""
+        """Consider new events, of which the first has a number; wake the consumer if it gets one of them.
+
+        Events of other entities than the only one that the consumer asks for are not offered.
+        """
         if self._pending or self._generation != self._feed.generation:
             return
         try:
             within = visible(self.access, self._feed.cluster.name)
             for event in events:
                 if self.wanted.select(event, within) is not None:
-                    self._pending = True
+                    self._pending, self._next = True, number
                     self.wake()
                     return
                 number += 1
@@ -229,7 +232,7 @@ class FeedConsumer:
 
     def close(self) -> None:
         """Free everything that the consumer holds."""
-        self._feed.consumers.discard(self)
+        self._feed.forget(self, self.wanted.subject)
         self._free_place()
         if self._release is not None:
             self._release(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import ConfplaneError
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _EVENT_BYTES: Final = 1_000
 _KEY_BYTES: Final = 200
+Subject = tuple[Literal["entity", "user"], str]
+"""An entity by its id, or a user with all its client-ids by its name."""
 
 
 class KeyValues(NamedTuple):
@@ -58,6 +60,14 @@ class FeedEvent:
         """True if consumers have to list again."""
         return not self.parts
 
+    def subjects(self) -> Iterator[Subject]:
+        """Yield the entities of the event, and their users."""
+        for part in self.parts:
+            yield "entity", part.entity.id
+            user = part.entity.get(EntityType.USER)
+            if user is not None:
+                yield "user", user
+
     @property
     def external(self) -> bool:
         """True for a change that was made outside Confplane."""
@@ -88,6 +98,13 @@ class FeedFilter:
     prefix: str | None = None
     key: str | None = None
     principal: str | None = None
+
+    @property
+    def subject(self) -> Subject | None:
+        """The only entity or user that is asked for; None if there may be several."""
+        if self.entity_id is not None:
+            return "entity", self.entity_id
+        return None if self.user is None else ("user", self.user)
 
     def takes_status(self, entity: Entity) -> bool:
         """Return True if the apply statuses of an entity are asked for. They have neither a key nor a principal."""

@@ -18,6 +18,7 @@ import logging
 import time
 from bisect import bisect_right
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from confplane.services.clusters import Cluster
+    from confplane.services.feed.events import Subject
     from confplane.services.feed.kraft_events import AppliedEvent, ApplyStatuses
     from confplane.services.feed.merge import EntitySteps, ExternalGap
     from confplane.services.ports.feed import FeedTrail
@@ -95,7 +97,6 @@ class ClusterFeed(BackgroundService):
         end: The revision up to which the ring has all events.
         base: The number of the ring's first event.
         generation: Rises when the ring begins again.
-        consumers: The consumers to wake.
     """
 
     def __init__(self, cluster: Cluster, trail: FeedTrail, audit: AuditLog, statuses: ApplyStatuses) -> None:
@@ -108,7 +109,8 @@ class ClusterFeed(BackgroundService):
         self.end = 0
         self.base = 0
         self.generation = 0
-        self.consumers: set[FeedListener] = set()
+        self._listeners: dict[Subject | None, set[FeedListener]] = {}
+        """The consumers by what they ask for: most follow one entity, and get its changes alone."""
         self.ring: list[FeedEvent] = []
         self._bytes = 0
         self._cursor: Cursor | None = None
@@ -145,6 +147,17 @@ class ClusterFeed(BackgroundService):
         """Stop."""
         await super().stop()
         await self.kraft.stop()
+
+    def listen(self, listener: FeedListener, subject: Subject | None) -> None:
+        """Offer the events of a subject, and resets, to a consumer; None: all events."""
+        self._listeners.setdefault(subject, set()).add(listener)
+
+    def forget(self, listener: FeedListener, subject: Subject | None) -> None:
+        """Offer no more events to a consumer."""
+        listeners = self._listeners.get(subject, set())
+        listeners.discard(listener)
+        if not listeners:
+            self._listeners.pop(subject, None)
 
     async def reach(self, revision: int, deadline: float) -> None:
         """Wait until the ring has all events up to a revision.
@@ -226,7 +239,7 @@ class ClusterFeed(BackgroundService):
     def _begin(self, cursor: Cursor) -> None:
         """Begin the ring again at the mirror's revision; consumers read the trail up to it."""
         last = self.last
-        for consumer in self.consumers:
+        for consumer in chain.from_iterable(self._listeners.values()):
             consumer.interrupt(last)
         self.base = self.next_number
         self.ring.clear()
@@ -367,13 +380,16 @@ class ClusterFeed(BackgroundService):
                 self._outside[event.change.entities[0].path] = event
             self._bytes += event.size
         new = self.ring[number - self.base :]
-        for consumer in self.consumers:
+        subjects: Iterable[Subject | None] = {None, *chain.from_iterable(event.subjects() for event in new)}
+        if any(event.is_reset for event in new):
+            subjects = self._listeners
+        for consumer in chain.from_iterable(self._listeners.get(each, ()) for each in subjects):
             consumer.offer(new, number)
         if len(self.ring) > RING_EVENTS or self._bytes > _MOST_BYTES:
             self._shrink()
 
     def _publish_kraft(self, events: Sequence[FeedEvent | AppliedEvent], number: int) -> None:
-        for consumer in self.consumers:
+        for consumer in chain.from_iterable(self._listeners.values()):
             consumer.offer_kraft(events, number)
 
     def _shrink(self) -> None:

@@ -11,6 +11,7 @@ import confplane
 from confplane.api import problems
 from confplane.api.access import routes as access
 from confplane.api.audit import routes as audit
+from confplane.api.client_configs import applied
 from confplane.api.client_configs import routes as client_configs
 from confplane.api.client_quotas import routes as client_quotas
 from confplane.api.clients import routes as clients
@@ -51,6 +52,7 @@ DESCRIPTION = (
     "paths and methods that do not exist (404, 405), is `application/problem+json` with Kafka's error code."
 )
 FAMILIES: Final = (
+    applied.routes,
     client_configs.routes,
     client_quotas.routes,
     configs.routes,

@@ -6,7 +6,7 @@ import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from confplane.api.resources.routes import _rendered
+from confplane.api.resources.handlers import _rendered
 from confplane.domain.changes import Node
 from confplane.domain.configs import ConfigsFacet
 from confplane.domain.definitions import catalog_of

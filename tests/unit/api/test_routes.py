@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
+from collections import defaultdict
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
 
@@ -12,7 +16,9 @@ from fastapi import Body, Depends, Header, Query
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Match
 
-from confplane.api.app import _routed
+from confplane import api
+from confplane.api import resource
+from confplane.api.app import FAMILIES, _routed
 from confplane.api.models import RequestModel
 from confplane.api.request_context import REQUEST_CONTEXT, RequestContext
 from confplane.api.responses import PreparedResponse
@@ -20,8 +26,10 @@ from confplane.api.routing.lookup import Lookup
 from confplane.api.routing.operations import read
 from confplane.api.routing.routes import StrictRoute
 from confplane.domain.errors import NotFoundError
+from confplane.domain.rollups import ROLLUPS
 from confplane.services.limits import LimitClass
 
+API = Path(api.__file__).parent
 SEEN: list[Any] = []
 Tags = Annotated[str | None, Header(alias="If-Match")]
 
@@ -204,3 +212,21 @@ def test_the_lookup_matches_the_router(method: str, root: str) -> None:
         "DELETE": {*some, token, grant, webhook},
     }
     assert left_to_the_router <= allowed.get(method, set())
+
+
+def test_the_path_of_each_route_is_written_at_its_handler_and_in_no_other_file() -> None:
+    """Somebody who searches for a path finds the handler. The paths of rollups are made from their names."""
+    written: defaultdict[str, set[Path]] = defaultdict(set)
+    for file in API.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.AsyncFunctionDef):
+                firsts = [each.args[0] for each in node.decorator_list if isinstance(each, ast.Call) and each.args]
+                for first in firsts:
+                    if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                        written[first.value].add(file)
+    routes = [each for family in FAMILIES for each in family if each.operation.listed]
+    of_rollups = [each for each in routes if "/rollups/" in each.path]
+    assert len(of_rollups) == len(ROLLUPS)
+    for route in routes:
+        if route not in of_rollups and route.path != resource.PATH:
+            assert written[route.path] == {Path(inspect.unwrap(route.endpoint).__code__.co_filename)}, route.path

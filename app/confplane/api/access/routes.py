@@ -21,7 +21,7 @@ from confplane.services.access_admin.views import grant_view
 from confplane.services.limits import LimitClass
 from confplane.services.ports.access import AccessChange, AccessQuery, StoredGrant
 
-routes = Routes("/v1", tag="access")
+routes = Routes(tag="access")
 
 _Time = Annotated[
     str | None,
@@ -34,7 +34,7 @@ _Time = Annotated[
 
 
 @routes.get(
-    "/audit",
+    "/v1/audit",
     read(
         "Search the history of tokens and grants, newest first",
         models.AccessChangePage,
@@ -74,7 +74,7 @@ async def search_access_audit(
 
 
 @routes.get(
-    "/clusters/{cluster}/access",
+    "/v1/clusters/{cluster}/access",
     read(
         "List the grants of somebody, or those to a resource",
         models.AccessReport,
@@ -132,7 +132,7 @@ async def get_access(
 
 
 @routes.post(
-    "/clusters/{cluster}/access:check",
+    "/v1/clusters/{cluster}/access:check",
     read(
         "Check what the caller may do",
         models.ChecksResult,

@@ -20,7 +20,7 @@ from confplane.services.ports.refusals import RefusedQuery
 from confplane.services.ports.trail import AuditQuery
 from confplane.services.reads import trail
 
-routes = Routes("/v1/clusters/{cluster}/audit", tag="audit")
+routes = Routes(tag="audit")
 
 _Time = Annotated[
     str | None,
@@ -34,7 +34,7 @@ _Time = Annotated[
 
 
 @routes.get(
-    "",
+    "/v1/clusters/{cluster}/audit",
     read(
         "Search the trail, newest change id first",
         models.AuditPage,
@@ -111,7 +111,8 @@ async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's
 
 
 @routes.get(
-    "/{changeId}", read("One change", models.AuditedChange, limit=LimitClass.BULK, tagged=False, problems=(503,))
+    "/v1/clusters/{cluster}/audit/{changeId}",
+    read("One change", models.AuditedChange, limit=LimitClass.BULK, tagged=False, problems=(503,)),
 )
 async def get_audited_change(
     call: CallDep,

@@ -12,11 +12,10 @@ from starlette.responses import Response
 from confplane.api import patterns
 from confplane.api.dependencies import EMBEDDED, Call, CallDep, Consistency
 from confplane.api.models import AnswerModel, Count, EntityId, RequestModel, Revision
-from confplane.api.resources.routes import ListFilter
 from confplane.api.responses import json_bytes, json_response
 from confplane.api.routing.operations import Effect, RouteOperation, read
 from confplane.api.routing.paths import entity_in_path
-from confplane.api.routing.routes import Routes, declared
+from confplane.api.routing.routes import Routes
 from confplane.domain import id_patterns
 from confplane.domain.client_configs import INSTANCE_ID
 from confplane.domain.entities import Entity
@@ -27,11 +26,14 @@ from confplane.services.limits import LimitClass
 from confplane.services.ports.applied import KEPT_S, AppliedReport, Refusal
 from confplane.services.reads import applied
 
+routes = Routes(tag="client-configs")
+
 _INSTANCE: Final = re.compile(INSTANCE_ID)
 _TAKEN: Final = orjson.dumps({"forgottenAfterMs": KEPT_S * 1000})
 """The answer to every report, rendered once."""
 _STORED_REPORT: Final = 4
 """Units that a report costs in addition if it differs from the client's last one: it becomes a row in Postgres."""
+_Entity = Annotated[Entity, entity_in_path(id_patterns.CONFIG_ID, "user=alice")]
 _Key = Annotated[StrictStr, Field(min_length=1, max_length=249, examples=["acks"])]
 _Reason = Annotated[StrictStr, Field(max_length=249, examples=["enable.idempotence is set"])]
 _Name = Annotated[StrictStr, Field(min_length=1, max_length=249, examples=["confluent-kafka"])]
@@ -45,6 +47,17 @@ _InstanceId = Annotated[
         openapi_examples={EMBEDDED: {"value": "billing-7f9c"}},
     ),
 ]
+
+
+Applied = Annotated[
+    bool | None,
+    Query(
+        description="As clients report. false: only entities with a client that reports earlier or refused"
+        " configs. true: only entities whose clients all run with the latest configs; there is at"
+        " least one"
+    ),
+]
+"""The filter of a list; :func:`applied_filter` reads it."""
 
 
 class RefusedConfig(RequestModel):
@@ -110,55 +123,31 @@ class AppliedStatus(AnswerModel):
     omitted: Count = Field(description="Groups that are not in the two lists, which have at most a thousand each")
 
 
-def add_routes(routes: Routes) -> None:
-    """Add the routes of reports and their counts."""
-    entity = entity_in_path(id_patterns.CONFIG_ID, "user=alice", suffix="/instances/")
-    facts = RouteOperation(
+def applied_filter(
+    call: Call, cluster_facet: ClusterFacet, *, wanted: bool | None
+) -> Callable[[Entity], Awaitable[bool]] | None:
+    """Return the test of a list's entities by the reports of clients; None if it takes all."""
+
+    async def test(entity: Entity) -> bool:
+        return await applied.applied(call.services.applied, cluster_facet, entity) is wanted
+
+    return None if wanted is None else test
+
+
+@routes.put(
+    "/v1/clusters/{cluster}/client-configs/{id:path}/instances/{instanceId}",
+    RouteOperation(
         "Report what a running client has taken over",
         TakenReport,
-        id="reportClientConfigs",
         effect=Effect.REPORT,
         limit=LimitClass.READ,
         tagged=False,
         problems=(503,),
-    )
-    routes.put("/{id:path}/instances/{instanceId}", facts)(declared(_report, entity=entity))
-    entity = entity_in_path(id_patterns.CONFIG_ID, "user=alice", suffix="/status")
-    counted = read(
-        "Count the clients of an entity by the configs that they report",
-        AppliedStatus,
-        id="statusClientConfigs",
-        limit=LimitClass.BULK,
-        tagged=False,
-        problems=(503,),
-    )
-    routes.get("/{id:path}/status", counted, checks=[Consistency])(declared(_status, entity=entity))
-
-
-def applied_filter() -> ListFilter:
-    """Return the filter that selects list entries by the reports of clients."""
-
-    def wanted(call: Call, cluster_facet: ClusterFacet, value: bool) -> Callable[[Entity], Awaitable[bool]]:  # noqa: FBT001 - the value of a parameter
-        async def test(entity: Entity) -> bool:
-            return await applied.applied(call.services.applied, cluster_facet, entity) is value
-
-        return test
-
-    return ListFilter(
-        "applied",
-        Annotated[
-            bool | None,
-            Query(
-                description="As clients report. false: only entities with a client that reports earlier or refused"
-                " configs. true: only entities whose clients all run with the latest configs; there is at"
-                " least one"
-            ),
-        ],
-        wanted,
-    )
-
-
-async def _report(call: CallDep, entity: Entity, instance_id: _InstanceId, body: AppliedConfigs) -> Response:
+    ),
+)
+async def report_client_configs(
+    call: CallDep, entity: _Entity, instance_id: _InstanceId, body: AppliedConfigs
+) -> Response:
     """An application sends it for its own user after each poll, without a grant. Reports are not in the trail.
 
     Send it to any replica; all replicas know it within seconds.
@@ -185,7 +174,18 @@ async def _report(call: CallDep, entity: Entity, instance_id: _InstanceId, body:
     return json_bytes(call.cluster, _TAKEN)
 
 
-async def _status(call: CallDep, entity: Entity) -> Response:
+@routes.get(
+    "/v1/clusters/{cluster}/client-configs/{id:path}/status",
+    read(
+        "Count the clients of an entity by the configs that they report",
+        AppliedStatus,
+        limit=LimitClass.BULK,
+        tagged=False,
+        problems=(503,),
+    ),
+    checks=[Consistency],
+)
+async def status_client_configs(call: CallDep, entity: _Entity) -> Response:
     """Reports of clients are not verified. Counts of a user include its clients with any client-id.
 
     A client is forgotten after fifteen minutes without a report: three polls.

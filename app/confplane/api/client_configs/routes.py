@@ -1,19 +1,30 @@
 """Client configs: the RPC-style methods of KIP-649, and the resources."""
 
-from typing import Final
+from dataclasses import replace
+from typing import Annotated, Final
 
 from starlette.responses import Response
 
-from confplane.api.client_configs import applied
+from confplane.api import refresh
+from confplane.api.client_configs.applied import Applied, applied_filter
 from confplane.api.clients import models, rpc
-from confplane.api.dependencies import Call, CallDep, Consistency
+from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
+from confplane.api.models import DeletedResource
 from confplane.api.rendering.entries import delayed
-from confplane.api.resources.routes import ResourceHandlers, ResourceModels
+from confplane.api.resources import handlers, past
+from confplane.api.resources.filters import ListFilters
 from confplane.api.responses import json_bytes
+from confplane.api.reverts import routes as reverts
+from confplane.api.reverts.models import RevertEntity
 from confplane.api.routing.bounded import while_wanted
-from confplane.api.routing.operations import change, partly, read
+from confplane.api.routing.operations import ResponseSpec, change, partly, read
+from confplane.api.routing.paths import entity_in_path
+from confplane.api.routing.preconditions import ConditionalHeadersDep
+from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
 from confplane.domain import id_patterns
+from confplane.domain.entities import Entity
+from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.limits import BYTES_OF_UNIT, LimitClass
@@ -21,24 +32,154 @@ from confplane.services.reads.describe import RegistrationRequest
 
 _IGNORED: Final = (b"confplane-registration", b"ignored")
 
-routes = ResourceHandlers(FacetName.CLIENT_CONFIGS, rpc.resolving(FacetName.CLIENT_CONFIGS)).routes(
-    ResourceModels(
-        "ClientConfigs",
-        models.ClientConfigsBody,
-        models.NewClientConfigs,
-        models.ClientConfigsResource,
+routes = Routes(tag="client-configs")
+_Entity = Annotated[Entity, entity_in_path(id_patterns.CONFIG_ID, "user=alice")]
+
+
+@routes.get(
+    "/v1/clusters/{cluster}/client-configs",
+    read(
+        "List the entities that have client configs",
         models.ClientConfigsList,
-        models.EffectiveClientConfigs,
-        id_patterns.CONFIG_ID,
-        "user=alice",
+        limit=LimitClass.BULK,
+        tagged=False,
+        problems=(410,),
     ),
-    extra_routes=applied.add_routes,
-    list_filter=applied.applied_filter(),
+    checks=[Consistency],
 )
+async def list_client_configs(
+    call: CallDep,
+    *,
+    filters: ListFilters,
+    entity_id: handlers.EntityId = None,
+    page_size: PageSize = 100,
+    page_token: OpaquePageToken = None,
+    at: past.At = None,
+    applied: Applied = None,
+) -> Response:
+    """The entities that the caller may describe, in the order of their ids."""
+    query = replace(filters, id=entity_id, page_size=page_size, page_token=page_token)
+    if applied is not None and at is not None:
+        raise InvalidRequestError("applied is a filter of now: leave at out", pointer="at")
+    only = applied_filter(call, call.cluster_facet(FacetName.CLIENT_CONFIGS), wanted=applied)
+    return await handlers.page(call, FacetName.CLIENT_CONFIGS, query, at=at, only=only)
 
 
 @routes.post(
-    ":describe",
+    "/v1/clusters/{cluster}/client-configs",
+    change(
+        "Create the client configs of an entity",
+        {
+            201: ResponseSpec(models.ClientConfigsResource),
+            200: ResponseSpec(models.ClientConfigsResource, "Identical content was already there"),
+        },
+        limit=LimitClass.WRITE,
+        tagged=True,
+        problems=(),
+    ),
+    checks=[Temporary],
+)
+async def create_client_configs(
+    call: CallDep, conditions: ConditionalHeadersDep, body: models.NewClientConfigs
+) -> Response:
+    """Refused with 409 if the entity has other content."""
+    return await handlers.create(call, FacetName.CLIENT_CONFIGS, conditions, body)
+
+
+@routes.get(
+    "/v1/clusters/{cluster}/client-configs/{id:path}/effective",
+    read(
+        "The effective values, each with its source and every candidate level",
+        models.EffectiveClientConfigs,
+        limit=LimitClass.READ,
+        tagged=True,
+        problems=(409,),
+    ),
+    checks=[Consistency],
+)
+async def effective_client_configs(call: CallDep, entity: _Entity, if_none_match: IfNoneMatch = None) -> Response:
+    """Also for an entity without client configs of its own."""
+    await refresh.refresh_levels(call, FacetName.CLIENT_CONFIGS, [entity])
+    found = call.services.effective_values.effective(call.cluster_facet(FacetName.CLIENT_CONFIGS), entity)
+    return handlers.polled(call.cluster, found, if_none_match)
+
+
+@routes.post("/v1/clusters/{cluster}/client-configs/{id:path}:revert", reverts.ENTITY)
+async def revert_client_configs(
+    call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep, body: RevertEntity
+) -> Response:
+    """Revert the client configs of an entity."""
+    return await reverts.revert_entity(call, FacetName.CLIENT_CONFIGS, entity, conditions, body)
+
+
+@routes.get("/v1/clusters/{cluster}/client-configs/{id:path}/history", past.HISTORY)
+async def history_client_configs(
+    call: CallDep, entity: _Entity, page_size: PageSize = 100, page_token: OpaquePageToken = None
+) -> Response:
+    """List the changes of the client configs of an entity."""
+    return await past.history(call, FacetName.CLIENT_CONFIGS, entity, page_size, page_token)
+
+
+@routes.get("/v1/clusters/{cluster}/client-configs/{id:path}/diff", past.DIFF)
+async def diff_client_configs(call: CallDep, entity: _Entity, from_: past.From = None, to: past.To = None) -> Response:
+    """Compare the client configs of an entity at two moments."""
+    return await past.diff(call, FacetName.CLIENT_CONFIGS, entity, from_, to)
+
+
+@routes.get(
+    "/v1/clusters/{cluster}/client-configs/{id:path}",
+    read(
+        "The declared content of an entity, exactly as it was set",
+        models.ClientConfigsResource,
+        limit=LimitClass.READ,
+        tagged=True,
+        problems=(409, 410),
+    ),
+    checks=[Consistency],
+)
+async def get_client_configs(
+    call: CallDep,
+    entity: _Entity,
+    if_none_match: IfNoneMatch = None,
+    at: past.At = None,
+    absent: handlers.Absent = None,
+) -> Response:
+    """404 for an entity without client configs."""
+    return await handlers.get(call, FacetName.CLIENT_CONFIGS, entity, if_none_match, at=at, absent=absent)
+
+
+@routes.put(
+    "/v1/clusters/{cluster}/client-configs/{id:path}",
+    change(
+        "Replace all client configs of an entity",
+        models.ClientConfigsResource,
+        limit=LimitClass.WRITE,
+        tagged=True,
+        problems=(),
+    ),
+    checks=[Temporary],
+)
+async def put_client_configs(
+    call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep, body: models.ClientConfigsBody
+) -> Response:
+    """Keys that the body does not have are removed."""
+    return await handlers.put(call, FacetName.CLIENT_CONFIGS, entity, conditions, body)
+
+
+@routes.delete(
+    "/v1/clusters/{cluster}/client-configs/{id:path}",
+    change(
+        "Remove all client configs of an entity", DeletedResource, limit=LimitClass.WRITE, tagged=False, problems=()
+    ),
+    checks=[Temporary],
+)
+async def delete_client_configs(call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep) -> Response:
+    """404 if the entity has none."""
+    return await handlers.delete(call, FacetName.CLIENT_CONFIGS, entity, conditions)
+
+
+@routes.post(
+    "/v1/clusters/{cluster}/client-configs:describe",
     read(
         "Describe client configs by a filter, or resolve them for one client (KIP-649)",
         rpc.described(models.DescribedConfigs),
@@ -87,7 +228,7 @@ def _register(call: Call, cluster_facet: ClusterFacet, body: models.DescribeClie
 
 
 @routes.post(
-    ":alter",
+    "/v1/clusters/{cluster}/client-configs:alter",
     change(
         "Alter client configs (KIP-649)",
         partly(models.AlteredConfigs, "Some entries failed"),

@@ -1,32 +1,169 @@
 """Client quotas: the RPC-style methods of KIP-546, and the resources."""
 
+from dataclasses import replace
+from typing import Annotated
+
 from starlette.responses import Response
 
+from confplane.api import refresh
 from confplane.api.clients import models, rpc
-from confplane.api.dependencies import CallDep, Consistency
-from confplane.api.resources.routes import ResourceHandlers, ResourceModels
-from confplane.api.routing.operations import change, partly, read
+from confplane.api.dependencies import CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
+from confplane.api.models import DeletedResource
+from confplane.api.resources import handlers, past
+from confplane.api.resources.filters import ListFilters
+from confplane.api.reverts import routes as reverts
+from confplane.api.reverts.models import RevertEntity
+from confplane.api.routing.operations import ResponseSpec, change, partly, read
+from confplane.api.routing.paths import entity_in_path
+from confplane.api.routing.preconditions import ConditionalHeadersDep
+from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
 from confplane.domain import id_patterns
+from confplane.domain.entities import Entity
 from confplane.domain.facets import FacetName
 from confplane.services.limits import LimitClass
 
-routes = ResourceHandlers(FacetName.CLIENT_QUOTAS, rpc.resolving(FacetName.CLIENT_QUOTAS)).routes(
-    ResourceModels(
-        "ClientQuotas",
-        models.ClientQuotasBody,
-        models.NewClientQuotas,
-        models.ClientQuotasResource,
+routes = Routes(tag="client-quotas")
+_Entity = Annotated[Entity, entity_in_path(id_patterns.QUOTA_ID, "user=alice")]
+
+
+@routes.get(
+    "/v1/clusters/{cluster}/client-quotas",
+    read(
+        "List the entities that have client quotas",
         models.ClientQuotasList,
-        models.EffectiveClientQuotas,
-        id_patterns.QUOTA_ID,
-        "user=alice",
-    )
+        limit=LimitClass.BULK,
+        tagged=False,
+        problems=(410,),
+    ),
+    checks=[Consistency],
 )
+async def list_client_quotas(
+    call: CallDep,
+    filters: ListFilters,
+    entity_id: handlers.EntityId = None,
+    page_size: PageSize = 100,
+    page_token: OpaquePageToken = None,
+    at: past.At = None,
+) -> Response:
+    """The entities that the caller may describe, in the order of their ids."""
+    query = replace(filters, id=entity_id, page_size=page_size, page_token=page_token)
+    return await handlers.page(call, FacetName.CLIENT_QUOTAS, query, at=at)
 
 
 @routes.post(
-    ":describe",
+    "/v1/clusters/{cluster}/client-quotas",
+    change(
+        "Create the client quotas of an entity",
+        {
+            201: ResponseSpec(models.ClientQuotasResource),
+            200: ResponseSpec(models.ClientQuotasResource, "Identical content was already there"),
+        },
+        limit=LimitClass.WRITE,
+        tagged=True,
+        problems=(),
+    ),
+    checks=[Temporary],
+)
+async def create_client_quotas(
+    call: CallDep, conditions: ConditionalHeadersDep, body: models.NewClientQuotas
+) -> Response:
+    """Refused with 409 if the entity has other content."""
+    return await handlers.create(call, FacetName.CLIENT_QUOTAS, conditions, body)
+
+
+@routes.get(
+    "/v1/clusters/{cluster}/client-quotas/{id:path}/effective",
+    read(
+        "The effective values, each with its source and every candidate level",
+        models.EffectiveClientQuotas,
+        limit=LimitClass.READ,
+        tagged=True,
+        problems=(409,),
+    ),
+    checks=[Consistency],
+)
+async def effective_client_quotas(call: CallDep, entity: _Entity, if_none_match: IfNoneMatch = None) -> Response:
+    """Also for an entity without client quotas of its own."""
+    await refresh.refresh_levels(call, FacetName.CLIENT_QUOTAS, [entity])
+    found = call.services.effective_values.effective(call.cluster_facet(FacetName.CLIENT_QUOTAS), entity)
+    return handlers.polled(call.cluster, found, if_none_match)
+
+
+@routes.post("/v1/clusters/{cluster}/client-quotas/{id:path}:revert", reverts.ENTITY)
+async def revert_client_quotas(
+    call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep, body: RevertEntity
+) -> Response:
+    """Revert the client quotas of an entity."""
+    return await reverts.revert_entity(call, FacetName.CLIENT_QUOTAS, entity, conditions, body)
+
+
+@routes.get("/v1/clusters/{cluster}/client-quotas/{id:path}/history", past.HISTORY)
+async def history_client_quotas(
+    call: CallDep, entity: _Entity, page_size: PageSize = 100, page_token: OpaquePageToken = None
+) -> Response:
+    """List the changes of the client quotas of an entity."""
+    return await past.history(call, FacetName.CLIENT_QUOTAS, entity, page_size, page_token)
+
+
+@routes.get("/v1/clusters/{cluster}/client-quotas/{id:path}/diff", past.DIFF)
+async def diff_client_quotas(call: CallDep, entity: _Entity, from_: past.From = None, to: past.To = None) -> Response:
+    """Compare the client quotas of an entity at two moments."""
+    return await past.diff(call, FacetName.CLIENT_QUOTAS, entity, from_, to)
+
+
+@routes.get(
+    "/v1/clusters/{cluster}/client-quotas/{id:path}",
+    read(
+        "The declared content of an entity, exactly as it was set",
+        models.ClientQuotasResource,
+        limit=LimitClass.READ,
+        tagged=True,
+        problems=(409, 410),
+    ),
+    checks=[Consistency],
+)
+async def get_client_quotas(
+    call: CallDep,
+    entity: _Entity,
+    if_none_match: IfNoneMatch = None,
+    at: past.At = None,
+    absent: handlers.Absent = None,
+) -> Response:
+    """404 for an entity without client quotas."""
+    return await handlers.get(call, FacetName.CLIENT_QUOTAS, entity, if_none_match, at=at, absent=absent)
+
+
+@routes.put(
+    "/v1/clusters/{cluster}/client-quotas/{id:path}",
+    change(
+        "Replace all client quotas of an entity",
+        models.ClientQuotasResource,
+        limit=LimitClass.WRITE,
+        tagged=True,
+        problems=(),
+    ),
+    checks=[Temporary],
+)
+async def put_client_quotas(
+    call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep, body: models.ClientQuotasBody
+) -> Response:
+    """Keys that the body does not have are removed."""
+    return await handlers.put(call, FacetName.CLIENT_QUOTAS, entity, conditions, body)
+
+
+@routes.delete(
+    "/v1/clusters/{cluster}/client-quotas/{id:path}",
+    change("Remove all client quotas of an entity", DeletedResource, limit=LimitClass.WRITE, tagged=False, problems=()),
+    checks=[Temporary],
+)
+async def delete_client_quotas(call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep) -> Response:
+    """404 if the entity has none."""
+    return await handlers.delete(call, FacetName.CLIENT_QUOTAS, entity, conditions)
+
+
+@routes.post(
+    "/v1/clusters/{cluster}/client-quotas:describe",
     read(
         "Describe client quotas by a filter (KIP-546)",
         rpc.described(models.DescribedQuotas),
@@ -42,7 +179,7 @@ async def describe_client_quotas(call: CallDep, body: models.DescribeClientQuota
 
 
 @routes.post(
-    ":alter",
+    "/v1/clusters/{cluster}/client-quotas:alter",
     change(
         "Alter client quotas (KIP-546)",
         partly(models.AlteredQuotas, "Some entries failed"),

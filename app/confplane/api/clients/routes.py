@@ -9,11 +9,11 @@ from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
 from confplane.services.limits import LimitClass
 
-routes = Routes("/v1/clusters/{cluster}/clients", tag="clients")
+routes = Routes(tag="clients")
 
 
 @routes.post(
-    ":alter",
+    "/v1/clusters/{cluster}/clients:alter",
     change(
         "Alter client quotas and client configs together",
         partly(models.AlteredClients, "Some entries failed"),

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from confplane.api.clients.models import Alter, AlterClients, AlterClientsEntry
     from confplane.api.dependencies import Call
-    from confplane.api.rendering.polled_response import PolledResponse
-    from confplane.api.resources.routes import Resolve
     from confplane.domain.filters import EntityFilter
     from confplane.services.changes.alter import Entry
     from confplane.services.changes.edits import EntryResult
@@ -97,15 +95,6 @@ async def alter_both(call: Call, body: AlterClients) -> Response:
         }
 
     return await batches.alter(call, body, body.entries, made, _echo, diff, member="entries")
-
-
-def resolving(name: FacetName) -> Resolve:
-    """Return the function that finds the effective values of a client in a facet."""
-
-    async def resolve(call: Call, entity: Entity) -> PolledResponse:
-        return call.services.effective_values.effective(call.cluster_facet(name), entity)
-
-    return resolve
 
 
 def _edit(

@@ -2,17 +2,24 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from dataclasses import replace
+from typing import Annotated, Any, Final, NamedTuple
 
 from starlette.responses import Response
 
 from confplane.api import batches, problems, refresh
 from confplane.api.configs import models, render
-from confplane.api.dependencies import Call, CallDep, Consistency
+from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
+from confplane.api.models import DeletedResource
 from confplane.api.rendering.polled_response import PolledResponse
-from confplane.api.resources.routes import ResourceHandlers, ResourceModels
-from confplane.api.routing.operations import change, partly, read
-from confplane.api.routing.preconditions import entry_precondition
+from confplane.api.resources import handlers, past
+from confplane.api.resources.filters import ListFilters
+from confplane.api.reverts import routes as reverts
+from confplane.api.reverts.models import RevertEntity
+from confplane.api.routing.operations import ResponseSpec, change, partly, read
+from confplane.api.routing.paths import entity_in_path
+from confplane.api.routing.preconditions import ConditionalHeadersDep, entry_precondition
+from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
 from confplane.domain import id_patterns
 from confplane.domain.access.operations import Operation
@@ -28,35 +35,139 @@ from confplane.services.changes.edits import Edit, EditResult
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.limits import LimitClass
 
+routes = Routes(tag="configs")
+_Entity = Annotated[Entity, entity_in_path(id_patterns.RESOURCE_ID, "topic=orders")]
 _NOBODY: Final = Entity(())
 
 
-async def _effective(call: Call, entity: Entity) -> PolledResponse:
-    """Return the effective configs of a topic or broker in the form of ``.../effective``.
-
-    Raises:
-        ConfplaneError: As ``ConfigReader.effective``.
-    """
-    found = await call.cluster.configs.effective(call.access, entity)
-    return PolledResponse.of(render.effective_configs(found), found.etag)
-
-
-routes = ResourceHandlers(FacetName.CONFIGS, _effective).routes(
-    ResourceModels(
-        "Configs",
-        models.ConfigsBody,
-        models.NewConfigs,
-        models.ConfigsResource,
-        models.ConfigsList,
-        models.EffectiveConfigs,
-        id_patterns.RESOURCE_ID,
-        "topic=orders",
-    )
+@routes.get(
+    "/v1/clusters/{cluster}/configs",
+    read(
+        "List the entities that have configs", models.ConfigsList, limit=LimitClass.BULK, tagged=False, problems=(410,)
+    ),
+    checks=[Consistency],
 )
+async def list_configs(
+    call: CallDep,
+    filters: ListFilters,
+    entity_id: handlers.EntityId = None,
+    page_size: PageSize = 100,
+    page_token: OpaquePageToken = None,
+    at: past.At = None,
+) -> Response:
+    """The entities that the caller may describe, in the order of their ids."""
+    query = replace(filters, id=entity_id, page_size=page_size, page_token=page_token)
+    return await handlers.page(call, FacetName.CONFIGS, query, at=at)
 
 
 @routes.post(
-    ":describe",
+    "/v1/clusters/{cluster}/configs",
+    change(
+        "Create the configs of an entity",
+        {
+            201: ResponseSpec(models.ConfigsResource),
+            200: ResponseSpec(models.ConfigsResource, "Identical content was already there"),
+        },
+        limit=LimitClass.WRITE,
+        tagged=True,
+        problems=(),
+    ),
+    checks=[Temporary],
+)
+async def create_configs(call: CallDep, conditions: ConditionalHeadersDep, body: models.NewConfigs) -> Response:
+    """Refused with 409 if the entity has other content."""
+    return await handlers.create(call, FacetName.CONFIGS, conditions, body)
+
+
+@routes.get(
+    "/v1/clusters/{cluster}/configs/{id:path}/effective",
+    read(
+        "The effective values, each with its source and every candidate level",
+        models.EffectiveConfigs,
+        limit=LimitClass.READ,
+        tagged=True,
+        problems=(409,),
+    ),
+    checks=[Consistency],
+)
+async def effective_configs(call: CallDep, entity: _Entity, if_none_match: IfNoneMatch = None) -> Response:
+    """Also for an entity without configs of its own."""
+    await refresh.refresh_levels(call, FacetName.CONFIGS, [entity])
+    found = await call.cluster.configs.effective(call.access, entity)
+    rendered = PolledResponse.of(render.effective_configs(found), found.etag)
+    return handlers.polled(call.cluster, rendered, if_none_match)
+
+
+@routes.post("/v1/clusters/{cluster}/configs/{id:path}:revert", reverts.ENTITY)
+async def revert_configs(
+    call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep, body: RevertEntity
+) -> Response:
+    """Revert the configs of an entity."""
+    return await reverts.revert_entity(call, FacetName.CONFIGS, entity, conditions, body)
+
+
+@routes.get("/v1/clusters/{cluster}/configs/{id:path}/history", past.HISTORY)
+async def history_configs(
+    call: CallDep, entity: _Entity, page_size: PageSize = 100, page_token: OpaquePageToken = None
+) -> Response:
+    """List the changes of the configs of an entity."""
+    return await past.history(call, FacetName.CONFIGS, entity, page_size, page_token)
+
+
+@routes.get("/v1/clusters/{cluster}/configs/{id:path}/diff", past.DIFF)
+async def diff_configs(call: CallDep, entity: _Entity, from_: past.From = None, to: past.To = None) -> Response:
+    """Compare the configs of an entity at two moments."""
+    return await past.diff(call, FacetName.CONFIGS, entity, from_, to)
+
+
+@routes.get(
+    "/v1/clusters/{cluster}/configs/{id:path}",
+    read(
+        "The declared content of an entity, exactly as it was set",
+        models.ConfigsResource,
+        limit=LimitClass.READ,
+        tagged=True,
+        problems=(409, 410),
+    ),
+    checks=[Consistency],
+)
+async def get_configs(
+    call: CallDep,
+    entity: _Entity,
+    if_none_match: IfNoneMatch = None,
+    at: past.At = None,
+    absent: handlers.Absent = None,
+) -> Response:
+    """404 for an entity without configs."""
+    return await handlers.get(call, FacetName.CONFIGS, entity, if_none_match, at=at, absent=absent)
+
+
+@routes.put(
+    "/v1/clusters/{cluster}/configs/{id:path}",
+    change(
+        "Replace all configs of an entity", models.ConfigsResource, limit=LimitClass.WRITE, tagged=True, problems=()
+    ),
+    checks=[Temporary],
+)
+async def put_configs(
+    call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep, body: models.ConfigsBody
+) -> Response:
+    """Keys that the body does not have are removed."""
+    return await handlers.put(call, FacetName.CONFIGS, entity, conditions, body)
+
+
+@routes.delete(
+    "/v1/clusters/{cluster}/configs/{id:path}",
+    change("Remove all configs of an entity", DeletedResource, limit=LimitClass.WRITE, tagged=False, problems=()),
+    checks=[Temporary],
+)
+async def delete_configs(call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep) -> Response:
+    """404 if the entity has none."""
+    return await handlers.delete(call, FacetName.CONFIGS, entity, conditions)
+
+
+@routes.post(
+    "/v1/clusters/{cluster}/configs:describe",
     read(
         "Describe the effective configs of topics, brokers, groups and client metrics (KIP-226)",
         partly(models.DescribedResources, "Some resources can't be described"),
@@ -158,7 +269,7 @@ async def _described(
 
 
 @routes.post(
-    ":incrementalAlter",
+    "/v1/clusters/{cluster}/configs:incrementalAlter",
     change(
         "Set, delete, append to and subtract from configs of topics, brokers, groups and client metrics (KIP-339)",
         partly(models.AlteredResources, "Some resources failed"),

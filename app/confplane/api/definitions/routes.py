@@ -23,7 +23,7 @@ from confplane.domain.facets import FacetName
 from confplane.domain.releases import nearest, releases
 from confplane.services.limits import LimitClass
 
-routes = Routes("/v1/clusters/{cluster}/config-definitions", tag="config-definitions")
+routes = Routes(tag="config-definitions")
 
 _HTML: Final = "text/html"
 _EMPTY_IS_NONE: Final = BeforeValidator(lambda value: None if value == "" else value)
@@ -31,7 +31,7 @@ _EMPTY_IS_NONE: Final = BeforeValidator(lambda value: None if value == "" else v
 
 
 @routes.get(
-    "",
+    "/v1/clusters/{cluster}/config-definitions",
     read(
         "Config definitions: types, defaults, ranges, dynamic or not",
         {

@@ -19,11 +19,11 @@ from confplane.services.kraft.reconcile.drift import DriftService
 from confplane.services.kraft.reconcile.entity_drift import DriftSelection, EntityDrift, KeyDrift
 from confplane.services.limits import LimitClass
 
-routes = Routes("/v1/clusters/{cluster}/drift", tag="drift")
+routes = Routes(tag="drift")
 
 
 @routes.get(
-    "",
+    "/v1/clusters/{cluster}/drift",
     read(
         "List the entities whose values in the Kafka cluster differ",
         DriftPage,
@@ -62,7 +62,7 @@ async def list_drift(
 
 
 @routes.post(
-    ":adopt",
+    "/v1/clusters/{cluster}/drift:adopt",
     change(
         "Take over values of the Kafka cluster",
         partly(AdoptedDrift, "Some entities failed"),
@@ -99,7 +99,7 @@ async def adopt_drift(call: CallDep, body: DriftDecision) -> Response:
 
 
 @routes.post(
-    ":reapply",
+    "/v1/clusters/{cluster}/drift:reapply",
     RouteOperation(
         "Send values to the Kafka cluster again",
         ReappliedDrift,

@@ -18,11 +18,11 @@ from confplane.services.kips import entity_configs
 from confplane.services.kips.entity_configs import EntityChange, EntityResult, InvalidEntityError
 from confplane.services.limits import LimitClass
 
-routes = Routes("/v1/clusters/{cluster}", tag="entity-configs")
+routes = Routes(tag="entity-configs")
 
 
 @routes.post(
-    "/entity-configs:describe",
+    "/v1/clusters/{cluster}/entity-configs:describe",
     read(
         "Describe what is set on entities of any type (KIP-21)",
         partly(models.DescribedEntityConfigs, "Some entities can't be described"),
@@ -61,7 +61,7 @@ async def describe_entity_configs(call: CallDep, body: models.DescribeEntityConf
 
 
 @routes.post(
-    "/entity-configs:alter",
+    "/v1/clusters/{cluster}/entity-configs:alter",
     change(
         "Alter entities of any type (KIP-21)",
         partly(models.AlteredEntityConfigs, "Some entities failed"),

@@ -27,7 +27,7 @@ from confplane.services.feed.positions import LONGEST, decode, encode
 from confplane.services.limits import LimitClass
 from confplane.services.reads.trail import visible
 
-routes = Routes("/v1/clusters/{cluster}/changes", tag="feed")
+routes = Routes(tag="feed")
 
 _SSE = "text/event-stream"
 _NDJSON = "application/x-ndjson"
@@ -38,7 +38,7 @@ _MOST_BYTES = 4_000_000
 
 
 @routes.get(
-    "",
+    "/v1/clusters/{cluster}/changes",
     read(
         "The changes of the cluster as they happen",
         {

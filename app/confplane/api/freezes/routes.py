@@ -11,11 +11,11 @@ from confplane.services.changes.freeze import FreezeResult
 from confplane.services.kraft.apply.quiesce import Quiescer, QuiesceResult, freeze_view
 from confplane.services.limits import LimitClass
 
-routes = Routes("/v1/clusters/{cluster}", tag="freezes")
+routes = Routes(tag="freezes")
 
 
 @routes.post(
-    ":freeze",
+    "/v1/clusters/{cluster}:freeze",
     change(
         "Freeze a cluster: from the answer on no config is written",
         models.FreezeState,
@@ -40,7 +40,7 @@ async def freeze_cluster(call: CallDep, body: models.FreezeReason) -> Response:
 
 
 @routes.post(
-    ":thaw",
+    "/v1/clusters/{cluster}:thaw",
     change(
         "Thaw a cluster, so that configs may be written again",
         models.FreezeState,

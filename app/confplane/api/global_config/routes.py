@@ -17,11 +17,11 @@ from confplane.domain.texts import clipped
 from confplane.services.kips import global_config
 from confplane.services.limits import LimitClass
 
-routes = Routes("/v1/clusters/{cluster}", tag="global-config")
+routes = Routes(tag="global-config")
 
 
 @routes.get(
-    "/global-config",
+    "/v1/clusters/{cluster}/global-config",
     read(
         "Read what is set for all brokers (KIP-5)",
         models.GlobalConfig,
@@ -44,7 +44,7 @@ async def get_global_config(call: CallDep) -> Response:
 
 
 @routes.post(
-    "/global-config:change",
+    "/v1/clusters/{cluster}/global-config:change",
     change(
         "Change what is set for all brokers (KIP-5)",
         models.ChangedGlobalConfig,

@@ -19,8 +19,7 @@ from confplane.services.access_admin.views import etag_of, grant_view
 from confplane.services.limits import LimitClass
 from confplane.services.ports.access import StoredGrant
 
-_PATH = "/v1/grants"
-routes = Routes(_PATH, tag="grants")
+routes = Routes(tag="grants")
 
 GrantId = Annotated[
     str, Path(alias="grantId", description="As the list has it", json_schema_extra={"pattern": patterns.UUID})
@@ -28,7 +27,8 @@ GrantId = Annotated[
 
 
 @routes.get(
-    "", read("List grants, oldest first", models.GrantPage, limit=LimitClass.BULK, tagged=False, problems=(403, 503))
+    "/v1/grants",
+    read("List grants, oldest first", models.GrantPage, limit=LimitClass.BULK, tagged=False, problems=(403, 503)),
 )
 async def list_grants(
     call: ServiceCallDep,
@@ -57,7 +57,7 @@ async def list_grants(
 
 
 @routes.post(
-    "",
+    "/v1/grants",
     manage(
         "Create a grant",
         {201: models.GrantData, 200: models.GrantData},
@@ -76,12 +76,13 @@ async def create_grant(call: ServiceCallDep, body: models.GrantBody) -> Response
     if call.validate_only:
         return json_response(call.request, grant_view(stored))
     await services.take_effect()
-    location = f"{call.request.scope.get('root_path', '')}{_PATH}/{stored.grant.id}"
+    location = f"{call.request.scope.get('root_path', '')}{call.request.scope['path']}/{stored.grant.id}"
     return _shown(call, stored, 201 if is_new else 200, {"Location": location})
 
 
 @routes.get(
-    "/{grantId}", read("One grant", models.GrantData, limit=LimitClass.BULK, tagged=True, problems=(403, 404, 503))
+    "/v1/grants/{grantId}",
+    read("One grant", models.GrantData, limit=LimitClass.BULK, tagged=True, problems=(403, 404, 503)),
 )
 async def get_grant(call: ServiceCallDep, grant_id: GrantId, if_none_match: IfNoneMatch = None) -> Response:
     """A grant with its ETag."""
@@ -93,7 +94,7 @@ async def get_grant(call: ServiceCallDep, grant_id: GrantId, if_none_match: IfNo
 
 
 @routes.put(
-    "/{grantId}",
+    "/v1/grants/{grantId}",
     manage("Replace a grant", models.GrantData, limit=LimitClass.ADMIN, tagged=True, problems=(403, 404, 409, 503)),
 )
 async def put_grant(
@@ -119,7 +120,7 @@ async def put_grant(
 
 
 @routes.delete(
-    "/{grantId}",
+    "/v1/grants/{grantId}",
     manage("Remove a grant", models.GrantData, limit=LimitClass.ADMIN, tagged=False, problems=(403, 404, 409, 503)),
 )
 async def delete_grant(call: ServiceCallDep, grant_id: GrantId, conditions: ConditionalHeadersDep) -> Response:

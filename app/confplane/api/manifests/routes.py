@@ -32,7 +32,7 @@ from confplane.services.kraft.apply.apply_status import FACETS as APPLIED_FACETS
 from confplane.services.limits import LimitClass
 from confplane.services.plans.plan import Plan, PlannedEdit, PlanOptions
 
-routes = Routes("/v1/clusters/{cluster}/manifests", tag="manifests")
+routes = Routes(tag="manifests")
 
 _LONGEST_S: Final = 25
 """The longest duration of a plan or an apply in seconds, below the timeout of clients. An apply ends before a batch
@@ -43,7 +43,7 @@ _FIELDS: Final = {"quotas": "quotas", "client_configs": "clientConfigs", "config
 
 
 @routes.post(
-    ":plan",
+    "/v1/clusters/{cluster}/manifests:plan",
     read(
         "Plan a manifest: what an apply would create, change and delete",
         partly(models.ManifestPlan, "Some entities are refused"),
@@ -77,7 +77,7 @@ async def plan_manifest(call: CallDep, body: models.PlanManifest) -> Response:
 
 
 @routes.post(
-    ":apply",
+    "/v1/clusters/{cluster}/manifests:apply",
     change(
         "Apply the plan of a manifest",
         partly(models.AppliedManifest, "An entity failed, which ended the run"),
@@ -127,7 +127,7 @@ async def apply_manifest(call: CallDep, body: models.ApplyManifest) -> Response:
 
 
 @routes.get(
-    ":export",
+    "/v1/clusters/{cluster}/manifests:export",
     read(
         "Export the configs of the cluster as a manifest",
         {

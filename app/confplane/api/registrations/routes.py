@@ -21,7 +21,7 @@ from confplane.services.limits import LimitClass
 from confplane.services.ports.registrations import ClientRegistration
 from confplane.services.reads import registrations
 
-routes = Routes("/v1/clusters/{cluster}/registrations", tag="registrations")
+routes = Routes(tag="registrations")
 
 _Id = Annotated[
     str | None,
@@ -55,7 +55,7 @@ class ClearedRegistrations(AnswerModel):
 
 
 @routes.get(
-    "",
+    "/v1/clusters/{cluster}/registrations",
     read(
         "List registrations, ordered by entity id",
         RegistrationPage,
@@ -86,7 +86,7 @@ async def list_registrations(
 
 
 @routes.delete(
-    "",
+    "/v1/clusters/{cluster}/registrations",
     RouteOperation(
         "Clear the registrations of one entity, or of all",
         {200: ClearedRegistrations},

@@ -1,14 +1,13 @@
 """The past of resources: content at a moment, changes, and differences between two moments."""
 
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import Query
 from starlette.responses import Response
 
 from confplane.api import parsed
-from confplane.api.dependencies import Call, CallDep, IfNoneMatch, OpaquePageToken, PageSize
+from confplane.api.dependencies import Call
 from confplane.api.models import HistoryPage, PastDiff
 from confplane.api.responses import (
     json_response,
@@ -19,9 +18,7 @@ from confplane.api.responses import (
     unchanged,
 )
 from confplane.api.routing.operations import read
-from confplane.api.routing.paths import entity_in_path
 from confplane.api.routing.preconditions import not_modified
-from confplane.api.routing.routes import Routes, declared
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
@@ -35,37 +32,34 @@ _MOMENT: Final = (
 )
 At = Annotated[str | None, Query(description=f"The content of a moment of the past. {_MOMENT}", max_length=64)]
 """The moment of a read of the past; :func:`confplane.api.parsed.revision_or_time` reads it."""
-_From = Annotated[str | None, Query(alias="from", description=f"Needed. {_MOMENT}", max_length=64)]
-_To = Annotated[str | None, Query(description=f"{_MOMENT}. Now where it is absent", max_length=64)]
+From = Annotated[str | None, Query(alias="from", description=f"Needed. {_MOMENT}", max_length=64)]
+To = Annotated[str | None, Query(description=f"{_MOMENT}. Now where it is absent", max_length=64)]
 
 
-def add_routes(routes: Routes, name: FacetName, noun: str, id_pattern: str, example_id: str) -> None:
-    """Add the routes of a facet's changes and differences."""
-    operation = partial(read, limit=LimitClass.BULK, tagged=False)
-    listed = operation(
-        "The changes of an entity, including external ones, newest first",
-        HistoryPage,
-        id=f"history{noun}",
-        description="Each change has the keys that it gave another value, with their values before and after; secrets"
-        " are null. Changes are sorted by revision. The history begins where the trail does.",
-        problems=(503,),
-    )
-    compared = operation(
-        "The keys of an entity that differ between two moments",
-        PastDiff,
-        id=f"diff{noun}",
-        description="410 for a time before the trail began. A time within a run of external writes that were"
-        " observed as one has `exact: false` and the bounds of the run.",
-        problems=(409, 410, 503),
-    )
-    for suffix, handler, facts in (("/history", _history, listed), ("/diff", _diff, compared)):
-        entity = entity_in_path(id_pattern, example_id, suffix=suffix)
-        routes.get(f"/{{id:path}}{suffix}", facts)(declared(partial(handler, name), entity=entity))
+HISTORY: Final = read(
+    "The changes of an entity, including external ones, newest first",
+    HistoryPage,
+    limit=LimitClass.BULK,
+    tagged=False,
+    problems=(503,),
+    description="Each change has the keys that it gave another value, with their values before and after; secrets"
+    " are null. Changes are sorted by revision. The history begins where the trail does.",
+)
+"""The facts of :func:`history`."""
+DIFF: Final = read(
+    "The keys of an entity that differ between two moments",
+    PastDiff,
+    limit=LimitClass.BULK,
+    tagged=False,
+    problems=(409, 410, 503),
+    description="410 for a time before the trail began. A time within a run of external writes that were"
+    " observed as one has `exact: false` and the bounds of the run.",
+)
+"""The facts of :func:`diff`."""
 
 
-async def _history(
-    name: FacetName, call: CallDep, entity: Entity, page_size: PageSize = 100, page_token: OpaquePageToken = None
-) -> Response:
+async def history(call: Call, name: FacetName, entity: Entity, page_size: int, page_token: str | None) -> Response:
+    """Answer with a page of an entity's changes."""
     items, cursor = await call.services.history.changes(
         call.cluster_facet(name), entity, page_size=page_size, page_token=page_token
     )
@@ -73,7 +67,8 @@ async def _history(
     return page_response(call.request, [_item(item) for item in items], cursor)
 
 
-async def _diff(name: FacetName, call: CallDep, entity: Entity, from_: _From = None, to: _To = None) -> Response:
+async def diff(call: Call, name: FacetName, entity: Entity, from_: str | None, to: str | None) -> Response:
+    """Answer with the differences between two moments of an entity."""
     if from_ is None:
         raise InvalidRequestError("Name the first moment: from is needed", pointer="from")
     found = await call.services.history.diff(
@@ -89,7 +84,7 @@ async def _diff(name: FacetName, call: CallDep, entity: Entity, from_: _From = N
 
 
 async def single(
-    call: Call, cluster_facet: ClusterFacet, entity: Entity, at: str, if_none_match: IfNoneMatch
+    call: Call, cluster_facet: ClusterFacet, entity: Entity, at: str, if_none_match: str | None
 ) -> Response:
     """Answer with an entity at a moment."""
     found = await call.services.history.existing(

@@ -1,20 +1,18 @@
 """Reverts: of changes of the trail, and of an entity to a moment."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Final
 
 import orjson
 from starlette.responses import Response
 
 from confplane.api import apply_waits, batches, parsed, problems
-from confplane.api.dependencies import CallDep
+from confplane.api.dependencies import Call, CallDep
 from confplane.api.responses import json_response
 from confplane.api.reverts import models
 from confplane.api.routing.operations import change, partly
-from confplane.api.routing.paths import entity_in_path
-from confplane.api.routing.preconditions import ConditionalHeadersDep
-from confplane.api.routing.routes import Routes, declared
+from confplane.api.routing.preconditions import ConditionalHeaders
+from confplane.api.routing.routes import Routes
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError, RevertConflictError
 from confplane.domain.facets import FacetName
@@ -25,14 +23,14 @@ from confplane.services.limits import LimitClass
 from confplane.services.ports.trail import MOST_REVERTS
 from confplane.services.reverts.service import Reversal, RevertSelection
 
-routes = Routes("/v1/clusters/{cluster}/audit", tag="audit")
+routes = Routes(tag="audit")
 
 _SELECTORS: Final = frozenset({"change_id", "request_id", "principal"})
 _UNCHANGED: Final = "Nothing is changed: these keys have the values of before already"
 
 
 @routes.post(
-    ":revert",
+    "/v1/clusters/{cluster}/audit:revert",
     change(
         "Revert one change, the changes of one request, or those of a principal in a span of time",
         partly(models.RevertedChanges, "Some entities failed"),
@@ -66,27 +64,23 @@ async def revert_changes(call: CallDep, body: models.RevertChanges) -> Response:
     return batches.alter_response(call, results, {"skipped": skipped, "results": rendered})
 
 
-def add_routes(routes: Routes, name: FacetName, noun: str, id_pattern: str, example_id: str) -> None:
-    """Add the route that reverts an entity of a facet."""
-    entity = entity_in_path(id_pattern, example_id, suffix=":revert")
-    facts = change(
-        f"Give an entity the {name} that it had at a moment",
-        models.RevertedEntity,
-        id=f"revert{noun}",
-        limit=LimitClass.WRITE,
-        tagged=False,
-        problems=(410,),
-        description="Reverts every change to the entity's keys after the given time, regardless of author. `If-Match`"
-        " refuses content that the caller has not seen; `force` continues despite concurrent external changes."
-        " 410 for a"
-        " time before the trail began",
-    )
-    routes.post("/{id:path}:revert", facts)(declared(partial(_revert_entity, name), entity=entity))
+ENTITY: Final = change(
+    "Give an entity the content that it had at a moment",
+    models.RevertedEntity,
+    limit=LimitClass.WRITE,
+    tagged=False,
+    problems=(410,),
+    description="Reverts every change to the entity's keys after the given time, regardless of author. `If-Match`"
+    " refuses content that the caller has not seen; `force` continues despite concurrent external changes. 410 for a"
+    " time before the trail began",
+)
+"""The facts of :func:`revert_entity`."""
 
 
-async def _revert_entity(
-    name: FacetName, call: CallDep, entity: Entity, conditions: ConditionalHeadersDep, body: models.RevertEntity
+async def revert_entity(
+    call: Call, name: FacetName, entity: Entity, conditions: ConditionalHeaders, body: models.RevertEntity
 ) -> Response:
+    """Answer a revert of one entity of a facet."""
     made = await call.services.reverts.entity(
         call.cluster.facets[name],
         entity,

@@ -1,7 +1,9 @@
 """Rollups: Spark's results about the whole cluster, and the runs that produced them."""
 
+import inspect
 import re
-from functools import partial
+from collections.abc import Mapping
+from functools import partial, update_wrapper
 from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
@@ -12,9 +14,9 @@ from confplane.api import patterns
 from confplane.api.dependencies import Call, CallDep, IfNoneMatch, PageSize
 from confplane.api.responses import PreparedResponse, consistency_headers, encoded, json_response, number, unchanged
 from confplane.api.rollups import models
-from confplane.api.routing.operations import ResponseSpec, read
+from confplane.api.routing.operations import Handler, ResponseSpec, read
 from confplane.api.routing.preconditions import not_modified
-from confplane.api.routing.routes import Routes, declared
+from confplane.api.routing.routes import Routes
 from confplane.domain.access.ranges import NameRanges
 from confplane.domain.errors import InvalidRequestError, NotFoundError, ResultGoneError
 from confplane.domain.rollups import ROLLUPS, Column, ColumnType, Rollup
@@ -33,7 +35,7 @@ from confplane.services.reads.rollups import (
     visible,
 )
 
-routes = Routes("/v1/clusters/{cluster}/rollups", tag="rollups")
+routes = Routes(tag="rollups")
 
 _TOKEN = re.compile(patterns.ROW_TOKEN)
 _INT64 = 2**63
@@ -51,7 +53,7 @@ _CONTAINS = "; rows that have this one among theirs"
 
 
 @routes.get(
-    "",
+    "/v1/clusters/{cluster}/rollups",
     read(
         "All rollups, each with its current run",
         models.RollupList,
@@ -226,14 +228,33 @@ def _add(rollup: Rollup) -> None:
             else "Needs DESCRIBE on `rollups`: its rows are about many entities."
         ),
     )
-    routes.get(f"/{rollup.name}", operation)(declared(partial(_rows, rollup), filters))
+    path = f"/v1/clusters/{{cluster}}/rollups/{rollup.name}"
+    routes.get(path, operation)(_declared(partial(_rows, rollup), filters))
+
+
+def _declared(handler: Handler, filters: Mapping[str, tuple[Any, Any]]) -> Handler:
+    """Return a handler that declares its keyword arguments (``**``), whose types and defaults are given by name."""
+    declares = inspect.Parameter
+    parameters = [
+        each for each in inspect.signature(handler).parameters.values() if each.kind is not declares.VAR_KEYWORD
+    ]
+    parameters += [
+        declares(name, declares.KEYWORD_ONLY, annotation=annotation, default=default)
+        for name, (annotation, default) in filters.items()
+    ]
+    made = update_wrapper(partial(handler), handler)
+    made.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect looks for
+    return made
 
 
 for _each in ROLLUPS.values():
     _add(_each)
 
 
-@routes.get("/{name}", read("No rollup", {}, limit=LimitClass.READ, tagged=False, problems=(), listed=False))
+@routes.get(
+    "/v1/clusters/{cluster}/rollups/{name}",
+    read("No rollup", {}, limit=LimitClass.READ, tagged=False, problems=(), listed=False),
+)
 async def unknown(_: CallDep, name: str) -> Response:
     """Answer 404 with the names of all rollups."""
     raise NotFoundError(f"There is no rollup {name[:100]!a}; there are: {', '.join(ROLLUPS)}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 
+from confplane.api.routing.paths import ID
 from confplane.api.routing.routes import StrictRoute
 from confplane.domain.entities import CACHED_LENGTH
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 _CLUSTERS: Final = "/v1/clusters/"
 _CLUSTER: Final = "/v1/clusters/{cluster}"
-_ID: Final = "{id:path}"
 _SUFFIXES: Final = ("/effective", "/history", "/diff", "/status", ":revert")
 """The suffixes of paths after an entity id."""
 _INSTANCES: Final = "/instances/"
@@ -58,8 +58,8 @@ class Lookup:
                 self._whole[method, route.path] = route
             elif "{" not in behind:
                 self._of_cluster[method, behind] = route
-            elif _ID in behind:
-                facet, _, suffix = behind[1:].partition(_ID)
+            elif ID in behind:
+                facet, _, suffix = behind[1:].partition(ID)
                 self._of_entity[method, facet, suffix] = route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,6 +1,6 @@
 """Entity ids in URLs, read from the raw path, because decoding loses the spelling of an id."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, Path
 from starlette.requests import Request
@@ -10,17 +10,18 @@ from confplane.api.dependencies import EMBEDDED
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidEntityIdError
 
-_SEGMENTS = 5
+ID: Final = "{id:path}"
+"""The entity id in the path of a route."""
+_SEGMENTS: Final = 5
 """Parts of ``/v1/clusters/{cluster}/{facet}/`` before the id."""
 
 
-def entity_in_path(pattern: str, example: str, *, suffix: str = "") -> Any:
-    """Return the annotation of a parameter that takes the entity named by a request's path.
+def entity_in_path(pattern: str, example: str) -> Any:
+    """Return the dependency of a parameter that takes the entity named by a request's path.
 
     Args:
         pattern: Regular expression of the ids, for the specification.
         example: An id.
-        suffix: As in :func:`entity_of`.
     """
 
     def entity(
@@ -40,9 +41,11 @@ def entity_in_path(pattern: str, example: str, *, suffix: str = "") -> Any:
         raw: bytes = request.scope.get("raw_path") or b"%"
         if entity_id and raw.isascii() and b"%" not in raw:  # nearly all paths: decoded text is raw text
             return Entity.from_id(entity_id)
+        # What follows the id, such as "/effective"; after "/instances/" a name follows.
+        suffix = request.scope["route"].path.partition(ID)[2].partition("{")[0]
         return entity_of(request.scope, suffix=suffix)
 
-    return Annotated[Entity, Depends(entity)]
+    return Depends(entity)
 
 
 def entity_of(scope: Scope, *, suffix: str = "") -> Entity:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import partial, update_wrapper
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi.routing import APIRoute
@@ -147,12 +146,10 @@ class Routes:
     """The routes of one family of operations, in the order in which they are matched.
 
     Args:
-        prefix: The common prefix of their paths.
         tag: The family's name in the specification. None if the specification lists none of its routes.
     """
 
-    def __init__(self, prefix: str = "", *, tag: str | None) -> None:
-        self._prefix = prefix
+    def __init__(self, *, tag: str | None) -> None:
         self._tag = tag
         self._made: list[StrictRoute] = []
 
@@ -178,32 +175,8 @@ class Routes:
     def _add(
         self, method: str, path: str, operation: RouteOperation, checks: Sequence[Depends], handler: Handler
     ) -> Handler:
-        self._made.append(StrictRoute(method, self._prefix + path, handler, operation, tag=self._tag, checks=checks))
+        self._made.append(StrictRoute(method, path, handler, operation, tag=self._tag, checks=checks))
         return handler
-
-
-def declared(handler: Handler, members: Mapping[str, tuple[Any, Any]] | None = None, **annotations: Any) -> Handler:
-    """Return a handler with a different declaration of its parameters, which varies between routes.
-
-    Args:
-        handler: The handler.
-        members: The types and defaults of its keyword arguments (``**``), by name. A parameter that is not sent is
-            absent.
-        annotations: The types of other parameters, by name.
-    """
-    declares = inspect.Parameter
-    parameters = [
-        parameter.replace(annotation=annotations.get(name, parameter.annotation))
-        for name, parameter in inspect.signature(handler).parameters.items()
-        if parameter.kind is not declares.VAR_KEYWORD
-    ]
-    parameters += [
-        declares(name, declares.KEYWORD_ONLY, annotation=annotation, default=default)
-        for name, (annotation, default) in (members or {}).items()
-    ]
-    made = update_wrapper(partial(handler), handler)
-    made.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect looks for
-    return made
 
 
 def _plain(handler: Handler) -> Handler:

@@ -17,7 +17,7 @@ from confplane.domain.texts import rfc3339
 from confplane.services.limits import LimitClass
 from confplane.services.ports.schedules import Schedule, SchedulePause
 
-routes = Routes("/v1/clusters/{cluster}/schedules", tag="schedules")
+routes = Routes(tag="schedules")
 
 _ChangeId = Annotated[
     str, Path(alias="changeId", description="The temporary change", json_schema_extra={"pattern": patterns.UUID})
@@ -25,7 +25,8 @@ _ChangeId = Annotated[
 
 
 @routes.get(
-    "", read("List temporary changes", models.SchedulePage, limit=LimitClass.BULK, tagged=False, problems=(503,))
+    "/v1/clusters/{cluster}/schedules",
+    read("List temporary changes", models.SchedulePage, limit=LimitClass.BULK, tagged=False, problems=(503,)),
 )
 async def list_schedules(
     call: CallDep,
@@ -59,7 +60,7 @@ async def list_schedules(
 
 
 @routes.post(
-    ":pause",
+    "/v1/clusters/{cluster}/schedules:pause",
     manage(
         "Pause the ends of all temporary changes",
         models.SchedulePauseState,
@@ -77,7 +78,7 @@ async def pause_schedules(call: CallDep, body: models.SchedulePauseReason) -> Re
 
 
 @routes.post(
-    ":resume",
+    "/v1/clusters/{cluster}/schedules:resume",
     manage(
         "Resume the ends of temporary changes",
         models.SchedulePauseState,
@@ -93,7 +94,7 @@ async def resume_schedules(call: CallDep) -> Response:
 
 
 @routes.post(
-    "/{changeId}:end",
+    "/v1/clusters/{cluster}/schedules/{changeId}:end",
     change("End a temporary change now", models.ScheduleData, limit=LimitClass.WRITE, tagged=False, problems=()),
 )
 async def end_schedule(call: CallDep, change_id: _ChangeId) -> Response:

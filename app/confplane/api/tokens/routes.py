@@ -16,8 +16,7 @@ from confplane.services.access_admin.tokens import CreatedToken, NewToken
 from confplane.services.access_admin.views import token_view
 from confplane.services.limits import LimitClass
 
-_PATH = "/v1/tokens"
-routes = Routes(_PATH, tag="tokens")
+routes = Routes(tag="tokens")
 
 TokenId = Annotated[
     str, Path(alias="tokenId", description="As the list has it", json_schema_extra={"pattern": patterns.UUID})
@@ -25,7 +24,8 @@ TokenId = Annotated[
 
 
 @routes.get(
-    "", read("List tokens, oldest first", models.TokenPage, limit=LimitClass.BULK, tagged=False, problems=(403, 503))
+    "/v1/tokens",
+    read("List tokens, oldest first", models.TokenPage, limit=LimitClass.BULK, tagged=False, problems=(403, 503)),
 )
 async def list_tokens(
     call: ServiceCallDep,
@@ -46,7 +46,7 @@ async def list_tokens(
 
 
 @routes.post(
-    "",
+    "/v1/tokens",
     manage(
         "Create a token",
         {201: models.MadeToken, 200: models.MadeToken},
@@ -74,7 +74,7 @@ async def create_token(call: ServiceCallDep, body: models.NewTokenBody) -> Respo
 
 
 @routes.get(
-    "/{tokenId}",
+    "/v1/tokens/{tokenId}",
     read("One token", models.TokenData, limit=LimitClass.BULK, tagged=False, problems=(403, 404, 503)),
 )
 async def get_token(call: ServiceCallDep, token_id: TokenId) -> Response:
@@ -85,7 +85,7 @@ async def get_token(call: ServiceCallDep, token_id: TokenId) -> Response:
 
 
 @routes.delete(
-    "/{tokenId}",
+    "/v1/tokens/{tokenId}",
     manage(
         "Revoke a token", models.RevokedTokenData, limit=LimitClass.ADMIN, tagged=False, problems=(403, 404, 503),
         id="revokeToken",
@@ -118,7 +118,7 @@ async def revoke_token(
 
 
 @routes.post(
-    "/{tokenId}:rotate",
+    "/v1/tokens/{tokenId}:rotate",
     manage(
         "Replace a token by a new one",
         {201: models.MadeToken, 200: models.MadeToken},
@@ -148,7 +148,7 @@ async def _made(call: ServiceCall, made: CreatedToken) -> Response:
     if made.text is None:
         return json_response(call.request, shown)
     await services.take_effect()
-    location = f"{call.request.scope.get('root_path', '')}{_PATH}/{made.token.id}"
+    location = f"{call.request.scope.get('root_path', '')}{call.request.scope['path']}/{made.token.id}"
     headers = {"Location": location, "Cache-Control": "no-store"}
     return json_response(call.request, {**shown, "token": made.text}, status=201, headers=headers)
 

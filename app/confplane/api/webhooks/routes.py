@@ -17,7 +17,7 @@ from confplane.services.limits import LimitClass
 from confplane.services.ports.webhooks import Subscription, WebhookDelivery
 from confplane.services.webhooks.subscriptions import NewWebhook, etag_of, subscription_view
 
-routes = Routes("/v1/clusters/{cluster}/webhooks", tag="webhooks")
+routes = Routes(tag="webhooks")
 
 _CREATED = 201
 
@@ -33,7 +33,8 @@ WebhookName = Annotated[
 
 
 @routes.get(
-    "", read("List webhooks by name", models.WebhookPage, limit=LimitClass.BULK, tagged=False, problems=(403, 503))
+    "/v1/clusters/{cluster}/webhooks",
+    read("List webhooks by name", models.WebhookPage, limit=LimitClass.BULK, tagged=False, problems=(403, 503)),
 )
 async def list_webhooks(call: CallDep) -> Response:
     """The webhooks on which the caller has DESCRIBE on `webhooks`."""
@@ -42,7 +43,8 @@ async def list_webhooks(call: CallDep) -> Response:
 
 
 @routes.get(
-    "/{name}", read("One webhook", models.WebhookData, limit=LimitClass.BULK, tagged=True, problems=(403, 404, 503))
+    "/v1/clusters/{cluster}/webhooks/{name}",
+    read("One webhook", models.WebhookData, limit=LimitClass.BULK, tagged=True, problems=(403, 404, 503)),
 )
 async def get_webhook(call: CallDep, name: WebhookName, if_none_match: IfNoneMatch = None) -> Response:
     """A webhook with its ETag, which is that of its content without `status`."""
@@ -53,7 +55,7 @@ async def get_webhook(call: CallDep, name: WebhookName, if_none_match: IfNoneMat
 
 
 @routes.put(
-    "/{name}",
+    "/v1/clusters/{cluster}/webhooks/{name}",
     manage(
         "Create or replace a webhook",
         {200: models.WebhookData, 201: models.WebhookData},
@@ -82,7 +84,7 @@ async def put_webhook(
 
 
 @routes.delete(
-    "/{name}",
+    "/v1/clusters/{cluster}/webhooks/{name}",
     manage("Remove a webhook", models.WebhookData, limit=LimitClass.ADMIN, tagged=False, problems=(403, 404, 409, 503)),
 )
 async def delete_webhook(call: CallDep, name: WebhookName, conditions: ConditionalHeadersDep) -> Response:
@@ -94,7 +96,7 @@ async def delete_webhook(call: CallDep, name: WebhookName, conditions: Condition
 
 
 @routes.post(
-    "/{name}:assign",
+    "/v1/clusters/{cluster}/webhooks/{name}:assign",
     manage(
         "Hand a webhook over", models.WebhookData, limit=LimitClass.ADMIN, tagged=True, problems=(403, 404, 409, 503)
     ),
@@ -108,7 +110,7 @@ async def assign_webhook(call: CallDep, name: WebhookName, body: models.WebhookO
 
 
 @routes.post(
-    "/{name}:resume",
+    "/v1/clusters/{cluster}/webhooks/{name}:resume",
     manage("Resume a webhook", models.WebhookData, limit=LimitClass.ADMIN, tagged=True, problems=(403, 404, 409, 503)),
 )
 async def resume_webhook(call: CallDep, name: WebhookName) -> Response:
@@ -118,7 +120,7 @@ async def resume_webhook(call: CallDep, name: WebhookName) -> Response:
 
 
 @routes.post(
-    "/{name}:rotate",
+    "/v1/clusters/{cluster}/webhooks/{name}:rotate",
     manage(
         "Replace the signing secret of a webhook",
         models.WebhookData,
@@ -136,7 +138,7 @@ async def rotate_webhook_secret(call: CallDep, name: WebhookName, body: models.W
 
 
 @routes.post(
-    "/{name}:test",
+    "/v1/clusters/{cluster}/webhooks/{name}:test",
     manage(
         "Send a sample", models.WebhookTestResult, limit=LimitClass.ADMIN, tagged=False, problems=(403, 404, 409, 503)
     ),
@@ -148,7 +150,7 @@ async def test_webhook(call: CallDep, name: WebhookName) -> Response:
 
 
 @routes.get(
-    "/{name}/deliveries",
+    "/v1/clusters/{cluster}/webhooks/{name}/deliveries",
     read(
         "The last deliveries of a webhook",
         models.WebhookDeliveryPage,

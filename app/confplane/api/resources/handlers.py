@@ -1,0 +1,245 @@
+"""The work of the handlers of resources, for every facet: list, create, get, put, delete.
+
+The routes are those of the facets: ``api/client_quotas``, ``api/client_configs`` and ``api/configs``.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import Query
+from starlette.responses import Response
+
+from confplane.api import apply_waits, refresh
+from confplane.api.dependencies import Call
+from confplane.api.models import ResourceBody
+from confplane.api.rendering.polled_response import PolledResponse
+from confplane.api.resources import past
+from confplane.api.resources.render import full_resource, resource
+from confplane.api.responses import JSON, PreparedResponse, consistency_headers, json_response
+from confplane.api.routing.preconditions import ConditionalHeaders, not_modified
+from confplane.domain import id_patterns
+from confplane.domain.changes import Node
+from confplane.domain.definitions import Catalog
+from confplane.domain.entities import Entity
+from confplane.domain.errors import InvalidRequestError, NotFoundError
+from confplane.domain.facets import FacetName
+from confplane.domain.ops import Op, OpType
+from confplane.domain.texts import step
+from confplane.services.changes.edits import Edit, EditResult, Mode
+from confplane.services.cluster_facet import ClusterFacet
+from confplane.services.clusters import Cluster
+from confplane.services.limits import LimitClass
+from confplane.services.reads.describe import DescribeService, ListQuery
+
+EntityId = Annotated[
+    str | None,
+    Query(alias="id", description="Exactly this entity id", json_schema_extra={"pattern": id_patterns.ANY_ID}),
+]
+"""The filter of a list by the id."""
+Absent = Annotated[
+    Literal["empty"] | None,
+    Query(description="`empty`: answer with no keys, and without an ETag, where otherwise 404 is the answer"),
+]
+"""The answer for an entity without the facet; :func:`get` reads it."""
+
+
+async def page(
+    call: Call,
+    name: FacetName,
+    query: ListQuery,
+    *,
+    at: str | None,
+    only: Callable[[Entity], Awaitable[bool]] | None = None,
+) -> Response:
+    """Answer with a page of a list.
+
+    Args:
+        call: The request.
+        name: The facet.
+        query: The filters and the page.
+        at: The moment of a list of the past.
+        only: Selects entities by their current state.
+    """
+    cluster_facet = call.cluster_facet(name)
+    if at is not None:
+        return await past.listed(call, cluster_facet, query, at)
+    await refresh.refresh_facet(call, name)
+    page = await call.services.describe.page(cluster_facet, query, only)
+    call.charge(LimitClass.BULK, page.units)
+    if call.view == "full":
+        applied = await apply_waits.read_status(call, cluster_facet, [node for node, _ in page.items])
+        items = [
+            await full_resource(
+                cluster_facet,
+                node.id,
+                node.config,
+                node=node,
+                refreshed_at=call.observed_at,
+                applied=applied.get(node.id),
+            )
+            for node, _ in page.items
+        ]
+    else:
+        items = [resource(cluster_facet, node.id, content) for node, content in page.items]
+    return json_response(call.request, {"items": items, "nextPageToken": page.next_page_token, "skipped": page.skipped})
+
+
+async def create(call: Call, name: FacetName, conditions: ConditionalHeaders, body: ResourceBody) -> Response:
+    """Create the resource that a body names."""
+    cluster_facet = call.cluster.facets[name]
+    edit = _edit(cluster_facet, body, Mode.CREATE, conditions, entity=None)
+    result = await _run(call, cluster_facet, edit)
+    response = await _written(call, cluster_facet, result, status=201 if result.created else 200)
+    scope = call.request.scope
+    response.headers["Location"] = f"{scope.get('root_path', '')}{scope['path']}/{edit.entity.id}"
+    return response
+
+
+async def get(
+    call: Call, name: FacetName, entity: Entity, if_none_match: str | None, *, at: str | None, absent: str | None
+) -> Response:
+    """Answer with one resource."""
+    try:
+        return await _existing(call, name, entity, if_none_match, at)
+    except NotFoundError:
+        if absent is None:
+            raise
+    cluster_facet = call.cluster_facet(name)
+    not_modified(if_none_match, "")  # a malformed header is still refused
+    if call.view == "full" and at is None:
+        body = await full_resource(cluster_facet, entity.id, {}, node=None, refreshed_at=call.observed_at)
+    else:
+        body = resource(cluster_facet, entity.id, {})
+    return json_response(call.request, body)
+
+
+async def _existing(call: Call, name: FacetName, entity: Entity, if_none_match: str | None, at: str | None) -> Response:
+    cluster_facet, describe = call.cluster_facet(name), call.services.describe
+    if at is not None:
+        return await past.single(call, cluster_facet, entity, at, if_none_match)
+    if call.strong:
+        await refresh.refresh_entity(call, name, entity)
+    node = describe.node(cluster_facet, entity.id)
+    if call.view == "full":
+        _, etag = describe.content(cluster_facet, node)
+        not_modified(if_none_match, etag)  # has no ETag, but a malformed header is still refused
+        applied = (await apply_waits.read_status(call, cluster_facet, [node])).get(node.id)
+        body = await full_resource(
+            cluster_facet, node.id, node.config, node=node, refreshed_at=call.observed_at, applied=applied
+        )
+        return json_response(call.request, body)
+    # Only these configs depend on the definitions of the cluster's release, which may change.
+    catalog = cluster_facet.catalog if name is FacetName.CONFIGS else None
+    return polled(call.cluster, _rendered(describe, cluster_facet.whole, node, catalog), if_none_match)
+
+
+async def put(
+    call: Call, name: FacetName, entity: Entity, conditions: ConditionalHeaders, body: ResourceBody
+) -> Response:
+    """Replace a resource."""
+    cluster_facet = call.cluster.facets[name]
+    edit = _edit(cluster_facet, body, Mode.REPLACE, conditions, entity=entity)
+    return await _written(call, cluster_facet, await _run(call, cluster_facet, edit))
+
+
+async def delete(call: Call, name: FacetName, entity: Entity, conditions: ConditionalHeaders) -> Response:
+    """Remove a resource."""
+    cluster_facet = call.cluster.facets[name]
+    edit = Edit(entity, (), Mode.REPLACE, conditions.precondition())
+    result = await _run(call, cluster_facet, edit)
+    warnings = {"warnings": list(result.warnings)} if result.warnings else {}
+    body = {"id": edit.entity.id, **warnings, **await _waited(call, cluster_facet, result)}
+    return json_response(call.request, body, headers=_change_header(result), revision=result.revision)
+
+
+def polled(cluster: Cluster, found: PolledResponse, if_none_match: str | None) -> Response:
+    """Answer a polled read, with 304 if the client has the current response."""
+    headers = [found.tag, *consistency_headers(cluster.store)]
+    if not_modified(if_none_match, found.etag):
+        return PreparedResponse(b"", headers, status=304)
+    headers.append(JSON)
+    return PreparedResponse(found.body, headers)
+
+
+_LONG: Final = 4_096
+"""Characters of the largest config whose response is cached."""
+
+
+def _rendered(
+    describe: DescribeService, cluster_facet: ClusterFacet, node: Node, catalog: Catalog | None
+) -> PolledResponse:
+    """Return the default view of a node. Nodes never change, so a polled node is rendered once for each catalog."""
+    # The cache is bounded in nodes, and a large one would take as much as thousands of others.
+    render = _cached if sum(map(len, node.items)) <= _LONG else _cached.__wrapped__
+    return render(describe, cluster_facet, node, catalog)
+
+
+@lru_cache(maxsize=16_384)
+def _cached(
+    describe: DescribeService, cluster_facet: ClusterFacet, node: Node, catalog: Catalog | None
+) -> PolledResponse:
+    del catalog  # only part of the key: the facet reads by its current catalog
+    declared, etag = describe.content(cluster_facet, node)
+    return PolledResponse.of(resource(cluster_facet, node.id, declared), etag)
+
+
+async def _run(call: Call, cluster_facet: ClusterFacet, edit: Edit) -> EditResult:
+    [result] = await call.services.alter.alter(cluster_facet, [edit], call.caller, validate_only=call.validate_only)
+    if result.error is not None:
+        raise result.error
+    return result
+
+
+def _edit(
+    cluster_facet: ClusterFacet, body: Any, mode: Mode, conditions: ConditionalHeaders, *, entity: Entity | None
+) -> Edit:
+    """Make the edit of a PUT or POST; id and entity in the body must name the entity of the path."""
+    named = Entity.from_id(body.id, pointer="/id") if body.id is not None else None
+    pointer: str | None = "/id"
+    if body.entity is not None:
+        pointer = "/entity"
+        spelled = Entity.from_names(body.entity, pointer=pointer)
+        if named is not None and named != spelled:
+            raise InvalidRequestError(f"id names {named.id}, entity names {spelled.id}", pointer=pointer)
+        named = spelled
+    if entity is None:
+        entity = named
+    elif named is not None and named != entity:
+        raise InvalidRequestError(f"The body names {named.id}, the path names {entity.id}", pointer=pointer)
+    else:
+        pointer = None
+    if entity is None:
+        raise InvalidRequestError('Name the entity: "id" or "entity" is needed', pointer="/id")
+    member = cluster_facet.facet.member
+    given: dict[str, Any] = getattr(body, member)
+    if not given:
+        raise InvalidRequestError(f"{member} is empty; use DELETE to remove them all", pointer=f"/{member}")
+    ops = tuple(Op(key, OpType.SET, value, f"/{member}{step(key)}") for key, value in given.items())
+    return Edit(entity, ops, mode, conditions.precondition(body_etag=body.etag), pointer)
+
+
+async def _written(call: Call, cluster_facet: ClusterFacet, result: EditResult, *, status: int = 200) -> Response:
+    """Answer a write with the whole resource."""
+    entity, headers = result.edit.entity, _change_header(result)
+    waited = await _waited(call, cluster_facet, result)
+    if call.view == "full":
+        nodes = [] if waited or result.node is None or call.validate_only else [result.node]
+        applied = waited or (await apply_waits.read_status(call, cluster_facet, nodes)).get(entity.id)
+        body = await full_resource(
+            cluster_facet, entity.id, result.after, node=result.node, warnings=result.warnings, applied=applied
+        )
+    else:
+        declared, etag = cluster_facet.tagged(entity, result.after, result.node)
+        body = resource(cluster_facet, entity.id, declared) | waited
+        if etag is not None and not call.validate_only:
+            headers["ETag"] = etag
+    return json_response(call.request, body, status=status, headers=headers, revision=result.revision)
+
+
+async def _waited(call: Call, cluster_facet: ClusterFacet, result: EditResult) -> dict[str, Any]:
+    return (await apply_waits.wait_for_status(call, [(cluster_facet, result)])).get(result.edit.entity.id, {})
+
+
+def _change_header(result: EditResult) -> dict[str, str]:
+    return {} if result.change_id is None else {"Confplane-Change-Id": result.change_id}

@@ -25,7 +25,7 @@ STYLE := $(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . && \
 TYPES := $(PYTHON) -m mypy
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test suites test-all test-long stress bench faults lint format lock audit openapi images clean
+.PHONY: help install run test suites test-all test-long stress bench faults lint format lock audit openapi chart images clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -90,6 +90,9 @@ audit: ## Look the locked requirements up in PyPI's advisories
 openapi: install ## Write openapi/ from the code, and the client library's types from that
 	@$(PYTHON) -m confplane openapi > openapi/openapi.yaml.new && mv openapi/openapi.yaml.new openapi/openapi.yaml
 	@$(PYTHON) -m tests.unit.client.generate
+
+chart: install ## Write the chart's values, their schema and their tables from deploy/helm/values.schema.yaml
+	@$(PYTHON) -m tests.deploy.generate
 
 images: ## Build the images confplane and confplane-rollups, with docker or buildah; BASE=... for another base
 	@sh deploy/images/build.sh

@@ -172,7 +172,10 @@ class ClusterSettings(_SettingsGroup):
         " (docs/kafka4.md)",
     )
     session_timeout_ms: int = Field(
-        default=10_000, ge=1_000, le=120_000, description="Of the ZooKeeper session; no more than 45000 are asked for"
+        default=10_000,
+        ge=1_000,
+        le=120_000,
+        description="The timeout of the ZooKeeper session; at most 45000 are requested",
     )
     max_packet: int = Field(default=900_000, ge=10_000, le=1_048_575, description="Largest transaction in bytes")
     notifications_max: int = Field(
@@ -196,8 +199,12 @@ class ClusterSettings(_SettingsGroup):
     dynamic_client_configs: frozenset[str] = Field(
         default=frozenset(), description="Client configs that may be set besides KIP-649's three"
     )
-    group_min_session_timeout_ms: int = 6_000
-    group_max_session_timeout_ms: int = 1_800_000
+    group_min_session_timeout_ms: int = Field(
+        default=6_000, description="The brokers' group.min.session.timeout.ms, a bound of client configs"
+    )
+    group_max_session_timeout_ms: int = Field(
+        default=1_800_000, description="The brokers' group.max.session.timeout.ms, a bound of client configs"
+    )
     password_encoder: PasswordEncoderSettings | None = Field(
         default=None,
         description="The brokers' password.encoder.* settings, to encode and decode sensitive broker configs"
@@ -238,7 +245,7 @@ class PostgresSettings(_SettingsGroup):
     migration_dsn: SecretStr | None = Field(
         default=None, description="The role that owns the tables; for `confplane migrate`"
     )
-    pool_size: int = Field(default=8, ge=2, le=100)
+    pool_size: int = Field(default=8, ge=2, le=100, description="Most connections of the process")
 
 
 def _as_origin(value: object) -> str:
@@ -260,11 +267,20 @@ def _as_origin(value: object) -> str:
 class HttpSettings(_SettingsGroup):
     """The settings of the listener."""
 
-    host: str = "127.0.0.1"
-    port: int = Field(default=8080, ge=0, le=65_535)
-    max_body_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
-    max_head_bytes: int = Field(default=65_536, ge=4_096, le=65_536, description="Of a request's line and headers")
-    head_timeout_ms: int = Field(default=10_000, ge=100, le=60_000, description="Until a request's head is complete")
+    host: str = Field(default="127.0.0.1", description="The address to listen on; '::' for all of IPv6")
+    port: int = Field(default=8080, ge=0, le=65_535, description="The port to listen on; 0 for any free one")
+    max_body_bytes: int = Field(
+        default=8 * 1024 * 1024, ge=1024, description="The size of a request's body above which it is refused"
+    )
+    max_head_bytes: int = Field(
+        default=65_536,
+        ge=4_096,
+        le=65_536,
+        description="The size of a request's line and headers above which it is refused",
+    )
+    head_timeout_ms: int = Field(
+        default=10_000, ge=100, le=60_000, description="Longest wait for a request's complete line and headers"
+    )
     idle_timeout_ms: int = Field(
         default=75_000,
         ge=1_000,
@@ -278,7 +294,9 @@ class HttpSettings(_SettingsGroup):
         le=60_000,
         description="Open connections; above, those without a complete head are closed first",
     )
-    request_deadline_ms: int = Field(default=10_000, ge=100, le=300_000)
+    request_deadline_ms: int = Field(
+        default=10_000, ge=100, le=300_000, description="Longest time that a request may take"
+    )
     drain_ms: int = Field(
         default=2_000,
         ge=0,
@@ -329,9 +347,9 @@ class HttpSettings(_SettingsGroup):
 class TokenSettings(_SettingsGroup):
     """The lifetimes of API tokens."""
 
-    default_days: int = Field(default=90, ge=1, le=3_650, description="Of a token whose maker asks for none")
+    default_days: int = Field(default=90, ge=1, le=3_650, description="Lifetime of a token that is created without one")
     longest_days: int = Field(
-        default=365, ge=1, le=3_650, description="That a token may be made for; the default is bounded by it as well"
+        default=365, ge=1, le=3_650, description="The longest lifetime of a token; it also bounds the default"
     )
 
 
@@ -369,11 +387,18 @@ class LimitOverrideSettings(_SettingsGroup):
 class LimitsSettings(_SettingsGroup):
     """Limits of pace, for each principal and class of operations (docs/operations.md)."""
 
-    enabled: bool = True
-    read: LimitSettings = LimitSettings(per_second=2_000, burst=10_000)
-    bulk: LimitSettings = LimitSettings(per_second=10_000, burst=200_000)
-    write: LimitSettings = LimitSettings(per_second=500, burst=20_000)
-    admin: LimitSettings = LimitSettings(per_second=10, burst=200)
+    enabled: bool = Field(default=True, description="False switches all limits off")
+    read: LimitSettings = Field(
+        default=LimitSettings(per_second=2_000, burst=10_000), description="Reads of one thing from memory, by request"
+    )
+    bulk: LimitSettings = Field(
+        default=LimitSettings(per_second=10_000, burst=200_000),
+        description="Lists, exports and queries of Postgres, by item",
+    )
+    write: LimitSettings = Field(default=LimitSettings(per_second=500, burst=20_000), description="Writes, by entity")
+    admin: LimitSettings = Field(
+        default=LimitSettings(per_second=10, burst=200), description="Freezes, tokens, grants and webhooks"
+    )
     waiting: int = Field(
         default=1_000, ge=1, le=60_000, description="Requests of a principal that wait for a revision at one time"
     )
@@ -430,7 +455,9 @@ class Settings(BaseSettings):
     )
     oidc: tuple[OidcSettings, ...] = Field(default=(), description="Issuers whose access tokens are accepted")
     webhooks: WebhookSettings = WebhookSettings()
-    log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
+    log_level: str = Field(
+        default="info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error"
+    )
 
     @model_validator(mode="after")
     def _sources(self) -> Settings:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +15,8 @@ from tests.support import tools
 CHART: Final = tools.ROOT / "deploy" / "helm" / "confplane"
 VALUES: Final = Path(__file__).parent / "values"
 RELEASE: Final = "demo"
-KUBERNETES: Final = "1.30.0"
-"""The oldest that the chart allows."""
+KUBERNETES: Final = ("1.30.0", "1.37.2")
+"""The oldest version that the chart supports, and the newest that its objects are checked for."""
 
 Manifest = dict[str, Any]
 
@@ -44,9 +42,14 @@ def run(helm: Path, home: Path, *arguments: str) -> str:
     return done.stdout
 
 
+def values_file(name: str) -> Path:
+    """Return a values file: one of the tests, or the trial's, which belongs to the chart."""
+    return CHART / "trial.yaml" if name == "trial" else VALUES / f"{name}.yaml"
+
+
 def merged(name: str, changes: Manifest | None = None) -> Manifest:
     """Return a values file's content with ``changes`` laid over it: maps are merged, everything else is replaced."""
-    values: Manifest = yaml.safe_load((VALUES / f"{name}.yaml").read_text())
+    values: Manifest = yaml.safe_load(values_file(name).read_text())
     _lay_over(values, changes or {})
     return values
 
@@ -69,22 +72,3 @@ def leaves(values: Manifest, prefix: str = "") -> dict[str, Any]:
         else:
             found[path] = value
     return found
-
-
-def at(values: Manifest, path: str) -> Any:
-    """Return the value at a dotted path; KeyError where there is none."""
-    found: Any = values
-    for key in path.split("."):
-        found = found[key]
-    return found
-
-
-def readme_tables() -> list[dict[str, Any]]:
-    """Return the README's tables of values: first column -> default, or ``...`` where one is required."""
-    tables: list[dict[str, Any]] = []
-    for line in (CHART / "README.md").read_text().splitlines():
-        if re.fullmatch(r"\|(-+\|)+", line):
-            tables.append({})
-        elif row := re.fullmatch(r"\| `([^`]+)` \| (?:`([^`]+)` )?\| .+ \|", line):
-            tables[-1][row[1]] = json.loads(row[2]) if row[2] else ...
-    return tables

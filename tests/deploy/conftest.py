@@ -28,10 +28,10 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
 def template(helm: Callable[..., str], tmp_path: Path) -> Callable[..., str]:
     """Renders the chart with the given values, as text."""
 
-    def render(values: chart.Manifest, *arguments: str) -> str:
+    def render(values: chart.Manifest, *arguments: str, kubernetes: str = chart.KUBERNETES[0]) -> str:
         path = tmp_path / "values.json"
         path.write_text(json.dumps(values))
-        where = ("--namespace", "kafka", "--kube-version", chart.KUBERNETES)
+        where = ("--namespace", "kafka", "--kube-version", kubernetes)
         return helm("template", chart.RELEASE, str(chart.CHART), "--values", str(path), *where, *arguments)
 
     return render
@@ -41,8 +41,8 @@ def template(helm: Callable[..., str], tmp_path: Path) -> Callable[..., str]:
 def manifests(template: Callable[..., str]) -> Callable[..., dict[str, chart.Manifest]]:
     """Renders the chart with the given values: ``kind/name`` -> manifest."""
 
-    def render(values: chart.Manifest, *arguments: str) -> dict[str, chart.Manifest]:
-        documents = [document for document in yaml.safe_load_all(template(values, *arguments)) if document]
+    def render(values: chart.Manifest, *arguments: str, **options: str) -> dict[str, chart.Manifest]:
+        documents = [document for document in yaml.safe_load_all(template(values, *arguments, **options)) if document]
         found = {f"{document['kind']}/{document['metadata']['name']}": document for document in documents}
         assert len(found) == len(documents)
         return found
@@ -51,11 +51,13 @@ def manifests(template: Callable[..., str]) -> Callable[..., dict[str, chart.Man
 
 
 @pytest.fixture(scope="session")
-def check_manifests() -> Callable[[str], subprocess.CompletedProcess[str]]:
+def check_manifests() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Decodes manifests as strictly as the API server can; the names of the valid ones are on its standard output."""
-    program = tools.obtain(tools.manifestcheck)
 
-    def check(text: str) -> subprocess.CompletedProcess[str]:
+    def check(text: str, kubernetes: str = chart.KUBERNETES[-1]) -> subprocess.CompletedProcess[str]:
+        program = tools.obtain(
+            {chart.KUBERNETES[0]: tools.manifestcheck_oldest, chart.KUBERNETES[-1]: tools.manifestcheck}[kubernetes]
+        )
         return subprocess.run([str(program)], input=text, capture_output=True, text=True, timeout=60, check=False)
 
     return check

@@ -1,60 +1,45 @@
-"""Agreement of the chart's version, README and schema with each other and with the service's own settings."""
+"""Agreement of the chart's files with each other, with their source and with the service."""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
+import pytest
 import yaml
-from pydantic import TypeAdapter
 
 from confplane import __version__
-from confplane.settings import ClusterSettings, Settings
-from tests.deploy import chart
+from confplane.settings import Settings
+from confplane.telemetry import METRICS, PREFIX
+from tests.deploy import chart, generate
 
-COMPARED = ("minimum", "maximum", "minLength", "pattern", "enum")
-"""The members of a schema that are compared besides the type; titles, defaults and descriptions may differ."""
-
-
-def default_values() -> chart.Manifest:
-    values: chart.Manifest = yaml.safe_load((chart.CHART / "values.yaml").read_text())
-    return values
-
-
-def values_schema() -> chart.Manifest:
-    schema: chart.Manifest = json.loads((chart.CHART / "values.schema.json").read_text())
-    return schema
+SCHEMA: dict[str, Any] = json.loads((chart.CHART / "values.schema.json").read_text())
+CHART_SETS = {"admin_token_file", "http.port", "http.tls", "postgres.dsn", "postgres.migration_dsn"}
+"""The settings that are not values."""
 
 
 def test_the_charts_app_version_is_the_services() -> None:
     assert yaml.safe_load((chart.CHART / "Chart.yaml").read_text())["appVersion"] == __version__
 
 
-def test_the_readme_lists_every_value_with_its_default() -> None:
-    documented, values = chart.readme_tables()[0], default_values()
-    wrong = {path: default for path, default in documented.items() if chart.at(values, path) != default}
-    assert wrong == {}
-    covered = {
-        path for path in chart.leaves(values) if any(path == row or path.startswith(f"{row}.") for row in documented)
-    }
-    assert covered == set(chart.leaves(values))
+@pytest.mark.parametrize(("path", "text"), generate.generate().items(), ids=lambda each: getattr(each, "name", ""))
+def test_the_generated_files_are_current(path: Any, text: str) -> None:
+    assert path.read_text("utf-8") == text, "run `make chart`"
 
 
-def test_the_readme_lists_every_setting_of_a_cluster_with_its_default() -> None:
-    fields = {
-        name: ... if field.is_required() else json.loads(TypeAdapter(Any).dump_json(field.default))
-        for name, field in ClusterSettings.model_fields.items()
-    }
-    assert chart.readme_tables()[1] == fields
+def _nulls(schema: Any, path: str = "") -> list[str]:
+    if isinstance(schema, dict):
+        return [found for key, each in schema.items() for found in _nulls(each, f"{path}/{key}")]
+    if isinstance(schema, list) and not path.endswith("/enum"):
+        return [found for number, each in enumerate(schema) for found in _nulls(each, f"{path}/{number}")]
+    return [path] if schema is None else []
 
 
-def test_every_default_value_is_in_the_schema_and_the_other_way_round() -> None:
-    schema, values = values_schema(), default_values()
-    assert set(schema["properties"]) - {"global"} == set(values)
-    for name, group in values.items():
-        known = schema["properties"][name].get("properties")
-        if known is not None and isinstance(group, dict):
-            assert set(group) <= set(known), name
+def test_the_schema_has_no_member_without_a_value() -> None:
+    """A comma in a text of the source that is not in quotes begins another member, which is null."""
+    assert _nulls(SCHEMA) == []
+    assert _nulls({"a": [{"b": None}], "enum": [None]}) == ["/a/0/b"]
 
 
 def _closed(schema: Any, path: str, found: dict[str, bool]) -> None:
@@ -62,7 +47,7 @@ def _closed(schema: Any, path: str, found: dict[str, bool]) -> None:
         for index, item in enumerate(schema):
             _closed(item, f"{path}/{index}", found)
     elif isinstance(schema, dict):
-        if "properties" in schema and schema.get("type") == "object":
+        if "properties" in schema and "object" in schema.get("type", ()):
             found[path] = "additionalProperties" in schema
         for key, item in schema.items():
             _closed(item, f"{path}/{key}", found)
@@ -70,55 +55,69 @@ def _closed(schema: Any, path: str, found: dict[str, bool]) -> None:
 
 def test_every_object_with_names_of_the_charts_own_is_closed() -> None:
     found: dict[str, bool] = {}
-    _closed(values_schema(), "", found)
-    assert len(found) > 20
+    _closed(SCHEMA, "", found)
+    assert len(found) > 30
     # Kubernetes' own objects, of which the schema says the least only.
-    theirs = {"/properties/extraEnv/items", "/properties/extraVolumes/items"}
+    theirs = {f"/properties/{each}/items" for each in ("extraEnv", "extraVolumes")}
+    theirs.add("/properties/httpRoute/properties/parentRefs/items")
     assert {path for path, closed in found.items() if not closed} == theirs
 
 
-def _constraints(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema's types and bounds, whether it says them itself, by reference or for one of several types."""
-    if "$ref" in schema:
-        return _constraints(definitions[schema["$ref"].rpartition("/")[2]], definitions)
-    said: dict[str, Any] = {"types": set()}
-    for option in schema.get("anyOf") or schema.get("oneOf") or [schema]:
-        if option is not schema:
-            part = _constraints(option, definitions)
-            said["types"] |= part.pop("types")
-            said |= part
-            continue
-        types = option.get("type")
-        said["types"] |= set(types) if isinstance(types, list) else {types}
-        said |= {key: option[key] for key in COMPARED if key in option}
-    if "enum" in said:
-        said["enum"] = {value for value in said["enum"] if value is not None}
-    if said.get("pattern", "").startswith("^(") and "|" in said["pattern"]:
-        said["enum"] = set(said.pop("pattern").removeprefix("^(").removesuffix(")$").split("|"))
-    return said
-
-
-def test_the_schema_knows_the_services_settings_and_their_bounds() -> None:
-    theirs = Settings.model_json_schema()
-    definitions = theirs["$defs"]
-    ours = values_schema()["properties"]["settings"]["properties"]
-    # The chart sets these itself.
-    assert set(ours) == set(theirs["properties"]) - {"admin_token_file"}
-    (ours_name, ours_cluster), *none = ours["clusters"]["patternProperties"].items()
-    assert not none
-    (theirs_name, theirs_cluster), *none = theirs["properties"]["clusters"]["patternProperties"].items()
-    assert not none
-    assert ours_name == theirs_name
-    groups = {
-        "cluster": (ours_cluster, definitions[theirs_cluster["$ref"].rpartition("/")[2]], set()),
-        "http": (ours["http"], definitions["HttpSettings"], {"port", "tls"}),
-        "postgres": (ours["postgres"], definitions["PostgresSettings"], {"dsn", "migration_dsn"}),
+def test_the_settings_that_are_not_values_are_those_that_the_chart_sets() -> None:
+    values = set(chart.leaves(SCHEMA["properties"]["settings"]["properties"]))
+    missing = {
+        name if group is None else f"{name}.{group}"
+        for name, field in Settings.model_fields.items()
+        for group in (*getattr(field.annotation, "model_fields", ()), None)
+        if not any(path.startswith(f"{name}." if group is None else f"{name}.properties.{group}.") for path in values)
     }
-    for group, (mine, its, apart) in groups.items():
-        assert set(mine["properties"]) == set(its["properties"]) - apart, group
-        for name, schema in mine["properties"].items():
-            expected = _constraints(its["properties"][name], definitions)
-            if (group, name) == ("http", "host"):
-                expected["minLength"] = 1
-            assert _constraints(schema, {}) == expected, f"{group}.{name}"
-    assert _constraints(ours["log_level"], {}) == _constraints(theirs["properties"]["log_level"], definitions)
+    assert missing == CHART_SETS
+
+
+def exported() -> set[str]:
+    """Return the names of all samples of the service's own metrics."""
+    suffixes = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+    kinds = {name: metric.kind(name, metric.text).type for name, metric in METRICS.items()}
+    return {f"{PREFIX}{name}{suffix}" for name, kind in kinds.items() for suffix in suffixes[kind]}
+
+
+def test_each_metric_of_the_dashboard_is_exported() -> None:
+    dashboard = json.loads((chart.CHART / "dashboard.json").read_text())
+    panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    expressions = [target["expr"] for panel in panels for target in panel["targets"]]
+    assert len(expressions) >= 20
+    named = {name for each in expressions for name in re.findall(r"\bconfplane_[a-z_]+", each)}
+    assert named - exported() == set()
+    queried = dashboard["templating"]["list"]
+    assert {name for each in queried for name in re.findall(r"\bconfplane_[a-z_]+", json.dumps(each))} <= exported()
+
+
+def test_each_label_of_the_dashboard_is_one_of_its_metric() -> None:
+    dashboard = json.loads((chart.CHART / "dashboard.json").read_text())
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    theirs = {"pod", "le", "job", "namespace"}
+    for expression in expressions:
+        names = re.findall(r"\bconfplane_([a-z_]+)", expression)
+        labels = {
+            label
+            for name in names
+            for each in (name, re.sub("_(total|bucket|sum|count)$", "", name))
+            if each in METRICS
+            for label in METRICS[each].labels
+        }
+        used = set(re.findall(r"(\w+)=~?\"", expression))
+        used |= {label for group in re.findall(r"\bby \(([^)]*)\)", expression) for label in re.split(r", ?", group)}
+        assert used <= labels | theirs, expression
+
+
+def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
+    panels = json.loads((chart.CHART / "dashboard.json").read_text())["panels"]
+    cells = [
+        (x, y)
+        for panel in panels
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24
+    assert len({panel["id"] for panel in panels}) == len(panels)

@@ -26,7 +26,9 @@ UNKNOWN = [
     {"secrets": {"adminToken": {"value": "secret"}}},
     {"podSecurityContext": {"runAsNonRoot": False}},
     {"migrations": {"enable": False}},
-    {"autoscaling": {"enabled": True}},
+    {"autoscaling": {"replicas": 2}},
+    {"ingress": {"host": "confplane.example.com"}},
+    {"rollups": {"executors": {"count": 2}}},
 ]
 
 WRONG = [
@@ -53,7 +55,18 @@ WRONG = [
     ({"updateStrategy": {"maxSurge": "many"}}, "/updateStrategy/maxSurge"),
     ({"podAnnotations": {"example.com/sampled": True}}, "/podAnnotations/example.com~1sampled"),
     ({"tolerations": {"key": "dedicated"}}, "/tolerations"),
+    ({"settings": {"webhooks": {"insecure_http": "no"}}}, "/settings/webhooks/insecure_http"),
+    ({"settings": {"oidc": [{"issuer": "https://login.example.com"}]}}, "/settings/oidc/0"),
+    ({"autoscaling": {"minReplicas": 0}}, "/autoscaling/minReplicas"),
+    ({"ingress": {"tls": [{"secretName": "tls", "hosts": []}]}}, "/ingress/tls/0/hosts"),
+    ({"httpRoute": {"parentRefs": [{"namespace": "gateways"}]}}, "/httpRoute/parentRefs/0"),
+    ({"serviceMonitor": {"interval": "30"}}, "/serviceMonitor/interval"),
+    ({"rollups": {"mode": "yarn"}}, "/rollups/mode"),
+    ({"rollups": {"master": "yarn"}}, "/rollups/master"),
+    ({"rollups": {"executors": {"memory": "2Gi"}}}, "/rollups/executors/memory"),
 ]
+
+ROLLUPS = {"enabled": True, "image": {"repository": "images.example.com/confplane-rollups"}}
 
 GUARDED = [
     ({"image": {"repository": ""}}, ["image.repository", "--set image.repository="]),
@@ -71,6 +84,43 @@ GUARDED = [
     ),
     ({"terminationGracePeriodSeconds": 16}, ["terminationGracePeriodSeconds (16)", "here 17"]),
     ({"updateStrategy": {"maxUnavailable": 0, "maxSurge": "0%"}}, ["updateStrategy.maxSurge", "at least 1"]),
+    (
+        {"secrets": {"consoleKey": {"name": "console"}}, "settings": {"console_key_file": "/etc/console/key"}},
+        ["secrets.consoleKey.name", "settings.console_key_file", "Unset one"],
+    ),
+    (
+        {"secrets": {"webhooksKey": {"name": "webhooks"}}, "settings": {"webhooks": {"key_file": "/etc/webhooks/key"}}},
+        ["secrets.webhooksKey.name", "settings.webhooks.key_file", "Unset one"],
+    ),
+    ({"secrets": {"consoleKey": {"name": "console"}}}, ["settings.http.public_url", "https://"]),
+    ({"trial": {"enabled": True}}, ["trial.enabled", "secrets.adminToken.name", "Unset one"]),
+    ({"autoscaling": {"enabled": True, "minReplicas": 7}}, ["autoscaling.minReplicas (7)", "maxReplicas (6)"]),
+    (
+        {"autoscaling": {"enabled": True, "targetCPUUtilizationPercentage": None}},
+        ["without a metric", "autoscaling.targetCPUUtilizationPercentage"],
+    ),
+    (
+        {"autoscaling": {"enabled": True}, "resources": {"requests": {"cpu": None}}},
+        ["resources.requests.cpu", "autoscaling.metrics"],
+    ),
+    ({"ingress": {"enabled": True}}, ["ingress.hosts is empty", "--set ingress.hosts="]),
+    (
+        {"ingress": {"enabled": True, "hosts": ["a.example"], "tls": [{"secretName": "tls", "hosts": ["b.example"]}]}},
+        ["ingress.tls", "b.example"],
+    ),
+    ({"httpRoute": {"enabled": True}}, ["httpRoute.parentRefs is empty", "--set httpRoute.parentRefs"]),
+    (
+        {
+            "settings": {"http": {"public_url": "https://confplane.example.com"}},
+            "ingress": {"enabled": True, "hosts": ["a.example"]},
+        },
+        ["settings.http.public_url", "confplane.example.com", "a.example"],
+    ),
+    ({"rollups": {"enabled": True}}, ["rollups.image.repository", "make images"]),
+    ({"rollups": {**ROLLUPS, "clusters": ["orders"]}}, ["rollups.clusters", "orders", "settings.clusters"]),
+    ({"rollups": {**ROLLUPS, "mode": "standalone"}}, ["rollups.master", "spark://spark:7077"]),
+    ({"rollups": {**ROLLUPS, "master": "spark://spark:7077"}}, ["rollups.mode=standalone", "which is local"]),
+    ({"rollups": {**ROLLUPS, "sparkConf": {"spark.ui.port": "1"}}}, ["rollups.sparkConf", "rollups.mode"]),
 ]
 
 
@@ -100,7 +150,7 @@ def test_wrong_values_are_refused_with_their_place(
     assert pointer in said or pointer[1:].replace("~1", "/").replace("/", ".") in said.replace("/", "."), said
 
 
-@pytest.mark.parametrize(("changes", "words"), GUARDED, ids=[words[0] for _, words in GUARDED])
+@pytest.mark.parametrize(("changes", "words"), GUARDED, ids=[" ".join(words[:2]) for _, words in GUARDED])
 def test_what_is_missing_is_named_with_what_to_set(
     template: Callable[..., str], changes: chart.Manifest, words: list[str]
 ) -> None:

@@ -27,6 +27,18 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(2400)]
 
 NAMES = {"minimal": "demo-confplane", "full": "kafka-control-plane", "bare": "demo-confplane"}
 PASSWORD = "pass-word-of-the-owner"
+OPERATORS = ("gateway.networking.k8s.io/", "monitoring.coreos.com/")
+"""Groups of kinds that do not belong to a version of Kubernetes."""
+MATRIX: dict[str, tuple[str, chart.Manifest]] = {
+    **{name: (name, {}) for name in ("minimal", "full", "bare", "rollups")},
+    "rollups in the pod": ("rollups", {"rollups": {"mode": "local", "sparkConf": None}}),
+    "rollups on a cluster": ("rollups", {"rollups": {"mode": "standalone", "master": "spark://spark:7077"}}),
+    "rollups of all clusters": ("rollups", {"rollups": {"clusters": [], "serviceAccountName": "spark"}}),
+    "autoscaling by other metrics": ("full", {"autoscaling": {"targetCPUUtilizationPercentage": None}}),
+    "trial": ("trial", {}),
+    "trial with rollups": ("trial", {"rollups": {"enabled": True, "image": {"repository": "confplane-rollups"}}}),
+}
+"""Renderings that are checked for each version: values file and changes."""
 
 
 def deployment_of(found: dict[str, chart.Manifest]) -> chart.Manifest:
@@ -62,7 +74,10 @@ def test_lint_finds_nothing(helm: Callable[..., str], values: str) -> None:
         ("minimal", {"ConfigMap", "Deployment", "Job", "PodDisruptionBudget", "Service", "ServiceAccount"}),
         (
             "full",
-            {"ConfigMap", "Deployment", "Job", "NetworkPolicy", "PodDisruptionBudget", "Service", "ServiceAccount"},
+            {
+                *("ConfigMap", "Deployment", "HTTPRoute", "HorizontalPodAutoscaler", "Ingress", "Job", "NetworkPolicy"),
+                *("PodDisruptionBudget", "PrometheusRule", "Service", "ServiceAccount", "ServiceMonitor"),
+            },
         ),
         ("bare", {"ConfigMap", "Deployment", "Service"}),
     ],
@@ -72,19 +87,22 @@ def test_what_is_made_and_what_it_is_called(manifests: Render, values: str, kind
     assert {manifest["kind"] for manifest in found.values()} == kinds
     names = {manifest["metadata"]["name"] for manifest in found.values() if manifest["kind"] != "ServiceAccount"}
     migrations = {f"{NAMES[values]}-migrations"} if "Job" in kinds else set()
-    assert names == {NAMES[values]} | migrations
+    dashboard = {f"{NAMES[values]}-dashboard"} if values == "full" else set()
+    assert names == {NAMES[values]} | migrations | dashboard
 
 
-@pytest.mark.parametrize("values", ["minimal", "full", "bare"])
+@pytest.mark.parametrize("kubernetes", chart.KUBERNETES)
+@pytest.mark.parametrize("name", MATRIX)
 def test_every_object_is_valid_for_kubernetes(
-    template: Callable[..., str],
-    manifests: Render,
-    check_manifests: Callable[[str], subprocess.CompletedProcess[str]],
-    values: str,
+    manifests: Render, check_manifests: Callable[..., subprocess.CompletedProcess[str]], name: str, kubernetes: str
 ) -> None:
-    checked = check_manifests(template(chart.merged(values)))
+    values, changes = MATRIX[name]
+    found = manifests(chart.merged(values, changes), kubernetes=kubernetes)
+    if kubernetes != chart.KUBERNETES[-1]:
+        found = {key: each for key, each in found.items() if not each["apiVersion"].startswith(OPERATORS)}
+    checked = check_manifests(yaml.safe_dump_all(found.values()), kubernetes)
     assert checked.returncode == 0, checked.stderr
-    assert sorted(checked.stdout.splitlines()) == sorted(manifests(chart.merged(values)))
+    assert sorted(checked.stdout.splitlines()) == sorted(found)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +114,7 @@ def test_every_object_is_valid_for_kubernetes(
     ],
 )
 def test_the_check_of_objects_sees_faults(
-    check_manifests: Callable[[str], subprocess.CompletedProcess[str]], spec: str, complaint: str
+    check_manifests: Callable[..., subprocess.CompletedProcess[str]], spec: str, complaint: str
 ) -> None:
     checked = check_manifests(f"apiVersion: v1\nkind: Service\nmetadata: {{name: x}}\nspec: {spec}\n")
     assert checked.returncode == 1
@@ -277,18 +295,23 @@ def test_the_service_loads_its_settings_as_in_the_pod(
         assert settings.log_level == "debug"
 
 
-def test_the_token_is_where_the_settings_say(manifests: Render) -> None:
+def test_the_keys_are_where_the_settings_say(manifests: Render) -> None:
     found = manifests(chart.merged("full"))
     (container,) = pod_of(deployment_of(found))["containers"]
-    (mount,) = (mount for mount in container["volumeMounts"] if mount["name"] == "admin-token")
-    (volume,) = (item["secret"] for item in pod_of(deployment_of(found))["volumes"] if item["name"] == "admin-token")
-    assert volume["secretName"] == "trail-admin"
-    (item,) = volume["items"]
-    assert item["key"] == "admin-token"
-    # Not for everyone, and readable through the group of the volume.
-    assert volume["defaultMode"] == 0o440
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     settings = yaml.safe_load(found["ConfigMap/kafka-control-plane"]["data"]["settings.yaml"])
-    assert settings["admin_token_file"] == f"{mount['mountPath']}/{item['path']}"
+    expected = {
+        "admin-key": ("trail-admin", "admin-token", settings["admin_token_file"]),
+        "console-key": ("console", "session-key", settings["console_key_file"]),
+        "webhooks-key": ("webhooks", "seal", settings["webhooks"]["key_file"]),
+    }
+    volumes = {item["name"]: item["secret"] for item in pod_of(deployment_of(found))["volumes"] if "secret" in item}
+    assert set(volumes) == set(expected)
+    for name, volume in volumes.items():
+        (item,) = volume["items"]
+        assert (volume["secretName"], item["key"], f"{mounts[name]}/{item['path']}") == expected[name]
+        # Not for everyone, and readable through the group of the volume.
+        assert volume["defaultMode"] == 0o440
 
 
 def test_large_numbers_stay_whole(template: Callable[..., str]) -> None:
@@ -351,7 +374,7 @@ def test_names_fit_into_63_characters(helm: Callable[..., str], release: str) ->
         "--values",
         str(chart.VALUES / "minimal.yaml"),
         "--kube-version",
-        chart.KUBERNETES,
+        chart.KUBERNETES[0],
     )
     names = re.findall(r"^  name: (\S+)$", rendered, re.MULTILINE)
     assert len(names) == 7
@@ -378,7 +401,7 @@ def test_the_notes_say_what_to_do_next(helm: Callable[..., str], tmp_path: Path,
             "--namespace",
             "kafka",
         ),
-        *("--kube-version", chart.KUBERNETES, "--show-only", "templates/notes.yaml"),
+        *("--kube-version", chart.KUBERNETES[0], "--show-only", "templates/notes.yaml"),
     )
     name, port = NAMES[values], 80 if values == "full" else 8080
     assert f"http://{name}.kafka:{port}\n" in notes

@@ -130,16 +130,31 @@ def helm() -> Path:
 
 
 def manifestcheck() -> Path:
-    """Build the program that decodes Kubernetes manifests strictly.
+    """Build the program that decodes manifests strictly, by the newest Kubernetes and with the kinds of operators.
 
     Raises:
         ToolMissingError: No Go or no Go modules.
         AssertionError: The program does not compile.
     """
+    return _manifestcheck("go", "-tags=operators")
+
+
+def manifestcheck_oldest() -> Path:
+    """Build the program for the oldest Kubernetes that the chart supports, without the kinds of operators.
+
+    Raises:
+        ToolMissingError: No Go or no Go modules.
+        AssertionError: The program does not compile.
+    """
+    return _manifestcheck("oldest")
+
+
+def _manifestcheck(modules: str, *flags: str) -> Path:
     digest = hashlib.sha256()
-    for name in ("go.mod", "go.sum", "main.go"):
+    for name in (f"{modules}.mod", f"{modules}.sum", "main.go", "operators.go"):
         digest.update((MANIFESTCHECK_SOURCE / name).read_bytes())
-    return _built(f"manifestcheck-{digest.hexdigest()[:12]}", _build_manifestcheck)
+    build = partial(_build_manifestcheck, (f"-modfile={modules}.mod", *flags))
+    return _built(f"manifestcheck-{digest.hexdigest()[:12]}", build)
 
 
 def kafka_class_path() -> Path:
@@ -423,12 +438,12 @@ def _build_helm(directory: Path) -> Path:
     return directory / "helm"
 
 
-def _build_manifestcheck(directory: Path) -> Path:
-    _go(["mod", "download"], timeout_s=_BUILD_S, cwd=MANIFESTCHECK_SOURCE)
+def _build_manifestcheck(flags: tuple[str, ...], directory: Path) -> Path:
+    _go(["mod", "download", flags[0]], timeout_s=_BUILD_S, cwd=MANIFESTCHECK_SOURCE)
     program = directory / "manifestcheck"
     try:
         _go(
-            ["build", *_BUILD_FLAGS, "-buildvcs=false", "-ldflags=-s -w", "-o", str(program), "."],
+            ["build", *_BUILD_FLAGS, *flags, "-buildvcs=false", "-ldflags=-s -w", "-o", str(program), "."],
             timeout_s=_BUILD_S,
             cwd=MANIFESTCHECK_SOURCE,
         )
@@ -486,7 +501,8 @@ def main(only_kafka: bool) -> None:  # noqa: FBT001 - the one argument of the pr
     # SIGTERM, for example at the end of `make test`, ends the builds as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     kafka = (kafka_class_path, kraft_class_path)
-    others = (oidc_provider, typescript, python310, chromium, axe, helm, manifestcheck, buildah, base_image)
+    charts = (helm, manifestcheck, manifestcheck_oldest)
+    others = (oidc_provider, typescript, python310, chromium, axe, *charts, buildah, base_image)
     for tool in kafka if only_kafka else (*kafka, *others):
         try:
             sys.stdout.write(f"{tool()}\n")

@@ -44,18 +44,48 @@ app.kubernetes.io/part-of: confplane
 {{- end }}
 {{- end }}
 
+{{/* The name of an image: a list of the image's values and the root. */}}
 {{- define "confplane.image" -}}
-{{- $image := .Values.image }}
+{{- $image := first . }}
 {{- if $image.digest }}
 {{- printf "%s@%s" $image.repository $image.digest }}
 {{- else }}
-{{- printf "%s:%s" $image.repository (default .Chart.AppVersion $image.tag) }}
+{{- printf "%s:%s" $image.repository (default (last .).Chart.AppVersion $image.tag) }}
 {{- end }}
 {{- end }}
 
-{{/* The file that CONFPLANE_SETTINGS_FILE names. Port and token path are the chart's own: the other templates rely on them. */}}
+{{/* The name and the key of a Secret, as YAML: a list of its name below `secrets` and the root. */}}
+{{- define "confplane.secret" -}}
+{{- $root := last . }}
+{{- if $root.Values.trial.enabled }}
+name: {{ include "confplane.fullname" $root }}-trial
+key: {{ first . }}
+{{- else }}
+{{- toYaml (get $root.Values.secrets (first .)) }}
+{{- end }}
+{{- end }}
+
+{{/* The keys that are mounted as files below /etc/confplane, as YAML: folder -> the Secret's name below `secrets`. */}}
+{{- define "confplane.keys" -}}
+admin: adminToken
+{{- if or .Values.trial.enabled .Values.secrets.consoleKey.name }}
+console: consoleKey
+{{- end }}
+{{- if or .Values.trial.enabled .Values.secrets.webhooksKey.name }}
+webhooks: webhooksKey
+{{- end }}
+{{- end }}
+
+{{/* The file that CONFPLANE_SETTINGS_FILE names. Port and paths of keys are the chart's own: other templates rely on them. */}}
 {{- define "confplane.settings" -}}
 {{- $own := dict "http" (dict "port" 8080) "admin_token_file" "/etc/confplane/admin/token" }}
+{{- $keys := include "confplane.keys" . | fromYaml }}
+{{- if hasKey $keys "console" }}
+{{- $own = set $own "console_key_file" "/etc/confplane/console/key" }}
+{{- end }}
+{{- if hasKey $keys "webhooks" }}
+{{- $own = set $own "webhooks" (dict "key_file" "/etc/confplane/webhooks/key") }}
+{{- end }}
 {{- toYaml (mustMergeOverwrite (deepCopy .Values.settings) $own) }}
 {{- end }}
 
@@ -83,44 +113,120 @@ capabilities:
 - name: CONFPLANE_POSTGRES__DSN
   valueFrom:
     secretKeyRef:
-      name: {{ .Values.secrets.postgres.name | quote }}
-      key: {{ .Values.secrets.postgres.key | quote }}
+      {{- include "confplane.secret" (list "postgres" .) | nindent 6 }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
-{{/* Whatever the schema cannot say with a message that helps. Included once, by the Deployment. */}}
-{{- define "confplane.guards" -}}
-{{- if not .Values.image.repository }}
-{{- fail "\n\nimage.repository is not set: there is no default image. Build one as the chart's README says and give its repository, e.g. --set image.repository=images.example.com/confplane" }}
-{{- end }}
-{{- if not .Values.settings.clusters }}
-{{- fail "\n\nsettings.clusters is empty: name at least one Kafka cluster and its ZooKeeper, e.g. --set settings.clusters.payments.zookeeper=zk-0.zk:2181/kafka" }}
-{{- end }}
-{{- if not .Values.secrets.postgres.name }}
-{{- fail "\n\nsecrets.postgres.name is not set: name an existing Secret whose key secrets.postgres.key holds the service role's postgresql:// DSN" }}
-{{- end }}
-{{- if not .Values.secrets.adminToken.name }}
-{{- fail "\n\nsecrets.adminToken.name is not set: name an existing Secret whose key secrets.adminToken.key holds the bearer token of the administrator" }}
-{{- end }}
-{{- if and .Values.migrations.enabled (not .Values.secrets.postgresMigration.name) }}
-{{- fail "\n\nsecrets.postgresMigration.name is not set: name an existing Secret whose key secrets.postgresMigration.key holds the DSN of the role that owns the tables, or set migrations.enabled=false and run `confplane migrate` yourself" }}
-{{- end }}
-{{- range $cluster, $settings := .Values.settings.clusters }}
-{{- $low := int64 (dig "group_min_session_timeout_ms" 6000 $settings) }}
-{{- $high := int64 (dig "group_max_session_timeout_ms" 1800000 $settings) }}
-{{- if gt $low $high }}
-{{- fail (printf "\n\nsettings.clusters.%s: group_min_session_timeout_ms (%d) is above group_max_session_timeout_ms (%d); set them as the brokers' group.min and group.max.session.timeout.ms" $cluster $low $high) }}
+{{/* The volumes of every pod that reads the settings: a list of the ConfigMap's name and the root. */}}
+{{- define "confplane.volumes" -}}
+- name: settings
+  configMap:
+    name: {{ first . }}
+- name: tmp
+  emptyDir:
+    sizeLimit: 64Mi
+{{- with (last .).Values.extraVolumes }}
+{{ toYaml . }}
 {{- end }}
 {{- end }}
-{{- range .Values.extraEnv }}
-{{- if hasPrefix "CONFPLANE_" .name }}
-{{- fail (printf "\n\nextraEnv must not set %s: settings go below `settings`, DSNs and the token into the Secrets named below `secrets`" .name) }}
+
+{{- define "confplane.volumeMounts" -}}
+- name: settings
+  mountPath: /etc/confplane/settings.yaml
+  subPath: settings.yaml
+  readOnly: true
+- name: tmp
+  mountPath: /tmp
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
 {{- end }}
 {{- end }}
-{{- $deadline := add .Values.preStopSeconds (div (add .Values.settings.http.drain_ms .Values.settings.http.request_deadline_ms 999) 1000) }}
-{{- if lt (int64 .Values.terminationGracePeriodSeconds) $deadline }}
-{{- fail (printf "\n\nterminationGracePeriodSeconds (%d) would cut off requests: set it to at least preStopSeconds plus settings.http.drain_ms and settings.http.request_deadline_ms, here %d" (int64 .Values.terminationGracePeriodSeconds) $deadline) }}
+
+{{/* What all pods have in common. */}}
+{{- define "confplane.pod" -}}
+enableServiceLinks: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- if and (has (toString .Values.updateStrategy.maxUnavailable) (list "0" "0%")) (has (toString .Values.updateStrategy.maxSurge) (list "0" "0%")) }}
-{{- fail "\n\nupdateStrategy.maxUnavailable and updateStrategy.maxSurge are both 0, so that no update could ever proceed: set one of them to at least 1" }}
+securityContext:
+  {{- include "confplane.podSecurityContext" . | nindent 2 }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* The container that migrates the database: of the Job, or of the pods of a trial, whose Postgres no hook can wait for. */}}
+{{- define "confplane.migrate" -}}
+- name: migrate
+  image: {{ include "confplane.image" (list .Values.image .) | quote }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  command: ["confplane", "migrate"]
+  securityContext:
+    {{- include "confplane.containerSecurityContext" . | nindent 4 }}
+  env:
+    {{- include "confplane.env" . | nindent 4 }}
+    - name: CONFPLANE_POSTGRES__MIGRATION_DSN
+      valueFrom:
+        secretKeyRef:
+          {{- include "confplane.secret" (list "postgresMigration" .) | nindent 10 }}
+  resources:
+    {{- toYaml .Values.migrations.resources | nindent 4 }}
+  volumeMounts:
+    {{- include "confplane.volumeMounts" . | nindent 4 }}
+{{- end }}
+
+{{/* The name of a cluster's rollups, at most 52 characters as for a CronJob: a list of the cluster's name and the root. */}}
+{{- define "confplane.rollups.name" -}}
+{{- $name := printf "%s-rollups-%s" (include "confplane.fullname" (last .)) (first .) }}
+{{- if gt (len $name) 52 }}
+{{- $name = printf "%s-%s" (trunc 43 $name | trimSuffix "-") (sha256sum $name | trunc 8) }}
+{{- end }}
+{{- $name }}
+{{- end }}
+
+{{/* The ServiceAccount of the rollups. */}}
+{{- define "confplane.rollups.serviceAccountName" -}}
+{{- if .Values.rollups.serviceAccountName }}
+{{- .Values.rollups.serviceAccountName }}
+{{- else if eq .Values.rollups.mode "kubernetes" }}
+{{- include "confplane.fullname" . }}-rollups
+{{- else }}
+{{- include "confplane.serviceAccountName" . }}
+{{- end }}
+{{- end }}
+
+{{/* Spark's properties for the driver of a cluster's rollups: a list of the cluster's name and the root. */}}
+{{- define "confplane.rollups.spark" -}}
+{{- $root := last . }}
+{{- $rollups := $root.Values.rollups }}
+{{- $own := dict
+  "spark.driver.host" (include "confplane.rollups.name" .)
+  "spark.driver.bindAddress" "0.0.0.0"
+  "spark.driver.port" "7078"
+  "spark.driver.blockManager.port" "7079"
+  "spark.executor.cores" $rollups.executors.cores
+  "spark.executor.memory" $rollups.executors.memory
+  "spark.ui.enabled" "false"
+}}
+{{- if eq $rollups.mode "kubernetes" }}
+{{- $own = merge $own (dict
+  "spark.executor.instances" $rollups.executors.instances
+  "spark.kubernetes.namespace" $root.Release.Namespace
+  "spark.kubernetes.container.image" (include "confplane.image" (list $rollups.image $root))
+  "spark.kubernetes.container.image.pullPolicy" $rollups.image.pullPolicy
+  "spark.kubernetes.executor.podTemplateFile" "/etc/confplane/spark/executor.yaml"
+  "spark.kubernetes.executor.podTemplateContainerName" "executor"
+) }}
+{{- end }}
+{{- range $name, $value := mergeOverwrite $own (deepCopy (default dict $rollups.sparkConf)) }}
+{{ $name }} {{ $value }}
 {{- end }}
 {{- end }}

@@ -58,6 +58,16 @@ class KafkaSaslSettings(SettingsGroup):
         return self
 
 
+class KafkaMaxAgeSettings(SettingsGroup):
+    """The longest time between two complete polls of an entity type. A warning follows if it is exceeded."""
+
+    client_quotas: int = Field(default=30, ge=5, le=86_400, description="Seconds for client quotas")
+    topics: int = Field(default=1_800, ge=5, le=86_400, description="Seconds for the configs of all topics")
+    brokers: int = Field(default=150, ge=5, le=86_400, description="Seconds for the configs of brokers")
+    groups: int = Field(default=450, ge=5, le=86_400, description="Seconds for the configs of groups")
+    client_metrics: int = Field(default=450, ge=5, le=86_400, description="Seconds for client metrics subscriptions")
+
+
 class KafkaSettings(SettingsGroup):
     """The brokers of a Kafka cluster without ZooKeeper, which are asked and never written to (docs/kafka4.md)."""
 
@@ -73,4 +83,9 @@ class KafkaSettings(SettingsGroup):
     sasl: KafkaSaslSettings | None = Field(default=None, description="The login; none without")
     request_timeout_ms: int = Field(
         default=10_000, ge=500, le=300_000, description="Longest wait for one answer of a broker"
+    )
+    max_age_s: KafkaMaxAgeSettings = Field(
+        default_factory=KafkaMaxAgeSettings,
+        description="The longest time between two complete polls, by entity type, even if polls then take more than 2 %"
+        " of a core",
     )

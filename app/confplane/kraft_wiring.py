@@ -14,11 +14,13 @@ from confplane.services.kraft.apply.dry_run import DryRunValidator
 from confplane.services.kraft.apply.secrets import SecretOpener
 from confplane.services.kraft.importer import Importer
 from confplane.services.kraft.loops import ReconcileLoops
+from confplane.services.kraft.observe.entity_types import PollSettings
 from confplane.services.kraft.reconcile.drift import DriftService
 from confplane.services.kraft.reconcile.follow_parts import FollowParts
 from confplane.services.kraft.refresh import Refresher
 from confplane.services.kraft.target_service import TargetService
 from confplane.services.metrics import of_cluster
+from confplane.services.ports.kafka import KraftEntityType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,6 +43,11 @@ def rules_of(release: Callable[[], str], keeps_eligible_replicas: Callable[[], b
         return catalog_of(release())
 
     return ObservedRules(ClientQuotasFacet(), ConfigsFacet(catalog), catalog, keeps_eligible_replicas)
+
+
+def max_ages_of(settings: KafkaSettings) -> dict[KraftEntityType, float]:
+    """Return the greatest age in seconds of the last complete poll of each entity type."""
+    return {each: getattr(settings.max_age_s, each.value.replace("-", "_")) for each in KraftEntityType}
 
 
 class KraftWiring:
@@ -88,7 +95,7 @@ class KraftWiring:
         self._states = states
         self._topics = topics
         self._secrets = SecretOpener(rules, cipher)
-        self._follows_log = bool(settings.controllers)
+        self._poll_settings = PollSettings(max_ages_of(settings), follows_log=bool(settings.controllers))
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics of the connections to the Kafka cluster."""
@@ -110,7 +117,7 @@ class KraftWiring:
             self._states,
             self._topics,
             secrets=self._secrets,
-            log=self._follows_log,
+            settings=self._poll_settings,
         )
 
     @cached_property

@@ -167,11 +167,14 @@ METRICS: Final[dict[str, Metric]] = {
     "observed_changes": Metric(_C, "Changes that this process wrote to follow a Kafka cluster", _CLUSTER),
     "observation_looks": Metric(
         _C,
-        "Polls of a Kafka cluster, by result; those with the results behind and refused are not used",
+        "Polls of a Kafka cluster, by result; those with the results behind, refused and failed are not used",
         (*_CLUSTER, "area", "result"),
     ),
     "observation_age_seconds": Metric(
         _G, "Time since the last complete poll of an area, on the leader", (*_CLUSTER, "area")
+    ),
+    "observation_max_age_seconds": Metric(
+        _G, "The setting kafka.max_age_s: the greatest age of the last complete poll of an area", (*_CLUSTER, "area")
     ),
     "observation_unmanaged": Metric(
         _G, "Entities of a Kafka cluster that ZooKeeper can't hold, and keys without a definition", (*_CLUSTER, "area")

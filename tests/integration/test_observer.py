@@ -369,6 +369,28 @@ async def test_an_entity_type_that_is_not_shown_is_off_and_the_rest_works(opened
     assert one.config(TOPIC) == kafka.now.configs[TOPIC]
 
 
+async def test_an_entity_type_without_an_answer_delays_no_other_and_is_named(
+    opened: Opener, kafka: KafkaDouble
+) -> None:
+    filled(kafka)
+    one = await opened()
+    await one.poll()
+    kafka.unanswered = {KraftEntityType.QUOTAS, KraftEntityType.BROKERS}
+    kafka.alter(BOB, {RATE: "5"})
+    kafka.alter(TOPIC, {"retention.ms": "5"})
+    await one.poll()
+    assert (one.config(BOB), (one.config(TOPIC) or {})["retention.ms"]) == (None, "5")
+    assert one.reporter.problem == ""
+    await one.reporter.publish()
+    await until(
+        lambda: (found := one.reporter.report) is not None and bool(found.areas[KraftEntityType.QUOTAS].problem)
+    )
+    assert one.polls.entity_types[KraftEntityType.QUOTAS].report.problem == "No answer about client-quotas"
+    kafka.unanswered = set()
+    await one.poll()
+    assert one.config(BOB) == {RATE: "5"}
+
+
 async def test_the_report_writes_the_names_of_all_topics(opened: Opener, kafka: KafkaDouble) -> None:
     filled(kafka)
     one = await opened()

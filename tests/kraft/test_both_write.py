@@ -48,6 +48,7 @@ SOON = {
         "topics": 1.0,
     },
     "confplane.services.kraft.observe.entity_types.COST_FACTOR": 2,
+    "confplane.services.kraft.observe.entity_types.BROKER_FACTOR": 1,
 }
 """Polls come so often that many are made in a few seconds."""
 

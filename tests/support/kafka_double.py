@@ -78,6 +78,7 @@ class KafkaDouble:
         down: The reason why no broker answers.
         away: Broker 1 does not answer for its own configs.
         denied: Entity types that the credentials may not describe.
+        unanswered: Entity types whose describes are not answered.
         calls: Calls by name.
         cut: The next request of alters is not answered, and lost (``before``), applied (``after``), or applied when it
             arrives (``late``).
@@ -100,6 +101,7 @@ class KafkaDouble:
         self.away = False
         self.keeps_eligible_replicas = True
         self.denied: set[KraftEntityType] = set()
+        self.unanswered: set[KraftEntityType] = set()
         self.calls: Counter[str] = Counter()
         self.cut: str | None = None
         self.requests: list[dict[Entity, dict[str, str | None]]] = []
@@ -238,6 +240,8 @@ class KafkaDouble:
         for area in areas:
             if area in self.denied:
                 raise NotPermittedError(f"DESCRIBE_CONFIGS is missing for {area}")
+            if area in self.unanswered:
+                raise UnavailableError(f"No answer about {area}")
         return self.behind or self.now
 
     async def identity(self, deadline: float) -> ClusterIdentity:

@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 from confplane import wiring
 from confplane.audit import PostgresObservedTopics, PostgresTargetStates
+from confplane.connection_settings import KafkaSettings
 from confplane.crypto import KafkaCipher, Keyring
 from confplane.domain.configs import ConfigsFacet
 from confplane.domain.definitions import catalog_of
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.observed import ObservedRules
 from confplane.domain.quotas import ClientQuotasFacet
+from confplane.kraft_wiring import max_ages_of
 from confplane.services.changes.callers import Caller
 from confplane.services.kraft.apply.dry_run import DryRunValidator
 from confplane.services.kraft.apply.secrets import SecretOpener
 from confplane.services.kraft.importer import Importer
 from confplane.services.kraft.loops import ReconcileLoops
+from confplane.services.kraft.observe.entity_types import PollSettings
 from confplane.services.kraft.reconcile.drift import DriftService
 from confplane.services.kraft.reconcile.follow_parts import FollowParts
 from confplane.services.kraft.refresh import Refresher, refresh_first
@@ -75,7 +78,10 @@ class Observing:
         at_the_moment = own()
         self.topics = PostgresObservedTopics(replica.parts.database)
         reconciled = cast("ReconciledCluster", kafka)
-        loops = ReconcileLoops(store, reconciled, own(), at_the_moment, states, self.topics, secrets=secrets, log=log)
+        polls = PollSettings(max_ages_of(KafkaSettings(bootstrap=("localhost:9092",))), follows_log=log)
+        loops = ReconcileLoops(
+            store, reconciled, own(), at_the_moment, states, self.topics, secrets=secrets, settings=polls
+        )
         self.loops, self.observer, self.applier = loops, loops.observer, loops.applier
         self.round, self.polls, self.queues, self.reporter = loops.round, loops.polls, loops.queues, loops.reporter
         self.importer = Importer(own(), store, self.targets)

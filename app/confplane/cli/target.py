@@ -17,7 +17,7 @@ from confplane.domain.errors import InvalidRequestError, UnavailableError
 from confplane.domain.releases import newest
 from confplane.gc_tuning import tune_gc_for_batch
 from confplane.kraft.cluster import KraftCluster
-from confplane.kraft_wiring import rules_of
+from confplane.kraft_wiring import max_ages_of, rules_of
 from confplane.services.kraft import warnings
 from confplane.services.kraft.report import parse
 from confplane.services.kraft.target_service import TargetService
@@ -136,7 +136,9 @@ async def status(settings: Settings, cluster: str) -> int:
         target = (await store.read_state(Target, callers.caller(None).deadline)).value
         observation = store.observation()
         report = parse(observation)
-    found = [] if target is None else [str(each) for each in warnings.list_warnings(cluster, target, report)]
+    kafka = settings.clusters[cluster].kafka
+    max_ages = {} if kafka is None else max_ages_of(kafka)
+    found = [str(each) for each in warnings.list_warnings(cluster, target, report, max_ages)]
     if is_json():
         stored = None if target is None else _target_view(target)
         seen = None if report is None or observation is None else json.loads(observation)

@@ -1,4 +1,4 @@
-"""The times of polls of topics: as often as a fiftieth of a core allows, and rarely if the log is followed."""
+"""The times of polls: as often as a fiftieth of a core allows, rarely if the log is followed, and never too late."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from confplane.services.kraft.observe.entity_types import EntityTypeState, TopicPollRound
+from confplane.services.kraft.observe.entity_types import EntityTypeState, PollCost, TopicPollRound
 from confplane.services.kraft.observe.poller import PollResult
 from confplane.services.kraft.report import EntityTypeReport
 from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
@@ -14,8 +14,14 @@ from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
 _NOW = 1_000.0
 
 
+def _state(entity_type: KraftEntityType, max_age_s: float, topics: int = 0) -> EntityTypeState:
+    state = EntityTypeState(entity_type, EntityTypeReport(EntityTypePermission.READ_ONLY), max_age_s)
+    state.topics = TopicPollRound([f"t{at}" for at in range(topics)])
+    return state
+
+
 @pytest.mark.parametrize(
-    ("topics", "cost_s", "with_log", "pause_s"),
+    ("topics", "cpu_s", "with_log", "pause_s"),
     [
         (10, 0.01, False, 2.0),
         (10, 0.2, False, 10.0),
@@ -27,14 +33,78 @@ _NOW = 1_000.0
     ],
 )
 def test_the_next_piece_waits_for_its_share(
-    monkeypatch: pytest.MonkeyPatch, *, topics: int, cost_s: float, with_log: bool, pause_s: float
+    monkeypatch: pytest.MonkeyPatch, *, topics: int, cpu_s: float, with_log: bool, pause_s: float
 ) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: _NOW)
-    state = EntityTypeState(KraftEntityType.TOPICS, EntityTypeReport(EntityTypePermission.READ_ONLY))
-    state.topics = TopicPollRound([f"t{at}" for at in range(topics)])
-    state.record_poll(PollResult(1, 1, 1), {}, cost_s, with_log=with_log, left=False)
+    state = _state(KraftEntityType.TOPICS, 1_800, topics)
+    state.record_poll(PollResult(1, 1, 1), {}, PollCost(cpu_s, cpu_s), with_log=with_log, left=False)
     assert state.due - _NOW == pytest.approx(pause_s)
     assert state.topics.at == (100 if topics > 100 else 0)
+
+
+@pytest.mark.parametrize(
+    ("entity_type", "max_age_s", "wall_s", "cpu_s", "with_log", "pause_s"),
+    [
+        # A slow response of a broker costs this process nothing.
+        (KraftEntityType.QUOTAS, 30, 0.1, 0.001, False, 2.0),
+        (KraftEntityType.QUOTAS, 30, 1.0, 0.001, False, 9.0),
+        (KraftEntityType.QUOTAS, 30, 3.0, 0.05, False, 17.0),
+        (KraftEntityType.QUOTAS, 30, 25.0, 25.0, False, 2.0),
+        (KraftEntityType.QUOTAS, 60, 3.0, 0.05, False, 27.0),
+        # CPU time has its share below the greatest age.
+        (KraftEntityType.QUOTAS, 30, 0.2, 0.2, False, 10.0),
+        (KraftEntityType.QUOTAS, 30, 0.2, 4.0, False, 10.0),
+        (KraftEntityType.QUOTAS, 30, 1.0, 1.0, False, 19.0),
+        (KraftEntityType.QUOTAS, 30, 0.0, 0.0, True, 20.0),
+        (KraftEntityType.BROKERS, 150, 0.0, 0.0, False, 10.0),
+        (KraftEntityType.BROKERS, 12, 1.0, 0.0, False, 7.0),
+        (KraftEntityType.GROUPS, 450, 5.0, 1.0, False, 50.0),
+        (KraftEntityType.CLIENT_METRICS, 60, 0.0, 0.0, True, 40.0),
+    ],
+)
+def test_no_cost_delays_a_poll_beyond_the_greatest_age(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    entity_type: KraftEntityType,
+    max_age_s: float,
+    wall_s: float,
+    cpu_s: float,
+    with_log: bool,
+    pause_s: float,
+) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: _NOW)
+    state = _state(entity_type, max_age_s)
+    state.record_poll(PollResult(1, 1, 1), {}, PollCost(wall_s, cpu_s), with_log=with_log, left=False)
+    assert state.due - _NOW == pytest.approx(pause_s)
+
+
+def test_a_round_over_many_topics_ends_within_the_greatest_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [_NOW]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    state = _state(KraftEntityType.TOPICS, 900, 100_000)
+    for _ in range(1_000):
+        now[0] += 0.2
+        state.record_poll(PollResult(1, 1, 1), {}, PollCost(0.2, 0.2), with_log=False, left=False)
+        now[0] = state.due
+    assert state.topics.ended
+    assert state.report.observed_at == 1
+    assert now[0] - _NOW == pytest.approx(600)
+
+
+def test_polls_without_an_answer_are_repeated_ever_later_within_the_greatest_age(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: _NOW)
+    state = _state(KraftEntityType.QUOTAS, 30)
+    pauses = []
+    for _ in range(7):
+        state.record_unavailable("no answer")
+        pauses.append(state.due - _NOW)
+    assert pauses == [1, 2, 4, 8, 16, 20, 20]
+    assert state.report.problem == "no answer"
+    state.record_poll(PollResult(1, 1, 1), {}, PollCost(0, 0), with_log=False, left=False)
+    state.record_unavailable("no answer")
+    assert state.due - _NOW == 1
 
 
 @pytest.mark.parametrize(("with_log", "pause_s"), [(False, 2.0), (True, 60.0)])
@@ -42,6 +112,6 @@ def test_a_cluster_without_topics_is_asked_as_often(
     monkeypatch: pytest.MonkeyPatch, *, with_log: bool, pause_s: float
 ) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: _NOW)
-    state = EntityTypeState(KraftEntityType.TOPICS, EntityTypeReport(EntityTypePermission.READ_ONLY))
+    state = _state(KraftEntityType.TOPICS, 1_800)
     state.record_no_topics(with_log=with_log)
     assert state.due - _NOW == pause_s

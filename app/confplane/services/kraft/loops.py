@@ -20,6 +20,7 @@ from confplane.services.kraft.round import Round
 
 if TYPE_CHECKING:
     from confplane.services.kraft.apply.secrets import SecretOpener
+    from confplane.services.kraft.observe.entity_types import PollSettings
     from confplane.services.kraft.ports import ObservedStore, ReconciledCluster
     from confplane.services.kraft.reconcile.follow_parts import FollowParts
     from confplane.services.ports.applying import TargetStates
@@ -145,7 +146,7 @@ class ReconcileLoops:
         states: The durable states of deliveries.
         topics: The table of topics.
         secrets: Opens passwords.
-        log: Follow the metadata log: the settings name controllers.
+        settings: The settings of polls.
 
     Attributes:
         queues: The queues of client changes.
@@ -167,11 +168,11 @@ class ReconcileLoops:
         topics: ObservedTopics,
         *,
         secrets: SecretOpener,
-        log: bool,
+        settings: PollSettings,
     ) -> None:
-        follower = LogFollower(kafka, store.name, parts.writer) if log else None
+        follower = LogFollower(kafka, store.name, parts.writer) if settings.follows_log else None
         self.queues = ApplyQueues(kafka, store, states, secrets)
-        self.polls = Polls(parts, store, follower)
+        self.polls = Polls(parts, store, follower, settings.max_ages)
         self.session = ClusterSession(kafka)
         writers = (parts.writer, refresh_parts.writer)
         table = TopicTable(store.name, topics)

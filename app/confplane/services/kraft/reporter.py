@@ -182,13 +182,14 @@ class LeaderReporter:
         yield Sample("apply_drift", len(self._queues.differing | self._polls.drift.keys()))
         for entity_type, state in self._polls.entity_types.items():
             report = state.report
+            yield Sample("observation_max_age_seconds", state.max_age_s, (entity_type.value,))
             if state.permitted and report.observed_at is not None:
                 yield Sample("observation_age_seconds", time.time() - report.observed_at / 1000, (entity_type.value,))
                 yield Sample("observation_unmanaged", report.unmanaged.count, (entity_type.value,))
 
     def warnings(self) -> list[OperatorWarning]:
         """Return warnings for operators, the same in every process: see :mod:`confplane.services.kraft.warnings`."""
-        return warnings.list_warnings(self._store.name, self._store.target(), self.report)
+        return warnings.list_warnings(self._store.name, self._store.target(), self.report, self._polls.max_ages)
 
 
 def _now_ms() -> int:

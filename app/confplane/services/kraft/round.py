@@ -20,9 +20,9 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.errors import UnavailableError
-from confplane.services.kraft.observe.entity_types import RETRY_S
+from confplane.services.kraft.observe.entity_types import RETRY_S, PollCost
 from confplane.services.kraft.reconcile.follow_writer import FollowResult
-from confplane.services.ports.kafka import NotPermittedError
+from confplane.services.ports.kafka import NotPermittedError, OtherClusterError
 
 if TYPE_CHECKING:
     from confplane.services.kraft.apply.queues import ApplyQueues
@@ -39,6 +39,10 @@ POLL_TIMEOUT_S: Final = 30.0
 """Seconds for one poll."""
 ROUND_S: Final = 60.0
 """Seconds for the deliveries that one round begins."""
+
+
+class FailedPollError(UnavailableError):
+    """The cluster did not answer the poll of an entity type."""
 
 
 class Round:
@@ -106,7 +110,13 @@ class Round:
             await self._reconcile_requested()
             for state in self._polls.entity_types.values():
                 if state.permitted and state.due <= time.monotonic():
-                    await self._reconcile_type(state)
+                    try:
+                        await self._reconcile_type(state)
+                    except FailedPollError as error:
+                        # If the cluster is available, the other entity types are polled as usual.
+                        self._session.expire()
+                        await self._session.check(target)
+                        self._polls.record_failed(state, error.detail)
         self._reporter.clear_problem()
         return True
 
@@ -136,20 +146,24 @@ class Round:
     async def _reconcile_type(self, state: EntityTypeState) -> bool:
         """Reconcile an entity type, or the next piece of the topics; return whether its poll counts."""
         self._polls.request(self._queues.take_delivered())
-        began, touched = time.monotonic(), state.touched
+        began, began_cpu, touched = time.monotonic(), time.process_time(), state.touched
         try:
             snapshot = await self._polls.take_snapshot(state, began + POLL_TIMEOUT_S)
         except NotPermittedError as error:
             self._polls.record_refused(state, error.detail)
             return False
-        cost_s = time.monotonic() - began
+        except OtherClusterError:
+            raise
+        except UnavailableError as error:
+            raise FailedPollError(error.detail) from error
+        cost = PollCost(time.monotonic() - began, time.process_time() - began_cpu)
         result = FollowResult() if snapshot is None else await self._reconcile(snapshot)
         if result is None:
             self._polls.record_behind(state)
             return False
         if snapshot is None or not snapshot.unchanged:
             await self._polls.clear_drift_of_equal(state, snapshot)
-        self._polls.record(state, snapshot, result, cost_s, touched)
+        self._polls.record(state, snapshot, result, cost, touched)
         return True
 
     async def _reconcile_requested(self) -> None:

@@ -10,8 +10,11 @@ from confplane.services.operator_warnings import OperatorWarning
 from confplane.services.ports.kafka import EntityTypePermission
 
 if TYPE_CHECKING:
-    from confplane.services.kraft.report import ApplyReport, ListedNames, ObservationReport
+    from collections.abc import Mapping
+
+    from confplane.services.kraft.report import ApplyReport, EntityTypeReport, ListedNames, ObservationReport
     from confplane.services.ports.cluster_states import Target
+    from confplane.services.ports.kafka import KraftEntityType
     from confplane.services.ports.store import ClusterStore
 
 _FEW: Final = 3
@@ -19,13 +22,19 @@ SILENT_S: Final = 60.0
 """Seconds after which a report that is not replaced has no leader any more."""
 
 
-def list_warnings(cluster: str, target: Target | None, report: ObservationReport | None) -> list[OperatorWarning]:
+def list_warnings(
+    cluster: str,
+    target: Target | None,
+    report: ObservationReport | None,
+    max_ages: Mapping[KraftEntityType, float],
+) -> list[OperatorWarning]:
     """Return the warnings.
 
     Args:
         cluster: The cluster's name.
         target: Its target.
         report: The leader's latest report.
+        max_ages: The greatest age in seconds of the last complete poll of each entity type, if the settings have it.
     """
     if target is None:
         return []
@@ -50,11 +59,32 @@ def list_warnings(cluster: str, target: Target | None, report: ObservationReport
         found.append(OperatorWarning(text, f"{text}: {report.log_problem}"))
     if report.applying is not None:
         found += _apply_warnings(cluster, report.applying)
+    return found + _entity_type_warnings(cluster, report, max_ages)
+
+
+def _entity_type_warnings(
+    cluster: str, report: ObservationReport, max_ages: Mapping[KraftEntityType, float]
+) -> list[OperatorWarning]:
+    found = []
     for entity_type, each in report.areas.items():
         if each.permission is EntityTypePermission.NONE:
             text = f"{cluster}: the Kafka cluster does not permit reads of its {entity_type}"
             found.append(OperatorWarning(text, f"{text}: {each.reason}"))
+        elif not report.problem and entity_type in max_ages:
+            found += _age_warnings(cluster, entity_type, each, max_ages[entity_type])
     return found
+
+
+def _age_warnings(
+    cluster: str, entity_type: KraftEntityType, report: EntityTypeReport, max_age_s: float
+) -> list[OperatorWarning]:
+    age_s = None if report.observed_at is None else time.time() - report.observed_at / 1000
+    if (age_s is None and not report.problem) or (age_s is not None and age_s <= max_age_s):
+        return []
+    text = f"{cluster}: the {entity_type} of its Kafka cluster are not polled in time, and may be out of date"
+    age = "no poll was complete yet" if age_s is None else f"the last complete poll began {age_s:.0f} s ago"
+    problem = f"; {report.problem}" if report.problem else ""
+    return [OperatorWarning(text, f"{text}: {age}, and {max_age_s:.0f} s are allowed (`kafka.max_age_s`){problem}")]
 
 
 def _apply_warnings(cluster: str, applying: ApplyReport) -> list[OperatorWarning]:
@@ -91,4 +121,4 @@ class UnobservedWarnings:
 
     def warnings(self) -> list[OperatorWarning]:
         """Return the warnings: none, unless the cluster has a target nevertheless."""
-        return list_warnings(self._store.name, self._store.target(), parse(self._store.observation()))
+        return list_warnings(self._store.name, self._store.target(), parse(self._store.observation()), {})

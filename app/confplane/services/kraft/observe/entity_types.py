@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confplane.domain.entities import Entity, EntityType
 from confplane.services.kraft.observe.poller import PIECE
@@ -12,7 +12,7 @@ from confplane.services.kraft.report import EntityTypeReport, ListedNames
 from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType, kraft_type_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from confplane.services.kraft.observe.poller import PollResult
 
@@ -24,11 +24,40 @@ TOPICS_WITH_LOG_S: Final = 60.0
 INTERVALS_S: Final = {KraftEntityType.BROKERS: 10.0, KraftEntityType.GROUPS: 30.0, KraftEntityType.CLIENT_METRICS: 30.0}
 """Seconds between two polls of an entity type."""
 COST_FACTOR: Final = 50
-"""The time between two polls of quotas, or of pieces of topics, is at least this many times a poll's duration: 2 %."""
+"""The pause after a poll is at least this many times its CPU time in this process: 2 % of a core."""
+BROKER_FACTOR: Final = 9
+"""The pause after a poll is at least this many times its duration: a broker is busy with it a tenth of the time."""
+AGE_SHARE: Final = 2 / 3
+"""The next poll begins within this share of the greatest age, whatever polls cost; the rest is for the poll."""
 LOG_INTERVAL_FACTOR: Final = 10
 """While the log is followed, the interval of all polls except those of topics grows by this factor."""
 RETRY_S: Final = 0.2
 """Seconds before a poll that did not count is repeated: the broker lagged behind."""
+_SLOWEST_RETRY_S: Final = 30.0
+"""Seconds before a poll is repeated that the cluster did not answer several times."""
+
+
+@dataclass(frozen=True, slots=True)
+class PollSettings:
+    """The settings of polls."""
+
+    max_ages: Mapping[KraftEntityType, float]
+    """The greatest age in seconds of the last complete poll of each entity type."""
+    follows_log: bool = False
+    """Follow the metadata log too: the settings name controllers."""
+
+
+class PollCost(NamedTuple):
+    """The cost of a poll, in seconds."""
+
+    wall_s: float
+    cpu_s: float
+    """CPU time of this process. It includes concurrent work, so it is an upper bound."""
+
+    @property
+    def share_s(self) -> float:
+        """The pause after which polls take their share of the time."""
+        return max(COST_FACTOR * min(self.cpu_s, self.wall_s), BROKER_FACTOR * self.wall_s)
 
 
 @dataclass(slots=True)
@@ -79,6 +108,8 @@ class EntityTypeState:
 
     entity_type: KraftEntityType
     report: EntityTypeReport
+    max_age_s: float
+    """The greatest age of the last complete poll."""
     due: float = 0.0
     """The time of the next poll, on the clock of ``time.monotonic()``."""
     since: int | None = None
@@ -94,6 +125,8 @@ class EntityTypeState:
     """The value of :attr:`touched` before the last poll that counted."""
     left: bool = False
     """The last poll with a new answer left external changes alone."""
+    failures: int = 0
+    """The number of polls in a row that the cluster did not answer."""
     topics: TopicPollRound = field(default_factory=TopicPollRound)
 
     @property
@@ -136,28 +169,24 @@ class EntityTypeState:
         return {each.id for each in entities}
 
     def record_poll(
-        self, result: PollResult, refused: dict[str, str], cost_s: float, *, with_log: bool, left: bool
+        self, result: PollResult, refused: dict[str, str], cost: PollCost, *, with_log: bool, left: bool
     ) -> None:
         """Record a poll that counts: the mirror equals the poll, except for external changes that were left alone.
 
         Args:
             result: The poll.
             refused: Entity id -> the reason why ZooKeeper can't hold its config.
-            cost_s: The duration of the poll, in seconds.
+            cost: The cost of the poll.
             with_log: The log is followed as well.
             left: External changes were left alone because client changes of the same entities wait. Their rows follow
                 later.
         """
-        now = time.monotonic()
+        now, self.failures = time.monotonic(), 0
         if self.entity_type is KraftEntityType.TOPICS:
-            self._record_piece(result, refused, cost_s, now, with_log=with_log, left=left)
+            self._record_piece(result, refused, cost, now, with_log=with_log, left=left)
         else:
-            rest = (
-                max(QUOTAS_S, COST_FACTOR * cost_s)
-                if self.entity_type is KraftEntityType.QUOTAS
-                else INTERVALS_S[self.entity_type]
-            )
-            self.due = now + rest * (LOG_INTERVAL_FACTOR if with_log else 1)
+            interval = INTERVALS_S.get(self.entity_type, QUOTAS_S) * (LOG_INTERVAL_FACTOR if with_log else 1)
+            self.due = now + self._pause_s(interval, cost)
             if not result.unchanged:
                 self.left = left
             if not self.left:
@@ -176,17 +205,22 @@ class EntityTypeState:
         self.report = replace(self.report, observed_at=int(time.time() * 1000), entities=0, problem="")
 
     def _record_piece(
-        self, result: PollResult, refused: dict[str, str], cost_s: float, now: float, *, with_log: bool, left: bool
+        self, result: PollResult, refused: dict[str, str], cost: PollCost, now: float, *, with_log: bool, left: bool
     ) -> None:
         topics = self.topics
         topics.add(replace(result, unmanaged={**result.unmanaged, **refused}), left=left)
         pieces = -(-len(topics.names) // PIECE)
-        self.due = now + max(_round_s(with_log=with_log) / pieces, COST_FACTOR * cost_s)
+        self.due = now + self._pause_s(_round_s(with_log=with_log) / pieces, cost, pieces)
         if topics.ended and topics.first is not None:
             if not topics.left:
                 self.since = topics.first.after
             self._show(topics.first, topics.entities, topics.unmanaged, topics.hidden)
             self.topics = TopicPollRound()
+
+    def _pause_s(self, interval_s: float, cost: PollCost, pieces: int = 1) -> float:
+        """Return the seconds to the next poll. The greatest age has precedence over the interval and the share."""
+        longest = AGE_SHARE * self.max_age_s / pieces - cost.wall_s
+        return max(min(interval_s, QUOTAS_S / pieces), min(max(interval_s, cost.share_s), longest))
 
     def _show(self, result: PollResult, entities: int, unmanaged: dict[str, str], hidden: dict[str, str]) -> None:
         self.report = replace(
@@ -198,6 +232,12 @@ class EntityTypeState:
             hidden=ListedNames.of(hidden),
             problem="",
         )
+
+    def record_unavailable(self, problem: str) -> None:
+        """Record a poll that the cluster did not answer. The pause before the next one grows with each in a row."""
+        self.failures += 1
+        pause_s = min(2.0 ** min(self.failures, 10) / 2, _SLOWEST_RETRY_S, AGE_SHARE * self.max_age_s)
+        self.record_failed_poll(pause_s, problem)
 
     def record_failed_poll(self, seconds: float, problem: str) -> None:
         """Record a poll that did not count."""

@@ -20,6 +20,7 @@ from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from confplane.services.kraft.observe.entity_types import PollCost
     from confplane.services.kraft.observe.poller import PollResult, TopicList
     from confplane.services.kraft.ports import ObservedStore
     from confplane.services.kraft.reconcile.follow_parts import FollowParts
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from confplane.services.ports.applying import DriftRecord
     from confplane.services.ports.journal import Cursor, JournalEntry
 
-RESULTS: Final = ("changed", "unchanged", "behind", "refused")
-"""The results of polls: some entities differed; no entity differed; the broker lagged; the cluster refused."""
+RESULTS: Final = ("changed", "unchanged", "behind", "refused", "failed")
+"""The results of polls: some entities differed; no entity differed; the broker lagged; the cluster refused; the cluster
+did not answer."""
 _TOUCHED_LIMIT: Final = 1_000
 """The most entities with external writes that are polled one by one. With more, everything is polled."""
 _BEHIND: Final = "The broker asked is behind the metadata offset {} that was seen before; it is asked again"
@@ -42,28 +44,39 @@ class Polls:
         parts: The parts that poll and write.
         store: The cluster's store.
         log: The follower of the metadata log. None if it is not followed.
+        max_ages: See the attribute.
 
     Attributes:
+        max_ages: The greatest age in seconds of the last complete poll of each entity type.
         entity_types: The state of each entity type.
         moved: The offset that a poll must have reached to count.
         counts: The number of polls by entity type and result.
         log: The follower of the metadata log. None if it is not followed.
     """
 
-    def __init__(self, parts: FollowParts, store: ObservedStore, log: LogFollower | None) -> None:
+    def __init__(
+        self,
+        parts: FollowParts,
+        store: ObservedStore,
+        log: LogFollower | None,
+        max_ages: Mapping[KraftEntityType, float],
+    ) -> None:
         self._store = store
         self._poller = parts.poller
         self._decisions = parts.decisions
         self._writer = parts.writer
         self._states = parts.states
         self.log = log
+        self.max_ages = max_ages
         self.counts = dict.fromkeys(((entity_type, result) for entity_type in KraftEntityType for result in RESULTS), 0)
         self.reset()
 
     def reset(self) -> None:
         """Forget everything: poll all entities again."""
         self.entity_types = {
-            entity_type: EntityTypeState(entity_type, EntityTypeReport(EntityTypePermission.READ_ONLY))
+            entity_type: EntityTypeState(
+                entity_type, EntityTypeReport(EntityTypePermission.READ_ONLY), self.max_ages[entity_type]
+            )
             for entity_type in KraftEntityType
         }
         self.moved = -1
@@ -189,8 +202,13 @@ class Polls:
         self.counts[state.entity_type, "behind"] += 1
         state.record_failed_poll(RETRY_S, _BEHIND.format(self.moved))
 
+    def record_failed(self, state: EntityTypeState, problem: str) -> None:
+        """Record a poll that the cluster did not answer."""
+        self.counts[state.entity_type, "failed"] += 1
+        state.record_unavailable(problem)
+
     def record(
-        self, state: EntityTypeState, snapshot: PollResult | None, result: FollowResult, cost_s: float, touched: int
+        self, state: EntityTypeState, snapshot: PollResult | None, result: FollowResult, cost: PollCost, touched: int
     ) -> None:
         """Record a poll that counts.
 
@@ -198,7 +216,7 @@ class Polls:
             state: The entity type.
             snapshot: The poll; None if there are no topics at all.
             result: What followed from it.
-            cost_s: The duration of the poll, in seconds.
+            cost: The cost of the poll.
             touched: The value of :attr:`EntityTypeState.touched` before the poll.
         """
         with_log = self._has_log(state.entity_type)
@@ -206,7 +224,7 @@ class Polls:
             state.record_no_topics(with_log=with_log)
             return
         self.counts[state.entity_type, "changed" if snapshot.differing else "unchanged"] += 1
-        state.record_poll(snapshot, result.refused, cost_s, with_log=with_log, left=result.may_have_left)
+        state.record_poll(snapshot, result.refused, cost, with_log=with_log, left=result.may_have_left)
         state.compared = touched
         if result.pending or result.stale_writes:
             # They still differ, even if the cluster's answer does not change.

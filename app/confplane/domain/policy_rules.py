@@ -6,8 +6,7 @@ violates no rule is allowed. Nothing here compares or repeats a sensitive value:
 
 from __future__ import annotations
 
-import fnmatch
-import re
+import re  # noqa: TC003 - Pydantic reads the types of the policy file's parts
 from dataclasses import dataclass, field
 from operator import itemgetter
 from types import MappingProxyType
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from confplane.domain.entities import DEFAULT_NODE, EntityType
 from confplane.domain.errors import PolicyViolationError
+from confplane.domain.globs import Globs
 from confplane.domain.numbers import java_trim, plain_number, stored_number
 from confplane.domain.risks import RiskOptions
 from confplane.domain.texts import clipped
@@ -48,8 +48,6 @@ FACET_KINDS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 LONGEST_MATCHED: Final = 10_000
 """Characters of the longest value that is matched against a regular expression; longer values are refused unmatched."""
 
-_SPECIAL: Final = frozenset("*?[")
-
 
 @dataclass(frozen=True, slots=True)
 class PolicyRequest:
@@ -79,26 +77,6 @@ class PolicyRequest:
     """The user for whom ``principal`` acts, as ``User:name``; None if it acts for itself."""
     risks: tuple[Risk, ...] = ()
     """The risks of the change."""
-
-
-class Globs:
-    """Patterns of names in the style of a shell (``*``, ``?``, ``[...]``), case-sensitive, matched as a whole."""
-
-    __slots__ = ("_exact", "_patterns", "texts")
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self.texts = tuple(texts)
-        self._exact = frozenset(text for text in self.texts if _SPECIAL.isdisjoint(text))
-        self._patterns = tuple(
-            re.compile(fnmatch.translate(text)) for text in self.texts if not _SPECIAL.isdisjoint(text)
-        )
-
-    def match(self, name: str) -> bool:
-        """Return True if any of the patterns matches a name."""
-        return name in self._exact or any(pattern.match(name) for pattern in self._patterns)
-
-    def __str__(self) -> str:
-        return clipped(", ".join(self.texts), 300)
 
 
 class NamePatterns:

@@ -11,12 +11,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidat
 from yaml.reader import ReaderError
 
 from confplane.domain.entities import DEFAULT_NODE, EntityType
+from confplane.domain.globs import Globs
 from confplane.domain.policy_rules import (
     FACET_KINDS,
     KINDS,
     AllowedValues,
     Between,
-    Globs,
     Match,
     NamePatterns,
     PolicyDocument,

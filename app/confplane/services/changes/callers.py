@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.domain.access.operations import Operation
+    from confplane.domain.approvals import Approval
     from confplane.services.access import Access
     from confplane.services.changes.idempotency import RequestRun
     from confplane.services.ports.refusals import RefusedEdit
@@ -38,6 +39,10 @@ class Caller:
     """The time at which the changes of the request end; None for changes that stay."""
     ends: UUID | None = None
     """The temporary change that the changes of this caller end."""
+    approvals: tuple[Approval, ...] | None = None
+    """The approvals of the changes; None for changes that nobody was asked to approve."""
+    break_glass: str | None = None
+    """The reason to write past the rules of the policies and their approvals; None for changes within them."""
 
     @classmethod
     def operator(

@@ -1,0 +1,50 @@
+"""Approvals: how many a rule asks for and from whom, and which of them are missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confplane.domain.globs import Globs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """The approvals that a rule asks for."""
+
+    rule: str
+    """The name of the rule."""
+    count: int
+    """The number of different principals that must approve."""
+    approvers: Globs = Globs(("*",))  # noqa: RUF009 - it never changes
+    """Patterns of the principals that may approve, as ``User:name``, and of their groups, as ``Group:name``."""
+
+    def __str__(self) -> str:
+        number = "an approval" if self.count == 1 else f"{self.count} approvals"
+        return f"rule {self.rule!r} asks for {number}" + (
+            "" if self.approvers.texts == ("*",) else f" of {self.approvers}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """An approval of a change."""
+
+    principal: str
+    """The principal that approved, as ``User:name``."""
+    groups: frozenset[str] = frozenset()
+    """The groups of its credential at that time, as ``Group:name``."""
+
+
+def missing(requirements: Iterable[Requirement], approvals: Sequence[Approval]) -> tuple[Requirement, ...]:
+    """Return the requirements that approvals do not meet. One approval counts for every rule whose patterns match."""
+    return tuple([each for each in requirements if _met(each, approvals) < each.count])
+
+
+def _met(requirement: Requirement, approvals: Sequence[Approval]) -> int:
+    """Return the number of principals whose approval counts. A principal that approved repeatedly counts once."""
+    match = requirement.approvers.match
+    return len({each.principal for each in approvals if match(each.principal) or any(map(match, each.groups))})

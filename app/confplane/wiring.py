@@ -44,6 +44,7 @@ from confplane.services.changes.alter import AlterRules, AlterService
 from confplane.services.changes.client_drafts import ClientDrafter
 from confplane.services.changes.config_drafts import ConfigDrafter
 from confplane.services.changes.runner import ChangeRunner
+from confplane.services.changes.sizes import ChangeSizes
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.clusters import Cluster, ClusterRegistry
 from confplane.services.kraft.refresh import refresh_first
@@ -159,7 +160,7 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> ServicePart
         name: partial(refresh_first, store, kraft_wirings[name].refresher if name in kraft_wirings else None)
         for name, store in stores.items()
     }
-    alter = AlterService(runner, rules, dry_runs, refreshes)
+    alter = AlterService(runner, rules, dry_runs, refreshes, ChangeSizes(audit))
     changes = PostgresOpenChanges(database)
     positions = PostgresStorePositions(database)
     return ServiceParts(

@@ -264,3 +264,28 @@ def test_times_and_ids() -> None:
     assert trail_queries.first_id_at(moment - timedelta(microseconds=999)) == first
     assert trail_queries.first_id_at(datetime(1, 1, 1, tzinfo=UTC)) == UUID(int=0)
     assert trail_queries.first_id_at(datetime(9999, 12, 31, tzinfo=UTC)).int >> 80 == 253_402_214_400_000
+
+
+async def test_the_entities_that_an_author_altered_in_the_last_hour(
+    log: PostgresAuditLog, migrated: servers.Database
+) -> None:
+    now = datetime.now(UTC)
+    made = [intent(None, entity(f"user={name}"), principal="User:carol") for name in ("old", "refused", "open")]
+    made += [
+        intent(None, entity("user=a"), entity("user=b", facet="clients"), principal="User:carol"),
+        intent(None, entity("user=a"), principal="User:carol"),
+        intent(None, entity("user=for-dave"), principal="User:carol", behalf_of="User:dave"),
+        intent(None, entity("user=by-portal"), principal="User:portal", behalf_of="User:carol"),
+        intent(None, entity("user=elsewhere"), principal="User:carol", cluster="orders"),
+        intent(None, entity("user=followed"), principal="User:carol", kind="observed"),
+    ]
+    await log.intend(made)
+    recorded_at(migrated.owner_dsn, {made[0].change_id: now - timedelta(minutes=61)})
+    await log.conclude([rejected(made[1]), *map(committed, made[3:])])
+    found = await log.altered("payments", "User:carol")
+    assert sorted(found) == [
+        ("client-configs", "user=b"),
+        *(("client-quotas", f"user={name}") for name in ("a", "b", "by-portal", "open")),
+    ]
+    assert await log.altered("payments", "User:dave") == [("client-quotas", "user=for-dave")]
+    assert await log.altered("payments", "User:nobody") == []

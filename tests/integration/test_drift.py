@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from confplane.domain.access.ranges import NameRanges
+from confplane.domain.approvals import Approval
 from confplane.domain.entities import Entity
-from confplane.domain.errors import ForbiddenError, UnavailableError
+from confplane.domain.errors import ForbiddenError, PolicyViolationError, UnavailableError
 from confplane.services.kraft.reconcile.entity_drift import DriftSelection, KeyDriftState
 from confplane.services.ports.applying import AlterRefused
 from tests.support.adopting import (
@@ -32,10 +33,12 @@ from tests.support.adopting import (
 )
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller
+from tests.support.people import person
 from tests.support.stores import soon
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from confplane.services.kraft.reconcile.entity_drift import EntityDrift
     from tests.support.adopting import Opener
@@ -235,6 +238,22 @@ async def test_adopted_values_are_ours_by_a_change_of_the_caller(enforced: Obser
     kafka.alter(BOB, {RATE: None})
     await restore(one)
     assert kafka.now.configs == {ALICE: {RATE: "99", OTHER: "1"}, BOB: {RATE: "3"}}
+
+
+async def test_adopting_needs_the_approvals_of_the_rules(world: World, kafka: KafkaDouble, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text("rules: [{name: two-people, approvals: {count: 1}}]")
+    async with opener(world, kafka, policy_file=tmp_path / "policy.yaml") as opened:
+        one = await opened(enforced=True)
+        await alter(one, ALICE, {RATE: 10})
+        await apply(one)
+        await contest(one, kafka)
+        [result] = await adopt_drift(one, DriftSelection(ALICE, None), by=person("User:bob"))
+        assert isinstance(result.error, PolicyViolationError)
+        assert "needs approval" in result.error.detail
+        [result] = await adopt_drift(
+            one, DriftSelection(ALICE, None), by=person("User:bob", approvals=(Approval("User:eve"),))
+        )
+        assert result.error is None
 
 
 async def test_nothing_is_adopted_from_a_lagging_broker(opened: Opener, kafka: KafkaDouble) -> None:

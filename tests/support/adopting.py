@@ -22,6 +22,7 @@ from tests.support.stores import soon, until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from confplane.services.changes.callers import Caller
     from confplane.services.kraft.reconcile.entity_drift import DriftSelection, EntityDrift
     from confplane.services.ports.trail import AuditRecord
     from tests.support.kafka_double import KafkaDouble
@@ -162,13 +163,13 @@ def shown_drift(found: list[EntityDrift]) -> dict[str, dict[str, tuple[str, str 
     }
 
 
-async def adopt_drift(one: Observing, *chosen: DriftSelection) -> list[Any]:
+async def adopt_drift(one: Observing, *chosen: DriftSelection, by: Caller | None = None) -> list[Any]:
     """Take over the cluster's values; return the results."""
     await one.store.catch_up(soon())
     collections = one.replica.parts.clusters.get("default").facets
     edits = await one.drift.edits(chosen, soon())
     parts = [{collections[facet]: edit} for facet, edit in edits]
-    return [each.results[0] for each in await one.replica.parts.alter.alter_entries(parts, caller())]
+    return [each.results[0] for each in await one.replica.parts.alter.alter_entries(parts, by or caller())]
 
 
 TOPIC, GROUP, DEFAULT = Entity.of(topic="t"), Entity.of(group="g"), Entity.of(broker=None)

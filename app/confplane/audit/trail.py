@@ -216,6 +216,10 @@ class PostgresAuditLog:
         """Return one change."""
         return await self._database.read(lambda connection: trail_queries.get(connection, cluster, change_id, within))
 
+    async def altered(self, cluster: str, author: str) -> list[tuple[str, str]]:
+        """Return the facets and ids of the entities that an author altered in the last hour, each once."""
+        return await self._database.read(lambda connection: trail_queries.altered(connection, cluster, author))
+
     async def check(self) -> list[OperatorWarning]:
         """Return warnings about the database and the trail."""
         warnings = await self._database.read(checks.check)

@@ -21,9 +21,10 @@ from uuid import UUID
 
 from confplane.audit import trail_statements, visible
 from confplane.audit.tables import FAR_S
+from confplane.domain.facets import FacetName
 from confplane.domain.texts import storable
 from confplane.services.ports.pages import PAGE_BYTES
-from confplane.services.ports.trail import AuditRecord, Intent, IntentEntity, ObservedRange, Outcome
+from confplane.services.ports.trail import CLIENTS, AuditRecord, Intent, IntentEntity, ObservedRange, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from confplane.domain.access.ranges import NameRanges
     from confplane.services.ports.trail import AuditQuery
 
+_FACETS: Final = {CLIENTS: (FacetName.CLIENT_QUOTAS.value, FacetName.CLIENT_CONFIGS.value)}
+"""The facets of a row that has several."""
 _LARGEST_WINDOW: Final = 4_096
 MAX_EXAMINED: Final = 20_000
 """Maximum number of change ids that one page may read in rounds."""
@@ -101,6 +104,12 @@ async def get(
     if not records or (within is not None and not records[0][0].intent.entities):
         return None
     return records[0][0]
+
+
+async def altered(connection: AsyncConnection, cluster: str, author: str) -> list[tuple[str, str]]:
+    """Return the facets and ids of the entities that an author altered in the last hour, each once."""
+    rows = await connection.execute(trail_statements.ALTERED, {"cluster": cluster, "author": author})
+    return [(facet, row.entity_id) for row in rows for facet in _FACETS.get(row.facet, (row.facet,))]
 
 
 def created_at(change_id: UUID) -> datetime:

@@ -30,6 +30,19 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True)
+class ApprovalDemand:
+    """A rule's demand for approvals, and the changes that need them."""
+
+    count: int
+    approvers: Globs = Globs(("*",))  # noqa: RUF009 - as above
+    keys: Globs = Globs(("*",))  # noqa: RUF009 - as above
+    """Changes of none of these keys need no approval."""
+    min_entities: int = 1
+    """The size from which changes need approval: the number of entities that the rule applies to and that the author
+    alters with the request, or altered in the last hour."""
+
+
+@dataclass(frozen=True, slots=True)
 class Approval:
     """An approval of a change."""
 

@@ -12,6 +12,7 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
+from confplane.domain.approvals import ApprovalDemand, Requirement
 from confplane.domain.entities import DEFAULT_NODE, EntityType
 from confplane.domain.errors import PolicyViolationError
 from confplane.domain.globs import Globs
@@ -77,6 +78,9 @@ class PolicyRequest:
     """The user for whom ``principal`` acts, as ``User:name``; None if it acts for itself."""
     risks: tuple[Risk, ...] = ()
     """The risks of the change."""
+    altered: frozenset[tuple[str, Entity]] = frozenset()
+    """Facets and entities that the author alters with the same request, or altered in the last hour. They are known if
+    a rule asks for approvals from a number of entities on."""
 
 
 class NamePatterns:
@@ -107,15 +111,22 @@ class Match:
 
     def applies(self, request: PolicyRequest) -> bool:
         """Return True if the rule applies to a change."""
-        entity = request.entity
-        if request.facet not in self.facets or entity.types not in self.kinds:
+        return self.covers(request.facet, request.entity) and self.concerns(request.principal, request.behalf_of)
+
+    def covers(self, facet: str, entity: Entity) -> bool:
+        """Return True if the rule applies to changes of an entity in a facet."""
+        if facet not in self.facets or entity.types not in self.kinds:
             return False
         if self.names:
             components = dict(entity.components)
             for kind, names in self.names.items():
                 if kind not in components or not names.match(components[kind]):
                     return False
-        actors = [request.principal] if request.behalf_of is None else [request.principal, request.behalf_of]
+        return True
+
+    def concerns(self, principal: str, behalf_of: str | None) -> bool:
+        """Return True if the rule applies to changes of a principal, and of the user for whom it acts."""
+        actors = [principal] if behalf_of is None else [principal, behalf_of]
         if self.principals is not None and not any(map(self.principals.match, actors)):
             return False
         return not all(map(self.except_principals.match, actors))
@@ -209,6 +220,7 @@ class Rule:
     """Demands on the new values of keys; all demands that match a key count."""
     deny_removal: Globs | None = None
     deny_risks: frozenset[RiskKind] = frozenset()
+    approvals: ApprovalDemand | None = None
 
     def check(self, request: PolicyRequest) -> None:
         """Refuse a change that violates this rule.
@@ -224,6 +236,26 @@ class Rule:
             if self.description:
                 text = f"{text}. {self.description}"
             raise PolicyViolationError(text, pointer=None if key is None else request.pointers.get(key))
+
+    def measures(self, facet: str, entity: Entity, principal: str, behalf_of: str | None) -> bool:
+        """Return True if the rule asks for approvals of a change of an entity only from a number of entities on."""
+        asked = self.approvals
+        if asked is None or asked.min_entities == 1:
+            return False
+        return self.match.covers(facet, entity) and self.match.concerns(principal, behalf_of)
+
+    def requirement(self, request: PolicyRequest) -> Requirement | None:
+        """Return the approvals that the rule asks for; None if the change needs none."""
+        asked = self.approvals
+        if asked is None or not self.match.applies(request):
+            return None
+        if not any(map(asked.keys.match, request.set.keys() | request.removed)):
+            return None
+        if asked.min_entities > 1:
+            altered = {entity for facet, entity in request.altered if self.match.covers(facet, entity)}
+            if len(altered | {request.entity}) < asked.min_entities:
+                return None
+        return Requirement(self.name, asked.count, asked.approvers)
 
     def _complaints(self, request: PolicyRequest) -> Iterator[tuple[str | None, str]]:
         altered = sorted(request.set.keys() | request.removed)
@@ -280,6 +312,15 @@ class RulePolicy:
         """
         for rule in self.document.rules:
             rule.check(request)
+
+    def requirements(self, request: PolicyRequest) -> tuple[Requirement, ...]:
+        """Return the approvals that the rules ask for, in the order of the file."""
+        asked = (rule.requirement(request) for rule in self.document.rules)
+        return tuple([each for each in asked if each is not None])
+
+    def measures(self, facet: str, entity: Entity, principal: str, behalf_of: str | None) -> bool:
+        """Return True if a rule depends on the number of entities that the author alters; see :meth:`Rule.measures`."""
+        return any(rule.measures(facet, entity, principal, behalf_of) for rule in self.document.rules)
 
 
 def _equal(stored: str, allowed: str | bool | float) -> bool:  # noqa: FBT001 - a value like the others

@@ -57,7 +57,8 @@ class _Case(StrictModel):
     remove: list[Text] = Field(default_factory=list)
     others: dict[_EntityId, _Values] = Field(default_factory=dict)
     replication_factor: Annotated[int, Field(ge=1)] | None = None
-    expect: Literal["allowed", "refused"]
+    altered: list[_EntityId] = Field(default_factory=list)
+    expect: Literal["allowed", "refused", "approval"]
     rule: Text | None = None
     risks: list[RiskName] | None = None
 
@@ -71,7 +72,7 @@ class _Case(StrictModel):
         if set(self.remove) & self.set.keys():
             raise ValueError(f"sets and removes {min(set(self.remove) & self.set.keys())}")
         if self.rule is not None and self.expect == "allowed":
-            raise ValueError("rule is the rule that refuses, and the case expects allowed")
+            raise ValueError("rule is the rule that refuses or asks for approval, and the case expects allowed")
         kind = ",".join(Entity.from_id(self.entity).types)
         if self.facet is not None and kind not in FACET_KINDS[self.facet]:
             raise ValueError(f"{self.entity} has no {self.facet}")
@@ -80,10 +81,7 @@ class _Case(StrictModel):
     def to_request(self, document: PolicyDocument) -> PolicyRequest:
         """Return the question to the rules, with the risks of the change."""
         entity = Entity.from_id(self.entity)
-        kind = ",".join(entity.types)
-        facet: str = next(name for name, kinds in FACET_KINDS.items() if kind in kinds)
-        if self.facet is not None:
-            facet = self.facet
+        facet = self.facet or _facet_of(entity)
         after = {key: value for key, value in (self.stored | self.set).items() if key not in self.remove}
         changed = frozenset(key for key in self.stored.keys() | after.keys() if self.stored.get(key) != after.get(key))
         levels = self._levels(entity, self.stored), self._levels(entity, after)
@@ -103,6 +101,7 @@ class _Case(StrictModel):
             pointers={},
             behalf_of=self.behalf_of,
             risks=() if facet == "client-configs" else find_risks(facts, document.risks),
+            altered=frozenset(_of_facet(each, facet) for each in self.altered),
         )
 
     def _other(self, entity_id: str) -> Mapping[str, str]:
@@ -112,6 +111,17 @@ class _Case(StrictModel):
         maps = {**self.others, entity.id: own}
         broker = maps[entity.id] if entity.get(EntityType.BROKER) is not None else {}
         return ConfigLevels(_CATALOG, default=maps.get("broker", {}), broker=broker)
+
+
+def _facet_of(entity: Entity) -> str:
+    """Return the facet of an entity that a case means if it names none."""
+    return next(name for name, kinds in FACET_KINDS.items() if ",".join(entity.types) in kinds)
+
+
+def _of_facet(entity_id: str, facet: str) -> tuple[str, Entity]:
+    """Return the facet in which an entity was altered: that of the case, if the entity has it."""
+    entity = Entity.from_id(entity_id)
+    return facet if ",".join(entity.types) in FACET_KINDS[facet] else _facet_of(entity), entity
 
 
 def _shown(entity: Entity, values: Mapping[str, str]) -> dict[str, str | None]:
@@ -132,7 +142,7 @@ class CaseResult(NamedTuple):
     line: int
     """The line of the file at which the case begins."""
     decision: str
-    """``allowed``, or the text of the refusal."""
+    """``allowed``, the text of the refusal, or the approvals that rules ask for."""
     failure: str | None
     """The difference from what the case expects; None if there is none."""
 
@@ -148,21 +158,22 @@ def run_cases(path: Path) -> Iterator[CaseResult]:
     policy = RulePolicy("rules", document)
     for number, case in enumerate(found.cases):
         request = case.to_request(document)
-        decision = "allowed"
+        asked = "; ".join(map(str, policy.requirements(request)))
+        kind, decision = ("approval", asked) if asked else ("allowed", "allowed")
         try:
             policy.check(request)
         except PolicyViolationError as error:
-            decision = error.detail
+            kind, decision = "refused", error.detail
         risks = sorted({risk.kind.value for risk in request.risks})
-        yield CaseResult(case.name, line_of(root, ("cases", number)), decision, _failure(case, decision, risks))
+        yield CaseResult(case.name, line_of(root, ("cases", number)), decision, _failure(case, kind, decision, risks))
 
 
-def _failure(case: _Case, decision: str, risks: list[str]) -> str | None:
-    if (case.expect == "allowed") != (decision == "allowed"):
+def _failure(case: _Case, kind: str, decision: str, risks: list[str]) -> str | None:
+    refused_by, asked_by = f"rule {case.rule!r}: ", f"rule {case.rule!r} asks "
+    by_rule = case.rule is None or (asked_by in decision if kind == "approval" else decision.startswith(refused_by))
+    if case.expect != kind or not by_rule:
         expected = case.expect if case.rule is None else f"{case.expect} by {case.rule}"
         return f"expected {expected}, and the decision is {decision}"
-    if case.rule is not None and not decision.startswith(f"rule {case.rule!r}: "):
-        return f"expected refused by {case.rule}, and the decision is {decision}"
     if case.risks is not None and sorted(set(case.risks)) != risks:
         return f"expected the risks {', '.join(case.risks) or 'none'}, and they are {', '.join(risks) or 'none'}"
     return None

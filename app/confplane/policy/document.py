@@ -7,9 +7,21 @@ import re
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
 from yaml.reader import ReaderError
 
+from confplane.domain.access.grants import ANY
+from confplane.domain.access.identities import GROUP, USER
+from confplane.domain.approvals import ApprovalDemand
 from confplane.domain.entities import DEFAULT_NODE, EntityType
 from confplane.domain.globs import Globs
 from confplane.domain.policy_rules import (
@@ -180,6 +192,23 @@ class _Range(StrictModel):
         return self
 
 
+def _approvers(value: list[str]) -> list[str]:
+    wrong = next((text for text in value if text != ANY and not text.startswith((USER, GROUP))), None)
+    if wrong is not None:
+        raise ValueError(f"{wrong!r} matches nobody: begin each pattern with {USER} or {GROUP}")
+    return value
+
+
+class _Approvals(StrictModel):
+    count: Annotated[int, Field(ge=1, le=10)]
+    from_: Annotated[_Texts, AfterValidator(_approvers)] = Field(default=[ANY], alias="from")
+    keys: _Texts = [ANY]
+    min_entities: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+
+    def to_demand(self) -> ApprovalDemand:
+        return ApprovalDemand(self.count, Globs(self.from_), Globs(self.keys), self.min_entities)
+
+
 class _Rule(StrictModel):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     description: Text | None = None
@@ -191,6 +220,7 @@ class _Rule(StrictModel):
     values: Annotated[dict[Text, _Allowed], Field(min_length=1)] | None = None
     deny_removal: _Texts | None = None
     deny_risks: Annotated[list[RiskName], Field(min_length=1), BeforeValidator(_listed)] | None = None
+    approvals: _Approvals | None = None
 
     @model_validator(mode="after")
     def _demands_something(self) -> _Rule:
@@ -212,6 +242,7 @@ class _Rule(StrictModel):
             values=(*ranges, *values),
             deny_removal=None if self.deny_removal is None else Globs(self.deny_removal),
             deny_risks=frozenset(map(RiskKind, self.deny_risks or ())),
+            approvals=None if self.approvals is None else self.approvals.to_demand(),
         )
 
 

@@ -13,13 +13,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from confplane.domain.entities import EntityType
-from confplane.domain.errors import PolicyViolationError, UnavailableError
+from confplane.domain.errors import PolicyViolationError, UnavailableError, WriteOutcome
 from confplane.domain.policy_rules import PolicyRequest, RulePolicy
 from confplane.domain.risks import RiskKind, RiskOptions, find_risks, kinds_of
+from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from confplane.domain.approvals import Requirement
     from confplane.domain.broker_levels import ConfigLevels
     from confplane.domain.entities import Entity
     from confplane.domain.policy_rules import PolicyDocument
@@ -30,6 +32,23 @@ if TYPE_CHECKING:
 __all__ = ["Policies", "Policy", "PolicyRequest", "PolicyViolationError"]
 
 _log = logging.getLogger(__name__)
+
+
+def approval_error(
+    cluster: str, entity: Entity, lacking: Sequence[Requirement], *, pointer: str | None
+) -> PolicyViolationError:
+    """Return the refusal of a change that lacks approvals."""
+    return PolicyViolationError(
+        f"{approval_text(entity, lacking)}. Propose the change instead, for others to approve: add --propose to the"
+        f" command, or send it to POST /v1/clusters/{cluster}/change-requests",
+        pointer=pointer,
+        outcome=WriteOutcome.NOT_APPLIED,
+    )
+
+
+def approval_text(entity: Entity, lacking: Sequence[Requirement]) -> str:
+    """Return the warning about a change that lacks approvals."""
+    return f"{clipped(entity.id)} needs approval: {'; '.join(map(str, lacking))}"
 
 
 class Policy(Protocol):
@@ -75,6 +94,14 @@ class Policies:
     def risk_options(self) -> RiskOptions:
         """The options of the cluster's policy file for risks."""
         return RiskOptions() if self._rules is None else self._rules.document.risks
+
+    def requirements(self, request: PolicyRequest) -> tuple[Requirement, ...]:
+        """Return the approvals that the rules of the policy file ask for."""
+        return () if self._rules is None else self._rules.requirements(request)
+
+    def measures(self, facet: str, entity: Entity, principal: str, behalf_of: str | None) -> bool:
+        """Return True if a rule depends on the number of entities that the author of a change alters."""
+        return self._rules is not None and self._rules.measures(facet, entity, principal, behalf_of)
 
     def check(self, request: PolicyRequest) -> None:
         """Ask all policies.

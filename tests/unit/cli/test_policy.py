@@ -75,7 +75,10 @@ MISTAKES: Final = [
     ("entity: topic=t, set: {a: [1]}, expect: allowed", ":3: cases[0].set.a: must be a text, a finite number"),
     ("entity: topic=t, set: {a: 1}, expect: allowed, risks: [big]", ":3: cases[0].risks[0]: Input should be 'small"),
     ("entity: topic=t, set: {a: 1}, expect: allowed, replication_factor: 0", ":3: cases[0].replication_factor: "),
-    ("entity: topic=t, set: {a: 1}, expect: maybe", ":3: cases[0].expect: Input should be 'allowed' or 'refused'"),
+    (
+        "entity: topic=t, set: {a: 1}, expect: maybe",
+        ":3: cases[0].expect: Input should be 'allowed', 'refused' or 'approval'",
+    ),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Which approvals of a change are missing."""
+"""Missing approvals of a change."""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from confplane.domain.approvals import ApprovalDemand
+from confplane.domain.globs import Globs
 from confplane.domain.risks import RiskKind
 from confplane.policy import load_policies, parse_policy
 from confplane.policy.cases import run_cases
@@ -71,9 +73,19 @@ def test_the_example_of_risks_is_valid_and_the_tables_name_them_all() -> None:
     assert found.risks.quota_factor == 4
 
 
+def test_the_example_of_approvals_is_valid_and_the_table_has_all_members() -> None:
+    [topics, large] = parse_policy(blocks("yaml")[3], "policy.yaml").rules
+    assert (topics.approvals, large.approvals) == (
+        ApprovalDemand(1, Globs(["Group:kafka-platform", "User:olga"]), Globs(["retention.*", "cleanup.policy"])),
+        ApprovalDemand(2, Globs(["Group:kafka-*"]), min_entities=20),
+    )
+    assert topics.match.except_principals == Globs(["User:pipeline"])
+    assert all(f"\n| `{name}` | " in DOCS for name in ("count", "from", "keys", "min_entities"))
+
+
 def test_the_cases_are_decided_as_printed(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(blocks("yaml")[1])
-    (tmp_path / "cases.yaml").write_text(blocks("yaml")[3])
+    (tmp_path / "cases.yaml").write_text(blocks("yaml")[4])
     results = list(run_cases(tmp_path / "cases.yaml"))
     assert [result.failure for result in results] == [None] * 3
     assert [result.line for result in results] == [3, 11, 18]

@@ -33,7 +33,7 @@ HEAD = "rules:\n  - name: a\n"
         ("rules:\n  - protected: true\n", "p.yaml:2: rules[0].name: is missing"),
         ("rules:\n  - name: a b\n    protected: true\n", "p.yaml:2: rules[0].name: String should match pattern"),
         ("rules:\n  - name: 7\n    protected: true\n", "p.yaml:2: rules[0].name: Input should be a valid string"),
-        (HEAD, "p.yaml:2: rules[0]: the rule demands nothing; it needs one or more of allow_keys, deny_keys, "),
+        (HEAD, "p.yaml:2: rules[0]: the rule demands nothing; it needs one or more of allow_keys, approvals, "),
         (HEAD + "    description: x\n    match: {types: user}\n", "p.yaml:2: rules[0]: the rule demands nothing"),
         (HEAD + "    protectd: true\n", "p.yaml:3: rules[0].protectd: there is no such field"),
         (HEAD + "    protected: false\n", "p.yaml:3: rules[0].protected: Input should be True"),

@@ -10,7 +10,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from confplane.domain.approvals import Requirement
+from confplane.domain.entities import Entity
 from confplane.domain.errors import PolicyViolationError
+from confplane.domain.globs import Globs
 from confplane.domain.policy_rules import LONGEST_MATCHED, RulePolicy
 from confplane.policy import parse_policy
 from confplane.services.policies import Policies, PolicyRequest
@@ -237,3 +240,72 @@ def test_the_order_of_keys_does_not_matter(changes: dict[str, str | None], remov
         except PolicyViolationError as error:
             answers.add((error.detail, error.pointer))
     assert len(answers) == 1
+
+
+# ---------------------------------------------------------------- approvals
+
+
+def asked(given: PolicyRequest, *rules: str) -> list[str]:
+    """The names of the rules that ask for approvals."""
+    return [each.rule for each in policies(*rules).requirements(given)]
+
+
+QUOTAS = "{facets: client-quotas, except_principals: 'User:pipe*'}"
+ALICE = request("user=alice", "producer_byte_rate=2", "-request_percentage")
+
+
+@pytest.mark.parametrize(
+    ("given", "approvals", "needed"),
+    [
+        (ALICE, "{count: 1}", True),
+        (ALICE, "{count: 1, keys: producer_*}", True),
+        (ALICE, "{count: 1, keys: request_percentage}", True),
+        (ALICE, "{count: 1, keys: consumer_byte_rate}", False),
+        (ALICE, "{count: 1, min_entities: 2}", False),
+        (replace(ALICE, facet="client-configs"), "{count: 1}", False),
+        (replace(ALICE, principal="User:pipeline"), "{count: 1}", False),
+        (replace(ALICE, principal="User:pipeline", behalf_of="User:ci"), "{count: 1}", True),
+    ],
+)
+def test_which_changes_need_approval(given: PolicyRequest, approvals: str, *, needed: bool) -> None:
+    rule = f"{{match: {QUOTAS}, approvals: {approvals}}}"
+    assert asked(given, rule) == (["r0"] if needed else [])
+    assert refusal(given, rule) is None
+
+
+@pytest.mark.parametrize(
+    ("altered", "needed"),
+    [
+        ({("client-quotas", "user=alice")}, False),
+        ({("client-quotas", "user=bob")}, False),
+        ({("client-quotas", "user=bob"), ("client-quotas", "user=carol")}, True),
+        ({("client-quotas", "user=bob"), ("client-configs", "user=carol")}, False),
+        ({("client-quotas", "user=bob"), ("configs", "topic=t")}, False),
+        ({("client-quotas", "user=alice"), ("client-quotas", "user=bob"), ("client-quotas", "ip=10.0.0.1")}, True),
+    ],
+)
+def test_sizes_count_the_entities_that_the_rule_applies_to(altered: set[tuple[str, str]], *, needed: bool) -> None:
+    given = replace(ALICE, altered=frozenset((facet, Entity.from_id(each)) for facet, each in altered))
+    rule = f"{{match: {QUOTAS}, approvals: {{count: 1, min_entities: 3}}}}"
+    assert asked(given, rule) == (["r0"] if needed else [])
+
+
+def test_every_rule_that_matches_asks_for_its_own_approvals() -> None:
+    rules = policies("{approvals: {count: 1}}", "{approvals: {count: 2, from: 'Group:x'}}", "{deny_keys: none}")
+    assert rules.requirements(ALICE) == (Requirement("r0", 1), Requirement("r1", 2, Globs(["Group:x"])))
+    assert Policies().requirements(ALICE) == ()
+
+
+@pytest.mark.parametrize(
+    ("rule", "measured"),
+    [
+        ("{approvals: {count: 1}}", False),
+        ("{protected: true}", False),
+        ("{approvals: {count: 1, min_entities: 2}}", True),
+        ("{match: {types: topic}, approvals: {count: 1, min_entities: 2}}", False),
+        ("{match: {except_principals: 'User:ci'}, approvals: {count: 1, min_entities: 2}}", False),
+    ],
+)
+def test_sizes_are_needed_only_for_rules_that_depend_on_them(rule: str, *, measured: bool) -> None:
+    assert policies(rule).measures("client-quotas", ALICE.entity, "User:ci", None) is measured
+    assert not Policies().measures("client-quotas", ALICE.entity, "User:ci", None)

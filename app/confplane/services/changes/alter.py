@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from confplane.services.changes.entities_change import DecideEntity, Drafts, DryRunEdit, RefreshEntities
     from confplane.services.changes.idempotency import RequestRun
     from confplane.services.changes.runner import ChangeRunner
+    from confplane.services.changes.sizes import ChangeSizes
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.kafka import KraftEntityType
 
@@ -81,6 +82,7 @@ class AlterService:
         rules: By cluster and facet.
         dry_runs: By cluster and facet, the dry runs on Kafka clusters before a commit.
         refreshes: By cluster, the refresh of entities from its Kafka cluster before conditional edits.
+        sizes: Finds the sizes of requests.
     """
 
     def __init__(
@@ -89,11 +91,13 @@ class AlterService:
         rules: Mapping[tuple[str, FacetName], AlterRules],
         dry_runs: Mapping[tuple[str, FacetName], DryRunEdit],
         refreshes: Mapping[str, RefreshEntities],
+        sizes: ChangeSizes,
     ) -> None:
         self._runner = runner
         self._rules = rules
         self.dry_runs = dry_runs
         self.refreshes = refreshes
+        self._sizes = sizes
         self._results: Counter[tuple[str, str, str, str]] = Counter()
 
     def drafter(self, cluster_facet: ClusterFacet) -> Drafter[Any]:
@@ -277,10 +281,15 @@ class AlterService:
         validate_only: bool,
     ) -> list[EditResult]:
         """Run changes, each of the edits in a range; errors are in the results."""
+        altered: frozenset[tuple[str, Entity]] = frozenset()
+        if ruled := [item for item in prepared if isinstance(item, PreparedEdit) and item.policies]:
+            altered = await self._sizes.altered(ruled, caller)
 
         def change_of(some: range) -> EntitiesChange | None:
             items = [item for item in prepared[some.start : some.stop] if isinstance(item, PreparedEdit)]
-            return EntitiesChange(items, caller, validate_only=validate_only) if len(items) == len(some) else None
+            if len(items) < len(some):
+                return None
+            return EntitiesChange(items, caller, validate_only=validate_only, altered=altered)
 
         changes = await in_slices(change_of, positions)
         to_run = [change for change in changes if change is not None]
@@ -394,6 +403,7 @@ def _result(
         node=node,
         created=draft.created,
         after=draft.after,
+        requirements=draft.requirements,
     )
 
 

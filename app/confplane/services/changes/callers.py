@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from confplane.domain.access.identities import Authentication
 from confplane.domain.errors import UnavailableError, WriteOutcome
 from confplane.services.access import of_operator
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.access.operations import Operation
     from confplane.domain.approvals import Approval
+    from confplane.domain.entities import Entity
     from confplane.services.access import Access
     from confplane.services.changes.idempotency import RequestRun
     from confplane.services.ports.refusals import RefusedEdit
@@ -41,6 +43,9 @@ class Caller:
     """The temporary change that the changes of this caller end."""
     approvals: tuple[Approval, ...] | None = None
     """The approvals of the changes; None for changes that nobody was asked to approve."""
+    altered: frozenset[tuple[str, Entity]] = frozenset()
+    """The facets and entities that the request alters, where it takes several calls of the alter service; see
+    :class:`~confplane.domain.policy_rules.PolicyRequest`."""
     break_glass: str | None = None
     """The reason to write past the rules of the policies and their approvals; None for changes within them."""
 
@@ -67,6 +72,20 @@ class Caller:
     def behalf_of(self) -> str | None:
         """The user for whom the caller acts; None if it acts for itself."""
         return self.access.identity.acts_for
+
+    @property
+    def author(self) -> str:
+        """The principal whose changes count together: the user for whom the caller acts, or the caller itself."""
+        return self.behalf_of or self.principal
+
+    @property
+    def is_exempt(self) -> bool:
+        """True if no rule asks for approvals.
+
+        So it is for commands with the service's settings, for work of the service itself, and for ends of temporary
+        changes.
+        """
+        return self.ends is not None or self.access.identity.kind is Authentication.COMMAND
 
     @property
     def source(self) -> str:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from uuid import UUID
 
+    from confplane.domain.approvals import Requirement
     from confplane.domain.entities import Entity
     from confplane.domain.facets import JsonValue
     from confplane.domain.ops import Op
@@ -103,6 +104,8 @@ class EntityDraft:
     """Further results of the decision, for the caller of ``AlterService.rewrite``."""
     topic_id: str | None = None
     """The id of the topic in a Kafka cluster without ZooKeeper that was asked about the draft; None: not known."""
+    requirements: tuple[Requirement, ...] = ()
+    """The approvals that rules ask for, whether they were given or not."""
 
     @classmethod
     def of(
@@ -280,6 +283,8 @@ class EditResult:
     """True if the facet had no key before the edit and has some after it."""
     after: dict[str, str] = field(default_factory=dict, repr=False)
     """The whole map as stored, or as it would be under ``validateOnly``."""
+    requirements: tuple[Requirement, ...] = ()
+    """The approvals that rules ask for, whether they were given or not."""
 
 
 @dataclass(frozen=True, slots=True)

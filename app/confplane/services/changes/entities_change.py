@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from confplane.domain.approvals import missing
 from confplane.domain.changes import Node, stored
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, InvalidRequestError, UnavailableError
@@ -23,7 +24,7 @@ from confplane.services.changes.draft import Draft, NoChange
 from confplane.services.changes.edits import EntityDraft
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.cooperative_yielding import TimeSlice
-from confplane.services.policies import Policies, PolicyRequest, RiskAssessor
+from confplane.services.policies import Policies, PolicyRequest, RiskAssessor, approval_error, approval_text
 from confplane.services.ports.applying import DryRunResult
 from confplane.services.ports.history import Znode
 from confplane.services.ports.trail import CLIENTS, MOST_REVERTS, IntentEntity
@@ -97,19 +98,28 @@ class EntitiesChange:
         items: The edits, at least one, no two of one entity and facet.
         caller: The caller.
         validate_only: The policies are informed that nothing will be written.
+        altered: As of :class:`~confplane.domain.policy_rules.PolicyRequest`.
 
     Attributes:
         items: The edits.
         planned: The results of earlier edits of the same request, as far as checks read them.
     """
 
-    __slots__ = ("_caller", "_validate_only", "items", "planned")
+    __slots__ = ("_altered", "_caller", "_validate_only", "items", "planned")
 
-    def __init__(self, items: Sequence[PreparedEdit], caller: Caller, *, validate_only: bool) -> None:
+    def __init__(
+        self,
+        items: Sequence[PreparedEdit],
+        caller: Caller,
+        *,
+        validate_only: bool,
+        altered: frozenset[tuple[str, Entity]] = frozenset(),
+    ) -> None:
         self.items = items
         self.planned: Planned = NOTHING_PLANNED
         self._caller = caller
         self._validate_only = validate_only
+        self._altered = altered
 
     @property
     def paths(self) -> list[str]:
@@ -227,10 +237,10 @@ class EntitiesChange:
     async def _admitted(
         self, item: PreparedEdit, draft: EntityDraft, planned: Mapping[str, Mapping[str, str]]
     ) -> EntityDraft:
-        """Return a draft with its risks as warnings, if the policies allow it.
+        """Return a draft with its risks and the approvals that it needs, if the policies allow it.
 
         Raises:
-            PolicyViolationError: A policy refused it.
+            PolicyViolationError: A policy refused it, or approvals are missing.
         """
         risks: tuple[Risk, ...] = ()
         entity, keys = draft.edit.entity, frozenset([difference.key for difference in draft.diff])
@@ -243,9 +253,9 @@ class EntitiesChange:
 
             facts = RiskFacts(entity, keys, stored(draft.node), draft.after, stored_map)
             risks = await item.risks.assess(facts, planned, item.policies.risk_options, self._caller.deadline)
-        if item.policies:
-            self._check_policies(item.policies, draft, risks)
-        return replace(draft, warnings=(*draft.warnings, *(risk.text for risk in risks))) if risks else draft
+        if risks:
+            draft = replace(draft, warnings=(*draft.warnings, *(risk.text for risk in risks)))
+        return self._allowed(item.policies, draft, risks) if item.policies else draft
 
     async def _dry_run(self, drafts: list[EntityDraft]) -> tuple[list[EntityDraft], ConfplaneError | None]:
         """Dry-run drafts on the Kafka cluster; return them with its warnings, up to the first that it would refuse."""
@@ -302,28 +312,41 @@ class EntitiesChange:
                     pointer=pointers.get(item.key),
                 )
 
-    def _check_policies(self, policies: Policies, draft: EntityDraft, risks: tuple[Risk, ...]) -> None:
+    def _allowed(self, policies: Policies, draft: EntityDraft, risks: tuple[Risk, ...]) -> EntityDraft:
+        request = self._policy_request(draft, risks)
+        policies.check(request)
+        if self._caller.is_exempt:
+            return draft
+        requirements = policies.requirements(request)
+        lacking = missing(requirements, self._caller.approvals or ())
+        if not lacking:
+            return replace(draft, requirements=requirements) if requirements else draft
+        entity = draft.edit.entity
+        if not self._validate_only:
+            raise approval_error(request.cluster, entity, lacking, pointer=draft.edit.pointer)
+        return replace(draft, requirements=requirements, warnings=(*draft.warnings, approval_text(entity, lacking)))
+
+    def _policy_request(self, draft: EntityDraft, risks: tuple[Risk, ...]) -> PolicyRequest:
         cluster_facet, entity, after = draft.cluster_facet, draft.edit.entity, draft.after
         before = {} if draft.node is None else draft.node.config
         redact, tree = cluster_facet.redact, cluster_facet.tree
         shown = redact(tree, entity.id, after)
         changed = {difference.key for difference in draft.diff}
         owns = cluster_facet.facet.owns
-        policies.check(
-            PolicyRequest(
-                cluster=cluster_facet.store.name,
-                principal=self._caller.principal,
-                facet=cluster_facet.name.value,
-                entity=entity,
-                set={key: shown[key] for key in changed & after.keys()},
-                removed=frozenset(changed - after.keys()),
-                before={key: value for key, value in redact(tree, entity.id, before).items() if owns(entity, key)},
-                after={key: value for key, value in shown.items() if owns(entity, key)},
-                validate_only=self._validate_only,
-                pointers={op.key: op.pointer for op in draft.edit.ops if op.pointer is not None},
-                behalf_of=self._caller.behalf_of,
-                risks=risks,
-            )
+        return PolicyRequest(
+            cluster=cluster_facet.store.name,
+            principal=self._caller.principal,
+            facet=cluster_facet.name.value,
+            entity=entity,
+            set={key: shown[key] for key in changed & after.keys()},
+            removed=frozenset(changed - after.keys()),
+            before={key: value for key, value in redact(tree, entity.id, before).items() if owns(entity, key)},
+            after={key: value for key, value in shown.items() if owns(entity, key)},
+            validate_only=self._validate_only,
+            pointers={op.key: op.pointer for op in draft.edit.ops if op.pointer is not None},
+            behalf_of=self._caller.behalf_of,
+            risks=risks,
+            altered=self._altered,
         )
 
 

@@ -21,12 +21,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.access.operations import Operation
+from confplane.domain.approvals import missing
 from confplane.domain.errors import ConcurrentChangeError, StalePlanError, UnavailableError, WriteOutcome
 from confplane.domain.facets import FacetName
 from confplane.services.access import Access
 from confplane.services.changes.edits import Edit, EntryResult, offender
 from confplane.services.cooperative_yielding import in_slices
 from confplane.services.plans.plan import ExpectedBase
+from confplane.services.policies import approval_error
 from confplane.services.ports.manifest_runs import ManifestRun
 
 if TYPE_CHECKING:
@@ -121,13 +123,14 @@ class ApplyService:
         request_id = caller.request_id if run is None else run.request_id
         error: ConfplaneError | None = _stale(begun=run is not None) if stale else None
         if error is None and run is None:
-            error = plan.refusal or offender(each.result.error for each in plan.edits)
+            error = _refusal(plan, caller, validate_only=validate_only)
         if error is not None:
             return AppliedPlan(plan, request_id, [], [], error)
         entries = [entry for entry in await in_slices(partial(_to_send, bases), plan.entries) if entry]
         for each in (each for entry in entries for each in entry):
             caller.require(cluster.name, Operation.ALTER_CONFIGS, each.entity.id, pointer=each.result.edit.pointer)
-        applied = AppliedPlan(plan, request_id, [], entries)
+        altered = frozenset([(each.cluster_facet.name.value, each.entity) for entry in entries for each in entry])
+        applied, caller = AppliedPlan(plan, request_id, [], entries), replace(caller, altered=altered)
         if not entries:
             return applied
         if time.monotonic() + _LEAST_S >= caller.deadline:
@@ -188,6 +191,18 @@ class ApplyService:
             if any(result.error is not None for result in results):
                 break
             lasted = time.monotonic() - began
+
+
+def _refusal(plan: Plan, caller: Caller, *, validate_only: bool) -> ConfplaneError | None:
+    """Return the refusal of a plan, or that of an edit that can't be made or lacks approvals; None: there is none."""
+    error = plan.refusal or offender(each.result.error for each in plan.edits)
+    if error is not None or validate_only:
+        return error
+    for each in plan.edits:
+        if lacking := missing(each.result.requirements, caller.approvals or ()):
+            store, pointer = each.cluster_facet.store, each.result.edit.pointer
+            return approval_error(store.name, each.entity, lacking, pointer=pointer)
+    return None
 
 
 def _to_send(bases: Bases | None, entry: PlannedEntry) -> PlannedEntry:

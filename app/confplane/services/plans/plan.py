@@ -196,7 +196,7 @@ class PlanService:
         elif options.scope is not None:
             pruned, total = await self._pruned(cluster, readable, options.scope, caller.access)
         entries = _joined(readable, pruned)
-        planner = Caller(unrestricted(caller.access), caller.deadline)
+        planner = Caller(unrestricted(caller.access), caller.deadline, approvals=caller.approvals)
         results = await self._alter.alter_entries(entries, planner, validate_only=True)
         planned: list[tuple[PlannedEdit, ...]] = []
         time_slice = TimeSlice()

@@ -291,6 +291,19 @@ class AuditLog(Protocol):
             UnavailableError: Postgres is unavailable.
         """
 
+    async def altered(self, cluster: str, author: str) -> list[tuple[str, str]]:
+        """Return the facets and ids of the entities that an author altered in the last hour, each once.
+
+        Changes that were not applied do not count; those whose outcome is not known yet do.
+
+        Args:
+            cluster: The cluster.
+            author: The principal that acted for itself, or the user for whom another one acted.
+
+        Raises:
+            UnavailableError: Postgres is unavailable.
+        """
+
     async def check(self) -> list[OperatorWarning]:
         """Return warnings about the database (migrations missing, synchronous_commit off, ownership of tables).
 

@@ -163,6 +163,7 @@ class RevertService:
         with caller.preparing():
             expected = {} if force else await self._expected(sound, reverted)
         edits = {part.key: _edit(part, expected.get(part.key)) for part in of_parts(groups)}
+        caller = replace(caller, altered=frozenset([(part.cluster_facet.name.value, part.entity) for part in sound]))
         results: list[Reversal] = []
         for some, together in _loads(groups):
             run = self._together if together else self._run

@@ -1,0 +1,157 @@
+"""Rules that ask for approvals: given and missing ones, sizes, exempt changes, and commands."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from confplane.cli.remote.configs import command
+from confplane.domain.access.identities import GROUP
+from confplane.domain.approvals import Approval, Requirement
+from confplane.domain.entities import Entity
+from confplane.domain.errors import PolicyViolationError
+from confplane.domain.facets import FacetName, Tree
+from confplane.domain.globs import Globs
+from confplane.domain.ops import Op, OpType
+from confplane.services.changes.edits import Edit, EditResult
+from tests.support.commands import run_here
+from tests.support.people import person
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from confplane.services.changes.callers import Caller
+    from tests.support.replicas import Replica
+    from tests.support.service import Service
+    from tests.support.world import World
+
+RULES: Final = """\
+rules:
+  - name: two-people
+    match: {names: {user: "held-*"}}
+    approvals: {count: 1, from: "Group:leads"}
+  - name: large
+    match: {facets: client-quotas, names: {user: "many-*"}}
+    approvals: {count: 1, min_entities: 3}
+"""
+RATE: Final = "producer_byte_rate"
+LEAD: Final = Approval("User:lena", frozenset({f"{GROUP}leads"}))
+HELD: Final = Entity.of(user="held-1")
+
+
+@pytest.fixture(scope="module")
+def service_options(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    path = tmp_path_factory.mktemp("policy") / "policy.yaml"
+    path.write_text(RULES)
+    return {"cluster": {"policy_file": str(path)}}
+
+
+@pytest.fixture
+async def replica(world: World, tmp_path: Path) -> Replica:
+    (tmp_path / "policy.yaml").write_text(RULES)
+    return await world.replica(policy_file=tmp_path / "policy.yaml")
+
+
+async def write(replica: Replica, caller: Caller, *entities: Entity, rate: float = 1, **more: Any) -> list[EditResult]:
+    cluster_facet = replica.parts.clusters.get("default").facets[FacetName.CLIENT_QUOTAS]
+    edits = [Edit(each, (Op(RATE, OpType.SET, rate),)) for each in entities]
+    return await replica.parts.alter.alter(cluster_facet, edits, caller, **more)
+
+
+def refused(results: list[EditResult]) -> list[bool]:
+    assert all(result.error is None or isinstance(result.error, PolicyViolationError) for result in results)
+    return [result.error is not None for result in results]
+
+
+@pytest.mark.parametrize(
+    ("approvals", "missing"),
+    [
+        (None, True),
+        ((), True),
+        ((Approval("User:bob"), Approval("User:carl", frozenset({"Group:staff"}))), True),
+        ((Approval("User:bob"), LEAD), False),
+    ],
+)
+async def test_a_change_is_written_with_the_approvals_that_its_rules_ask_for(
+    replica: Replica, approvals: tuple[Approval, ...] | None, *, missing: bool
+) -> None:
+    author = person("User:alice", approvals=approvals)
+    [trial] = await write(replica, author, HELD, validate_only=True)
+    assert trial.requirements == (Requirement("two-people", 1, Globs(["Group:leads"])),)
+    assert any("needs approval" in warning for warning in trial.warnings) is missing
+    [written] = await write(replica, author, HELD)
+    assert refused([written]) == [missing]
+    assert (replica.store.get(Tree.CONFIG, HELD.id) is None) is missing
+
+
+async def test_a_value_that_is_there_already_needs_no_approval(replica: Replica) -> None:
+    await replica.alter(HELD, producer_byte_rate=1)
+    [result] = await write(replica, person("User:alice"), HELD)
+    assert (result.error, result.requirements) == (None, ())
+
+
+async def test_work_of_the_service_and_its_commands_needs_no_approval(replica: Replica) -> None:
+    assert (await replica.alter(HELD, producer_byte_rate=1)).error is None
+
+
+def many(*numbers: int) -> list[Entity]:
+    return [Entity.of(user=f"many-{number}") for number in numbers]
+
+
+@pytest.mark.parametrize("atomic", [False, True])
+async def test_a_large_request_needs_approval(replica: Replica, *, atomic: bool) -> None:
+    alice = person("User:alice")
+    results = await write(replica, alice, *many(1, 2, 3), atomic=atomic)
+    assert all(result.error is not None for result in results)
+    assert refused(await write(replica, alice, *many(1, 2), atomic=atomic)) == [False, False]
+
+
+async def test_what_a_request_leaves_as_it_is_does_not_count(replica: Replica) -> None:
+    for each in many(1, 2, 3):
+        await replica.alter(each, producer_byte_rate=1)
+    alice = person("User:alice")
+    assert refused(await write(replica, alice, *many(1, 2, 3, 4))) == [False] * 4
+    assert refused(await write(replica, alice, *many(1, 4, 2), rate=2)) == [True] * 3
+
+
+async def test_changes_of_the_last_hour_count_for_their_author(replica: Replica, world: World) -> None:
+    alice, bob = person("User:alice"), person("User:bob")
+    for number in (1, 2):
+        assert refused(await write(replica, alice, *many(number))) == [False]
+    assert refused(await write(replica, alice, *many(3))) == [True]
+    assert refused(await write(replica, alice, *many(1), rate=2)) == [False], "it counts already"
+    assert refused(await write(replica, alice, Entity.of(user="other"))) == [False], "the rule does not apply to it"
+    assert refused(await write(replica, bob, *many(3))) == [False]
+    [trial] = await write(replica, alice, *many(4), validate_only=True)
+    assert [each.rule for each in trial.requirements] == ["large"]
+    world.age("intents", 3_700)
+    assert refused(await write(replica, alice, *many(4))) == [False]
+
+
+async def test_a_request_of_several_parts_counts_as_a_whole(replica: Replica) -> None:
+    altered = frozenset((FacetName.CLIENT_QUOTAS.value, each) for each in many(1, 2, 3))
+    assert refused(await write(replica, person("User:alice", altered=altered), *many(1))) == [True]
+
+
+@pytest.fixture
+def _commands(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text(service.token)
+    monkeypatch.setenv("CONFPLANE_URL", service.url)
+    monkeypatch.setenv("CONFPLANE_TOKEN_FILE", str(tmp_path / "token"))
+
+
+@pytest.mark.usefixtures("_commands")
+def test_commands_say_how_to_propose_a_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.run(shlex.split("--alter --user held-2 --add-config producer_byte_rate=1")) != 0
+    assert "--propose" in capsys.readouterr().err
+    dump = tmp_path / "dump.jsonl"
+    assert run_here("set", "user=loaded", f"{RATE}=1").code == 0
+    exported = run_here("export")
+    assert exported.code == 0, exported
+    dump.write_text(exported.out.replace("loaded", "held-2"))
+    for line in (["load", str(dump)], ["set", "user=held-2", f"{RATE}=1"]):
+        said = run_here(*line)
+        assert said.code != 0, said
+        assert "needs approval: rule 'two-people' asks for an approval of Group:leads" in said.err + said.out

@@ -46,6 +46,7 @@ from confplane.console.sign_in import CALLBACK
 from confplane.crypto import ConsoleKey, WebhookKey
 from confplane.domain.outbound_urls import UrlGuard
 from confplane.policy import read_policy
+from confplane.request_wiring import RequestWiring
 from confplane.security.authentication_setup import AuthenticationSetup
 from confplane.security.events import EventLog
 from confplane.security.token_cache import TokenCache
@@ -165,6 +166,7 @@ def create_app(
 
     trail = PostgresTrailHistory(parts.database)
     schedules, schedulers = _schedules(parts, trail)
+    requests = RequestWiring.of(parts, control, access_store)
     apply_waiters = {name: ApplyWaiter(store, parts.target_states) for name, store in parts.stores.items()}
     feeds = FeedHub(
         parts.clusters,
@@ -193,6 +195,7 @@ def create_app(
                 *recorders.values(),
                 rollup_watch,
                 *schedulers,
+                *requests.schedulers,
                 feeds,
                 *dispatchers,
                 *undelivered,
@@ -224,8 +227,7 @@ def create_app(
     readiness = Readiness(
         parts.clusters, parts.audit, warning_sources, tokens_read=lambda: token_cache.age_s() is not None
     )
-    traffic = Traffic()
-    response_budget = ResponseBudget()
+    traffic, response_budget = Traffic(), ResponseBudget()
     measured: list[MetricsSource] = [
         token_cache,
         events,
@@ -246,6 +248,7 @@ def create_app(
         *recorders.values(),
         rollup_watch,
         *schedulers,
+        *requests.schedulers,
         *(each.reporter for each in loops),
         *(each.queues for each in loops),
         feeds,
@@ -273,6 +276,7 @@ def create_app(
             plans=PlanService(parts.alter),
             applies=ApplyService(PlanService(parts.alter), parts.alter, PostgresManifestRuns(parts.database)),
             schedules=schedules,
+            requests=requests.service,
             entry_renderer=EntryRenderer(describe),
             effective_values=EffectiveValueRenderer(describe),
             audit=parts.audit,

@@ -151,6 +151,11 @@ METRICS: Final[dict[str, Metric]] = {
     "schedules_overdue": Metric(_G, "Those whose end has been due for more than a minute", _CLUSTER),
     "schedules_paused": Metric(_G, "1 while the ends of temporary changes are paused", _CLUSTER),
     "schedules_ended": Metric(_C, "Temporary changes that this process ended at their times", _CLUSTER),
+    # change requests
+    "change_requests": Metric(
+        _G, "Change requests that have not ended, as of the leader's last round", ("cluster", "state")
+    ),
+    "change_requests_applied": Metric(_C, "Change requests that this process applied at their times", _CLUSTER),
     # rollups
     "rollup_as_of_timestamp_seconds": Metric(_G, "The time that a rollup's current rows describe", _ROLLUP),
     "rollup_finished_timestamp_seconds": Metric(_G, "The end of the run that made a rollup's current rows", _ROLLUP),

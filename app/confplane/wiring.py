@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
     from confplane.domain.facets import Facet
     from confplane.services.changes.edits import Drafter
+    from confplane.services.changes.stored_draft import Fingerprint
     from confplane.services.policies import Policies
     from confplane.services.ports.access import AccessStore
     from confplane.services.ports.store import ClusterStore
@@ -97,6 +98,8 @@ class ServiceParts:
     """Wirings of the clusters whose settings name the brokers of a Kafka cluster without ZooKeeper."""
     target_states: PostgresTargetStates
     observed_topics: PostgresObservedTopics
+    fingerprints: Mapping[str, Fingerprint]
+    """The fingerprints of the sensitive configs of each cluster's brokers."""
     incarnation_checks: Mapping[str, IncarnationCheck]
 
     @asynccontextmanager
@@ -175,6 +178,7 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> ServicePart
         kraft_wirings,
         target_states,
         observed_topics,
+        {name: _cipher(name, settings.clusters[name]).fingerprint for name in stores},
         {name: IncarnationCheck(store, positions) for name, store in stores.items()},
     )
 

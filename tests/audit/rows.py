@@ -10,7 +10,10 @@ from uuid_utils.compat import uuid7
 
 from confplane.services.ports.trail import Intent, IntentEntity, Outcome
 
-TABLES = ("access_changes", "change_keys", "intent_entities", "intents", "outcomes", "registrations")
+TABLES = (
+    *("access_changes", "change_keys", "change_request_events", "change_request_revisions", "intent_entities"),
+    *("intents", "outcomes", "registrations"),
+)
 """Of what is recorded for good."""
 EXPIRING = ("refused_attempts",)
 """Of what is recorded, and removed by the owner's function once it is old."""
@@ -19,7 +22,15 @@ TRANSIENT = (
     *("rollup_partitions", "rollup_parts", "rollup_rows", "rollup_runs", "webhook_deliveries"),
 )
 POSITIONS = (
-    *("entity_states", "observed_topics", "schedule_pauses", "schedules", "store_positions", "target_states"),
+    *(
+        "change_requests",
+        "entity_states",
+        "observed_topics",
+        "schedule_pauses",
+        "schedules",
+        "store_positions",
+        "target_states",
+    ),
     *("topic_polls", "watermarks", "webhooks"),
 )
 CURRENT = ("access_version", "grants", "tokens")

@@ -116,7 +116,6 @@ async def test_a_grant_exists_once_and_its_history_shows_it(world: World) -> Non
         (allow("User:alice", Operation.ALTER, ResourceType.GRANTS, "pay", pattern=PREFIXED), "/name", "begins with"),
         (allow("User:alice", Operation.ALTER, ResourceType.GRANTS, cluster="one"), "/cluster", "limited to a cluster"),
         (replace(ALICE, note="a\nb"), "/note", "control characters"),
-        (replace(ALICE, operation=Operation.PROPOSE), "/operation", "PROPOSE is not in use yet"),
         (replace(ALICE, operation=Operation.BYPASS_RULES, permission=Permission.DENY), "/operation", "not in use yet"),
         (
             allow("User:a", Operation.ALTER, ResourceType.MANIFESTS),
@@ -125,7 +124,7 @@ async def test_a_grant_exists_once_and_its_history_shows_it(world: World) -> Non
         ),
         (allow("User:a", Operation.ALL, ResourceType.MANIFESTS), "/resourceType", "not in use yet"),
         (
-            NewGrant("User:a", role=Role.AUDITOR, resource=ResourceType.CHANGE_REQUESTS),
+            NewGrant("User:a", role=Role.AUDITOR, resource=ResourceType.MANIFESTS),
             "/resourceType",
             "not in use yet",
         ),
@@ -298,14 +297,14 @@ async def test_nothing_is_written_when_only_validated(world: World) -> None:
 
 
 async def test_a_stored_grant_of_what_nothing_uses_is_read_and_removed(world: World) -> None:
-    grant = Grant(uuid7(), "User:old", operation=Operation.PROPOSE, resource=ResourceType.USER)
+    grant = Grant(uuid7(), "User:old", operation=Operation.BYPASS_RULES, resource=ResourceType.USER)
     await world.add(StoredGrant(grant, world.tokens.now, "User:admin"))
     assert (await world.grants.find(grant.id, world.caller().access)).grant == grant
     assert (await world.overview.grants_of("User:old", None, "one", world.caller().access))[0].grant == grant
     with pytest.raises(InvalidRequestError, match="not in use yet"):
         await world.grants.replace(
             grant.id,
-            NewGrant("User:old", operation=Operation.PROPOSE, resource=ResourceType.USER),
+            NewGrant("User:old", operation=Operation.BYPASS_RULES, resource=ResourceType.USER),
             ANYHOW,
             world.caller(),
         )

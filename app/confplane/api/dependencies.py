@@ -43,6 +43,7 @@ from confplane.services.ports.trail import AuditLog
 from confplane.services.reads.describe import DescribeService
 from confplane.services.reads.history import HistoryService
 from confplane.services.recorder.record import Recorder
+from confplane.services.requests.service import ChangeRequestService
 from confplane.services.response_budget import ResponseBudget
 from confplane.services.reverts.service import RevertService
 from confplane.services.schedules.service import ScheduleService
@@ -84,6 +85,7 @@ class Services:
     plans: PlanService
     applies: ApplyService
     schedules: ScheduleService
+    requests: ChangeRequestService
     entry_renderer: EntryRenderer
     effective_values: EffectiveValueRenderer
     audit: AuditLog

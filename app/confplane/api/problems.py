@@ -111,6 +111,7 @@ TABLE: Final[dict[type[ConfplaneError], ProblemType]] = {
     errors.UndecodablePasswordError: ProblemType(409, "undecodable-password", "A stored password can't be decoded"),
     errors.AlreadyExistsError: ProblemType(409, "already-exists", "Already exists"),
     errors.StalePlanError: ProblemType(409, "stale-plan", "The plan is out of date"),
+    errors.RequestStateError: ProblemType(409, "request-state", "The state of the request does not allow it"),
     errors.WebhookConflictError: ProblemType(409, "webhook-conflict", "The state of the webhooks does not allow it"),
     errors.RevertConflictError: ProblemType(409, "revert-conflict", "Later changes touched the same keys"),
     errors.NotRevertibleError: ProblemType(409, "not-revertible", "Can't be reverted"),

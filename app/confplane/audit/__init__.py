@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from confplane.audit.access import PostgresAccessStore
     from confplane.audit.applied import PostgresAppliedReports
+    from confplane.audit.change_requests import PostgresChangeRequests
     from confplane.audit.console_sessions import PostgresConsoleSessions
     from confplane.audit.database import Database
     from confplane.audit.feed import PostgresFeedTrail
@@ -37,6 +38,7 @@ __all__ = [
     "PostgresAccessStore",
     "PostgresAppliedReports",
     "PostgresAuditLog",
+    "PostgresChangeRequests",
     "PostgresConsoleSessions",
     "PostgresEntityStates",
     "PostgresFeedTrail",
@@ -59,6 +61,7 @@ _MODULES: Final = {
     "PostgresAccessStore": "access",
     "PostgresAppliedReports": "applied",
     "PostgresAuditLog": "trail",
+    "PostgresChangeRequests": "change_requests",
     "PostgresConsoleSessions": "console_sessions",
     "PostgresEntityStates": "states",
     "PostgresFeedTrail": "feed",

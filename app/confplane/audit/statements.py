@@ -18,7 +18,7 @@ standby, which can't write, the condition is false."""
 INTENT: Final = """
     change_id uuid, attempt integer, cluster text, writer text, principal text, source text, request_id text,
     reason text, ticket text, entities jsonb, behalf_of text, kind text, observed jsonb,
-    reverts uuid[], revert_at timestamptz, ends uuid"""
+    reverts uuid[], revert_at timestamptz, ends uuid, applies uuid"""
 """The columns of an ``Intent`` as JSON."""
 
 INTO_THE_TRAIL: Final = """, entities AS MATERIALIZED (
@@ -31,10 +31,10 @@ INTO_THE_TRAIL: Final = """, entities AS MATERIALIZED (
 ), new_intents AS (
   INSERT INTO intents (
     change_id, attempt, cluster, writer, principal, source, request_id, reason, ticket, behalf_of, kind, observed,
-    reverts, revert_at, ends)
+    reverts, revert_at, ends, applies)
   SELECT
     change_id, attempt, cluster, writer, principal, source, request_id, reason, ticket, behalf_of, kind, observed,
-    nullif(reverts, '{}'), revert_at, ends
+    nullif(reverts, '{}'), revert_at, ends, applies
   FROM given
   ON CONFLICT DO NOTHING
 ), new_entities AS (
@@ -72,7 +72,7 @@ WITH sent AS MATERIALIZED (
     key text, key_id uuid, holder uuid, fresh boolean, body text, seconds float8, results jsonb)
   ) WITH ORDINALITY AS row(
     change_id, attempt, cluster, writer, principal, source, request_id, reason, ticket, entities, behalf_of, kind,
-    observed, reverts, revert_at, ends, key, key_id, holder, fresh, body, seconds, results, number)
+    observed, reverts, revert_at, ends, applies, key, key_id, holder, fresh, body, seconds, results, number)
   WHERE {WRITES}
 ), claimed AS (
   INSERT INTO request_keys (key, id, holder, cluster, body, writer, until)

@@ -75,6 +75,9 @@ outcomes with times."""
 FAR_OUTCOME: Final = text(_far('"time"'))
 """An outcome whose change's id is far from its time."""
 
+WAITING_STATES: Final = "('open', 'approved', 'scheduled', 'applying')"
+"""SQL for the states of change requests that the leader or people have to attend to."""
+
 FROM_OUTSIDE: Final = text("kind IN ('external', 'put-back')")
 """An intent of the changes that the feed looks up by the time at which they were recorded."""
 
@@ -98,6 +101,7 @@ intents: Final = Table(
     Column("reverts", ARRAY(UUID)),
     Column("revert_at", DateTime(timezone=True)),
     Column("ends", UUID),
+    Column("applies", UUID),
     Index(None, "cluster", "change_id"),
     Index(None, "cluster", "principal", "change_id"),
     Index(None, "cluster", "request_id", "change_id"),
@@ -106,6 +110,7 @@ intents: Final = Table(
     Index("ix_intents_far", "cluster", "recorded_at", "change_id", postgresql_where=FAR_INTENT),
     Index("ix_intents_temporary", "cluster", "recorded_at", postgresql_where=text("revert_at IS NOT NULL")),
     Index("ix_intents_ends", "ends", postgresql_where=text("ends IS NOT NULL")),
+    Index("ix_intents_applies", "applies", postgresql_where=text("applies IS NOT NULL")),
     comment="One row per attempt of a change, durable before its ZooKeeper transaction is submitted",
 )
 
@@ -621,6 +626,50 @@ schedule_pauses: Final = Table(
     comment="Clusters in which no temporary change ends for now",
 )
 
+change_requests: Final = Table(
+    "change_requests",
+    metadata,
+    Column("id", UUID, primary_key=True),
+    _name("cluster"),
+    Column("state", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("entity_ids", ARRAY(Text), nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    Column("expires_at", DateTime(timezone=True)),
+    Column("apply_at", DateTime(timezone=True)),
+    Column("content", JSONB, nullable=False),
+    Index(None, "cluster", "id"),
+    Index("ix_change_requests_waiting", "cluster", postgresql_where=text(f"state IN {WAITING_STATES}")),
+    comment="Change requests as they are now; what happened to them is in change_request_events",
+)
+
+change_request_revisions: Final = Table(
+    "change_request_revisions",
+    metadata,
+    Column("request_id", UUID, primary_key=True),
+    Column("revision", Integer, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("draft", JSONB, nullable=False),
+    comment="The contents of change requests: edits with the versions on which they were decided, without secrets",
+)
+
+change_request_events: Final = Table(
+    "change_request_events",
+    metadata,
+    Column("id", UUID, primary_key=True),
+    Column("request_id", UUID, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("at", DateTime(timezone=True), nullable=False),
+    Column("principal", Text),
+    Column("behalf_of", Text),
+    Column("text", Text),
+    Index(None, "request_id", "id"),
+    comment="What happened to change requests, and comments; append-only",
+)
+
 TRANSIENT: Final = (
     applied_reports,
     console_sessions,
@@ -637,6 +686,7 @@ TRANSIENT: Final = (
 So the service's role may update and delete their rows."""
 
 POSITIONS: Final = (
+    change_requests,
     entity_states,
     observed_topics,
     schedule_pauses,

@@ -270,6 +270,7 @@ def _record(row: Row[Any], entities: Iterable[IntentEntity]) -> AuditRecord:
         reverts=tuple(row.reverts or ()),
         revert_at=row.revert_at,
         ends=row.ends,
+        applies=row.applies,
     )
     outcome = None
     if row.committed is not None:

@@ -416,6 +416,12 @@ class WebhookConflictError(ConfplaneError):
     code = KafkaCode.INVALID_REQUEST
 
 
+class RequestStateError(ConfplaneError):
+    """The state of a change request, or its approvals, do not allow the action."""
+
+    code = KafkaCode.INVALID_REQUEST
+
+
 class PreconditionFailedError(ConfplaneError):
     """The etag given does not match; ``etag`` is the current one, or None if nothing is declared."""
 

@@ -96,6 +96,7 @@ class ResourceType(StrEnum):
     ROLLUPS = "rollups"
     MANIFESTS = "manifests"
     CHANGE_REQUESTS = "change-requests"
+    """The change requests of the authors that match the name."""
     WEBHOOKS = "webhooks"
 
 
@@ -138,10 +139,8 @@ OPERATIONS: Final[Mapping[ResourceType, frozenset[Operation]]] = {
 """The operations of each type of resource, besides ALL."""
 NOT_IN_USE: Final = frozenset(
     {
-        Operation.PROPOSE,
         Operation.BYPASS_RULES,
         ResourceType.MANIFESTS,
-        ResourceType.CHANGE_REQUESTS,
     }
 )
 """Operations and types of resources that no feature checks yet. Roles bundle them for the features to come."""

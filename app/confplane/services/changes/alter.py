@@ -28,7 +28,7 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.domain.facets import FacetName
-from confplane.services.changes.edits import Edit, EditResult, EntryResult
+from confplane.services.changes.edits import Edit, EditResult, EntryResult, offender
 from confplane.services.changes.entities_change import EntitiesChange, PreparedEdit, by_znode, decide_with
 from confplane.services.cooperative_yielding import in_slices
 from confplane.services.metrics import Sample
@@ -172,6 +172,27 @@ class AlterService:
         self._count(((part[0], result) for part, result in ended), caller, validate_only=validate_only)
         left = iter(results)
         return [EntryResult.of(islice(left, len(entry))) for entry in entries]
+
+    async def decide_entries(self, entries: Sequence[Entry], caller: Caller) -> Drafts:
+        """Decide entries as one change that is not written, and return the drafts of their edits.
+
+        Raises:
+            ConfplaneError: The change would be refused.
+        """
+        parts = await self._refreshed([part for entry in entries for part in entry.items()], caller)
+        repeated = _repeated(entries)
+        prepared = await in_slices(lambda part: self._prepare(part, repeated), parts)
+        error = offender(each.error for each in prepared if isinstance(each, EditResult))
+        if error is not None:
+            raise error
+        items = [each for each in prepared if isinstance(each, PreparedEdit)]
+        change = EntitiesChange(items, caller, validate_only=True)
+        [ended] = await self._runner.run_entries(parts[0][0].store, [change], caller, validate_only=True)
+        if isinstance(ended, ConfplaneError):
+            raise ended
+        if ended.error is not None:
+            raise ended.error
+        return ended.decided
 
     async def _refreshed(self, parts: list[FacetEdit], caller: Caller) -> list[FacetEdit]:
         """Refresh the entities of conditional edits from the Kafka cluster, one entity type at a time.

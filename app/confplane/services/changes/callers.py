@@ -41,6 +41,8 @@ class Caller:
     """The time at which the changes of the request end; None for changes that stay."""
     ends: UUID | None = None
     """The temporary change that the changes of this caller end."""
+    applies: UUID | None = None
+    """The change request that the changes of this caller apply."""
     approvals: tuple[Approval, ...] | None = None
     """The approvals of the changes; None for changes that nobody was asked to approve."""
     altered: frozenset[tuple[str, Entity]] = frozenset()

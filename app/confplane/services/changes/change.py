@@ -355,6 +355,7 @@ class Submission:
             reverts=attempt.draft.reverts,
             revert_at=caller.revert_at,
             ends=caller.ends,
+            applies=caller.applies,
         )
 
 

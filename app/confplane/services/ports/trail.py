@@ -114,6 +114,8 @@ class Intent:
     """The time at which a temporary change ends (services/schedules); None for a change that stays."""
     ends: UUID | None = None
     """The temporary change that this change ends; None for any other change."""
+    applies: UUID | None = None
+    """The change request that this change applies; None for any other change."""
 
 
 @dataclass(frozen=True, slots=True)

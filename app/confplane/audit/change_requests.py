@@ -1,0 +1,317 @@
+"""Change requests in Postgres. Each statement may be sent again after a lost reply: its second run finds its event."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import orjson
+from sqlalchemy import Text, Uuid, bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
+
+from confplane.audit.batcher import Batcher
+from confplane.audit.tables import WAITING_STATES
+from confplane.domain.access.identities import Authentication, CredentialNarrowing, Identity
+from confplane.domain.access.operations import Operation
+from confplane.domain.change_requests import RequestKind, RequestState
+from confplane.services.ports.change_requests import (
+    ChangeRequest,
+    GivenApproval,
+    Participant,
+    RequestApplication,
+    RequestAttempts,
+    RequestEvent,
+    RequestStatus,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from sqlalchemy import Row, TextClause
+
+    from confplane.audit.database import Database
+
+_TIME: Final = TIMESTAMP(timezone=True)
+_COLUMNS: Final = "id, cluster, state, version, revision, entity_ids, created_at, expires_at, apply_at, content"
+_REVISION: Final = """
+INSERT INTO change_request_revisions (request_id, revision, digest, draft)
+SELECT id, :revision, :digest, CAST(:draft AS jsonb) FROM changed ON CONFLICT DO NOTHING
+"""
+_EVENT: Final = """
+INSERT INTO change_request_events (id, request_id, action, revision, state, at, principal, behalf_of, text)
+SELECT :event_id, id, :action, :revision, :state, :at, :principal, :behalf_of, :text FROM changed
+ON CONFLICT DO NOTHING
+"""
+_WRITTEN: Final = (
+    *(bindparam("id", type_=Uuid), bindparam("event_id", type_=Uuid), bindparam("entity_ids", type_=ARRAY(Text))),
+    *(bindparam(name, type_=_TIME) for name in ("expires_at", "apply_at", "at")),
+    *(bindparam(name, type_=Text) for name in ("principal", "behalf_of", "text")),
+)
+
+
+def _statement(changed: str) -> TextClause:
+    return text(f"WITH changed AS ({changed} RETURNING id), revised AS ({_REVISION}) {_EVENT}").bindparams(*_WRITTEN)
+
+
+_CREATE: Final = _statement(f"""
+INSERT INTO change_requests ({_COLUMNS}) VALUES (
+  :id, :cluster, :state, :version, :revision, :entity_ids, :created_at, :expires_at, :apply_at,
+  CAST(:content AS jsonb))
+ON CONFLICT DO NOTHING
+""").bindparams(bindparam("created_at", type_=_TIME))  # noqa: S608 - as above
+_UPDATE: Final = _statement("""
+UPDATE change_requests SET
+  state = :state, version = :version, revision = :revision, entity_ids = :entity_ids, expires_at = :expires_at,
+  apply_at = :apply_at, content = CAST(:content AS jsonb)
+WHERE id = :id AND cluster = :cluster AND version = :version - 1
+""")
+_ADD_EVENT: Final = text(f"WITH changed AS (SELECT CAST(:id AS uuid) AS id) {_EVENT}").bindparams(
+    *(each for each in _WRITTEN if each.key in {"id", "event_id", "at", "principal", "behalf_of", "text"})
+)
+_HAS_EVENT: Final = text("SELECT FROM change_request_events WHERE id = :id").bindparams(bindparam("id", type_=Uuid))
+_FIND: Final = text(f"""
+SELECT {_COLUMNS}, (
+  SELECT draft FROM change_request_revisions AS revisions
+  WHERE revisions.request_id = change_requests.id AND revisions.revision = change_requests.revision
+) AS draft
+FROM change_requests WHERE cluster = :cluster AND id = :id
+""").bindparams(bindparam("id", type_=Uuid))  # noqa: S608 - as above
+_LIST: Final = text(f"""
+SELECT {_COLUMNS} FROM change_requests
+WHERE cluster = :cluster AND (cardinality(:states) = 0 OR state = ANY(:states))
+  AND (CAST(:before AS uuid) IS NULL OR id < :before)
+  AND (CAST(:entity_id AS text) IS NULL OR :entity_id = ANY(entity_ids))
+ORDER BY id DESC LIMIT :most
+""").bindparams(  # noqa: S608 - as above
+    bindparam("states", type_=ARRAY(Text)), bindparam("before", type_=Uuid), bindparam("entity_id", type_=Text)
+)
+_EVENTS: Final = text("""
+SELECT id, action, revision, state, at, principal, behalf_of, text FROM change_request_events
+WHERE request_id = :id ORDER BY id DESC LIMIT :most
+""").bindparams(bindparam("id", type_=Uuid))
+_ATTEMPTS: Final = text("""
+SELECT intents.change_id, outcomes.committed FROM intents LEFT JOIN outcomes USING (change_id)
+WHERE intents.applies = :id
+""").bindparams(bindparam("id", type_=Uuid))
+_STATUS: Final = text(f"""
+SELECT ARRAY(
+  SELECT id FROM change_requests
+  WHERE cluster = wanted.cluster AND state IN {WAITING_STATES}
+    AND (state = 'applying' OR expires_at <= wanted.now OR (state = 'scheduled' AND apply_at <= wanted.now))
+  ORDER BY apply_at, id LIMIT wanted.most
+) AS due, (
+  SELECT jsonb_object_agg(state, number) FROM (
+    SELECT state, count(*) AS number FROM change_requests
+    WHERE cluster = wanted.cluster AND state IN {WAITING_STATES} GROUP BY state
+  ) AS counted
+) AS states
+FROM jsonb_to_recordset(CAST(:wanted AS jsonb)) AS wanted(number integer, cluster text, now timestamptz, most integer)
+ORDER BY number
+""")  # noqa: S608 - as above
+
+
+class PostgresChangeRequests:
+    """Implements :class:`confplane.services.ports.change_requests.ChangeRequestStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._statuses = Batcher(self._status)
+
+    async def create(self, request: ChangeRequest, event: RequestEvent) -> None:
+        """Add a request with its first revision."""
+        await self._database.execute(_CREATE, created_at=request.created_at, **_given(request, event))
+
+    async def write(self, request: ChangeRequest, event: RequestEvent) -> bool:
+        """Replace a request, and add an event."""
+        if await self._database.execute(_UPDATE, **_given(request, event)):
+            return True
+        return await self._database.row(_HAS_EVENT, id=event.id) is not None
+
+    async def add_event(self, request_id: UUID, event: RequestEvent) -> None:
+        """Add an event."""
+        given = {"revision": event.revision, "state": event.state.value, **_event_given(event)}
+        await self._database.execute(_ADD_EVENT, id=request_id, **given)
+
+    async def find(self, cluster: str, request_id: UUID) -> ChangeRequest | None:
+        """Return a request."""
+        row = await self._database.row(_FIND, cluster=cluster, id=request_id)
+        return None if row is None else replace(_request(row), draft=row.draft)
+
+    async def search(
+        self, cluster: str, *, states: Collection[RequestState], before: UUID | None, most: int, entity_id: str | None
+    ) -> list[ChangeRequest]:
+        """Return requests, the newest first."""
+        given = {"states": [each.value for each in states], "before": before, "most": most, "entity_id": entity_id}
+        return [_request(row) for row in await self._database.rows(_LIST, cluster=cluster, **given)]
+
+    async def events(self, request_id: UUID, most: int) -> list[RequestEvent]:
+        """Return the last events of a request."""
+        rows = await self._database.rows(_EVENTS, id=request_id, most=most)
+        return [
+            RequestEvent(
+                row.id,
+                row.action,
+                row.at,
+                row.principal,
+                row.behalf_of,
+                row.text,
+                row.revision,
+                RequestState(row.state),
+            )
+            for row in reversed(rows)
+        ]
+
+    async def attempts(self, request_id: UUID) -> RequestAttempts:
+        """Return the attempts to apply a request."""
+        rows = await self._database.rows(_ATTEMPTS, id=request_id)
+        committed = next((row.change_id for row in rows if row.committed), None)
+        return RequestAttempts(committed, any(row.committed is None for row in rows))
+
+    async def status(self, cluster: str, now: datetime, most: int) -> RequestStatus:
+        """Return the requests that have not ended."""
+        return await self._statuses.request({"cluster": cluster, "now": now, "most": most})
+
+    async def _status(self, wanted: Sequence[Mapping[str, Any]]) -> Sequence[RequestStatus]:
+        given = orjson.dumps([{"number": number, **each} for number, each in enumerate(wanted)]).decode()
+        return [
+            RequestStatus(row.due, {RequestState(state): number for state, number in (row.states or {}).items()})
+            for row in await self._database.rows(_STATUS, wanted=given)
+        ]
+
+
+def _given(request: ChangeRequest, event: RequestEvent) -> dict[str, Any]:
+    """Return the parameters of a write."""
+    return {
+        "id": request.id,
+        "cluster": request.cluster,
+        "state": request.state.value,
+        "version": request.version,
+        "revision": request.revision,
+        "digest": request.digest,
+        "draft": orjson.dumps(request.draft).decode(),
+        "entity_ids": list(request.entity_ids),
+        "expires_at": request.expires_at,
+        "apply_at": request.apply_at,
+        "content": orjson.dumps(_content(request)).decode(),
+        **_event_given(event),
+    }
+
+
+def _event_given(event: RequestEvent) -> dict[str, Any]:
+    return {
+        "event_id": event.id,
+        "action": event.action,
+        "at": event.at,
+        "principal": event.principal,
+        "behalf_of": event.behalf_of,
+        "text": event.text,
+    }
+
+
+def _content(request: ChangeRequest) -> dict[str, Any]:
+    application = request.application
+    return {
+        "kind": request.kind,
+        "digest": request.digest,
+        "authors": [_participant_json(each) for each in request.authors],
+        "reason": request.reason,
+        "ticket": request.ticket,
+        "warnings": request.warnings,
+        "approvals": [{"approver": _participant_json(each.approver), "at": each.at} for each in request.approvals],
+        "requirements": request.requirements,
+        "application": None if application is None else {"writer": application.writer, "until": application.until},
+        "change_id": request.change_id,
+        "error": request.error,
+        "differences": request.differences,
+        "reverts": request.reverts,
+    }
+
+
+def _request(row: Row[Any]) -> ChangeRequest:
+    content = row.content
+    application = content["application"]
+    return ChangeRequest(
+        row.id,
+        row.cluster,
+        RequestState(row.state),
+        row.version,
+        row.revision,
+        content["digest"],
+        tuple(row.entity_ids),
+        row.created_at,
+        tuple(map(_participant, content["authors"])),
+        RequestKind(content["kind"]),
+        content["reason"],
+        content["ticket"],
+        row.expires_at,
+        row.apply_at,
+        tuple(content["warnings"]),
+        tuple(
+            GivenApproval(_participant(each["approver"]), datetime.fromisoformat(each["at"]))
+            for each in content["approvals"]
+        ),
+        tuple(content["requirements"]),
+        None
+        if application is None
+        else RequestApplication(application["writer"], datetime.fromisoformat(application["until"])),
+        _uuid(content["change_id"]),
+        content["error"],
+        tuple(content["differences"]),
+        _uuid(content["reverts"]),
+    )
+
+
+def _uuid(given: str | None) -> UUID | None:
+    return None if given is None else UUID(given)
+
+
+def _participant_json(participant: Participant) -> dict[str, Any]:
+    return {"identity": _identity_json(participant.identity), "related": sorted(participant.related)}
+
+
+def _participant(given: Mapping[str, Any]) -> Participant:
+    return Participant(_identity(given["identity"]), frozenset(given["related"]))
+
+
+def _identity_json(identity: Identity) -> dict[str, Any]:
+    narrowing, behalf_of = identity.narrowing, identity.behalf_of
+    return {
+        "principal": identity.principal,
+        "kind": identity.kind,
+        "groups": sorted(identity.groups),
+        "issuer": identity.issuer,
+        "token_id": identity.token_id,
+        "narrowing": None
+        if narrowing is None
+        else {
+            "read_only": narrowing.read_only,
+            "clusters": None if narrowing.clusters is None else sorted(narrowing.clusters),
+            "operations": None if narrowing.operations is None else sorted(narrowing.operations),
+        },
+        "behalf_of": None if behalf_of is None else _identity_json(behalf_of),
+        "denying_groups": sorted(identity.denying_groups),
+    }
+
+
+def _identity(given: Mapping[str, Any]) -> Identity:
+    narrowing, behalf_of = given["narrowing"], given["behalf_of"]
+    limits = None
+    if narrowing is not None:
+        clusters, operations = narrowing["clusters"], narrowing["operations"]
+        limits = CredentialNarrowing(
+            narrowing["read_only"],
+            None if clusters is None else frozenset(clusters),
+            None if operations is None else frozenset(map(Operation, operations)),
+        )
+    return Identity(
+        given["principal"],
+        Authentication(given["kind"]),
+        groups=frozenset(given["groups"]),
+        issuer=given["issuer"],
+        narrowing=limits,
+        token_id=_uuid(given["token_id"]),
+        behalf_of=None if behalf_of is None else _identity(behalf_of),
+        denying_groups=frozenset(given["denying_groups"]),
+    )

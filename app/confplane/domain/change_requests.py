@@ -1,0 +1,164 @@
+"""Change requests: their states, and the rules of who may approve.
+
+A request is decided once, and then approved and applied exactly as it was decided::
+
+    open ──► approved ──► applying ──► applied
+      ▲  └─► scheduled ──►   │
+      └──────────────────────┘  the content or the approvals do not hold any more
+
+Two people are needed. A person is known by several names: the principal of the credential, the user for whom a portal
+acts, and the owner, creators and rotators of a token. Whoever shares a name with an author can't approve.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from confplane.domain.access.identities import ADMIN
+from confplane.domain.enums import StrEnum
+from confplane.domain.errors import RequestStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+T = TypeVar("T")
+
+
+class RequestKind(StrEnum):
+    """The kind of a request."""
+
+    CHANGE = "change"
+    """A change that waits for approval."""
+    BREAK_GLASS = "break-glass"
+    """A change that was made past the rules, and that another person has to acknowledge."""
+
+
+class RequestState(StrEnum):
+    """The state of a request."""
+
+    OPEN = "open"
+    """Approvals are missing."""
+    APPROVED = "approved"
+    """All approvals are given, and it may be applied."""
+    SCHEDULED = "scheduled"
+    """All approvals are given, and it is applied at its time."""
+    APPLYING = "applying"
+    """Its change is being made, or its outcome is not known yet."""
+    APPLIED = "applied"
+    FAILED = "failed"
+    """Its change was refused when it was applied."""
+    REJECTED = "rejected"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    """Its time passed before it was applied."""
+    ACKNOWLEDGED = "acknowledged"
+    """A change past the rules was approved afterwards."""
+
+
+class RequestAction(StrEnum):
+    """An event that changes the state of a request."""
+
+    REVISE = "revise"
+    """Its content is replaced, or decided again on the present state."""
+    APPROVE = "approve"
+    REJECT = "reject"
+    CANCEL = "cancel"
+    EXPIRE = "expire"
+    BEGIN = "begin"
+    """Its change begins to be made."""
+    FINISH = "finish"
+    """Its change is committed."""
+    DELAY = "delay"
+    """Nothing was written, and it may be applied again."""
+    REOPEN = "reopen"
+    """An entity was changed after the request was decided, or approvals do not count any more."""
+    FAIL = "fail"
+
+
+_O, _A, _S = RequestState.OPEN, RequestState.APPROVED, RequestState.SCHEDULED
+_WAITING: Final[Mapping[RequestAction, frozenset[RequestState]]] = {
+    RequestAction.REVISE: frozenset({_O}),
+    RequestAction.REJECT: frozenset({RequestState.REJECTED}),
+    RequestAction.CANCEL: frozenset({RequestState.CANCELLED}),
+    RequestAction.EXPIRE: frozenset({RequestState.EXPIRED}),
+    RequestAction.REOPEN: frozenset({_O}),
+}
+_READY: Final = {
+    **_WAITING,
+    RequestAction.APPROVE: frozenset({_O, _A, _S}),
+    RequestAction.BEGIN: frozenset({RequestState.APPLYING}),
+}
+TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestAction, frozenset[RequestState]]]] = {
+    _O: {**_WAITING, RequestAction.APPROVE: frozenset({_O, _A, _S, RequestState.ACKNOWLEDGED})},
+    _A: _READY,
+    _S: _READY,
+    RequestState.APPLYING: {
+        RequestAction.FINISH: frozenset({RequestState.APPLIED}),
+        RequestAction.DELAY: frozenset({_A, _S}),
+        RequestAction.REOPEN: frozenset({_O}),
+        RequestAction.FAIL: frozenset({RequestState.FAILED}),
+    },
+    RequestState.FAILED: {
+        RequestAction.REVISE: frozenset({_O}),
+        RequestAction.CANCEL: frozenset({RequestState.CANCELLED}),
+    },
+    RequestState.APPLIED: {},
+    RequestState.REJECTED: {},
+    RequestState.CANCELLED: {},
+    RequestState.EXPIRED: {},
+    RequestState.ACKNOWLEDGED: {},
+}
+"""The states to which each action leads, by the state before it."""
+_OF_BREAK_GLASS: Final = frozenset({RequestAction.APPROVE, RequestAction.CANCEL})
+"""The actions on a request of a change that is made already. It is cancelled if nothing was written."""
+
+
+def check_action(kind: RequestKind, state: RequestState, action: RequestAction) -> None:
+    """Refuse an action that the state of a request does not allow.
+
+    Raises:
+        RequestStateError: The action is not allowed.
+    """
+    if kind is RequestKind.BREAK_GLASS and action not in _OF_BREAK_GLASS:
+        raise RequestStateError("The change of this request is made already; another person has to approve it")
+    if action not in TRANSITIONS[state]:
+        allowed = ", ".join(each.value for each in TRANSITIONS[state] if each in CALLED) or "no action any more"
+        raise RequestStateError(f"The request is {state}, which allows {allowed}, and not {action}")
+
+
+CALLED: Final = frozenset(
+    {RequestAction.REVISE, RequestAction.APPROVE, RequestAction.REJECT, RequestAction.CANCEL, RequestAction.BEGIN}
+)
+"""The actions of callers; all others follow from them or from the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """The names behind a credential."""
+
+    principals: frozenset[str]
+    """The principal, and the user for whom it acts."""
+    related: frozenset[str] = frozenset()
+    """The owner of the token, and the principals that created or rotated it or a token before it."""
+
+
+def shared_names(one: Person, other: Person) -> frozenset[str]:
+    """Return the names that make two credentials one person; none if they are different people.
+
+    The admin token usually creates the first tokens of everybody. So it makes two credentials one person only if one of
+    them is the admin token itself.
+    """
+    shared = (one.principals | one.related) & (other.principals | other.related)
+    return shared if ADMIN in one.principals | other.principals else shared - {ADMIN}
+
+
+def with_approval(approvals: Sequence[T], given: T, person: Callable[[T], Person]) -> list[T]:
+    """Return approvals with one more, which replaces the earlier approvals of the same person."""
+    return [*(each for each in approvals if not shared_names(person(each), person(given))), given]
+
+
+def uncovered(entity_ids: Iterable[str], covered: Iterable[Collection[str]]) -> list[str]:
+    """Return the entities that no approver may alter, given the entities that each approver may alter."""
+    parts = list(covered)
+    return [each for each in entity_ids if not any(each in part for part in parts)]

@@ -1,0 +1,70 @@
+"""The parts of change requests, wired for the service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from confplane.audit import PostgresChangeRequests
+from confplane.services.requests.applier import RequestApplier
+from confplane.services.requests.participants import Participants
+from confplane.services.requests.proposals import RequestProposals
+from confplane.services.requests.reader import RequestReader
+from confplane.services.requests.reviews import RequestReviews
+from confplane.services.requests.scheduler import RequestScheduler
+from confplane.services.requests.service import ChangeRequestService
+from confplane.services.requests.transitions import RequestTransitions
+from confplane.services.ticks import Ticks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from confplane.services.access import AccessControl
+    from confplane.services.ports.access import AccessStore
+    from confplane.wiring import ServiceParts
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestWiring:
+    """The change requests of a process."""
+
+    service: ChangeRequestService
+    schedulers: Sequence[RequestScheduler]
+    """One for each cluster."""
+
+    @classmethod
+    def of(
+        cls, parts: ServiceParts, control: AccessControl, tokens: AccessStore, now: Callable[[], datetime] = _now
+    ) -> RequestWiring:
+        """Build them.
+
+        Args:
+            parts: The parts below the API.
+            control: The rights of credentials.
+            tokens: The tokens.
+            now: The clock.
+        """
+        store = PostgresChangeRequests(parts.database)
+        reader, participants = RequestReader(store), Participants(control, tokens, now)
+        transitions = RequestTransitions(store, now)
+        rest: dict[str, Any] = {"alter": parts.alter, "fingerprints": parts.fingerprints, "now": now}
+        applier = RequestApplier(store, transitions, participants, control=control, **rest)
+        service = ChangeRequestService(
+            reader,
+            RequestProposals(reader, transitions, participants, **rest),
+            RequestReviews(reader, transitions, participants, applier=applier, **rest),
+            applier=applier,
+            transitions=transitions,
+            participants=participants,
+            now=now,
+        )
+        ticks = Ticks()
+        schedulers = [
+            RequestScheduler(cluster, store, transitions, applier, now=now, ticks=ticks) for cluster in parts.clusters
+        ]
+        return cls(service, schedulers)

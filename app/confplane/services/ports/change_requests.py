@@ -1,0 +1,167 @@
+"""Change requests: as they are stored. Implemented by ``confplane.audit``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from confplane.domain.change_requests import Person, RequestKind, RequestState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from confplane.domain.access.identities import Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Participant:
+    """An author or approver: the credential as it was, and the names behind it."""
+
+    identity: Identity
+    related: frozenset[str] = frozenset()
+    """As of :class:`~confplane.domain.change_requests.Person`."""
+
+    @property
+    def person(self) -> Person:
+        """The names behind the credential."""
+        names = {self.identity.principal, self.identity.acts_for} - {None}
+        return Person(frozenset(name for name in names if name is not None), self.related)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenApproval:
+    """An approval of the present revision of a request."""
+
+    approver: Participant
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RequestApplication:
+    """The process that applies a request."""
+
+    writer: str
+    """Its writer node: without it, the process can commit nothing any more."""
+    until: datetime
+    """The latest end of the attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRequest:
+    """A change request as it is now."""
+
+    id: UUID
+    cluster: str
+    state: RequestState
+    version: int
+    """The number of writes of the request; its ETag."""
+    revision: int
+    """The number of contents that it had."""
+    digest: str
+    """The digest of all that is approved: content, versions and times."""
+    entity_ids: tuple[str, ...]
+    created_at: datetime
+    authors: tuple[Participant, ...]
+    """The authors of all revisions, the first one first."""
+    kind: RequestKind = RequestKind.CHANGE
+    reason: str | None = None
+    ticket: str | None = None
+    expires_at: datetime | None = None
+    apply_at: datetime | None = None
+    """The time from which the leader applies it once it is approved, until it expires."""
+    warnings: tuple[str, ...] = ()
+    approvals: tuple[GivenApproval, ...] = ()
+    requirements: tuple[str, ...] = ()
+    """The requirements of rules that the approvals do not meet, in words."""
+    application: RequestApplication | None = None
+    change_id: UUID | None = None
+    """The change that applied it."""
+    error: str | None = None
+    """The reason why the last attempt to apply it failed, or why it was opened again."""
+    differences: tuple[dict[str, Any], ...] = ()
+    """The changes since it was decided, without secrets."""
+    reverts: UUID | None = None
+    """The request whose change this request reverts."""
+    draft: dict[str, Any] = field(default_factory=dict, repr=False)
+    """The edits as :mod:`confplane.services.changes.stored_draft` stores them; empty in lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEvent:
+    """One event of a request."""
+
+    id: UUID
+    action: str
+    """An action of the domain, ``open`` or ``comment``."""
+    at: datetime
+    principal: str | None = None
+    """None: it followed from the time, or from what was found when the request was applied."""
+    behalf_of: str | None = None
+    text: str | None = None
+    revision: int = 0
+    state: RequestState = RequestState.OPEN
+    """The state after it."""
+
+
+class RequestAttempts(NamedTuple):
+    """The changes that were made to apply a request."""
+
+    committed: UUID | None
+    open: bool
+    """True if one of them has no outcome yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStatus:
+    """The requests of a cluster that have not ended."""
+
+    due: Sequence[UUID] = ()
+    """The requests that are expired, whose time to be applied has come, or whose application has begun."""
+    states: dict[RequestState, int] = field(default_factory=dict)
+    """The number of requests by state."""
+
+
+class ChangeRequestStore(Protocol):
+    """The change requests of all clusters. Every call raises ``UnavailableError`` if Postgres is unavailable."""
+
+    async def create(self, request: ChangeRequest, event: RequestEvent) -> None:
+        """Add a request with its first revision."""
+
+    async def write(self, request: ChangeRequest, event: RequestEvent) -> bool:
+        """Replace a request whose version is still one below the given one, and add an event.
+
+        A higher revision is added with its draft.
+
+        Returns:
+            False if the request was written in the meantime.
+        """
+
+    async def add_event(self, request_id: UUID, event: RequestEvent) -> None:
+        """Add an event that changes nothing else."""
+
+    async def find(self, cluster: str, request_id: UUID) -> ChangeRequest | None:
+        """Return a request with the draft of its present revision."""
+
+    async def search(
+        self, cluster: str, *, states: Collection[RequestState], before: UUID | None, most: int, entity_id: str | None
+    ) -> list[ChangeRequest]:
+        """Return requests without their drafts, the newest first.
+
+        Args:
+            cluster: The cluster.
+            states: Only requests in these states; empty: any.
+            before: Only requests with lower ids.
+            most: Maximum number.
+            entity_id: Only requests of this entity.
+        """
+
+    async def events(self, request_id: UUID, most: int) -> list[RequestEvent]:
+        """Return the last events of a request, the oldest first."""
+
+    async def attempts(self, request_id: UUID) -> RequestAttempts:
+        """Return the attempts to apply a request."""
+
+    async def status(self, cluster: str, now: datetime, most: int) -> RequestStatus:
+        """Return the requests that have not ended, with so many due ones at most."""

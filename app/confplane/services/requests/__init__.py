@@ -1,0 +1,1 @@
+"""Change requests: proposed, reviewed and applied."""

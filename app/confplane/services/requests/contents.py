@@ -1,0 +1,118 @@
+"""The contents of change requests: edits as they were decided, their digest, and what was changed since."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confplane.domain.changes import stored
+from confplane.domain.entities import Entity
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.facets import FacetName
+from confplane.domain.texts import rfc3339
+from confplane.services.changes.stored_draft import restore, store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from confplane.domain.facets import JsonValue
+    from confplane.services.changes.alter import AlterService, Entry
+    from confplane.services.changes.callers import Caller
+    from confplane.services.changes.edits import Edit, EditResult
+    from confplane.services.changes.stored_draft import Fingerprint
+    from confplane.services.cluster_facet import ClusterFacet
+    from confplane.services.clusters import Cluster
+
+
+class RequestContent(NamedTuple):
+    """A content that was decided."""
+
+    draft: dict[str, Any]
+    """The edits with an effect, as data."""
+    entity_ids: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+async def decide(alter: AlterService, fingerprint: Fingerprint, entries: list[Entry], caller: Caller) -> RequestContent:
+    """Decide entries on the present state, as one change.
+
+    Args:
+        alter: Decides the edits.
+        fingerprint: The cluster's fingerprints of sensitive values.
+        entries: The entries, each entity once.
+        caller: A caller who needs no grant to alter.
+
+    Raises:
+        InvalidRequestError: The entries have no effect.
+        ConfplaneError: The change would be refused.
+    """
+    drafts = [draft for draft in await alter.decide_entries(entries, caller) if draft.diff]
+    if not drafts:
+        raise InvalidRequestError("The request changes nothing: every key has the given value already")
+    draft = await asyncio.to_thread(store, drafts, fingerprint)
+    warnings = dict.fromkeys(text for each in drafts for text in each.warnings)
+    return RequestContent(draft, tuple(sorted({each.edit.entity.id for each in drafts})), tuple(warnings))
+
+
+async def entries_of(
+    cluster: Cluster,
+    fingerprint: Fingerprint,
+    draft: Mapping[str, Any],
+    supplied: Mapping[tuple[str, str], JsonValue],
+    *,
+    on_versions: bool = True,
+) -> list[Entry]:
+    """Return the entries of a stored content.
+
+    Args:
+        cluster: The cluster.
+        fingerprint: The cluster's fingerprints of sensitive values.
+        draft: The content.
+        supplied: The sensitive values, by entity id and key.
+        on_versions: Each is to be decided on its version only, and not on the present one.
+
+    Raises:
+        InvalidRequestError: A sensitive value is missing, or is not the one that was decided on.
+    """
+    edits = await asyncio.to_thread(restore, draft, cluster.facets, supplied, fingerprint)
+    entries: dict[str, dict[ClusterFacet, Edit | EditResult]] = {}
+    for cluster_facet, edit in edits:
+        entries.setdefault(edit.entity.id, {})[cluster_facet] = edit if on_versions else replace(edit, expected=None)
+    return list(entries.values())
+
+
+def digest_of(cluster: str, draft: Mapping[str, Any], apply_at: datetime | None, expires_at: datetime | None) -> str:
+    """Return the digest of all that an approval is given for."""
+    times = [None if each is None else rfc3339(each) for each in (apply_at, expires_at)]
+    text = json.dumps([1, cluster, draft, *times], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+def differences(cluster: Cluster, draft: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Return the entities of a content that were changed since it was decided, without the values of secrets."""
+    found = []
+    for edit in draft["edits"]:
+        cluster_facet, entity = cluster.facets[FacetName(edit["facet"])].placed(), Entity.from_id(edit["entity"])
+        node = cluster_facet.get(entity.id)
+        version, czxid = (None, None) if node is None else (node.version, node.czxid)
+        if (version, czxid) == (edit["version"], edit["czxid"]):
+            continue
+        now = cluster_facet.redact(cluster_facet.tree, entity.id, stored(node))
+        keys = [
+            {"key": item["key"], "decided": item["before"], "now": now.get(item["key"])}
+            for item in edit["diff"]
+            if not item["secret"] and item["before"] != now.get(item["key"])
+        ]
+        found.append(
+            {
+                "entity": entity.id,
+                "facet": edit["facet"],
+                "revision": None if node is None else str(node.mzxid),
+                "keys": keys,
+            }
+        )
+    return tuple(found)

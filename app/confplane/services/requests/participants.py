@@ -1,0 +1,118 @@
+"""The people of change requests: the names behind a credential, and what a credential of the past allows now."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from confplane.domain.access.operations import Operation
+from confplane.domain.approvals import Approval
+from confplane.domain.errors import UnauthenticatedError
+from confplane.services.ports.change_requests import GivenApproval, Participant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from uuid import UUID
+
+    from confplane.domain.access.identities import Identity
+    from confplane.services.access import AccessControl, Rights
+    from confplane.services.ports.access import AccessStore
+    from confplane.services.ports.change_requests import ChangeRequest
+
+_MOST_TOKENS: Final = 1_000
+"""Tokens that are followed from one to those that made it."""
+
+
+class Participants:
+    """Finds the people behind credentials. One instance serves all clusters of a process.
+
+    Args:
+        control: The rights of credentials.
+        tokens: The tokens.
+        now: The clock.
+    """
+
+    def __init__(
+        self, control: AccessControl, tokens: AccessStore, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._control = control
+        self._tokens = tokens
+        self._now = now
+
+    async def of(self, identity: Identity) -> Participant:
+        """Return a caller with all names behind its credential.
+
+        Raises:
+            UnavailableError: Postgres is unavailable.
+        """
+        related = {identity.owner}
+        left = [identity.token_id]
+        seen: set[UUID | None] = {None}
+        while left and len(seen) <= _MOST_TOKENS:
+            token_id = left.pop()
+            if token_id in seen or token_id is None:
+                continue
+            seen.add(token_id)
+            token = await self._tokens.find_token(token_id)
+            if token is not None:
+                related |= {token.owner, token.created_by}
+                left += [token.replaces, token.created_with]
+        return Participant(identity, frozenset(name for name in related if name is not None))
+
+    async def rights(self, participant: Participant) -> Rights | None:
+        """Return what a credential allows now; None if it was revoked.
+
+        A token that has expired, as after a rotation, still names its principal and groups.
+
+        Raises:
+            UnavailableError: Postgres is unavailable, or the copy of tokens and grants is too old.
+        """
+        identity = participant.identity
+        if identity.token_id is not None:
+            token = await self._tokens.find_token(identity.token_id)
+            if token is None or token.revoked_at is not None:
+                return None
+            if token.expires_at <= self._now():
+                identity = replace(identity, token_id=None)
+        rights = self._control.rights(identity)
+        try:
+            rights.check()
+        except UnauthenticatedError:
+            return None
+        return rights
+
+    async def covered(self, participant: Participant, cluster: str, entity_ids: Iterable[str]) -> frozenset[str]:
+        """Return the entities that a participant may alter now; none if the credential was revoked."""
+        return await self._allowed(participant, cluster, Operation.ALTER_CONFIGS, entity_ids)
+
+    async def may_propose(self, participant: Participant, request: ChangeRequest) -> bool:
+        """Return True if an author may still propose a change of all entities of a request."""
+        allowed = await self._allowed(participant, request.cluster, Operation.PROPOSE, request.entity_ids)
+        return len(allowed) == len(request.entity_ids)
+
+    async def counting(self, request: ChangeRequest) -> list[tuple[GivenApproval, frozenset[str]]]:
+        """Return the approvals of a request that count now, each with the entities that it covers."""
+        found = []
+        for approval in request.approvals:
+            covered = await self.covered(approval.approver, request.cluster, request.entity_ids)
+            if covered:
+                found.append((approval, covered))
+        return found
+
+    async def _allowed(
+        self, participant: Participant, cluster: str, operation: Operation, entity_ids: Iterable[str]
+    ) -> frozenset[str]:
+        rights = await self.rights(participant)
+        if rights is None:
+            return frozenset()
+        allowed = rights.allowed(cluster, operation)
+        return frozenset(each for each in entity_ids if each in allowed)
+
+
+def approval_of(participant: Participant) -> Approval:
+    """Return an approval as rules see it. The groups of a portal's credential are not those of the user it acts for."""
+    identity = participant.identity
+    if identity.acts_for is not None:
+        return Approval(identity.acts_for)
+    return Approval(identity.principal, identity.groups)

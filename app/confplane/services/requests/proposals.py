@@ -1,0 +1,213 @@
+"""Proposals: new change requests, and new contents of those that exist."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from uuid_utils.compat import uuid7
+
+from confplane.domain.access.operations import Operation
+from confplane.domain.change_requests import RequestAction, RequestState, check_action
+from confplane.domain.errors import InvalidRequestError
+from confplane.services.access import unrestricted
+from confplane.services.changes.callers import Caller
+from confplane.services.changes.edits import EditResult
+from confplane.services.changes.stored_draft import to_supply
+from confplane.services.ports.change_requests import ChangeRequest
+from confplane.services.requests.contents import decide, digest_of, entries_of
+from confplane.services.requests.reader import check_text, etag_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from uuid import UUID
+
+    from confplane.services.changes.alter import AlterService, Entry
+    from confplane.services.changes.stored_draft import Fingerprint
+    from confplane.services.clusters import Cluster
+    from confplane.services.etags import Precondition
+    from confplane.services.requests.contents import RequestContent
+    from confplane.services.requests.participants import Participants
+    from confplane.services.requests.reader import RequestReader
+    from confplane.services.requests.transitions import RequestTransitions
+
+SHORTEST_S: Final = 60
+DEFAULT_S: Final = 7 * 86_400
+LONGEST_S: Final = 90 * 86_400
+"""Seconds after which a request expires."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTerms:
+    """The times of a request as they are asked for."""
+
+    expires_at: datetime | None = None
+    """None for a week."""
+    apply_at: datetime | None = None
+    """None to apply it when somebody asks for it."""
+
+
+class RequestProposals:
+    """Creates and revises requests.
+
+    Args:
+        reader: Reads requests.
+        transitions: Writes requests.
+        participants: The people of requests.
+        alter: Decides the edits.
+        fingerprints: The fingerprints of sensitive values, by cluster.
+        now: The clock.
+    """
+
+    def __init__(
+        self,
+        reader: RequestReader,
+        transitions: RequestTransitions,
+        participants: Participants,
+        *,
+        alter: AlterService,
+        fingerprints: Mapping[str, Fingerprint],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._reader = reader
+        self._transitions = transitions
+        self._participants = participants
+        self._alter = alter
+        self._fingerprints = fingerprints
+        self._now = now
+
+    async def create(
+        self,
+        cluster: Cluster,
+        entries: Sequence[Entry],
+        terms: RequestTerms,
+        caller: Caller,
+        *,
+        validate_only: bool = False,
+    ) -> ChangeRequest:
+        """Propose a change.
+
+        Args:
+            cluster: The cluster.
+            entries: The entities to change, each once.
+            terms: The times of the request.
+            caller: The author, with the reason and the ticket of the change.
+            validate_only: Check everything, and write nothing.
+
+        Raises:
+            ForbiddenError: The caller may not propose a change of an entity, or not describe it.
+            InvalidRequestError: A time is not valid, or nothing would change.
+            ConfplaneError: The change would be refused.
+        """
+        check_text(caller.reason, "reason")
+        content = await self._decided(cluster, entries, caller)
+        expires_at = self._expiry(terms, content)
+        author = await self._participants.of(caller.access.identity)
+        request = ChangeRequest(
+            uuid7(),
+            cluster.name,
+            RequestState.OPEN,
+            1,
+            1,
+            digest_of(cluster.name, content.draft, terms.apply_at, expires_at),
+            content.entity_ids,
+            self._now(),
+            (author,),
+            reason=caller.reason,
+            ticket=caller.ticket,
+            expires_at=expires_at,
+            apply_at=terms.apply_at,
+            warnings=content.warnings,
+            draft=content.draft,
+        )
+        if not validate_only:
+            await self._transitions.create(request, author)
+        return request
+
+    async def revise(
+        self,
+        cluster: Cluster,
+        request_id: UUID,
+        entries: Sequence[Entry] | None,
+        caller: Caller,
+        precondition: Precondition,
+        *,
+        validate_only: bool = False,
+    ) -> ChangeRequest:
+        """Replace the content of a request, or decide it again on the present state. Its approvals are dropped.
+
+        Args:
+            cluster: The cluster.
+            request_id: The request.
+            entries: The new content; None for the same edits.
+            caller: The caller, who becomes an author.
+            precondition: The precondition on the request.
+            validate_only: Check everything, and write nothing.
+
+        Raises:
+            RequestStateError: The state does not allow it.
+            ConfplaneError: As of :meth:`create`.
+        """
+        check_text(caller.reason, "reason")
+        request = await self._reader.find(cluster.name, request_id, caller.access)
+        precondition.check(etag_of(request))
+        check_action(request.kind, request.state, RequestAction.REVISE)
+        if entries is None:
+            entries = await entries_of(cluster, self._fingerprints[cluster.name], request.draft, {}, on_versions=False)
+        content = await self._decided(cluster, entries, caller)
+        self._expiry(RequestTerms(request.expires_at, request.apply_at), content)
+        author = await self._participants.of(caller.access.identity)
+        authors = (*(each for each in request.authors if each != author), author)
+        changes: dict[str, Any] = {
+            "revision": request.revision + 1,
+            "digest": digest_of(cluster.name, content.draft, request.apply_at, request.expires_at),
+            "entity_ids": content.entity_ids,
+            "warnings": content.warnings,
+            "draft": content.draft,
+            "authors": authors,
+            "approvals": (),
+            "error": None,
+            "differences": (),
+        }
+        if validate_only:
+            return replace(request, state=RequestState.OPEN, **changes)
+        return await self._transitions.move(
+            request, RequestAction.REVISE, RequestState.OPEN, author, caller.reason, **changes
+        )
+
+    async def _decided(self, cluster: Cluster, entries: Sequence[Entry], caller: Caller) -> RequestContent:
+        """Decide entries for an author who may propose them."""
+        for cluster_facet, edit in (part for entry in entries for part in entry.items()):
+            if isinstance(edit, EditResult):
+                raise edit.error or ValueError("an edit that can't be formed has an error")
+            for operation in (Operation.DESCRIBE_CONFIGS, Operation.PROPOSE):
+                caller.require(cluster_facet.store.name, operation, edit.entity.id, pointer=edit.pointer)
+        author = Caller(unrestricted(caller.access), caller.deadline, caller.reason, caller.ticket)
+        with caller.preparing():
+            return await decide(self._alter, self._fingerprints[cluster.name], list(entries), author)
+
+    def _expiry(self, terms: RequestTerms, content: RequestContent) -> datetime:
+        """Return the time at which a request expires.
+
+        Raises:
+            InvalidRequestError: A time is not valid, or the leader would need a sensitive value.
+        """
+        now = self._now()
+        expires_at = terms.expires_at or max(now, terms.apply_at or now) + timedelta(seconds=DEFAULT_S)
+        if not timedelta(seconds=SHORTEST_S) <= expires_at - now <= timedelta(seconds=LONGEST_S):
+            raise InvalidRequestError(
+                f"expiresAt is not from {SHORTEST_S} seconds to {LONGEST_S // 86_400} days in the future",
+                pointer="/expiresAt",
+            )
+        if terms.apply_at is None:
+            return expires_at
+        if to_supply(content.draft):
+            raise InvalidRequestError(
+                "The request sets a sensitive value, which is not stored and has to be supplied when it is applied;"
+                " leave applyAt out",
+                pointer="/applyAt",
+            )
+        if not now < terms.apply_at < expires_at:
+            raise InvalidRequestError("applyAt is not in the future and before expiresAt", pointer="/applyAt")
+        return expires_at

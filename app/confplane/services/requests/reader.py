@@ -1,0 +1,137 @@
+"""Change requests as callers may see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from confplane.domain.access.operations import Operation, ResourceType
+from confplane.domain.access.ranges import spell
+from confplane.domain.errors import InvalidRequestError, NotFoundError
+from confplane.domain.texts import storable
+from confplane.services.etags import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from uuid import UUID
+
+    from confplane.domain.change_requests import RequestState
+    from confplane.services.access import Access
+    from confplane.services.changes.callers import Caller
+    from confplane.services.ports.change_requests import ChangeRequest, ChangeRequestStore, RequestEvent
+
+LONGEST_COMMENT: Final = 4_000
+_EVENTS: Final = 200
+"""The last events of a request that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPage:
+    """A page of requests."""
+
+    requests: list[ChangeRequest]
+    cursor: UUID | None
+
+
+def etag_of(request: ChangeRequest) -> str:
+    """Return the ETag of a request. Comments do not change it."""
+    return digest({"id": str(request.id), "version": request.version})
+
+
+class RequestReader:
+    """Reads requests.
+
+    Args:
+        store: The requests.
+    """
+
+    def __init__(self, store: ChangeRequestStore) -> None:
+        self._store = store
+
+    async def page(
+        self,
+        cluster: str,
+        access: Access,
+        *,
+        states: Collection[RequestState],
+        before: UUID | None,
+        size: int,
+        entity_id: str | None = None,
+    ) -> RequestPage:
+        """Return a page of the requests that the caller may see, the newest first. Hidden requests are left out.
+
+        Raises:
+            UnavailableError: Postgres is unavailable.
+        """
+        found = await self._store.search(cluster, states=states, before=before, most=size + 1, entity_id=entity_id)
+        cursor = found[size - 1].id if len(found) > size else None
+        return RequestPage([each for each in found[:size] if _is_visible(access, each)], cursor)
+
+    async def find(self, cluster: str, request_id: UUID, access: Access) -> ChangeRequest:
+        """Return a request.
+
+        Raises:
+            NotFoundError: The cluster has no such request that the caller may see.
+            UnavailableError: Postgres is unavailable.
+        """
+        found = await self._store.find(cluster, request_id)
+        if found is None or not _is_visible(access, found):
+            raise NotFoundError(f"Cluster {cluster} has no change request {request_id}")
+        return found
+
+    async def events(self, request: ChangeRequest) -> list[RequestEvent]:
+        """Return what happened to a request, and its comments, the oldest first."""
+        return await self._store.events(request.id, _EVENTS)
+
+
+def check_some(caller: Caller, request: ChangeRequest, *operations: Operation) -> None:
+    """Refuse a caller who may run none of the operations on any entity of a request, and does not manage it.
+
+    Raises:
+        ForbiddenError: A grant is missing; the text names the first.
+    """
+    if not manages(caller.access, request) and not any(
+        caller.access.allows(request.cluster, operation, each)
+        for operation in operations
+        for each in request.entity_ids
+    ):
+        caller.require(request.cluster, operations[0], request.entity_ids[0])
+
+
+def check_manages(caller: Caller, request: ChangeRequest) -> None:
+    """Refuse a caller who does not manage the requests of the author.
+
+    Raises:
+        ForbiddenError: The grant ALTER on ``change-requests`` is missing.
+    """
+    caller.require(request.cluster, Operation.ALTER, _spelled(request))
+
+
+def _spelled(request: ChangeRequest) -> str:
+    return spell(ResourceType.CHANGE_REQUESTS, request.authors[0].identity.principal)
+
+
+def manages(access: Access, request: ChangeRequest) -> bool:
+    """Return True if a caller may reject and cancel a request without being its author or a possible approver."""
+    return access.allows(request.cluster, Operation.ALTER, _spelled(request))
+
+
+def _is_visible(access: Access, request: ChangeRequest) -> bool:
+    if access.allows(request.cluster, Operation.DESCRIBE, _spelled(request)):
+        return True
+    visible = access.allowed(request.cluster, Operation.DESCRIBE_CONFIGS)
+    return all(each in visible for each in request.entity_ids)
+
+
+def check_text(text: str | None, name: str = "comment") -> None:
+    """Refuse a text that can't be stored.
+
+    Raises:
+        InvalidRequestError: It is empty or too long, or Postgres can't store it.
+    """
+    if text is None:
+        return
+    if not text.strip() or len(text) > LONGEST_COMMENT or not storable(text):
+        raise InvalidRequestError(
+            f"{name} has from 1 to {LONGEST_COMMENT} characters, which can all be stored", pointer=f"/{name}"
+        )

@@ -1,0 +1,148 @@
+"""The scheduler of change requests, in the leader of a cluster.
+
+Scheduled requests are applied at their times, and those whose time has passed expire. An application whose process is
+gone is completed or given back. A delayed application is attempted again, at growing intervals up to a minute, until
+the request expires.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from confplane.domain.change_requests import RequestAction, RequestState
+from confplane.domain.errors import ConfplaneError
+from confplane.services.background import BackgroundService, BackgroundTask, ErrorLog
+from confplane.services.changes.callers import Caller
+from confplane.services.metrics import Sample, of_cluster
+from confplane.services.ports.change_requests import RequestStatus
+from confplane.services.ticks import Ticks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from uuid import UUID
+
+    from confplane.services.clusters import Cluster
+    from confplane.services.ports.change_requests import ChangeRequest, ChangeRequestStore
+    from confplane.services.requests.applier import RequestApplier
+    from confplane.services.requests.transitions import RequestTransitions
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 1.0
+_SOURCE: Final = "change-request"
+_MOST: Final = 100
+"""Requests of one round."""
+_APPLY_S: Final = 20.0
+_LONGEST_PAUSE_S: Final = 60.0
+
+
+class _Retry(NamedTuple):
+    """The failed attempts of a request."""
+
+    number: int
+    next_at: datetime
+
+
+class RequestScheduler(BackgroundService):
+    """Attends to the due requests of one cluster.
+
+    Args:
+        cluster: The cluster.
+        store: The requests.
+        transitions: Writes requests.
+        applier: Applies requests.
+        now: The clock.
+        ticks: The times of the rounds, which the schedulers of a process share.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: ChangeRequestStore,
+        transitions: RequestTransitions,
+        applier: RequestApplier,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        ticks: Ticks | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._transitions = transitions
+        self._applier = applier
+        self._now = now
+        self._ticks = ticks or Ticks()
+        self._background = BackgroundTask(self._run, name=f"request-scheduler-{cluster.name}")
+        self._errors = ErrorLog(
+            logger, cluster.name, waits="change requests wait", fails="attending to change requests failed"
+        )
+        self._applied = 0
+        self._end_term()
+
+    def _end_term(self) -> None:
+        self._leading = False
+        self._retries: dict[UUID, _Retry] = {}
+        self._status = RequestStatus()
+
+    def metrics(self) -> Iterator[Sample]:
+        """Return the metrics; only the leader counts requests."""
+        return of_cluster(self._cluster.name, self._metrics())
+
+    def _metrics(self) -> Iterator[Sample]:
+        yield Sample("change_requests_applied", self._applied)
+        if self._leading:
+            for state in (RequestState.OPEN, RequestState.APPROVED, RequestState.SCHEDULED, RequestState.APPLYING):
+                yield Sample("change_requests", self._status.states.get(state, 0), (state.value,))
+
+    async def _run(self) -> None:
+        while True:
+            await self._ticks.wait(INTERVAL_S)
+            with self._errors.of_round():
+                await self.round()
+
+    async def round(self) -> None:
+        """Attend to the due requests, if this process leads.
+
+        Raises:
+            UnavailableError: Postgres is unavailable.
+        """
+        if not self._cluster.store.leadership.held:
+            self._end_term()
+            return
+        self._leading = True
+        now = self._now()
+        self._status = await self._store.status(self._cluster.name, now, _MOST + len(self._retries))
+        due = self._status.due
+        self._retries = {each: retry for each, retry in self._retries.items() if each in due}
+        for request_id in due:
+            retry = self._retries.get(request_id)
+            if (retry is None or retry.next_at <= now) and self._cluster.store.leadership.held:
+                await self._attend(request_id, retry)
+
+    async def _attend(self, request_id: UUID, retry: _Retry | None) -> None:
+        request = await self._store.find(self._cluster.name, request_id)
+        if request is None:
+            return
+        try:
+            await self._advance(request)
+        except ConfplaneError as error:
+            number = 1 if retry is None else retry.number + 1
+            pause = timedelta(seconds=min(2.0 ** (number - 1), _LONGEST_PAUSE_S))
+            self._retries[request_id] = _Retry(number, self._now() + pause)
+            if retry is None:
+                logger.warning("Change request %s waits: %s", request_id, error.detail)
+
+    async def _advance(self, request: ChangeRequest) -> None:
+        principal = request.authors[-1].identity.principal
+        deadline = time.monotonic() + _APPLY_S
+        caller = Caller.operator(principal, _SOURCE, f"request-{request.id}", deadline)
+        if request.state is RequestState.APPLYING:
+            await self._applier.recover(self._cluster, request, caller)
+        elif request.expires_at is not None and request.expires_at <= self._now():
+            await self._transitions.move(request, RequestAction.EXPIRE, RequestState.EXPIRED)
+        elif request.state is RequestState.SCHEDULED:
+            await self._applier.apply(self._cluster, request, caller, None, {})
+            self._applied += 1
+            logger.info("Cluster %s: applied the change request %s", self._cluster.name, request.id)

@@ -1,0 +1,379 @@
+"""Change requests on real stores: applied once, as they were approved, by two people."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from confplane.domain.access.identities import Authentication, Identity
+from confplane.domain.access.operations import Operation, ResourceType, Role
+from confplane.domain.change_requests import RequestState
+from confplane.domain.entities import Entity
+from confplane.domain.errors import (
+    ConfplaneError,
+    ForbiddenError,
+    InvalidRequestError,
+    NotFoundError,
+    RequestStateError,
+    StalePlanError,
+)
+from confplane.domain.facets import FacetName
+from confplane.services.access_admin.tokens import NewToken
+from confplane.services.changes.freeze import FreezeService
+from confplane.services.etags import Precondition
+from tests.audit.rows import fetch
+from tests.support.access_world import ADMINISTRATOR, allow, deny
+from tests.support.change_requests import Requests
+from tests.support.reverting import now
+from tests.support.stores import ALICE, content, kafka_writes, soon, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.world import World
+
+BOB: Final = Entity.of(user="bob")
+HOUR: Final = timedelta(hours=1)
+DEV: Final = Identity("User:dev", Authentication.OIDC, issuer="https://idp.example.com")
+OPS: Final = Identity("User:ops", Authentication.OIDC, issuer="https://idp.example.com")
+SRE: Final = Identity("User:sre", Authentication.CERTIFICATE)
+
+
+async def started(world: World, **cluster: Any) -> Requests:
+    """A process with a developer who may propose, and two operators who may alter as well."""
+    one = Requests(await world.replica(**cluster))
+    for operation in (Operation.DESCRIBE_CONFIGS, Operation.PROPOSE):
+        await one.access.give(allow("User:dev", operation, ResourceType.CLUSTER))
+    await one.access.user("ops", Role.OPERATOR)
+    await one.access.user("sre", Role.OPERATOR)
+    return one
+
+
+async def another(world: World, first: Requests) -> Requests:
+    """Another process on the same stores."""
+    other = Requests(await world.replica())
+    other.ahead = first.ahead
+    await other.access.book.refresh()
+    return other
+
+
+async def test_a_request_is_applied_as_it_was_approved_and_the_trail_names_it(world: World) -> None:
+    one = await started(world)
+    await one.replica.alter(ALICE, producer_byte_rate=1)
+    request = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2), one.entry(BOB, request_percentage=5))
+    assert (request.state, request.entity_ids) == (RequestState.OPEN, (ALICE.id, BOB.id))
+    with pytest.raises(RequestStateError):
+        await one.apply(request, OPS)
+    assert (await one.approve(request, OPS)).state is RequestState.APPROVED
+    applied = await one.apply(request, DEV)
+    assert applied == await one.found(request)
+    assert (await now(one.replica, ALICE), await now(one.replica, BOB)) == (
+        {"producer_byte_rate": "2"},
+        {"request_percentage": "5.0"},
+    )
+    [change] = await one.changes(request)
+    assert (applied.state, applied.change_id) == (RequestState.APPLIED, change.intent.change_id)
+    assert (change.intent.principal, change.intent.reason, change.intent.ticket) == ("User:dev", "more load", "CHG-1")
+    assert await one.apply(request, DEV) == applied
+    assert await one.actions(request) == ["open", "approve", "begin", "finish"]
+
+
+async def test_a_change_in_between_opens_the_request_again_and_shows_the_differences(world: World) -> None:
+    one = await started(world)
+    request = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2), one.entry(BOB, request_percentage=5))
+    await one.approve(request, OPS)
+    await one.replica.alter(ALICE, producer_byte_rate=7)
+    with pytest.raises(RequestStateError):
+        await one.apply(request, OPS)
+    opened = await one.found(request)
+    assert (opened.state, opened.approvals) == (RequestState.OPEN, ())
+    [difference] = opened.differences
+    assert (difference["entity"], difference["keys"]) == (
+        ALICE.id,
+        [{"key": "producer_byte_rate", "decided": None, "now": "7"}],
+    )
+    assert await now(one.replica, BOB) == {}
+    with pytest.raises(RequestStateError):
+        await one.approve(opened, OPS)
+    revised = await one.service.proposals.revise(
+        one.cluster, request.id, None, one.caller(DEV), Precondition(), validate_only=False
+    )
+    assert (revised.revision, revised.state, revised.differences) == (2, RequestState.OPEN, ())
+    with pytest.raises(StalePlanError):
+        await one.approve(opened, OPS)
+    await one.approve(revised, OPS)
+    assert (await one.apply(revised, OPS)).state is RequestState.APPLIED
+    assert await now(one.replica, ALICE) == {"producer_byte_rate": "2"}
+
+
+async def test_a_write_by_kafkas_tools_in_between_opens_the_request_again(world: World) -> None:
+    one = await started(world)
+    request = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2))
+    await one.approve(request, OPS)
+    kafka_writes(world.zk, ALICE.path, content(consumer_byte_rate="9"))
+    await one.replica.store.catch_up(soon())
+    with pytest.raises(RequestStateError):
+        await one.apply(request, OPS)
+    assert await one.state(request) is RequestState.OPEN
+
+
+def _for(identity: Identity, user: str) -> Identity:
+    """A portal that acts for a user."""
+    return replace(identity, behalf_of=Identity(f"User:{user}", Authentication.BEHALF))
+
+
+PORTAL: Final = Identity("User:portal", Authentication.CERTIFICATE)
+
+
+@pytest.mark.parametrize(
+    ("author", "approver", "accepted"),
+    [
+        (DEV, OPS, True),
+        (OPS, OPS, False),
+        (OPS, replace(OPS, kind=Authentication.CERTIFICATE), False),
+        (OPS, SRE, True),
+        (_for(PORTAL, "ops"), OPS, False),
+        (_for(PORTAL, "ops"), PORTAL, False),
+        (_for(PORTAL, "ops"), _for(PORTAL, "sre"), False),
+        (_for(PORTAL, "ops"), SRE, True),
+        (OPS, _for(PORTAL, "ops"), False),
+        (OPS, _for(PORTAL, "sre"), True),
+        (OPS, ADMINISTRATOR, False),
+        (ADMINISTRATOR, OPS, True),
+        (ADMINISTRATOR, ADMINISTRATOR, False),
+    ],
+    ids=lambda each: each if isinstance(each, bool) else f"{each.principal}-for-{each.acts_for}",
+)
+async def test_another_person_than_the_author_approves(
+    world: World, author: Identity, approver: Identity, *, accepted: bool
+) -> None:
+    one = await started(world)
+    await one.access.user("portal", Role.OPERATOR)
+    request = await one.propose(author, one.entry(ALICE, producer_byte_rate=2))
+    if accepted:
+        assert (await one.approve(request, approver)).state is RequestState.APPROVED
+    else:
+        with pytest.raises(ForbiddenError):
+            await one.approve(request, approver)
+        assert await one.state(request) is RequestState.OPEN
+
+
+async def _token(one: Requests, principal: str, by: Identity = ADMINISTRATOR, **more: Any) -> Identity:
+    """The identity of a new token."""
+    made = await one.access.tokens.create(NewToken(principal, **more), one.access.caller(by))
+    await one.access.book.refresh()
+    identity = one.access.book.authenticate((made.text or "").encode())
+    assert identity is not None
+    return identity
+
+
+async def test_the_owner_and_the_makers_of_a_token_count_as_its_principal(world: World) -> None:
+    one = await started(world)
+    await one.access.give(allow("User:ops", Operation.ALTER, ResourceType.TOKENS))
+    await one.access.user("robot", Role.OPERATOR)
+    own, made = await _token(one, "User:ops"), await _token(one, "User:robot", by=OPS, owner="someone")
+    owned, free = await _token(one, "User:robot", owner="User:ops"), await _token(one, "User:robot")
+    for author, approver in ((OPS, own), (OPS, made), (made, OPS), (OPS, owned), (owned, made)):
+        request = await one.propose(author, one.entry(ALICE, producer_byte_rate=2))
+        with pytest.raises(ForbiddenError):
+            await one.approve(request, approver)
+    request = await one.propose(OPS, one.entry(ALICE, producer_byte_rate=2))
+    assert (await one.approve(request, free)).state is RequestState.APPROVED
+
+
+async def test_a_revoked_token_and_a_lost_grant_count_no_more_when_the_request_is_applied(world: World) -> None:
+    one = await started(world)
+    token = await _token(one, "User:ops")
+    request = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2))
+    await one.approve(request, token, SRE)
+    assert token.token_id is not None
+    await one.access.tokens.revoke(token.token_id, one.access.caller())
+    await one.access.book.refresh()
+    await one.access.give(deny("User:sre", Operation.ALTER_CONFIGS, ResourceType.USER, "alice"))
+    with pytest.raises(RequestStateError):
+        await one.apply(request, DEV)
+    opened = await one.found(request)
+    assert (opened.state, opened.approvals) == (RequestState.OPEN, ())
+    await one.approve(request, OPS)
+    await one.access.give(deny("User:dev", Operation.PROPOSE, ResourceType.USER, "alice"))
+    with pytest.raises(RequestStateError, match="the author"):
+        await one.apply(request, OPS)
+    assert await one.changes(request) == []
+
+
+async def test_every_entity_needs_an_approver_who_may_alter_it(world: World) -> None:
+    one = await started(world)
+    people = []
+    for name, user in (("first", "alice"), ("second", "bob")):
+        await one.access.give(allow(f"User:{name}", Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER))
+        await one.access.give(allow(f"User:{name}", Operation.ALTER_CONFIGS, ResourceType.USER, user))
+        people.append(Identity(f"User:{name}", Authentication.CERTIFICATE))
+    request = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2), one.entry(BOB, producer_byte_rate=2))
+    assert (await one.approve(request, people[0])).state is RequestState.OPEN
+    assert (await one.approve(request, people[1])).state is RequestState.APPROVED
+    reader = Identity("User:reader", Authentication.CERTIFICATE)
+    await one.access.user("reader", Role.VIEWER)
+    with pytest.raises(ForbiddenError):
+        await one.approve(request, reader)
+    with pytest.raises(NotFoundError):
+        await one.approve(request, Identity("User:stranger", Authentication.CERTIFICATE))
+    with pytest.raises(ForbiddenError):
+        await one.propose(reader, one.entry(ALICE, producer_byte_rate=3))
+
+
+async def test_requests_end_without_a_change(world: World) -> None:
+    one = await started(world)
+    rejected, cancelled, expired = [
+        await one.propose(DEV, one.entry(ALICE, producer_byte_rate=number), expires_at=one.now() + HOUR)
+        for number in (1, 2, 3)
+    ]
+    reviews = one.service.reviews
+    with pytest.raises(ForbiddenError):
+        await reviews.reject(one.cluster, rejected.id, None, one.caller(DEV))
+    await reviews.reject(one.cluster, rejected.id, "too much", one.caller(SRE))
+    with pytest.raises(ForbiddenError):
+        await reviews.cancel(one.cluster, cancelled.id, None, one.caller(SRE))
+    await reviews.comment(one.cluster, cancelled.id, "not needed any more", one.caller(DEV))
+    await reviews.cancel(one.cluster, cancelled.id, None, one.caller(DEV))
+    await one.approve(expired, OPS)
+    one.ahead = 2 * HOUR
+    with pytest.raises(RequestStateError, match="expired"):
+        await one.apply(expired, OPS)
+    await one.scheduler.round()
+    states = [await one.state(each) for each in (rejected, cancelled, expired)]
+    assert states == [RequestState.REJECTED, RequestState.CANCELLED, RequestState.EXPIRED]
+    for each in (rejected, cancelled, expired):
+        with pytest.raises(RequestStateError):
+            await one.apply(each, OPS)
+        with pytest.raises(RequestStateError):
+            await one.approve(each, OPS)
+    assert await one.actions(cancelled) == ["open", "comment", "cancel"]
+    assert await now(one.replica, ALICE) == {}
+
+
+async def test_a_scheduled_request_is_applied_at_its_time_or_expires(world: World) -> None:
+    one = await started(world)
+    times = {"apply_at": one.now() + HOUR, "expires_at": one.now() + 3 * HOUR}
+    first, second = [await one.propose(DEV, one.entry(user, producer_byte_rate=2), **times) for user in (ALICE, BOB)]
+    assert (await one.approve(first, OPS)).state is RequestState.SCHEDULED
+    await one.pass_(HOUR / 2)
+    assert await one.state(first) is RequestState.SCHEDULED
+    freezes = FreezeService(one.replica.parts.runner)
+    await freezes.freeze(one.replica.store, "upgrade", one.caller(ADMINISTRATOR))
+    await one.pass_(HOUR)
+    delayed = await one.found(first)
+    assert (delayed.state, "upgrade" in (delayed.error or "")) == (RequestState.SCHEDULED, True)
+    await freezes.thaw(one.replica.store, "done", one.caller(ADMINISTRATOR))
+    await one.pass_(HOUR / 2)
+    assert await one.state(first) is RequestState.APPLIED
+    assert {sample.labels: sample.value for sample in one.scheduler.metrics() if sample.name == "change_requests"}[
+        "default", "open"
+    ] == 1
+    await one.pass_(2 * HOUR)
+    assert await one.state(second) is RequestState.EXPIRED
+    assert (await now(one.replica, ALICE), await now(one.replica, BOB)) == ({"producer_byte_rate": "2"}, {})
+
+
+async def test_two_processes_at_once_apply_a_request_once(world: World) -> None:
+    one = await started(world)
+    other = await another(world, one)
+    users = [Entity.of(user=f"u{number}") for number in range(10)]
+    requests = [await one.propose(DEV, one.entry(user, producer_byte_rate=2)) for user in users]
+    for request in requests:
+        await one.approve(request, OPS)
+    results = await asyncio.gather(
+        *(each.apply(request, OPS) for request in requests for each in (one, other)), return_exceptions=True
+    )
+    assert all(not isinstance(each, BaseException) or isinstance(each, ConfplaneError) for each in results)
+    assert [len(await one.changes(request)) for request in requests] == [1] * len(requests)
+    assert {await one.state(request) for request in requests} == {RequestState.APPLIED}
+
+
+@pytest.mark.parametrize("step", ["begin", "intend", "commit", "conclude", "finish"])
+async def test_an_application_that_was_interrupted_at_a_step_is_completed_once_or_given_back(
+    world: World, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    one = await started(world, session_timeout_ms=4_000)
+    request = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2))
+    await one.approve(request, OPS)
+
+    class Interrupted(Exception):  # noqa: N818 - a process that is killed
+        pass
+
+    target: Any = {"intend": one.replica.audit, "commit": one.replica.store, "conclude": one.replica.audit}.get(
+        step, one.service._transitions
+    )
+    name = "move" if target is one.service._transitions else step
+    call = getattr(target, name)
+
+    async def killed(*given: Any, **named: Any) -> Any:
+        if name == "move" and given[1] != step:
+            return await call(*given, **named)
+        if step not in {"conclude", "finish"}:
+            await call(*given, **named)
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(target, name, killed)
+        with pytest.raises(Interrupted):
+            await one.apply(request, OPS)
+    assert await one.state(request) is RequestState.APPLYING
+    other = await another(world, one)
+    with pytest.raises(ConfplaneError):
+        await other.apply(request, OPS)
+    assert await other.state(request) is RequestState.APPLYING
+    await world.stop_replicas(one.replica)
+
+    async def given_back() -> bool:
+        other.ahead += timedelta(minutes=2)
+        await other.replica.reconcile()
+        await other.scheduler.round()
+        return await other.state(request) is not RequestState.APPLYING
+
+    await until(given_back)
+    is_committed = step in {"commit", "conclude", "finish"}
+    assert await other.state(request) is (RequestState.APPLIED if is_committed else RequestState.APPROVED)
+    assert (await other.apply(request, OPS)).state is RequestState.APPLIED
+    [change] = await other.changes(request)
+    assert (await other.found(request)).change_id == change.intent.change_id
+    assert await now(other.replica, ALICE) == {"producer_byte_rate": "2"}
+
+
+async def test_a_secret_is_nowhere_and_is_supplied_again_by_the_one_who_applies(world: World, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("encoder")
+    one = await started(world, password_encoder={"secret_file": str(tmp_path / "secret")})
+    broker, key, planted = Entity.of(broker="1"), "listener.name.internal.ssl.key.password", "hunter2-pl4nted"
+    entry = one.entry(broker, FacetName.CONFIGS, **{key: planted})
+    with pytest.raises(InvalidRequestError, match="applyAt"):
+        await one.propose(DEV, entry, apply_at=one.now() + HOUR)
+    request = await one.propose(DEV, entry)
+    tables = ("change_requests", "change_request_revisions", "change_request_events")
+    rows = [fetch(world.database.owner_dsn, f"SELECT to_jsonb(x)::text FROM {table} AS x") for table in tables]  # noqa: S608 - of this test
+    assert [len(some) for some in rows] == [1, 1, 1]
+    assert planted not in repr(rows) + repr(request)
+    await one.approve(request, OPS)
+    for supplied in ({}, {key: "another"}):
+        with pytest.raises(InvalidRequestError) as refused:
+            await one.apply(request, OPS, **supplied)
+        assert planted not in refused.value.detail
+    assert (await one.apply(request, OPS, **{key: planted})).state is RequestState.APPLIED
+
+
+async def test_a_change_past_the_rules_is_acknowledged_by_another_person(world: World) -> None:
+    one = await started(world)
+    request = await one.service.open_break_glass(one.cluster, [ALICE.id], one.caller(OPS, break_glass="an outage"))
+    assert (request.reason, request.expires_at) == ("an outage", None)
+    with pytest.raises(RequestStateError):
+        await one.apply(request, OPS)
+    with pytest.raises(RequestStateError):
+        await one.service.reviews.cancel(one.cluster, request.id, None, one.caller(OPS))
+    with pytest.raises(ForbiddenError):
+        await one.approve(request, OPS)
+    assert (await one.approve(request, SRE)).state is RequestState.ACKNOWLEDGED
+    dropped = await one.service.open_break_glass(one.cluster, [ALICE.id], one.caller(OPS, break_glass="an outage"))
+    await one.service.drop_break_glass(dropped)
+    assert await one.state(dropped) is RequestState.CANCELLED

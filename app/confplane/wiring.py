@@ -55,7 +55,7 @@ from confplane.services.redaction import facets_by_tree, redactor
 from confplane.services.upkeep.dropping import Dropper
 from confplane.services.upkeep.incarnation import IncarnationCheck
 from confplane.services.upkeep.rotate import RotateService
-from confplane.store import FacetIndex, ZooKeeperAccess, ZooKeeperStore, ZooKeeperTls
+from confplane.store import FacetIndex, ZooKeeperAccess, ZooKeeperStore, ZooKeeperTls, ZooKeeperTreeCopy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -250,9 +250,22 @@ def redaction(cluster: ClusterSettings, store: ClusterStore) -> Redact:
     return redactor(facets_by_tree(client_configs, _configs(store)), store.kafka_release)
 
 
-def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
+def tree_copy(name: str, cluster: ClusterSettings) -> ZooKeeperTreeCopy:
+    """Return the copy of a cluster's znodes, not connected.
+
+    Raises:
+        UnusableSettingsError: A file with a secret can't be used.
+    """
+    return ZooKeeperTreeCopy(name, cluster.zookeeper, cluster.session_timeout_ms, _access(name, cluster))
+
+
+def _access(name: str, cluster: ClusterSettings) -> ZooKeeperAccess:
     settings = cluster.zookeeper_tls
     tls = None if settings is None else ZooKeeperTls(f"clusters.{name}.zookeeper_tls", settings)
+    return ZooKeeperAccess.from_settings(f"clusters.{name}.zookeeper_acl", cluster.zookeeper_acl, tls)
+
+
+def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
     return ZooKeeperStore(
         name,
         connect=cluster.zookeeper,
@@ -260,7 +273,7 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
         max_packet=cluster.max_packet,
         notifications_max=cluster.notifications_max,
         jute_maxbuffer=cluster.jute_maxbuffer,
-        access=ZooKeeperAccess.from_settings(f"clusters.{name}.zookeeper_acl", cluster.zookeeper_acl, tls),
+        access=_access(name, cluster),
         facets={
             facet.name.value: FacetIndex(
                 Tree.CONFIG,

@@ -190,6 +190,8 @@ ACCESS_COMMANDS: Final = [
     ["grants", "remove", ABSENT],
 ]
 """Commands of no cluster."""
+ARCHIVE_COMMANDS: Final = ("backup", "verify")
+"""Commands on an archive, which has the rows of the tables that are searched, and znodes as they are stored."""
 REMOTE_COMMANDS: Final = [
     *(["tokens", "list"], ["tokens", "rotate", ABSENT], ["tokens", "revoke", ABSENT], ["rollups", "list"]),
     *(["grants", "list"], ["grants", "show", "--principal", "User:app"], ["grants", "remove", ABSENT]),
@@ -304,6 +306,13 @@ def said_by(commands: Commands, all_arguments: list[list[str]]) -> dict[str, str
     return found
 
 
+def said_on_archives(commands: Commands, file: Path) -> dict[str, str]:
+    """Write an archive and check it, and return what the commands say."""
+    said = {name: run([name, str(file)], commands.environment) for name in ARCHIVE_COMMANDS}
+    assert [each.code for each in said.values()] == [0] * len(said), said
+    return {f"confplane {name}": f"{each.out}\n{each.err}" for name, each in said.items()}
+
+
 def said_on_spark(commands: Commands, lake: Path) -> dict[str, str]:
     """Run a rollup and export the history, and return what the commands say, and what others read in the lake."""
     run_rollup, export = SPARK_COMMANDS
@@ -358,7 +367,9 @@ def evidence(
         commands = Commands(directory, **where, cluster=rotated(directory, cluster))
         commands.environment.update(debug)
         evidence.said |= said_by(commands, COMMANDS)
-        evidence.said |= said_on_spark(commands, directory / "lake")
+        evidence.said |= said_on_archives(commands, directory / "backup.tar") | said_on_spark(
+            commands, directory / "lake"
+        )
         evidence.said |= said_by(commands, RESULT_COMMANDS)
         (directory / "login").write_text(planted("login"))
         observed = Commands(directory, **where, cluster=observing(directory / "login", cluster))
@@ -491,6 +502,7 @@ def test_every_operation_and_every_command_was_tried(evidence: Evidence) -> None
     here = [*COMMANDS, *SPARK_COMMANDS, *RESULT_COMMANDS, *TARGET_COMMANDS]
     tried = {" ".join(arguments).partition(" --")[0] for arguments in here}
     tried |= {" ".join(arguments[:2]) for arguments in ACCESS_COMMANDS}
+    tried |= {*ARCHIVE_COMMANDS}
     names = set(names_of(typer.main.get_command(cli)))
     tried |= {name for name in names for each in REMOTE_COMMANDS if name.split() == each[: len(name.split())]}
     assert names - WITHOUT_CLUSTER == tried

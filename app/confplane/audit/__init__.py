@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from confplane.audit.schedules import PostgresSchedules
     from confplane.audit.states import PostgresEntityStates
     from confplane.audit.store_positions import PostgresStorePositions
+    from confplane.audit.table_copies import PostgresTableSnapshot, PostgresTableWriter
     from confplane.audit.target_states import PostgresTargetStates
     from confplane.audit.trail import PostgresAuditLog
     from confplane.audit.webhooks import PostgresWebhooks
@@ -51,6 +52,8 @@ __all__ = [
     "PostgresRollups",
     "PostgresSchedules",
     "PostgresStorePositions",
+    "PostgresTableSnapshot",
+    "PostgresTableWriter",
     "PostgresTargetStates",
     "PostgresTrailHistory",
     "PostgresWebhooks",
@@ -74,6 +77,8 @@ _MODULES: Final = {
     "PostgresRollups": "rollups",
     "PostgresSchedules": "schedules",
     "PostgresStorePositions": "store_positions",
+    "PostgresTableSnapshot": "table_copies",
+    "PostgresTableWriter": "table_copies",
     "PostgresTargetStates": "target_states",
     "PostgresTrailHistory": "history",
     "PostgresWebhooks": "webhooks",

@@ -175,6 +175,14 @@ _MODULES: Final = (
     _Module(_SERVICE, "policy_commands", {"policy": "Check and test policy files (docs/policies.md)."}),
     _Module(
         _STORES,
+        "backup_commands",
+        {
+            "backup": "Write all configs and the trail to an archive, while the service runs.",
+            "verify": "Check an archive: checksums, completeness, and the agreement of both stores.",
+        },
+    ),
+    _Module(
+        _STORES,
         "store_commands",
         {
             "adopt-store": "Accept the state of a ZooKeeper that was restored to an earlier time.",

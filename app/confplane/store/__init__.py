@@ -4,5 +4,6 @@ from confplane.store.mirror.nodes import FacetIndex
 from confplane.store.session.access import ZooKeeperAccess
 from confplane.store.session.tls import ZooKeeperTls
 from confplane.store.store import ZooKeeperStore
+from confplane.store.tree_copy import ZooKeeperTreeCopy
 
-__all__ = ["FacetIndex", "ZooKeeperAccess", "ZooKeeperStore", "ZooKeeperTls"]
+__all__ = ["FacetIndex", "ZooKeeperAccess", "ZooKeeperStore", "ZooKeeperTls", "ZooKeeperTreeCopy"]

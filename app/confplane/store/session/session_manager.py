@@ -42,6 +42,7 @@ from confplane.store.session.capability_probe import CapabilityProbe
 from confplane.store.session.clock import ZooKeeperClock
 from confplane.store.session.multi import Multi, Operation
 from confplane.store.session.multiread import MultiRead
+from confplane.store.session.persistent_watch import AddWatch, RecordedEvents
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -264,6 +265,20 @@ class Session:
         for operation in operations:
             self._at(operation[1])
         return self._submit(Multi(operations, self._chroot, self.access))
+
+    async def record_events(self, paths: Sequence[str]) -> RecordedEvents:
+        """Record the events of all znodes at and below some paths from now on, until the connection is lost.
+
+        Raises:
+            UnavailableError: The server does not support this.
+        """
+        if not self.multi_reads:
+            raise unavailable("ZooKeeper is older than 3.6, which is needed to follow all changes")
+        events = RecordedEvents(self._chroot)
+        self._checked()._data_watchers = events  # noqa: SLF001 - kazoo has no persistent watches
+        for reply in [self._submit(AddWatch(self._at(path))) for path in paths]:
+            await reply
+        return events
 
     def _submit(self, request: Any) -> Reply:
         """Submit a request that kazoo has no call for."""

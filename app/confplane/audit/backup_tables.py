@@ -1,0 +1,58 @@
+"""The tables that a backup keeps, and those that are rebuilt after a restore. Together they are all tables."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_ALL: Final = "true"
+_OF_CHANGE: Final = "change_id NOT IN (SELECT change_id FROM later)"
+_OF_CUT: Final = "NOT EXISTS (SELECT FROM cuts WHERE cuts.cluster = copied.cluster AND copied.mzxid > cuts.revision)"
+
+KEPT: Final = {
+    "access_changes": _ALL,
+    "access_version": _ALL,
+    "change_keys": _OF_CHANGE,
+    "entity_states": _OF_CUT,
+    "grants": _ALL,
+    "intent_entities": _OF_CHANGE,
+    "intents": _OF_CHANGE,
+    "manifest_runs": _ALL,
+    "outcomes": _OF_CHANGE,
+    "refused_attempts": _ALL,
+    "registrations": _ALL,
+    # Without the changes of a request its stored response is wrong: the request is done again if it is repeated.
+    "request_changes": "key_id NOT IN (SELECT key_id FROM request_changes JOIN later USING (change_id))",
+    "request_keys": "id NOT IN (SELECT key_id FROM request_changes JOIN later USING (change_id))",
+    "schedule_pauses": _ALL,
+    "schedules": _OF_CHANGE,
+    "store_positions": _ALL,
+    "target_states": _ALL,
+    "tokens": _ALL,
+    "watermarks": _ALL,
+    "webhook_deliveries": _ALL,
+    "webhooks": _ALL,
+}
+"""The tables of a backup by name, each with the condition of the rows that it keeps. ``later`` has the changes of later
+revisions, ``cuts`` the last revision of each cluster."""
+
+REBUILT: Final = {
+    "applied_reports": "running clients report again",
+    "console_sessions": "users log in again",
+    "observed_topics": "the leader polls the Kafka cluster again",
+    "rollup_partitions": "`confplane rollups run`",
+    "rollup_parts": "`confplane rollups run`",
+    "rollup_rows": "`confplane rollups run`",
+    "rollup_runs": "`confplane rollups run`",
+    "topic_polls": "the leader polls the Kafka cluster again",
+}
+"""All other tables, each with the source of its rows after a restore."""
+
+_ENDED_LATER: Final = """
+(SELECT
+  change_id, cluster, revert_at, fallbacks, CASE WHEN ended_later THEN 'active' ELSE state END AS state,
+  CASE WHEN NOT ended_later THEN end_id END AS end_id, CASE WHEN ended_later THEN '[]' ELSE given.kept END AS kept,
+  CASE WHEN NOT ended_later THEN error END AS error, CASE WHEN NOT ended_later THEN ended_at END AS ended_at
+FROM (SELECT *, coalesce(end_id IN (SELECT change_id FROM later), false) AS ended_later FROM schedules) AS given)
+"""
+SOURCES: Final = {"schedules": _ENDED_LATER}
+"""Queries instead of tables: a temporary change that a later change ended is active."""

@@ -1,0 +1,1 @@
+"""Archives of both stores: backups, their verification, and restores."""

@@ -1,0 +1,236 @@
+"""Archives: what is written is read again, and no change of the file is overlooked."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from typing import TYPE_CHECKING, Final, cast
+from unittest.mock import ANY
+
+import pytest
+
+from confplane.crypto.archives import MAGIC, DecryptedReader, EncryptedWriter
+from confplane.domain.errors import InvalidRequestError
+from confplane.services.backup.archive import ArchiveManifest, ArchiveWriter, ClusterSummary, read_archive
+from confplane.services.backup.index import ArchiveIndex
+from confplane.services.backup.lines import znode_line, znode_of
+from confplane.services.backup.verify import verify
+from confplane.services.ports.backups import ZnodeCopy, ZnodeWrite
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import IO
+
+KEY: Final = b"k" * 44
+STATES: Final = "tables/entity_states"
+
+
+def znode(path: str, data: bytes | None = b"{}", *, czxid: int = 1, mzxid: int = 2, version: int = 0) -> ZnodeCopy:
+    name = path.removeprefix("/config/users/")
+    entity = ("/config", f"user={name}") if name != path else (None, None)
+    return ZnodeCopy(path, True, data, czxid, mzxid, version, *entity)  # noqa: FBT003 - a record
+
+
+def state(user: str, *, present: str = "true", mzxid: int = 2) -> bytes:
+    key = f'"cluster":"payments","tree":"/config","entity_id":"user={user}"'
+    return f'{{{key},"present":{present},"czxid":1,"mzxid":{mzxid},"version":0}}'.encode()
+
+
+def archive(series: Mapping[str, Sequence[bytes]], *, complete: bool = True, tables: Sequence[str] = ()) -> bytes:
+    file = io.BytesIO()
+    writer = ArchiveWriter(file, 0)
+    for name, lines in series.items():
+        written = writer.series(name)
+        for line in lines:
+            written.add(line)
+        written.flush()
+    znodes = len(series.get("clusters/payments/znodes", ()))
+    clusters = {"payments": ClusterSummary(7, 1_000, 1, znodes, 0, complete)}
+    rows = {table: len(series.get(f"tables/{table}", ())) for table in tables}
+    writer.finish(ArchiveManifest("2026-11-29T09:00:00.000+00:00", "1", "0032", clusters, rows, writer.members))
+    return file.getvalue()
+
+
+def read(data: bytes) -> dict[str, list[bytes]]:
+    found: dict[str, list[bytes]] = {}
+    read_archive(io.BytesIO(data), lambda name, lines: found.setdefault(name, []).extend(lines))
+    return found
+
+
+def test_all_lines_are_read_in_their_order() -> None:
+    large = [b'"%s"' % (b"%07d" % number * 100) for number in range(20_000)]
+    given = {"tables/intents": large, "tables/tokens": [b"{}"], "moved": [b"1", b"2"]}
+    data = archive(given)
+    assert read(data) == given
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        names = tar.getnames()
+    assert names[:3] == [f"tables/intents-{number:06}.ndjson.gz" for number in (1, 2, 3)]
+    assert names[-2:] == ["manifest.json", "manifest.json.sha256"]
+
+
+def test_a_changed_byte_is_noticed_anywhere_except_in_what_tar_ignores() -> None:
+    data = archive({"tables/intents": [b'{"a":1}'], "clusters/payments/znodes": [znode_line(znode("/config"))]})
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        contents = [range(each.offset_data, each.offset_data + each.size) for each in tar]
+    assert sum(map(len, contents)) > 800
+    for position in (position for content in contents for position in content):
+        changed = bytearray(data)
+        changed[position] ^= 1
+        with pytest.raises(InvalidRequestError):
+            read(bytes(changed))
+
+
+def test_an_archive_that_is_cut_off_is_incomplete() -> None:
+    data = archive({"tables/intents": [b'{"a":1}'] * 50})
+    end = data.index(b"manifest.json.sha256")
+    for length in [0, 1, *range(512, end, 512)]:
+        with pytest.raises(InvalidRequestError, match=r"complete archive|incomplete"):
+            read(data[:length])
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_removed_member_is_noticed(number: int) -> None:
+    data = archive({"tables/intents": [b"{}"], "tables/tokens": [b"{}"]})
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        members = tar.getmembers()
+    begin, end = members[number].offset, members[number + 1].offset
+    with pytest.raises(InvalidRequestError, match="is missing"):
+        read(data[:begin] + data[end:])
+
+
+def test_a_later_format_is_refused_by_its_name() -> None:
+    manifest = ArchiveManifest("", "", "", {}, {}).dumps().replace(b'"version": 1', b'"version": 2')
+    with pytest.raises(InvalidRequestError, match="'confplane-backup' 2, and this release reads confplane-backup 1"):
+        ArchiveManifest.loads(manifest)
+
+
+@pytest.mark.parametrize("data", [None, b"", b"{}", b"\xff\x00", '{"a":"ü\u2028"}'.encode(), b'"\n"'])
+def test_a_znode_is_read_as_it_was_written(data: bytes | None) -> None:
+    copy = znode("/config/users/a", data)
+    line = znode_line(copy)
+    assert b"\n" not in line
+    assert znode_of(json.loads(line)) == copy
+
+
+# -- encryption
+
+
+def encrypted(data: bytes) -> bytes:
+    file = io.BytesIO()
+    writer = EncryptedWriter(file, KEY)
+    for start in range(0, len(data), 10_000):
+        writer.write(data[start : start + 10_000])
+    writer.close()
+    return file.getvalue()
+
+
+def decrypted(data: bytes, key: bytes = KEY) -> bytes:
+    file = io.BytesIO(data)
+    assert file.read(len(MAGIC)) == MAGIC
+    return io.BufferedReader(DecryptedReader(cast("IO[bytes]", file), key)).read()
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 200_000])
+def test_an_encrypted_file_is_decrypted_with_its_key_alone(size: int) -> None:
+    data = bytes(number % 251 for number in range(size))
+    sealed = encrypted(data)
+    assert decrypted(sealed) == data
+    assert sealed != encrypted(data)
+    with pytest.raises(InvalidRequestError, match="another one"):
+        decrypted(sealed, b"x" * 44)
+
+
+def test_chunks_can_not_be_cut_off_exchanged_or_repeated() -> None:
+    chunk = 65_536 + 16
+    sealed = encrypted(bytes(3 * 65_536))
+    head, body = sealed[: len(MAGIC) + 32], sealed[len(MAGIC) + 32 :]
+    pieces = [body[start : start + chunk] for start in range(0, len(body), chunk)]
+    assert [len(piece) for piece in pieces] == [chunk, chunk, chunk, 16]
+    for order in ([0, 1, 2], [0, 1], [1, 0, 2, 3], [0, 0, 1, 2, 3], [0, 2, 3], [], [3]):
+        with pytest.raises(InvalidRequestError, match="changed or cut off"):
+            decrypted(head + b"".join(pieces[number] for number in order))
+
+
+# -- agreement
+
+
+def problems(series: Mapping[str, Sequence[bytes]], *, complete: bool = True) -> tuple[list[str], list[str]]:
+    with ArchiveIndex() as index:
+        found = verify(
+            io.BytesIO(archive(series, complete=complete, tables=["entity_states"])), index, ["entity_states"]
+        )
+        return found.problems, found.warnings
+
+
+ZNODES: Final = "clusters/payments/znodes"
+CHANGED: Final = "clusters/payments/changed"
+
+
+@pytest.mark.parametrize(
+    ("series", "problem"),
+    [
+        ({ZNODES: [znode_line(znode("/config/users/a"))], STATES: [state("a")]}, None),
+        ({ZNODES: [znode_line(znode("/config/users/a"))], STATES: [state("b")]}, "does not explain"),
+        ({ZNODES: [znode_line(znode("/config/users/a"))], STATES: [state("a", mzxid=3)]}, "does not explain"),
+        ({ZNODES: [znode_line(znode("/config/users/a"))], STATES: [state("a", present="false")]}, "does not explain"),
+        ({ZNODES: [znode_line(znode("/config"))], STATES: [state("a")]}, "are missing: /config/users/a"),
+        ({ZNODES: [znode_line(znode("/config"))], STATES: [state("a", present="false")]}, None),
+        (
+            {
+                ZNODES: [znode_line(znode("/config/users/a"))],
+                CHANGED: [znode_line(znode("/config/users/a", b"new", mzxid=3))],
+                STATES: [state("a", mzxid=3)],
+            },
+            None,
+        ),
+        (
+            {
+                ZNODES: [znode_line(znode("/config/users/a"))],
+                CHANGED: [b'{"path":"/config/users/a","absent":true}'],
+                STATES: [state("a")],
+            },
+            "are missing",
+        ),
+        (
+            {
+                ZNODES: [znode_line(znode("/config/users/a")), znode_line(znode("/config/users/b"))],
+                STATES: [state("a")],
+                "moved": [b'{"cluster":"payments","tree":"/config","entity_id":"user=b"}'],
+            },
+            None,
+        ),
+    ],
+)
+def test_both_stores_agree_about_each_entity(series: dict[str, list[bytes]], problem: str | None) -> None:
+    found, warnings = problems(series)
+    assert warnings == []
+    assert (problem in " ".join(found)) if problem else found == []
+    # A trail that is not complete may differ.
+    assert problems(series, complete=False) == ([], [ANY, *found])
+
+
+def test_a_table_of_this_release_that_the_archive_lacks_is_a_problem() -> None:
+    with ArchiveIndex() as index:
+        found = verify(io.BytesIO(archive({})), index, ["tokens"])
+    assert found.problems == ["The table tokens is missing."]
+
+
+# -- the plan of a restore
+
+
+def test_a_restore_creates_parents_first_and_deletes_children_first() -> None:
+    wanted = ["/config", "/config/users", "/config/users/a", "/config/users/a/clients", "/config/users/same"]
+    existing = ["/config", "/config/users", "/config/users/gone", "/config/users/gone/clients", "/config/users/same"]
+    with ArchiveIndex() as index:
+        index.add(ZNODES, [znode_line(znode(path)) for path in wanted])
+        index.add_existing("payments", [znode(path, b"{}") for path in existing if path != "/config"])
+        index.add_existing("payments", [znode("/config", b"other")])
+        assert index.plan("payments") == {"create": 2, "change": 1, "delete": 2}
+        assert [write for some in index.writes("payments") for write in some] == [
+            ZnodeWrite("delete", "/config/users/gone/clients", None),
+            ZnodeWrite("delete", "/config/users/gone", None),
+            ZnodeWrite("create", "/config/users/a", b"{}"),
+            ZnodeWrite("create", "/config/users/a/clients", b"{}"),
+            ZnodeWrite("set", "/config", b"{}"),
+        ]

@@ -104,7 +104,7 @@ class KraftWiring:
     @cached_property
     def dry_run_validator(self) -> DryRunValidator:
         """The validator that asks the cluster before a commit."""
-        return DryRunValidator(self.kafka, self._store, self._secrets)
+        return DryRunValidator(self.kafka, self._store, self._states, self._secrets)
 
     @cached_property
     def loops(self) -> ReconcileLoops:

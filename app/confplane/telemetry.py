@@ -197,7 +197,9 @@ METRICS: Final[dict[str, Metric]] = {
         _C, "External changes in a Kafka cluster that were replaced by changes of the same keys here", _CLUSTER
     ),
     "applied_changes": Metric(
-        _C, "Entities that were sent to a Kafka cluster, by outcome: applied, refused or unknown", (*_CLUSTER, "end")
+        _C,
+        "Entities that were sent to a Kafka cluster, by outcome: applied, partly-refused, refused or unknown",
+        (*_CLUSTER, "end"),
     ),
     "applied_refusals": Metric(
         _C, "Entities whose changes a Kafka cluster refused, by Kafka's number of the error", (*_CLUSTER, "code")

@@ -324,8 +324,20 @@ async def test_a_write_waits_and_says_what_became_of_each_entity(
         answer = await client.request("POST", "client-quotas:alter", json=body, headers=WAIT)
         assert answer.status == 207
         alice, bob, wrong = answer.body["entries"]
-        assert alice["applied"] == {"state": "applied", "revision": alice["revision"], "code": None, "message": None}
-        assert bob["applied"] == {"state": "refused", "revision": None, "code": 42, "message": "Invalid quota"}
+        assert alice["applied"] == {
+            "state": "applied",
+            "revision": alice["revision"],
+            "code": None,
+            "message": None,
+            "refusedKeys": [],
+        }
+        assert bob["applied"] == {
+            "state": "refused",
+            "revision": None,
+            "code": 42,
+            "message": "Invalid quota",
+            "refusedKeys": [],
+        }
         assert "applied" not in wrong
         # Nothing is changed, and nothing waits.
         again = (
@@ -371,7 +383,7 @@ async def test_a_write_that_nobody_applies_is_pending_and_committed(client: Conf
     assert answer.body == {
         "id": "user=alice",
         "quotas": {RATE: 1024},
-        "applied": {"state": "pending", "revision": None, "code": None, "message": None},
+        "applied": {"state": "pending", "revision": None, "code": None, "message": None, "refusedKeys": []},
     }
     full = (await client.request("GET", f"{path}?view=full")).body
     assert full["status"]["applied"]["state"] == "pending"
@@ -388,6 +400,7 @@ async def test_a_write_that_nobody_applies_is_pending_and_committed(client: Conf
         "revision": read.body["status"]["revision"],
         "code": None,
         "message": None,
+        "refusedKeys": [],
     }
     assert (read.applied_revision or 0) >= int(read.body["status"]["revision"])
     items = (await client.request("GET", "client-quotas?view=full")).body["items"]

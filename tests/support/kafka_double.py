@@ -85,6 +85,8 @@ class KafkaDouble:
         requests: The alters that were sent.
         waiting: Requests that are late.
         refusals: Entities whose alters are refused, each with its result.
+        refused_keys: Keys with the values that are refused, None for a removal. The whole entity is refused then.
+        needed_keys: Keys with another key without which they are refused.
         keeps_eligible_replicas: The cluster sets ``min.insync.replicas`` of brokers by itself.
         broker_answers: Cleared while broker 1 answers no alter of its own configs.
         after_request: Awaited between the work of a request of alters and its answer.
@@ -107,6 +109,8 @@ class KafkaDouble:
         self.requests: list[dict[Entity, dict[str, str | None]]] = []
         self.waiting: list[dict[Entity, dict[str, str | None]]] = []
         self.refusals: dict[Entity, AlterRefused | AlterUnknown] = {}
+        self.refused_keys: dict[str, set[str | None]] = {}
+        self.needed_keys: dict[str, str] = {}
         self.after_request: Callable[[], Awaitable[None]] = nothing
         self.broker_answers = asyncio.Event()
         self.broker_answers.set()
@@ -203,7 +207,7 @@ class KafkaDouble:
 
     async def _alter(self, alterations: Sequence[Alteration], *, validate_only: bool) -> list[AlterOutcome]:
         if validate_only:
-            return [self._end(each.entity) for each in alterations]
+            return [self._end(each) for each in alterations]
         self.requests.append({each.entity: dict(each.values) for each in alterations})
         cut, self.cut = self.cut, None
         if cut == "late":
@@ -213,17 +217,24 @@ class KafkaDouble:
             if cut is not None:
                 ends.append(AlterUnknown("No answer came"))
             else:
-                ends.append(self._end(each.entity))
-            if cut in {None, "after"} and isinstance(self._end(each.entity), AlterApplied):
+                ends.append(self._end(each))
+            if cut in {None, "after"} and isinstance(self._end(each), AlterApplied):
                 self.alter(each.entity, each.values)
         await self.after_request()
         return ends
 
-    def _end(self, entity: Entity) -> AlterOutcome:
+    def _end(self, alteration: Alteration) -> AlterOutcome:
         """The answer to a good request about an entity."""
+        entity = alteration.entity
         name = entity.get(EntityType.TOPIC)
         if name is not None and name not in self.now.topics:
             return AlterRefused(3, f"The topic {name} does not exist")
+        for key, value in alteration.values.items():
+            if value in self.refused_keys.get(key, ()):
+                return AlterRefused(40, f"Invalid value of {key}")
+            needed = self.needed_keys.get(key)
+            if needed is not None and needed not in {*alteration.values, *self.now.configs.get(entity, ())}:
+                return AlterRefused(40, "Invalid combination")
         return self.refusals.get(entity, AlterApplied())
 
     def arrive(self) -> None:

@@ -73,7 +73,7 @@ class Observing:
         self.states = states
         cipher = KafkaCipher(Keyring.from_settings("default", replica.settings.clusters["default"].password_encoder))
         secrets = SecretOpener(rules_of(kafka), cipher)
-        asking = DryRunValidator(cast("WritableKafkaCluster", kafka), store, secrets)
+        asking = DryRunValidator(cast("WritableKafkaCluster", kafka), store, states, secrets)
         replica.parts.alter.dry_runs = {("default", FacetName.CONFIGS): asking.validate}
         at_the_moment = own()
         self.topics = PostgresObservedTopics(replica.parts.database)

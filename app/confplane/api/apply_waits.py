@@ -76,4 +76,7 @@ def status_json(status: ApplyStatus) -> dict[str, Any]:
         "revision": None if status.revision is None else str(status.revision),
         "code": status.code,
         "message": status.message,
+        "refusedKeys": [
+            {"key": key, "code": each.code, "message": each.text} for key, each in sorted(status.refused_keys.items())
+        ],
     }

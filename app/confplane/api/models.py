@@ -190,13 +190,22 @@ class ResourceBody(RequestModel):
 # ---------------------------------------------------------------- answers
 
 
+class RefusedKey(AnswerModel):
+    """A key whose value the Kafka cluster refused."""
+
+    key: str
+    code: int = Field(description="Kafka's error code", examples=[40])
+    message: str = Field(description="Kafka's error message")
+
+
 class AppliedData(AnswerModel):
     """The apply status of an entity's change in the Kafka cluster."""
 
-    state: Literal["applied", "pending", "refused"] = Field(
+    state: Literal["applied", "pending", "refused", "partly-refused"] = Field(
         description="applied: the cluster has taken the change, or a later one of the entity. pending: not yet, or its"
         " end is not known. refused: the cluster refused the entity's values, which stay committed here; or they were"
-        " undone here before the cluster took them, since the topic is gone"
+        " undone here before the cluster took them, since the topic is gone. partly-refused: the cluster refused the"
+        " keys in refusedKeys, which may be of an earlier change, and has taken all others"
     )
     revision: Revision | None = Field(
         description="The newest revision of the entity that the cluster has applied; null if it has applied no change"
@@ -204,6 +213,7 @@ class AppliedData(AnswerModel):
     )
     code: int | None = Field(description="Of what the cluster refused: Kafka's number of the error", examples=[42])
     message: str | None = Field(description="Of refused: Kafka's text, or the reason why the change was undone")
+    refused_keys: list[RefusedKey] = Field(description="The refused keys of partly-refused; empty otherwise")
 
 
 WAITED: Any = Field(

@@ -21,12 +21,14 @@ from confplane.audit.statements import INTENT, INTO_THE_TRAIL, KEYS
 from confplane.audit.tables import LEFT_ALONE, TO_BE_SENT
 from confplane.domain.entities import EntityType
 from confplane.services.ports.applying import (
+    FINGERPRINT,
     AlterApplied,
     AlterRefused,
     Author,
     BaseValue,
     DriftCause,
     DriftRecord,
+    RefusedValue,
     TargetState,
 )
 from confplane.services.ports.kafka import kraft_type_of_entity_type
@@ -127,7 +129,9 @@ def _ended(values: str, noted: str = "'{}'") -> str:
   )"""  # noqa: S608 - a constant
 
 
-_TAKEN: Final = """CASE WHEN taken THEN jsonb_build_object('taken', given."offset") ELSE '{}' END"""
+_TAKEN: Final = """CASE WHEN taken AND given.drift -> (item ->> 'key') IS NULL
+  THEN jsonb_build_object('taken', given."offset") ELSE '{}' END"""
+_ACCEPTED: Final = """given."values" - ARRAY(SELECT jsonb_object_keys(given.drift))"""
 
 # An outcome is not flushed to disk: if a crash of Postgres loses it, the outcome is unknown, and the values are sent
 # again. Later durable statements include it, because Postgres has one log. An outcome removes the delivery id
@@ -137,7 +141,8 @@ WITH at_once AS MATERIALIZED (
   SELECT set_config('synchronous_commit', 'off', true) AS level
 ), given AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(
-    entity_id text, mzxid bigint, claim uuid, "values" jsonb, taken boolean, "offset" bigint, code integer, said text)
+    entity_id text, mzxid bigint, claim uuid, "values" jsonb, taken boolean, "offset" bigint, code integer, said text,
+    drift jsonb)
 ), locked AS MATERIALIZED (
   SELECT entity_id FROM target_states
   WHERE cluster = :cluster AND entity_id IN (SELECT entity_id FROM given)
@@ -148,7 +153,8 @@ UPDATE target_states AS known SET
   sent = {_ended('given."values"', _TAKEN)},
   applied_mzxid = CASE WHEN taken THEN given.mzxid ELSE known.applied_mzxid END,
   applied_offset = greatest(known.applied_offset, given."offset"),
-  applied = CASE WHEN taken THEN known.applied || given."values" ELSE known.applied END,
+  applied = CASE WHEN taken THEN known.applied || ({_ACCEPTED}) ELSE known.applied END,
+  drift = CASE WHEN taken THEN known.drift || given.drift ELSE known.drift END,
   reapply = CASE WHEN taken THEN known.reapply - ARRAY(SELECT jsonb_object_keys(given."values"))
     ELSE known.reapply END,
   base = CASE WHEN taken THEN known.base - ARRAY(SELECT jsonb_object_keys(given."values")) ELSE known.base END,
@@ -213,8 +219,13 @@ WITH asked AS MATERIALIZED (
   RETURNING entity_id
 ){_WITH_ROWS}""")  # noqa: S608 - constants
 
+# No poll shows the value of a secret, so its refusal stays.
 _CLEAR_DRIFT: Final = text("""
-UPDATE target_states SET drift = '{}' WHERE cluster = :cluster AND entity_id = ANY(:ids) AND drift <> '{}'
+UPDATE target_states SET drift = (
+  SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(drift)
+  WHERE starts_with(value -> 'refused' ->> 'value', :fingerprint)
+)
+WHERE cluster = :cluster AND entity_id = ANY(:ids) AND drift <> '{}' AND applied_offset <= :offset
 """).bindparams(bindparam("ids", type_=ARRAY(Text)))
 
 _DROP: Final = text("""
@@ -413,11 +424,12 @@ class PostgresTargetStates:
         found = await self._of_keys(_KEYS_IN_OPEN_CHANGES, cluster, keys, following=list(FOLLOWING))
         return {(row.entity_id, row.key) for row in found}
 
-    async def clear_drift(self, cluster: str, entity_ids: Collection[str]) -> None:
-        """Drop the drift of some entities."""
+    async def clear_drift(self, cluster: str, entity_ids: Collection[str], offset: int) -> None:
+        """Drop the drift of some entities that a poll found equal."""
 
         async def work(connection: AsyncConnection) -> None:
-            await connection.execute(_CLEAR_DRIFT, {"cluster": cluster, "ids": list(entity_ids)})
+            parameters = {"ids": list(entity_ids), "offset": offset, "fingerprint": FINGERPRINT}
+            await connection.execute(_CLEAR_DRIFT, {"cluster": cluster, **parameters})
 
         await self._database.read(work)
 
@@ -492,6 +504,7 @@ def _row(result: DeliveryOutcome) -> dict[str, Any]:
         "offset": result.offset,
         "code": None if refused is None else refused.code,
         "said": None if refused is None else refused.text,
+        "drift": result.drift,
     }
 
 
@@ -520,7 +533,12 @@ def _state(row: Row[Any]) -> TargetState:
         refused,
         frozenset(row.reapply),
         {
-            key: DriftRecord(DriftCause(each["cause"]), each["theirs"], each["since_ms"])
+            key: DriftRecord(
+                DriftCause(each["cause"]),
+                each["theirs"],
+                each["since_ms"],
+                RefusedValue(**each["refused"]) if each.get("refused") else None,
+            )
             for key, each in row.drift.items()
         },
         row.put_back_at,

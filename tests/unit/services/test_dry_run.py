@@ -53,8 +53,8 @@ def dry_run_validator(cluster: Cluster, mode: TargetMode = TargetMode.ADOPT) -> 
     async def no_secrets(*_: object) -> dict[str, Any]:
         return {}
 
-    store = SimpleNamespace(name="c", target=lambda: Target("id", mode))
-    return DryRunValidator(cast("Any", cluster), cast("Any", store), cast("Any", SimpleNamespace(of=no_secrets)))
+    store: Any = SimpleNamespace(name="c", target=lambda: Target("id", mode), get=lambda *_: None)
+    return DryRunValidator(cast("Any", cluster), store, cast("Any", None), cast("Any", SimpleNamespace(of=no_secrets)))
 
 
 async def test_validations_that_arrive_during_a_request_share_the_next_one() -> None:
@@ -76,7 +76,7 @@ async def test_a_failed_question_is_answered_too() -> None:
     cluster.answers.set()
     cluster.error = RuntimeError("a defect")
     asked = await dry_run_validator(cluster).validate(TOPICS[0], {}, ["k"], None)
-    assert "the log has the error" in (asked.warning or "")
+    assert "the log has the error" in "".join(asked.warnings)
 
 
 async def test_a_missing_right_is_a_warning() -> None:
@@ -84,7 +84,7 @@ async def test_a_missing_right_is_a_warning() -> None:
     cluster.answers.set()
     cluster.end = AlterRetriable("The alter is not permitted")
     asked = await dry_run_validator(cluster).validate(TOPICS[0], {}, ["k"], None)
-    assert (asked.warning or "").endswith("The alter is not permitted")
+    assert "".join(asked.warnings).endswith("The alter is not permitted")
 
 
 async def test_an_unexpected_answer_is_a_warning_and_silences_nobody() -> None:
@@ -94,7 +94,7 @@ async def test_an_unexpected_answer_is_a_warning_and_silences_nobody() -> None:
     asking = dry_run_validator(cluster)
     for _ in range(2):
         asked = await asking.validate(TOPICS[0], {}, ["k"], None)
-        assert (asked.warning or "").endswith("UNKNOWN_SERVER_ERROR (code -1)")
+        assert "".join(asked.warnings).endswith("UNKNOWN_SERVER_ERROR (code -1)")
     assert len(cluster.requests) == 2
 
 
@@ -132,11 +132,11 @@ async def test_no_question_waits_for_a_cluster_that_hangs() -> None:
     cluster = Cluster()
     asking = dry_run_validator(cluster)
     asked = await asking.validate(TOPICS[0], {}, ["k"], None)
-    assert (asked.warning or "").endswith("No answer came within 0 seconds")
+    assert "".join(asked.warnings).endswith("No answer came within 0 seconds")
     # Nobody is asked for a while, and then a question behind the hung request waits no longer either.
-    assert (await asking.validate(TOPICS[1], {}, ["k"], None)).warning == asked.warning
+    assert (await asking.validate(TOPICS[1], {}, ["k"], None)).warnings == asked.warnings
     asking._backoff.clear()
-    assert (await asking.validate(TOPICS[1], {}, ["k"], None)).warning == asked.warning
+    assert (await asking.validate(TOPICS[1], {}, ["k"], None)).warnings == asked.warnings
     assert cluster.requests == [[TOPICS[0]]]
     asking._backoff.clear()
     cluster.answers.set()
@@ -156,7 +156,7 @@ async def test_a_caller_that_arrives_during_an_unanswered_request_waits_no_longe
     for _ in range(10):
         await asyncio.sleep(0)
     cluster.answers.set()
-    assert {each.warning for each in await asyncio.gather(*asked)} == {
-        "The Kafka cluster was not asked whether it takes the change: No broker answers"
+    assert {each.warnings for each in await asyncio.gather(*asked)} == {
+        ("The Kafka cluster was not asked whether it takes the change: No broker answers",)
     }
     assert cluster.requests == [[TOPICS[0]]]

@@ -33,9 +33,8 @@ class DriftedKey(AnswerModel):
     key: str
     state: Literal["pending", "refused", "contested", "extra"] = Field(
         description="pending: the change is on its way, to the cluster or from there; refused: the cluster refused the"
-        " entity's values; contested: the key is changed externally again and again, and is no longer reverted;"
-        " extra: the key was"
-        " only set in the cluster, never here"
+        " value, or all values of the entity; contested: the key is changed externally again and again, and is no"
+        " longer reverted; extra: the key was only set in the cluster, never here"
     )
     ours: str | float | None
     theirs: str | float | None = Field(
@@ -45,6 +44,8 @@ class DriftedKey(AnswerModel):
     since: Time | None = Field(
         description="When our change was committed, or since when the key is left alone; null: not known"
     )
+    refused_code: int | None = Field(description="Kafka's code of a refusal of the key; null: it was not refused")
+    refused_message: str | None
     principal: str | None = Field(
         description="Who made the change: of ours the caller, else `External:unknown`; null: not known"
     )
@@ -59,7 +60,9 @@ class DriftedEntity(AnswerModel):
     observed_at: Time | None = Field(
         description="The time of the look that showed the values; null: the cluster did not show any"
     )
-    refused_code: int | None = Field(description="Kafka's code of a refusal; null: nothing was refused")
+    refused_code: int | None = Field(
+        description="Kafka's code of a refusal of all values; null: only some keys were refused, or none"
+    )
     refused_message: str | None
     keys: list[DriftedKey]
 

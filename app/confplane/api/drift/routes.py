@@ -179,6 +179,8 @@ def _key(found: EntityDrift, key: KeyDrift) -> dict[str, Any]:
         "theirs": _value(found, key, key.theirs),
         "secret": key.secret,
         "since": None if key.since_ms is None else timestamp(key.since_ms),
+        "refusedCode": None if key.refused is None else key.refused.code,
+        "refusedMessage": None if key.refused is None else key.refused.text,
         "principal": key.principal,
     }
 

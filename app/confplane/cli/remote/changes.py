@@ -166,4 +166,6 @@ def _sentence(applied: Mapping[str, Any]) -> str:
             return "The Kafka cluster has applied the change"
         case {"state": "refused", "code": code, "message": message}:
             return f"The Kafka cluster refuses the change, which stays committed: {message} (code {code})"
+        case {"state": "partly-refused", "message": message}:
+            return f"The Kafka cluster has applied the change without these keys, which it refuses: {message}"
     return "The Kafka cluster has not applied the change yet. It stays committed and is sent later"

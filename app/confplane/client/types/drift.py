@@ -96,7 +96,7 @@ class DriftedEntity(TypedDict):
     facet: Literal["client-quotas", "configs"]
     # The time of the look that showed the values; null: the cluster did not show any
     observedAt: str | None
-    # Kafka's code of a refusal; null: nothing was refused
+    # Kafka's code of a refusal of all values; null: only some keys were refused, or none
     refusedCode: int | None
     refusedMessage: str | None
     keys: list[DriftedKey]
@@ -106,9 +106,9 @@ class DriftedKey(TypedDict):
     """One key with its value here and in the Kafka cluster; null is absent, or a secret."""
 
     key: str
-    # pending: the change is on its way, to the cluster or from there; refused: the cluster refused the entity's
-    # values; contested: the key is changed externally again and again, and is no longer reverted; extra: the key
-    # was only set in the cluster, never here
+    # pending: the change is on its way, to the cluster or from there; refused: the cluster refused the value, or
+    # all values of the entity; contested: the key is changed externally again and again, and is no longer reverted;
+    # extra: the key was only set in the cluster, never here
     state: Literal["pending", "refused", "contested", "extra"]
     ours: str | float | None
     # null also where the cluster did not answer; observedAt is null then
@@ -117,6 +117,9 @@ class DriftedKey(TypedDict):
     secret: bool
     # When our change was committed, or since when the key is left alone; null: not known
     since: str | None
+    # Kafka's code of a refusal of the key; null: it was not refused
+    refusedCode: int | None
+    refusedMessage: str | None
     # Who made the change: of ours the caller, else `External:unknown`; null: not known
     principal: str | None
 

@@ -16,8 +16,9 @@ class AppliedData(TypedDict):
 
     # applied: the cluster has taken the change, or a later one of the entity. pending: not yet, or its end is not
     # known. refused: the cluster refused the entity's values, which stay committed here; or they were undone here
-    # before the cluster took them, since the topic is gone
-    state: Literal["applied", "pending", "refused"]
+    # before the cluster took them, since the topic is gone. partly-refused: the cluster refused the keys in
+    # refusedKeys, which may be of an earlier change, and has taken all others
+    state: Literal["applied", "pending", "refused", "partly-refused"]
     # The newest revision of the entity that the cluster has applied; null if it has applied no change of a client
     # yet
     revision: str | None
@@ -25,6 +26,8 @@ class AppliedData(TypedDict):
     code: int | None
     # Of refused: Kafka's text, or the reason why the change was undone
     message: str | None
+    # The refused keys of partly-refused; empty otherwise
+    refusedKeys: list[RefusedKey]
 
 
 class ConfigDiff(TypedDict):
@@ -255,6 +258,16 @@ class QuotaOp(TypedDict):
     # A JSON number
     value: NotRequired[float | None]
     remove: NotRequired[bool]
+
+
+class RefusedKey(TypedDict):
+    """A key whose value the Kafka cluster refused."""
+
+    key: str
+    # Kafka's error code
+    code: int
+    # Kafka's error message
+    message: str
 
 
 class ResourceStatus(TypedDict):

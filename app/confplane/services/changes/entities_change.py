@@ -265,8 +265,7 @@ class EntitiesChange:
                 return draft
             keys = [difference.key for difference in draft.diff]
             asked = await item.dry_run(draft.edit.entity, draft.after, keys, draft.edit.pointer)
-            warnings = draft.warnings if asked.warning is None else (*draft.warnings, asked.warning)
-            return replace(draft, warnings=warnings, topic_id=asked.topic_id)
+            return replace(draft, warnings=(*draft.warnings, *asked.warnings), topic_id=asked.topic_id)
 
         if not self.waits:
             return drafts, None

@@ -154,6 +154,8 @@ class LeaderReporter:
         left: dict[DriftCause, dict[str, str]] = {cause: {} for cause in DriftCause}
         for entity_id, keys in self._polls.drift.items():
             for key, drift in keys.items():
+                if drift.refused is not None:
+                    continue  # listed by the queue
                 since = rfc3339(datetime.fromtimestamp(drift.since_ms / 1000, UTC))
                 left[drift.cause][f"{entity_id} {key}"] = f"since {since}"
         return replace(

@@ -49,9 +49,11 @@ def read(extra: bytes | None) -> ZnodeMetadata:
 
 
 @lru_cache(4096)
-def merge(extra: bytes | None, metadata: ZnodeMetadata) -> bytes:
-    """Return a znode's foreign members with this metadata and without pending keys. All others are unchanged."""
+def merge(extra: bytes | None, metadata: ZnodeMetadata, pending: tuple[str, ...] = ()) -> bytes:
+    """Return a znode's foreign members with this metadata and these pending keys. All others are unchanged."""
     own: dict[str, Any] = {} if metadata.topic_id is None else {TOPIC_ID: metadata.topic_id}
+    if pending:
+        own[PENDING_KEYS] = pending
     own[FOLLOWED] = [metadata.after, metadata.until]
     others = {} if extra is None else json.loads(extra)
     others = {name: value for name, value in others.items() if name not in {TOPIC_ID, FOLLOWED, PENDING_KEYS}}

@@ -6,7 +6,7 @@ The cluster is implemented by ``confplane.kraft``, the states by ``confplane.aud
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID, uuid4
 
 from confplane.domain.enums import StrEnum
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Values = dict[str, str | None]
 """Keys with their stored values; None is a removal."""
+FINGERPRINT: Final = "fingerprint "
+"""The start of what the states have in place of a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +35,20 @@ class Alteration:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterApplied:
-    """The cluster has the values."""
-
-
-@dataclass(frozen=True, slots=True)
 class AlterRefused:
     """The cluster definitely refused the entity's values, and would refuse them again."""
 
     code: int
     """Kafka's error code."""
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlterApplied:
+    """The cluster has the values."""
+
+    refused: Mapping[str, AlterRefused] = field(default_factory=dict, hash=False)
+    """The keys that it refused; it has all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +108,8 @@ class WritableKafkaCluster(Protocol):
 class DryRunResult:
     """The result of a dry run: the Kafka cluster accepts the configs of an entity, or could not be asked."""
 
-    warning: str | None = None
-    """The reason why it could not be asked; None if it accepts them."""
+    warnings: tuple[str, ...] = ()
+    """The reason why it could not be asked, and what it refused of the entity before."""
     topic_id: str | None = None
     """The id of the topic at the time of the dry run; None for other entities, or if it is hidden."""
 
@@ -133,6 +138,8 @@ class DeliveryOutcome:
     """:class:`AlterRetriable` also of values that never went out."""
     offset: int | None = None
     """A metadata offset after the outcome; None for values that the cluster has not taken."""
+    drift: Mapping[str, DriftRecord] = field(default_factory=dict)
+    """The refused keys of an applied delivery."""
 
 
 class DriftCause(StrEnum):
@@ -145,14 +152,28 @@ class DriftCause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedValue:
+    """A value that the cluster refused."""
+
+    value: str | None
+    """The value; of a secret, its fingerprint."""
+    code: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class DriftRecord:
-    """One externally set key that is left alone."""
+    """One key that differs in the cluster and is left alone."""
 
     cause: DriftCause
     theirs: str | None
-    """The cluster's value at the last poll that showed it; None is absent."""
+    """The cluster's value at the last poll that showed it; None is absent. Of a refused key, the value before the
+    change, or None if it is unknown."""
     since_ms: int
     """The time since which the key is left alone, in milliseconds since the epoch."""
+    refused: RefusedValue | None = None
+    """The value that the cluster refused while it accepted other keys of the entity; None of an externally set key.
+    The cause is then ``contested``, because earlier releases leave such a key alone as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +251,7 @@ class TargetState:
     reapply: frozenset[str] = frozenset()
     """Keys to send again, because they were changed externally."""
     drift: Mapping[str, DriftRecord] = field(default_factory=dict)
-    """The externally set keys that are left alone."""
+    """The keys that differ and are left alone."""
     put_back_at: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Key -> the times, seconds since the epoch, at which it was put back of late."""
     topic_id: str | None = None
@@ -262,6 +283,11 @@ class TargetState:
     def is_open(self) -> bool:
         """True if the outcome of the last delivery is unknown."""
         return not self.is_applied and self.refused is None
+
+    @property
+    def refused_keys(self) -> dict[str, RefusedValue]:
+        """The keys that the cluster refused while it accepted others."""
+        return {key: each.refused for key, each in self.drift.items() if each.refused is not None}
 
     def is_settled(self, mzxid: int) -> bool:
         """Return True if a znode's revision needs no delivery: the cluster has it, or refuses it."""
@@ -348,8 +374,14 @@ class TargetStates(Protocol):
             Entity id and key, including changes whose outcome is unknown.
         """
 
-    async def clear_drift(self, cluster: str, entity_ids: Collection[str]) -> None:
-        """Drop the drift of some entities that no longer differ."""
+    async def clear_drift(self, cluster: str, entity_ids: Collection[str], offset: int) -> None:
+        """Drop the drift of some entities that no longer differ.
+
+        Args:
+            cluster: The cluster.
+            entity_ids: The entities.
+            offset: The metadata offset of the poll that showed this. Entities with a later outcome are left out.
+        """
 
     async def drop(self, cluster: str, topic_ids: Mapping[str, str]) -> None:
         """Drop the states of topics that are gone.

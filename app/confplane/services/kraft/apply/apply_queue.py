@@ -10,6 +10,7 @@ import random
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.changes import Node
@@ -19,7 +20,19 @@ from confplane.domain.facets import Tree
 from confplane.domain.texts import LONGEST_INDEXED
 from confplane.services.kraft import topics
 from confplane.services.kraft.apply.deliveries import PendingEntity
-from confplane.services.ports.applying import AlterApplied, AlterRefused, AlterRetriable, AlterUnknown, DeliveryOutcome
+from confplane.services.kraft.apply.isolation import is_isolable, isolate_refused_keys
+from confplane.services.kraft.refused_keys import describe_refusals, refused_keys
+from confplane.services.ports.applying import (
+    AlterApplied,
+    Alteration,
+    AlterRefused,
+    AlterRetriable,
+    AlterUnknown,
+    DeliveryOutcome,
+    DriftCause,
+    DriftRecord,
+    RefusedValue,
+)
 from confplane.services.ports.kafka import KraftEntityType, kraft_type_of
 
 if TYPE_CHECKING:
@@ -30,7 +43,6 @@ if TYPE_CHECKING:
     from confplane.services.kraft.apply.secrets import SecretOpener
     from confplane.services.kraft.ports import ObservedStore
     from confplane.services.ports.applying import (
-        Alteration,
         AlterOutcome,
         TargetState,
         TargetStates,
@@ -185,7 +197,7 @@ class ApplyQueue:
             return
         requested = [each for each in deliveries if each.delivery.values]
         try:
-            answered = await self._alter([each.alteration for each in requested], deadline) if requested else []
+            answered = await self._alter_all([each.alteration for each in requested], deadline) if requested else []
         except UnavailableError:
             await self._withdraw(deliveries)
             raise
@@ -198,8 +210,14 @@ class ApplyQueue:
             if isinstance(outcome, AlterUnknown | AlterRetriable):
                 self._record(entity_id, outcome)
         offset = await parts.cluster.barrier(deadline)
+        refused = await self._refused_keys(deliveries, outcomes)
         delivery_outcomes = [
-            DeliveryOutcome(each.delivery, outcome, None if isinstance(outcome, AlterRetriable) else offset)
+            DeliveryOutcome(
+                each.delivery,
+                outcome,
+                None if isinstance(outcome, AlterRetriable) else offset,
+                refused.get(each.delivery.entity_id, {}),
+            )
             for each in deliveries
             if not isinstance(outcome := outcomes[each.delivery.entity_id], AlterUnknown)
         ]
@@ -207,6 +225,10 @@ class ApplyQueue:
         for each in deliveries:
             if isinstance(outcome := outcomes[each.delivery.entity_id], AlterApplied | AlterRefused):
                 self._record(each.delivery.entity_id, outcome)
+                if isinstance(outcome, AlterRefused):
+                    self._list_refused(each.delivery.entity_id, outcome, {})
+                else:
+                    self._list_refused(each.delivery.entity_id, None, {**each.refused, **outcome.refused})
                 self._add_newer(each.delivery.entity_id, each.delivery.mzxid)
         self._request_poll(deliveries, outcomes)
 
@@ -224,14 +246,69 @@ class ApplyQueue:
             self._parts.store.name, [DeliveryOutcome(each.delivery, nothing) for each in deliveries]
         )
 
-    async def _alter(self, alterations: Sequence[Alteration], deadline: float) -> list[AlterOutcome]:
+    async def _alter_all(self, alterations: Sequence[Alteration], deadline: float) -> list[AlterOutcome]:
+        """Alter entities; of a refused one, alter the keys that the cluster accepts.
+
+        Raises:
+            UnavailableError: Nothing was sent.
+        """
         cluster = self._parts.cluster
-        alter = (
-            cluster.alter_quotas
-            if kraft_type_of(alterations[0].entity) is KraftEntityType.QUOTAS
-            else cluster.alter_configs
-        )
-        return await alter(alterations, deadline)
+        is_quotas = kraft_type_of(alterations[0].entity) is KraftEntityType.QUOTAS
+        alter = cluster.alter_quotas if is_quotas else cluster.alter_configs
+        outcomes = await alter(alterations, deadline)
+        refused = {
+            at: (alteration, outcome)
+            for at, (alteration, outcome) in enumerate(zip(alterations, outcomes, strict=True))
+            if isinstance(outcome, AlterRefused) and is_isolable(alteration, outcome)
+        }
+        ask = partial(alter, deadline=deadline, validate_only=True)
+        again: dict[int, tuple[Alteration, Mapping[str, AlterRefused]]] = {}
+        for at, found in zip(refused, await isolate_refused_keys(list(refused.values()), ask), strict=True):
+            alteration, _ = refused[at]
+            if isinstance(found, AlterRetriable):
+                outcomes[at] = found
+            elif accepted := {key: value for key, value in alteration.values.items() if key not in found}:
+                again[at] = Alteration(alteration.entity, accepted), found
+        if not again:
+            return outcomes
+        try:
+            answered = await alter([alteration for alteration, _ in again.values()], deadline)
+        except UnavailableError as error:
+            answered = [AlterRetriable(error.detail)] * len(again)
+        for (at, (_, keys)), outcome in zip(again.items(), answered, strict=True):
+            match outcome:
+                case AlterApplied():
+                    outcomes[at] = AlterApplied(keys)
+                case AlterRefused():
+                    outcomes[at] = AlterRetriable(f"The cluster now refuses other keys: {outcome.text}")
+                case _:
+                    outcomes[at] = outcome
+        return outcomes
+
+    async def _refused_keys(
+        self, deliveries: Sequence[EntityDelivery], outcomes: Mapping[str, AlterOutcome]
+    ) -> dict[str, dict[str, DriftRecord]]:
+        """Return the drift of keys that the cluster refused while it accepted others, by entity id."""
+        refused = {
+            each.delivery.entity_id: (each.delivery, outcome.refused)
+            for each in deliveries
+            if isinstance(outcome := outcomes[each.delivery.entity_id], AlterApplied) and outcome.refused
+        }
+        keys = {entity_id: list(found) for entity_id, (_, found) in refused.items()}
+        befores = await self._parts.states.values_before(self._parts.store.name, keys)
+        now_ms = time.time_ns() // 1_000_000
+        return {
+            entity_id: {
+                key: DriftRecord(
+                    DriftCause.CONTESTED,
+                    befores.get((entity_id, key)),
+                    now_ms,
+                    RefusedValue(delivery.values[key], each.code, each.text),
+                )
+                for key, each in found.items()
+            }
+            for entity_id, (delivery, found) in refused.items()
+        }
 
     def _request_poll(self, deliveries: Sequence[EntityDelivery], outcomes: Mapping[str, AlterOutcome]) -> None:
         """Request a poll of applied entities, and of externally changed znodes with nothing to send."""
@@ -246,7 +323,7 @@ class ApplyQueue:
     async def _due_nodes(self, target: Target) -> tuple[dict[str, Node], dict[str, TargetState]]:
         """Return the znodes to send now, and the states; complete the entities that have nothing to deliver."""
         for each in [each for each in self.pending if not target.applies_to(kraft_type_of(Entity.from_id(each)))]:
-            self._complete(each, None)
+            self._complete(each)
         now, store = time.monotonic(), self._parts.store
         ids = [each for each in self.pending if self._held_until.get(each, 0.0) <= now][:MAX_ENTITIES]
         known = await self._parts.states.load(store.name, ids)
@@ -263,7 +340,9 @@ class ApplyQueue:
             elif node is not None and state is None and len(entity_id) > LONGEST_INDEXED:
                 self._hold(entity_id, f"Postgres can't index its id, which takes more than {LONGEST_INDEXED} bytes")
             elif node is None or not self._pending_entity(node, state).is_due:
-                self._complete(entity_id, None if state is None else state.refused)
+                self._complete(entity_id)
+                if state is not None:
+                    self._list_refused(entity_id, state.refused, refused_keys(node, state))
             else:
                 nodes[entity_id] = node
         return nodes, known
@@ -282,7 +361,7 @@ class ApplyQueue:
         for entity_id, node in nodes.items():
             entity, candidate = entities[entity_id], self._pending_entity(node, known.get(entity_id))
             if not candidate.is_due:
-                self._complete(entity_id, None)
+                self._complete(entity_id)
                 self._add_newer(entity_id, node.mzxid)
                 continue
             reason = topics.refusal(topic_ids, node, known.get(entity_id))
@@ -297,7 +376,7 @@ class ApplyQueue:
                 self._hold(entity_id, error.detail)
                 continue
             deliveries.append(candidate.to_delivery(entity, keys, secrets, topic_ids.get(entity_id)))
-            if same := candidate.applied_keys(deliveries[-1]):
+            if same := candidate.settled_keys(deliveries[-1]):
                 taken[entity_id] = same
         named = await self._parts.states.keys_in_open_changes(self._parts.store.name, taken)
         left = {name: {key for key in same if (name, key) not in named} for name, same in taken.items()}
@@ -324,10 +403,11 @@ class ApplyQueue:
             case AlterRefused():
                 self._parts.counts.outcomes["refused"] += 1
                 self._parts.counts.refusals[outcome.code] += 1
-                self._complete(entity_id, outcome)
+                self._complete(entity_id)
             case AlterApplied():
-                self._parts.counts.outcomes["applied"] += 1
-                self._complete(entity_id, None)
+                self._parts.counts.outcomes["partly-refused" if outcome.refused else "applied"] += 1
+                self._parts.counts.refusals.update(each.code for each in outcome.refused.values())
+                self._complete(entity_id)
 
     def _hold(self, entity_id: str, reason: str, seconds: float = _HELD_S) -> None:
         """Retry an entity later without delaying other entities."""
@@ -351,9 +431,16 @@ class ApplyQueue:
         """Move an entity to the end of the queue."""
         self.pending[entity_id] = self.pending.pop(entity_id)
 
-    def _complete(self, entity_id: str, refused: AlterRefused | None) -> None:
+    def _complete(self, entity_id: str) -> None:
         """Remove an entity from the queue: it has nothing more to send. Its next change arrives by the journal."""
         for each in (self.pending, self.unknown, self.held, self._held_until, self.refused):
             each.pop(entity_id, None)
-        if refused is not None:
-            self.refused[entity_id] = f"{refused.text} (code {refused.code})"
+
+    def _list_refused(
+        self, entity_id: str, whole: AlterRefused | None, keys: Mapping[str, AlterRefused | RefusedValue]
+    ) -> None:
+        """List what the cluster refused of an entity: all its values, or some keys."""
+        if whole is not None:
+            self.refused[entity_id] = f"{whole.text} (code {whole.code})"
+        elif keys:
+            self.refused[entity_id] = describe_refusals(keys)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import FacetName, Tree
+from confplane.services.kraft.refused_keys import describe_refusals, refused_keys
 from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.kafka import kraft_type_of
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.changes import Node
     from confplane.services.kraft.ports import ObservedStore
-    from confplane.services.ports.applying import TargetState, TargetStates
+    from confplane.services.ports.applying import RefusedValue, TargetState, TargetStates
 
 _POLL_S: Final = 1.0
 """Seconds after which waits are checked again without a new watermark."""
@@ -45,6 +46,8 @@ class ChangeApplyState(StrEnum):
     """The change was not sent yet, or its outcome is unknown; it is sent later, or again."""
     REFUSED = "refused"
     """The cluster refused the entity's values, or the change was undone here before the cluster took it."""
+    PARTLY_REFUSED = "partly-refused"
+    """The cluster refused some keys of the entity, and has taken all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +58,11 @@ class ApplyStatus:
     revision: int | None = None
     """The newest revision of the entity that the cluster has taken; None before the first client change."""
     code: int | None = None
-    """Kafka's error code; None unless Kafka refused the change."""
+    """Kafka's error code; None unless Kafka refused the change. Of several refused keys, the code of the first."""
     message: str | None = None
     """Kafka's error message, or the reason why the change was undone; None unless refused."""
+    refused_keys: Mapping[str, RefusedValue] = field(default_factory=dict, hash=False)
+    """The refused keys of an entity whose other keys the cluster has taken."""
 
 
 PENDING: Final = ApplyStatus(ChangeApplyState.PENDING)
@@ -119,7 +124,7 @@ class ApplyWaiter:
             else:
                 found[node.id] = followed
         known = await self._known(asked)
-        return found | {each: _status(known.get(each), node.mzxid) for each, node in asked.items()}
+        return found | {each: _status(known.get(each), node, node.mzxid) for each, node in asked.items()}
 
     def pending(self) -> list[str]:
         """Return the entities of the mirror with pending keys.
@@ -194,7 +199,7 @@ class ApplyWaiter:
         known = await self._known(entity_ids)
         for entity_id, node in nodes.items():
             for wait in self._waits.get(entity_id, ()):
-                wait.last = _followed_status(node, wait.revision) or _status(known.get(entity_id), wait.revision)
+                wait.last = _followed_status(node, wait.revision) or _status(known.get(entity_id), node, wait.revision)
                 # The mirror may not have the change of another process yet.
                 waits = (node is not None and bool(pending_keys(node.extra))) or mirrored < wait.revision
                 if wait.last.state is ChangeApplyState.PENDING and not waits:
@@ -223,7 +228,7 @@ def _followed_status(node: Node | None, revision: int) -> ApplyStatus | None:
     return ApplyStatus(ChangeApplyState.APPLIED, revision)
 
 
-def _status(state: TargetState | None, revision: int) -> ApplyStatus:
+def _status(state: TargetState | None, node: Node | None, revision: int) -> ApplyStatus:
     """Return the apply status of a revision of an entity with pending keys.
 
     The refusal of a later revision does not affect one that the cluster took before. The current revision may be
@@ -235,5 +240,9 @@ def _status(state: TargetState | None, revision: int) -> ApplyStatus:
     if state.refused is not None and (sent == revision or sent > revision > (taken or 0)):
         return ApplyStatus(ChangeApplyState.REFUSED, taken, state.refused.code, state.refused.text)
     if taken is not None and taken >= revision:
-        return ApplyStatus(ChangeApplyState.APPLIED, taken)
+        refused = refused_keys(node, state)
+        if not refused:
+            return ApplyStatus(ChangeApplyState.APPLIED, taken)
+        code = refused[min(refused)].code
+        return ApplyStatus(ChangeApplyState.PARTLY_REFUSED, taken, code, describe_refusals(refused), refused)
     return ApplyStatus(ChangeApplyState.PENDING, taken)

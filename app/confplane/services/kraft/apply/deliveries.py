@@ -7,15 +7,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from confplane.services.kraft import znode_metadata
 from confplane.services.kraft.apply.secrets import Secret, redact
+from confplane.services.kraft.refused_keys import refused_keys
 from confplane.services.pending_keys import pending_keys
-from confplane.services.ports.applying import Alteration, AlterRefused, AlterRetriable, AlterUnknown, Delivery
+from confplane.services.ports.applying import (
+    AlterApplied,
+    Alteration,
+    AlterRefused,
+    AlterRetriable,
+    AlterUnknown,
+    Delivery,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
-    from confplane.services.ports.applying import AlterOutcome, TargetState
+    from confplane.services.ports.applying import AlterOutcome, RefusedValue, TargetState
 
 
 class EntityDelivery(NamedTuple):
@@ -24,6 +32,8 @@ class EntityDelivery(NamedTuple):
     entity: Entity
     delivery: Delivery
     secrets: Mapping[str, Secret]
+    refused: Mapping[str, RefusedValue]
+    """The keys that the cluster refused earlier, and that are not sent again."""
 
     @property
     def alteration(self) -> Alteration:
@@ -35,16 +45,21 @@ class EntityDelivery(NamedTuple):
         """Return the delivery without some keys."""
         values = {key: value for key, value in self.delivery.values.items() if key not in keys}
         secrets = {key: each for key, each in self.secrets.items() if key in values}
-        return EntityDelivery(self.entity, replace(self.delivery, values=values), secrets)
+        refused = {key: each for key, each in self.refused.items() if key not in values}
+        return EntityDelivery(self.entity, replace(self.delivery, values=values), secrets, refused)
 
     def redacted(self, outcome: AlterOutcome) -> AlterOutcome:
         """Return the outcome of the delivery without secrets in the cluster's message."""
         match outcome:
             case AlterRefused():
-                return replace(outcome, text=redact(outcome.text, self.secrets.values()))
+                return self._redacted(outcome)
+            case AlterApplied(refused):
+                return AlterApplied({key: self._redacted(each) for key, each in refused.items()})
             case AlterUnknown() | AlterRetriable():
                 return replace(outcome, reason=redact(outcome.reason, self.secrets.values()))
-        return outcome
+
+    def _redacted(self, refused: AlterRefused) -> AlterRefused:
+        return replace(refused, text=redact(refused.text, self.secrets.values()))
 
 
 class PendingEntity(NamedTuple):
@@ -78,6 +93,16 @@ class PendingEntity(NamedTuple):
         """The keys that are sent even if the cluster took them before."""
         return frozenset() if self.state is None else self.state.reapply
 
+    @property
+    def waiting(self) -> set[str]:
+        """The keys that are sent in the next delivery, as far as known without the trail."""
+        if not self.is_due:
+            return set()
+        state, config = self.state, self.node.config
+        taken = {} if state is None else state.applied
+        settled = {key for key in taken if taken[key] == config.get(key)} - self._repeated
+        return self.keys - settled - refused_keys(self.node, state).keys()
+
     def to_delivery(
         self, entity: Entity, keys: Collection[str], secrets: Mapping[str, Secret], topic_id: str | None
     ) -> EntityDelivery:
@@ -91,10 +116,11 @@ class PendingEntity(NamedTuple):
         """
         config = self.node.config | {key: each.fingerprint for key, each in secrets.items()}
         values = {key: config.get(key) for key in sorted(keys)}
-        return EntityDelivery(entity, Delivery(self.node.id, self.node.mzxid, values, topic_id), secrets)
+        refused = refused_keys(self.node, self.state)
+        return EntityDelivery(entity, Delivery(self.node.id, self.node.mzxid, values, topic_id), secrets, refused)
 
-    def applied_keys(self, entity_delivery: EntityDelivery) -> set[str]:
-        """Return the keys whose values the cluster already took, with no followed change since.
+    def settled_keys(self, entity_delivery: EntityDelivery) -> set[str]:
+        """Return the keys whose values the cluster already took, with no followed change since, or refused.
 
         They need no further delivery until a change names them again, regardless of other keys. The next poll follows
         or puts back later external values of these keys; those of contested keys stay.
@@ -105,4 +131,6 @@ class PendingEntity(NamedTuple):
         until, values = znode_metadata.read(self.node.extra).until, entity_delivery.delivery.values
         taken = {key for key, offset in state.taken_at.items() if offset > until}
         taken |= state.drift.keys() & state.applied.keys()
-        return {key for key in taken & values.keys() - self._repeated if state.applied[key] == values[key]}
+        settled = {key for key in taken & values.keys() if state.applied[key] == values[key]}
+        settled |= {key for key, each in state.refused_keys.items() if key in values and each.value == values[key]}
+        return settled - self._repeated

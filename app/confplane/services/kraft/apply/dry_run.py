@@ -24,9 +24,13 @@ from confplane.domain.errors import (
     UnknownTopicError,
     WriteOutcome,
 )
+from confplane.domain.facets import Tree
 from confplane.services.kraft import topics
 from confplane.services.kraft.apply.apply_queue import queue_name
+from confplane.services.kraft.apply.deliveries import PendingEntity
 from confplane.services.kraft.apply.secrets import redact
+from confplane.services.kraft.refused_keys import all_refused_keys, describe_refusals
+from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.applying import AlterApplied, Alteration, AlterRefused, AlterUnknown, DryRunResult
 from confplane.services.ports.kafka import kraft_type_of
 
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from confplane.services.kraft.apply.secrets import SecretOpener
-    from confplane.services.ports.applying import AlterOutcome, WritableKafkaCluster
+    from confplane.services.ports.applying import AlterOutcome, TargetStates, WritableKafkaCluster
     from confplane.services.ports.store import ClusterStore
 
 logger = logging.getLogger(__name__)
@@ -44,6 +48,10 @@ ANSWER_S: Final = 5.0
 BACKOFF_S: Final = 5.0
 """Seconds without dry runs after one without an answer."""
 _AT_ONCE: Final = 500
+_REFUSED: Final = (
+    "The Kafka cluster refused other keys of this entity before, and they stay refused until they are changed: {}"
+)
+_WAITING: Final = "The Kafka cluster may refuse keys of this entity that wait to be applied: {}. {}"
 _UNKNOWN_TOPIC: Final = 3
 _ERRORS: Final[Mapping[int, type[ConfplaneError]]] = {
     40: InvalidConfigError,
@@ -66,12 +74,16 @@ class DryRunValidator:
     Args:
         cluster: The Kafka cluster.
         store: The cluster's store.
+        states: The durable states.
         secrets: Opens passwords.
     """
 
-    def __init__(self, cluster: WritableKafkaCluster, store: ClusterStore, secrets: SecretOpener) -> None:
+    def __init__(
+        self, cluster: WritableKafkaCluster, store: ClusterStore, states: TargetStates, secrets: SecretOpener
+    ) -> None:
         self._cluster = cluster
         self._store = store
+        self._states = states
         self._secrets = secrets
         self._waiting: defaultdict[str, list[_DryRun]] = defaultdict(list)
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -80,7 +92,7 @@ class DryRunValidator:
     async def validate(
         self, entity: Entity, config: Mapping[str, str], keys: Collection[str], pointer: str | None
     ) -> DryRunResult:
-        """Validate the new values of some keys with the cluster.
+        """Validate the new values of some keys with the cluster, together with the keys that wait to be sent.
 
         Args:
             entity: A topic, broker, group or subscription to client metrics.
@@ -89,8 +101,8 @@ class DryRunValidator:
             pointer: A JSON pointer to the entity in the request.
 
         Returns:
-            A result with a warning if the cluster could not be asked. There is no warning if it accepts the values, or
-            if the entity type is observed. The result has the id of the topic, if the cluster shows it.
+            A result with a warning if the cluster could not be asked, and one if it refused other keys before. An
+            entity type that is observed has none. The result has the id of the topic, if the cluster shows it.
 
         Raises:
             UnknownTopicError: The cluster has no such topic.
@@ -100,6 +112,26 @@ class DryRunValidator:
         target = self._store.target()
         if target is None or not target.applies_to(kraft_type_of(entity)):
             return DryRunResult()
+        node = self._store.get(Tree.CONFIG, entity.id)
+        state = None
+        if node is not None and pending_keys(node.extra):
+            state = (await self._states.load(self._store.name, [entity.id])).get(entity.id)
+        waiting = set() if node is None else PendingEntity(node, state).waiting - set(keys)
+        refused = {key: each for key, each in all_refused_keys(node, state).items() if key not in keys}
+        warnings = [_REFUSED.format(describe_refusals(refused))] if refused else []
+        try:
+            result = await self._ask(entity, config, {*keys, *waiting}, pointer)
+        except ConfplaneError as error:
+            if not waiting:
+                raise
+            # The queue sends the keys that the cluster accepts without those that it refuses.
+            result = await self._ask(entity, config, keys, pointer)
+            warnings.append(_WAITING.format(", ".join(sorted(waiting)), error.detail))
+        return replace(result, warnings=(*result.warnings, *warnings))
+
+    async def _ask(
+        self, entity: Entity, config: Mapping[str, str], keys: Collection[str], pointer: str | None
+    ) -> DryRunResult:
         name, began = queue_name(entity), time.monotonic()
         if (reason := self._backoff_reason(name)) is not None:
             return _not_validated(reason)
@@ -184,7 +216,7 @@ class DryRunValidator:
 
 
 def _not_validated(reason: str) -> DryRunResult:
-    return DryRunResult(f"The Kafka cluster was not asked whether it takes the change: {reason}")
+    return DryRunResult((f"The Kafka cluster was not asked whether it takes the change: {reason}",))
 
 
 def _refusal(code: int, text: str, entity: Entity, pointer: str | None) -> ConfplaneError:

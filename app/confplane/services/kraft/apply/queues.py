@@ -85,7 +85,7 @@ class ApplyQueues:
         """Send the values of some entities again, according to their states.
 
         Args:
-            undelivered: Ids of entities with changes that the cluster has not applied completely.
+            undelivered: Ids of entities with changes that the cluster has not applied completely, or whose drift ended.
             late: Entity id -> keys with stale in-flight writes that are put back.
         """
         for entity_id in {**dict.fromkeys(undelivered), **late}:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confplane.domain.broker_keys import is_password
 from confplane.domain.entities import Entity, EntityType
+from confplane.services.ports.applying import FINGERPRINT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from confplane.domain.observed import ObservedRules
     from confplane.services.ports.crypto import Cipher
 
-_MARK: Final = "fingerprint "
 _RANDOM_BYTES: Final = 8
 HIDDEN: Final = "[hidden]"
 
@@ -59,7 +59,7 @@ class SecretOpener:
             encoded = broker_id is not None and is_password(key)
             plain = self._cipher.decode(broker_id, key, value) if broker_id is not None and encoded else value
             fingerprint = self._cipher.fingerprint(broker_id, key, plain) or secrets.token_hex(_RANDOM_BYTES)
-            opened[key] = Secret(plain, f"{_MARK}{fingerprint}")
+            opened[key] = Secret(plain, f"{FINGERPRINT}{fingerprint}")
         return opened
 
 

@@ -18,6 +18,7 @@ from confplane.domain.facets import Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit
 from confplane.services.kraft.reconcile.entity_drift import DriftCandidate, build_entity_drift, differing_keys
+from confplane.services.kraft.refused_keys import refused_keys
 from confplane.services.ports.applying import DriftCause
 from confplane.services.ports.kafka import kraft_type_of
 
@@ -175,7 +176,10 @@ class DriftService:
         if state is None or not self._applies(chosen.entity):
             return []
         candidate = DriftCandidate(chosen.entity, self._store.get(Tree.CONFIG, chosen.entity.id), state)
-        keys = {key for key, drift in state.drift.items() if drift.cause is DriftCause.CONTESTED}
+        contested = {
+            key for key, drift in state.drift.items() if drift.cause is DriftCause.CONTESTED and drift.refused is None
+        }
+        keys = contested | refused_keys(candidate.node, state).keys()
         if candidate.refused is not None:
             keys |= candidate.waiting - state.drift.keys()
         return sorted(filter(chosen.includes, keys))

@@ -122,7 +122,8 @@ class Enforcer:
         times = {} if state is None else state.put_back_at
         lately = {key: [at for at in each if now - at < WITHIN_S] for key, each in times.items()}
         reapply: list[str] = []
-        drift: dict[str, DriftRecord] = {}
+        hidden = frozenset() if observed.observation is None else observed.observation.hidden
+        drift = {key: each for key, each in known.items() if each.refused is not None and key in hidden}
         put_back_at = {key: each for key, each in lately.items() if each}
         for key in sorted(ours.keys() | theirs.keys()):
             value = theirs.get(key)

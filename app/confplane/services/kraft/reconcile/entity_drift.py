@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from confplane.domain.changes import stored
+from confplane.services.kraft.refused_keys import all_refused_keys
 from confplane.services.pending_keys import pending_keys
 from confplane.services.recorder.ports import PRINCIPAL
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from confplane.domain.facets import Facet
     from confplane.domain.observed import ObservedRules
     from confplane.services.kraft.decisions import EntityObservation
-    from confplane.services.ports.applying import AlterRefused, Author, TargetState
+    from confplane.services.ports.applying import AlterRefused, Author, RefusedValue, TargetState
 
 
 class KeyDriftState(StrEnum):
@@ -27,7 +28,7 @@ class KeyDriftState(StrEnum):
     PENDING = "pending"
     """The change is not applied yet, in one of the two directions."""
     REFUSED = "refused"
-    """The cluster refused the entity's values."""
+    """The cluster refused the value of the key, or all values of the entity."""
     CONTESTED = "contested"
     """The key is set externally again and again, and is no longer put back."""
     EXTRA = "extra"
@@ -48,6 +49,8 @@ class KeyDrift:
     """The time of the change, milliseconds since the epoch; None if unknown."""
     principal: str | None
     """The author of the change; None if unknown."""
+    refused: AlterRefused | RefusedValue | None = None
+    """The cluster's refusal of the key, or of the entity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,17 +154,19 @@ def build_entity_drift(
     written = set() if node is None else set(pending_keys(node.extra))
     left = {} if candidate.state is None else candidate.state.drift
     facet = rules.facet_of(entity)
+    refused = all_refused_keys(node, candidate.state)
 
     def of_key(key: str) -> KeyDrift:
         state, value = KeyDriftState.EXTRA, theirs.get(key)
         principal: str | None = PRINCIPAL
         since: int | None = None
-        alone = left.get(key)
+        refusal = refused.get(key)
+        alone = None if refusal is not None else left.get(key)
         if alone is not None:
             state, since = KeyDriftState(alone.cause.value), alone.since_ms
             value = alone.theirs if observed is None else value
         elif key in written:
-            state = KeyDriftState.PENDING if candidate.refused is None else KeyDriftState.REFUSED
+            state = KeyDriftState.PENDING if refusal is None else KeyDriftState.REFUSED
             author = authors.get((entity.id, key))
             principal = None if author is None else author.principal
             since = None if author is None else author.time_ms
@@ -169,7 +174,7 @@ def build_entity_drift(
             state = KeyDriftState.PENDING
         secret = facet.is_secret(entity, key)
         return KeyDrift(
-            key, state, None if secret else ours.get(key), None if secret else value, secret, since, principal
+            key, state, None if secret else ours.get(key), None if secret else value, secret, since, principal, refusal
         )
 
     return EntityDrift(

@@ -18,11 +18,12 @@ from confplane.domain.ops import OpType, op_as_json
 from confplane.services.changes.draft import Draft, NoChange
 from confplane.services.kraft import znode_metadata
 from confplane.services.kraft.decisions import UNWRITTEN, FollowDecision, metadata_of
+from confplane.services.kraft.refused_keys import refused_keys
 from confplane.services.ports.trail import IMPORT, OBSERVED, IntentEntity, ObservedRange
 from confplane.services.ports.transactions import EntityWrite, Guarded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
@@ -59,7 +60,9 @@ class FollowDrafts:
         )
 
     def with_state(self, observed: EntityObservation, state: TargetState | None) -> EntityObservation:
-        """Return a polled observation with the state of deliveries, and with stale in-flight writes hidden.
+        """Return a polled observation with the state of deliveries, without stale in-flight writes and refused keys.
+
+        A refused key is not followed, unless the cluster shows its value.
 
         A value is a stale in-flight write if it differs from the stored value and belongs to a delivery whose outcome
         is unknown: that delivery may have arrived just now. The stored values are kept and must be delivered again. A
@@ -68,22 +71,28 @@ class FollowDrafts:
         observation = observed.observation
         if state is None or observation is None:
             return observed
-        observed = replace(observed, state=state)
+        entity, node = observed.entity, self._store.get(Tree.CONFIG, observed.entity.id)
+        ours = stored(node)
+        refused = {
+            key
+            for key in refused_keys(node, state)
+            if not self.is_same(entity, key, observation.config.get(key), ours.get(key))
+        }
+        observation = _without(observation, refused)
+        observed = replace(observed, state=state, observation=observation)
         if not state.is_applied or not state.is_of(observed.topic_id) or observed.after < state.applied_offset:
             return observed
-        ours, stale = stored(self._store.get(Tree.CONFIG, observed.entity.id)), dict[str, str | None]()
+        stale = dict[str, str | None]()
         for key, values in state.uncertain.items():
-            if key in observation.hidden or not self._rules.governs(observed.entity, key):
+            if key in observation.hidden or not self._rules.governs(entity, key):
                 continue  # the values of passwords are not visible
             now = observation.config.get(key)
-            arrived = [each for each in values if self.is_same(observed.entity, key, now, each)]
-            if arrived and not self.is_same(observed.entity, key, now, ours.get(key)):
+            arrived = [each for each in values if self.is_same(entity, key, now, each)]
+            if arrived and not self.is_same(entity, key, now, ours.get(key)):
                 stale[key] = arrived[0]
         if not stale:
             return observed
-        config = {key: value for key, value in observation.config.items() if key not in stale}
-        # The values of hidden keys are not followed.
-        return replace(observed, observation=Observation(config, observation.hidden | stale.keys()), stale_writes=stale)
+        return replace(observed, observation=_without(observation, stale), stale_writes=stale)
 
     def is_same(self, entity: Entity, key: str, one: str | None, other: str | None) -> bool:
         """Return whether two values of a key are equivalent. None means absent."""
@@ -167,6 +176,12 @@ class FollowDrafts:
         )
 
 
+def _without(observation: Observation, keys: Collection[str]) -> Observation:
+    """Return an observation that hides some keys, so that their values are not followed."""
+    config = {key: value for key, value in observation.config.items() if key not in keys}
+    return Observation(config, observation.hidden.union(keys))
+
+
 def _op(facet: Facet, entity: Entity, key: str, shown: str | None, *, removed: bool) -> dict[str, Any]:
     """Return the op of a key; a quota's value is a number if possible."""
     if removed or shown is None:
@@ -221,6 +236,7 @@ def _write(
             left = znode_metadata.ZnodeMetadata(
                 observed.topic_id or metadata.topic_id, observed.after, observed_range.until
             )
-    extra = znode_metadata.merge(None if node is None else node.extra, left)
+    refused = () if not after else tuple(sorted(refused_keys(node, observed.state)))
+    extra = znode_metadata.merge(None if node is None else node.extra, left, refused)
     version, czxid = (None, None) if node is None else (node.version, node.czxid)
     return EntityWrite(Tree.CONFIG, observed.entity, version, after, extra, czxid)

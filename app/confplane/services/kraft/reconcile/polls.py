@@ -34,6 +34,7 @@ RESULTS: Final = ("changed", "unchanged", "behind", "refused", "failed")
 did not answer."""
 _TOUCHED_LIMIT: Final = 1_000
 """The most entities with external writes that are polled one by one. With more, everything is polled."""
+_LAST_OFFSET: Final = 2**63 - 1
 _BEHIND: Final = "The broker asked is behind the metadata offset {} that was seen before; it is asked again"
 
 
@@ -230,22 +231,26 @@ class Polls:
             # They still differ, even if the cluster's answer does not change.
             state.touch()
 
-    async def clear_drift_of_equal(self, state: EntityTypeState, snapshot: PollResult | None) -> None:
-        """Clear the drift of entities that a poll found equal. None means that the cluster has no topics at all.
+    async def clear_drift_of_equal(self, state: EntityTypeState, snapshot: PollResult | None) -> set[str]:
+        """Clear the drift of entities that a poll found equal, and return their ids.
+
+        None means that the cluster has no topics at all.
 
         Raises:
             UnavailableError: Postgres is unavailable.
         """
         if not self._decisions.applies_to(state.entity_type):
-            return
+            return set()
         if self._left is None:
             self._left = set(await self._states.drifting_entities(self._store.name))
         differing = set() if snapshot is None else {each.entity.id for each in snapshot.differing}
         equal = state.covered(snapshot, self._left | self.drift.keys()) - differing
         if equal:
-            await self._states.clear_drift(self._store.name, equal)
+            offset = _LAST_OFFSET if snapshot is None else snapshot.after
+            await self._states.clear_drift(self._store.name, equal, offset)
         self.drift = {entity_id: each for entity_id, each in self.drift.items() if entity_id not in equal}
         self._left = (self._left - equal) | self.drift.keys()
+        return equal
 
     def record_drift(self, snapshot: PollResult, result: FollowResult) -> None:
         """Record the external changes that are left alone, of the entities that differed, and the offset reached."""

@@ -1,0 +1,205 @@
+"""A key that the cluster refuses is isolated: all other keys of its entity are applied and followed as usual.
+
+ZooKeeper and Postgres are real, the Kafka cluster is a double.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from confplane.domain.entities import Entity
+from confplane.domain.errors import UnavailableError
+from confplane.domain.facets import FacetName, Tree
+from confplane.domain.ops import Op, OpType
+from confplane.services.kraft.apply.apply_status import ApplyWaiter
+from confplane.services.kraft.reconcile.entity_drift import DriftSelection
+from tests.support.adopting import ADMIN, adopt_drift, alter, apply, drift, equal, kinds, opener, shown_drift
+from tests.support.kafka_double import KafkaDouble, nothing
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from confplane.services.kraft.apply.apply_status import ApplyStatus
+    from tests.support.adopting import Opener
+    from tests.support.observing import Observing
+    from tests.support.world import World
+
+DEFAULT, TOPIC, GROUP = Entity.of(broker=None), Entity.of(topic="t"), Entity.of(group="g")
+BROKER, PASSWORD = Entity.of(broker="1"), "listener.name.internal.ssl.keystore.password"
+KEYS = {
+    DEFAULT: (("log.retention.ms", "7000000"), ("log.cleaner.threads", "3"), ("message.max.bytes", "9999")),
+    TOPIC: (("retention.ms", "5"), ("segment.ms", "77"), ("flush.ms", "9")),
+    GROUP: (
+        ("consumer.session.timeout.ms", "46000"),
+        ("consumer.heartbeat.interval.ms", "6000"),
+        ("share.session.timeout.ms", "47000"),
+    ),
+}
+"""A key that is refused with its value, and two others."""
+
+
+@pytest.fixture
+def kafka() -> KafkaDouble:
+    made = KafkaDouble()
+    made.create_topic("t")
+    return made
+
+
+@pytest.fixture
+async def opened(world: World, kafka: KafkaDouble, tmp_path: Path) -> AsyncIterator[Opener]:
+    secret = tmp_path / "encoder"
+    secret.write_text("encoder secret")
+    async with opener(world, kafka, password_encoder={"secret_file": str(secret), "iterations": 1024}) as found:
+        yield found
+
+
+async def status(one: Observing, entity: Entity) -> ApplyStatus:
+    node = one.store.get(Tree.CONFIG, entity.id)
+    assert node is not None
+    return (await ApplyWaiter(one.store, one.states).statuses([node]))[entity.id]
+
+
+async def refuse(one: Observing, kafka: KafkaDouble, entity: Entity) -> tuple[str, str, dict[str, str]]:
+    """Write two keys while the cluster is away, of which it refuses one; return both, and what the cluster takes."""
+    (bad, value), (good, taken), _ = KEYS[entity]
+    kafka.refused_keys = {bad: {value}}
+    kafka.down = "No broker answers"
+    await alter(one, entity, {bad: value, good: taken})
+    kafka.down = None
+    await apply(one)
+    return bad, value, {good: taken}
+
+
+@pytest.mark.parametrize("entity", KEYS, ids=str)
+@pytest.mark.parametrize("enforced", [False, True], ids=["adopt", "enforce"])
+async def test_the_other_keys_are_applied_and_followed(
+    opened: Opener, kafka: KafkaDouble, entity: Entity, *, enforced: bool
+) -> None:
+    one = await opened(enforced=enforced)
+    bad, value, taken = await refuse(one, kafka, entity)
+    assert kafka.now.configs[entity] == taken
+    refused = await status(one, entity)
+    assert (refused.state, refused.code, list(refused.refused_keys)) == ("partly-refused", 40, [bad])
+    assert one.queues.report().refused.first == ((entity.id, f"{bad}: Invalid value of {bad} (code 40)"),)
+    # Polls leave the refused key alone, and another leader sends nothing.
+    two = await opened()
+    for each in (one, two):
+        await each.poll()
+        await apply(each)
+        assert each.config(entity) == taken | {bad: value}
+        assert each.queues.report().refused.count == 1
+    assert await kinds(one, entity) == ["change"]
+    # A later change of another key is applied, and an external change of it is followed or put back.
+    sent, (_, _, (other, new)) = len(kafka.requests), KEYS[entity]
+    await alter(one, entity, {other: new})
+    await apply(one)
+    assert kafka.requests[sent:] == [{entity: {other: new}}]
+    assert (await status(one, entity)).state == "partly-refused"
+    [good] = taken
+    kafka.alter(entity, {good: str(int(taken[good]) + 1)})
+    await one.poll()
+    await apply(one)
+    await apply(one)
+    after = taken if enforced else {good: kafka.now.configs[entity][good]}
+    assert kafka.now.configs[entity] == after | {other: new}
+    assert one.config(entity) == after | {other: new, bad: value}
+    assert (await status(one, entity)).state == "partly-refused"
+    assert sorted(await kinds(one, entity)) == ["change", "change", "put-back" if enforced else "observed"]
+    assert shown_drift(await drift(one)) == {entity.id: {bad: ("refused", value, None, "User:admin")}}
+
+
+@pytest.mark.parametrize("entity", KEYS, ids=str)
+@pytest.mark.parametrize("way", ["change", "delete", "reapply", "adopt", "external"])
+async def test_a_refused_key_has_ways_back(opened: Opener, kafka: KafkaDouble, entity: Entity, way: str) -> None:
+    one = await opened()
+    bad, value, taken = await refuse(one, kafka, entity)
+    match way:
+        case "change":
+            value = str(int(value) + 1)
+            await alter(one, entity, {bad: value})
+        case "delete":
+            await alter(one, entity, {bad: None})
+        case "reapply":
+            kafka.refused_keys.clear()
+            assert await one.drift.reapply([DriftSelection(entity, None)], ADMIN, validate_only=False) == {
+                entity.id: [bad]
+            }
+        case "adopt":
+            assert [each.error for each in await adopt_drift(one, DriftSelection(entity, None))] == [None]
+        case _:
+            kafka.alter(entity, {bad: value})
+    await apply(one)
+    for _ in range(2):
+        await one.poll()
+        await apply(one)
+    equal(one, kafka)
+    assert kafka.now.configs[entity] == (taken if way in {"delete", "adopt"} else taken | {bad: value})
+    assert (await status(one, entity)).state == "applied"
+    assert (await drift(one), one.queues.report().refused.count) == ([], 0)
+
+
+async def test_clients_that_write_to_the_entity_are_warned(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    bad, _, _ = await refuse(one, kafka, DEFAULT)
+    _, _, (other, new) = KEYS[DEFAULT]
+    ops = (Op(other, OpType.SET, new),)
+    (result,) = await one.replica.edit(DEFAULT, FacetName.CONFIGS, ops)
+    assert result.error is None
+    assert [each for each in result.warnings if f"{bad}: Invalid value of {bad} (code 40)" in each]
+    (result,) = await one.replica.edit(DEFAULT, FacetName.CONFIGS, (Op(bad, OpType.SET, "8000000"),))
+    assert not [each for each in result.warnings if "refused" in each]
+
+
+async def test_all_refused_keys_are_found_also_if_others_depend_on_each_other(
+    opened: Opener, kafka: KafkaDouble
+) -> None:
+    one = await opened()
+    kafka.refused_keys = {"log.retention.ms": {"7000000"}, "message.max.bytes": {"9999"}}
+    kafka.needed_keys = {"log.cleaner.threads": "num.io.threads"}
+    kafka.down = "No broker answers"
+    values = {
+        "log.cleaner.threads": "3",
+        "log.retention.ms": "7000000",
+        "message.max.bytes": "9999",
+        "num.io.threads": "9",
+    }
+    await alter(one, DEFAULT, values)
+    kafka.down = None
+    await apply(one)
+    assert kafka.now.configs[DEFAULT] == {"log.cleaner.threads": "3", "num.io.threads": "9"}
+    assert list((await status(one, DEFAULT)).refused_keys) == ["log.retention.ms", "message.max.bytes"]
+
+
+async def test_a_refused_password_stays_refused_and_secret(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    kafka.refused_keys = {PASSWORD: {"hunter2"}}
+    kafka.down = "No broker answers"
+    await alter(one, BROKER, {PASSWORD: "hunter2", "log.cleaner.threads": "2"})
+    kafka.down = None
+    await apply(one)
+    await one.poll()
+    assert kafka.now.configs[BROKER] == {"log.cleaner.threads": "2"}
+    assert list((await status(one, BROKER)).refused_keys) == [PASSWORD]
+    assert shown_drift(await drift(one)) == {BROKER.id: {PASSWORD: ("refused", None, None, "User:admin")}}
+
+
+async def test_a_cluster_that_goes_away_during_the_search_leaves_the_entity_queued(
+    opened: Opener, kafka: KafkaDouble
+) -> None:
+    one = await opened()
+
+    async def go_away() -> None:
+        kafka.down = "No broker answers"
+
+    kafka.after_request = go_away
+    with pytest.raises(UnavailableError):
+        await refuse(one, kafka, TOPIC)
+    (bad, _), (good, value), _ = KEYS[TOPIC]
+    assert (kafka.now.configs, one.queues.report().pending) == ({}, 1)
+    kafka.after_request, kafka.down = nothing, None
+    await apply(one)
+    assert kafka.now.configs[TOPIC] == {good: value}
+    assert list((await status(one, TOPIC)).refused_keys) == [bad]

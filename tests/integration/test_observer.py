@@ -19,7 +19,14 @@ from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.kraft.observe.session import IDENTITY_S, PERMISSIONS_S
-from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType, OtherClusterError, Unmanaged
+from confplane.services.kraft.reconcile.entity_drift import DriftSelection
+from confplane.services.ports.kafka import (
+    EntityTypePermission,
+    KraftEntityType,
+    NotPermittedError,
+    OtherClusterError,
+    Unmanaged,
+)
 from confplane.services.ports.trail import ObservedRange
 from tests.support.kafka_double import CLUSTER_ID, KafkaDouble
 from tests.support.observing import Observing, caller, znode_metadata
@@ -367,6 +374,32 @@ async def test_an_entity_type_that_is_not_shown_is_off_and_the_rest_works(opened
     one.loops.session.clock = lambda: time.monotonic() + PERMISSIONS_S
     await one.poll()
     assert one.config(TOPIC) == kafka.now.configs[TOPIC]
+
+
+async def test_a_denied_topic_keeps_its_configs_and_its_drift(opened: Opener, kafka: KafkaDouble) -> None:
+    filled(kafka)
+    one = await opened()
+    kafka.denied_entities = {TOPIC}
+    before = one.config(TOPIC)
+    kafka.alter(TOPIC, {"retention.ms": "5"})
+    kafka.alter(BOB, {RATE: "5"})
+    await one.poll()
+    assert before is not None
+    assert (one.config(TOPIC), one.config(BOB)) == (before, {RATE: "5"})
+    assert one.polls.entity_types[KraftEntityType.TOPICS].report.denied.first == (
+        (TOPIC.id, "DESCRIBE_CONFIGS is missing"),
+    )
+    with pytest.raises(NotPermittedError, match="DESCRIBE_CONFIGS is missing"):
+        await one.refresher.refresh([TOPIC], [], soon())
+    assert await one.refresher.refresh([], [KraftEntityType.TOPICS], soon()) is not None
+    assert one.config(TOPIC) == before
+    await one.targets.adopt(one.states, caller())
+    await one.aware()
+    with pytest.raises(NotPermittedError, match="DESCRIBE_CONFIGS is missing"):
+        await one.drift.edits([DriftSelection(TOPIC, None)], soon())
+    kafka.denied_entities = set()
+    await one.poll()
+    assert (one.config(TOPIC) or {})["retention.ms"] == "5"
 
 
 async def test_an_entity_type_without_an_answer_delays_no_other_and_is_named(

@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from confplane.domain.entities import Entity, EntityType
@@ -22,6 +22,7 @@ from confplane.services.ports.applying import AlterApplied, AlterRefused, AlterR
 from confplane.services.ports.kafka import (
     ClusterIdentity,
     EntityTypePermission,
+    GrantedPermission,
     KraftEntityType,
     LogChange,
     LogPage,
@@ -78,6 +79,7 @@ class KafkaDouble:
         down: The reason why no broker answers.
         away: Broker 1 does not answer for its own configs.
         denied: Entity types that the credentials may not describe.
+        denied_entities: Topics and groups that the credentials may not describe.
         unanswered: Entity types whose describes are not answered.
         calls: Calls by name.
         cut: The next request of alters is not answered, and lost (``before``), applied (``after``), or applied when it
@@ -103,6 +105,7 @@ class KafkaDouble:
         self.away = False
         self.keeps_eligible_replicas = True
         self.denied: set[KraftEntityType] = set()
+        self.denied_entities: set[Entity] = set()
         self.unanswered: set[KraftEntityType] = set()
         self.calls: Counter[str] = Counter()
         self.cut: str | None = None
@@ -304,8 +307,9 @@ class KafkaDouble:
     async def configs(self, entities: Sequence[Entity], deadline: float) -> Snapshot:
         del deadline
         shown = self._asked("configs", *{kraft_type_of(entity) for entity in entities})
-        found = [self._observed(shown, entity) for entity in entities]
-        return self._snapshot(shown, [each for each in found if self._is_there(each)])
+        found = [self._observed(shown, entity) for entity in entities if entity not in self.denied_entities]
+        denied = {entity: "DESCRIBE_CONFIGS is missing" for entity in entities if entity in self.denied_entities}
+        return replace(self._snapshot(shown, [each for each in found if self._is_there(each)]), denied=denied)
 
     def _is_there(self, observed: ObservedEntity) -> bool:
         kind, name = observed.entity.components[0]
@@ -323,13 +327,12 @@ class KafkaDouble:
         self._asked("unproven")
         return None
 
-    async def permissions(self, deadline: float) -> Mapping[KraftEntityType, tuple[EntityTypePermission, str]]:
+    async def permissions(self, deadline: float) -> Mapping[KraftEntityType, GrantedPermission]:
         del deadline
         self._asked("permissions")
-        denied = (EntityTypePermission.NONE, "The right DESCRIBE_CONFIGS is missing")
-        return {
-            area: denied if area in self.denied else (EntityTypePermission.READ_ONLY, "") for area in KraftEntityType
-        }
+        granted = GrantedPermission(EntityTypePermission.READ_ONLY)
+        denied = GrantedPermission(EntityTypePermission.NONE, "The right DESCRIBE_CONFIGS is missing")
+        return {area: denied if area in self.denied else granted for area in KraftEntityType}
 
     async def follow(self, after: int | None) -> AsyncIterator[LogPage]:
         if after is None or after < self.log_begin:

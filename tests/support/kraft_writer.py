@@ -13,6 +13,8 @@ from kio.schema.create_acls.v3 import request as acls_request
 from kio.schema.create_acls.v3.response import CreateAclsResponse
 from kio.schema.create_topics.v7 import request as topics_request
 from kio.schema.create_topics.v7.response import CreateTopicsResponse
+from kio.schema.delete_acls.v3 import request as acl_removal_request
+from kio.schema.delete_acls.v3.response import DeleteAclsResponse
 from kio.schema.delete_topics.v6 import request as removal_request
 from kio.schema.delete_topics.v6.response import DeleteTopicsResponse
 from kio.schema.incremental_alter_configs.v1 import request as configs_request
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from confplane.kraft.views import Resource
 
 _LIMIT_S = 60.0
+_DENY, _ALLOW = 2, 3
 
 
 class _Theirs(Message):
@@ -172,19 +175,32 @@ class KraftWriter:
         answer = await self.send(request, DeleteTopicsResponse)
         _all_done((each.error_code, each.error_message) for each in answer.responses)
 
-    async def allow(self, principal: str, grants: Sequence[tuple[int, str, int]]) -> None:
-        """Grant rights: (resource type, name, operation) in Kafka's numbers; the cluster is ``kafka-cluster``."""
+    async def allow(self, principal: str, grants: Sequence[tuple[int, str, int]], *, deny: bool = False) -> None:
+        """Grant or deny rights: (resource type, name, operation) in Kafka's numbers; the cluster is ``kafka-cluster``."""
         request = acls_request.CreateAclsRequest(
             creations=tuple(
                 acls_request.AclCreation(
                     resource_type=i8(kind), resource_name=name, resource_pattern_type=i8(3), principal=principal,
-                    host="*", operation=i8(operation), permission_type=i8(3),
+                    host="*", operation=i8(operation), permission_type=i8(_DENY if deny else _ALLOW),
                 )
                 for kind, name, operation in grants
             )
         )  # fmt: skip
         answer = await self.send(request, CreateAclsResponse)
         _all_done((each.error_code, each.error_message) for each in answer.results)
+
+    async def end_denial(self, principal: str, kind: int, name: str, operation: int) -> None:
+        """Remove a denial that :meth:`allow` made."""
+        request = acl_removal_request.DeleteAclsRequest(
+            filters=(
+                acl_removal_request.DeleteAclsFilter(
+                    resource_type_filter=i8(kind), resource_name_filter=name, pattern_type_filter=i8(3),
+                    principal_filter=principal, host_filter="*", operation=i8(operation), permission_type=i8(_DENY),
+                ),
+            )
+        )  # fmt: skip
+        answer = await self.send(request, DeleteAclsResponse)
+        _all_done((each.error_code, each.error_message) for each in answer.filter_results)
 
 
 def _timeout() -> i32Timedelta:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from confplane.services.changes.callers import Caller
     from confplane.services.kraft.importer import EntityTypeSurvey, Importer, ImportSurvey
     from confplane.services.kraft.report import ApplyReport, EntityTypeReport, ListedNames, ObservationReport
+    from confplane.services.ports.kafka import GrantedPermission
     from confplane.services.ports.observed_topics import TopicPoll
     from confplane.settings import Settings
     from confplane.store import ZooKeeperStore
@@ -171,6 +172,7 @@ def _show_report(report: ObservationReport) -> None:
     for what, lists in (
         ("not storable in ZooKeeper", {entity_type: each.unmanaged for entity_type, each in report.areas.items()}),
         ("not followed", {entity_type: each.hidden for entity_type, each in report.areas.items()}),
+        ("not permitted", {entity_type: each.denied for entity_type, each in report.areas.items()}),
     ):
         for entity_type, names in lists.items():
             _show_names(entity_type, what, names)
@@ -286,6 +288,7 @@ def _show_survey(cluster: str, survey: ImportSurvey) -> None:
             {name: why for each in survey.entity_types.values() for name, why in each.unmanaged.items()},
         ),
         ("not followed", {name: why for each in survey.entity_types.values() for name, why in each.hidden.items()}),
+        ("not permitted", {name: why for each in survey.entity_types.values() for name, why in each.denied.items()}),
     ):
         _show_reasons(what, names)
 
@@ -330,8 +333,13 @@ async def check(settings: Settings, cluster: str) -> int:
         release=str(identity.release),
         brokers=list(identity.brokers),
         permissions={
-            kind.value: {"permission": permission.value, "reason": reason}
-            for kind, (permission, reason) in permissions.items()
+            kind.value: {
+                "permission": each.permission.value,
+                "reason": each.reason,
+                "described": each.described,
+                "listed": each.listed,
+            }
+            for kind, each in permissions.items()
         },
         barrier=unproven is None,
         metadataLog=logged and unfollowed is None,
@@ -342,8 +350,8 @@ async def check(settings: Settings, cluster: str) -> int:
         f"Kafka cluster {identity.cluster_id}, release {identity.release} (metadata.version"
         f" {identity.metadata_version}), brokers {brokers}"
     )
-    for entity_type, (permission, reason) in permissions.items():
-        say(f"  {entity_type:<16}{permission.value.replace('-', ' ')}{f': {reason}' if reason else ''}")
+    for entity_type, each in permissions.items():
+        say(_permission_line(entity_type, each))
     if unproven is None:
         say("  barrier         yes: a read with consistency=strong includes every acknowledged change")
     else:
@@ -358,20 +366,29 @@ async def check(settings: Settings, cluster: str) -> int:
         )
     say(f"  topic table     {unknown if topics is None else _topics_line(topics, now)}")
     unaltered = [
-        entity_type
-        for entity_type, (permission, _) in permissions.items()
-        if permission is not EntityTypePermission.FULL
+        entity_type for entity_type, each in permissions.items() if each.permission is not EntityTypePermission.FULL
     ]
     if unaltered:
         say(f"In the modes adopt and enforce, changes would wait: {', '.join(unaltered)}")
     missing = [
-        entity_type for entity_type, (permission, _) in permissions.items() if permission is EntityTypePermission.NONE
+        entity_type.value
+        if each.permission is EntityTypePermission.NONE
+        else f"{each.listed - each.described} of {each.listed} {entity_type}"
+        for entity_type, each in permissions.items()
+        if each.permission is EntityTypePermission.NONE or each.described < each.listed
     ]
     if not missing:
         say("Everything can be followed. Nothing was written")
         return callers.DONE
     say(f"Can't be followed: {', '.join(missing)}. Everything else can. Nothing was written", err=True)
     return callers.FAILED
+
+
+def _permission_line(entity_type: KraftEntityType, granted: GrantedPermission) -> str:
+    line = f"  {entity_type:<16}{granted.permission.value.replace('-', ' ')}"
+    if granted.listed:
+        line += f", {granted.described} of {granted.listed} described"
+    return f"{line}: {granted.reason}" if granted.reason else line
 
 
 async def _observed_topics(settings: Settings, cluster: str) -> tuple[TopicPoll | None, str]:

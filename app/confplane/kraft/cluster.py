@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.entities import Entity, EntityType
@@ -19,7 +20,7 @@ from confplane.kraft.error_translation import translate_errors
 from confplane.kraft.fan_out import fan_out
 from confplane.kraft.log_pages import LogPages, kafka_id
 from confplane.kraft.metadata_log import MetadataLog
-from confplane.kraft.permissions import PermissionProbe
+from confplane.kraft.permissions import OWN_RIGHTS, PermissionProbe
 from confplane.kraft.pool import ConnectionPartition
 from confplane.kraft.views import ConfigResourceType, Resource, UnchangedQuotas
 from confplane.kraft.wire import errors
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from confplane.kraft.alters import QuotaOps
     from confplane.kraft.views import Features, QuotaEntry, ResourceConfigs
     from confplane.services.ports.applying import Alteration, AlterOutcome
-    from confplane.services.ports.kafka import EntityTypePermission
+    from confplane.services.ports.kafka import GrantedPermission
 
 _FEATURE: Final = "metadata.version"
 _ELIGIBLE_REPLICAS: Final = "eligible.leader.replicas.version"
@@ -153,7 +154,7 @@ class KraftCluster:
 
     async def permissions(
         self, deadline: float, *, alters: bool = False
-    ) -> Mapping[KraftEntityType, tuple[EntityTypePermission, str]]:
+    ) -> Mapping[KraftEntityType, GrantedPermission]:
         """Try each describe once and, with ``alters``, each alter with no key."""
         with translate_errors():
             return await PermissionProbe(await self._client(), self._timeout_s).probe(deadline, alters=alters)
@@ -287,13 +288,18 @@ class KraftCluster:
 
         async def take_snapshot() -> tuple[Snapshot, set[Address | None]]:
             described = await client.describe_configs(resources, self._by(deadline), synonyms=bool(own))
-            pairs = [each for each in zip(entities, described, strict=True) if _is_there(each[1])]
+            answered = list(zip(entities, described, strict=True))
+            denied = {entity: denial for entity, found in answered if (denial := _denial(found)) is not None}
+            pairs = [each for each in answered if each[0] not in denied and _is_there(each[1])]
 
             def convert(each: tuple[Entity, ResourceConfigs]) -> ObservedEntity:
                 entity, found = each
                 return self._converter.configs(entity, found.entries, ids.get(found.resource.name))
 
-            return _snapshot(await in_slices(convert, pairs)), {each.source for _, each in pairs}
+            made = replace(_snapshot(await in_slices(convert, pairs)), denied=denied)
+            return made, {each.source for entity, each in answered if entity in denied} | {
+                each.source for _, each in pairs
+            }
 
         # A list of names needs only an offset as its bound, because brokers create it from what they have settled.
         settled = not entities or any(each.types[0] is not EntityType.TOPIC for each in entities)
@@ -372,6 +378,13 @@ def _snapshot(observed: Sequence[ObservedEntity | Unmanaged], digest: bytes = b"
         tuple(each for each in observed if isinstance(each, Unmanaged)),
         0, 0, 0, digest,
     )  # fmt: skip
+
+
+def _denial(described: ResourceConfigs) -> str | None:
+    """Return the right that is missing for a resource with rights of its own, or None."""
+    if described.resource.type in OWN_RIGHTS and isinstance(described.error, errors.RightsError):
+        return f"{described.error}; needed: DESCRIBE_CONFIGS on {described.resource.type.name}"
+    return None
 
 
 def _is_there(described: ResourceConfigs) -> bool:

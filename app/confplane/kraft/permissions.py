@@ -13,7 +13,7 @@ from confplane.kraft.pool import ConnectionPartition
 from confplane.kraft.views import ConfigResourceType, Resource
 from confplane.kraft.wire.errors import AnswerError, RightsError, UnreachableError, UnsupportedError
 from confplane.services.ports.applying import AlterRetriable, AlterUnknown
-from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
+from confplane.services.ports.kafka import EntityTypePermission, GrantedPermission, KraftEntityType
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _NOBODY: Final = "confplane-check"
 """A name for trying a describe, which is allowed or not regardless of whether anything has that name."""
 _KEY: Final = "cleanup.policy"
+_NAMED: Final = 3
+"""Denied resources that are named, at most."""
 _AT_ONCE: Final = 500
 """Resources in one alter."""
 _TYPES: Final = {
@@ -32,6 +34,8 @@ _TYPES: Final = {
     KraftEntityType.GROUPS: ConfigResourceType.GROUP,
     KraftEntityType.CLIENT_METRICS: ConfigResourceType.CLIENT_METRICS,
 }
+OWN_RIGHTS: Final = frozenset({ConfigResourceType.TOPIC, ConfigResourceType.GROUP})
+"""The types of resources that have rights of their own. Those of all other types are rights on the cluster."""
 _RIGHTS: Final = {
     KraftEntityType.QUOTAS: "DESCRIBE_CONFIGS on CLUSTER",
     KraftEntityType.TOPICS: "DESCRIBE and DESCRIBE_CONFIGS on TOPIC",
@@ -62,10 +66,8 @@ class PermissionProbe:
         self._client = client
         self._timeout_s = timeout_s
 
-    async def probe(
-        self, deadline: float, *, alters: bool = False
-    ) -> dict[KraftEntityType, tuple[EntityTypePermission, str]]:
-        """Return the permission for each entity type, and a sentence about missing rights.
+    async def probe(self, deadline: float, *, alters: bool = False) -> dict[KraftEntityType, GrantedPermission]:
+        """Return the permission for each entity type.
 
         Args:
             deadline: On ``time.monotonic()``'s clock.
@@ -77,38 +79,39 @@ class PermissionProbe:
             WrongClusterError: A broker belongs to another cluster.
         """
         await self._client.brokers(self._by(deadline))
-        tries: dict[KraftEntityType, Callable[[float], Awaitable[str]]] = {
+        tries: dict[KraftEntityType, Callable[[float], Awaitable[GrantedPermission]]] = {
             KraftEntityType.QUOTAS: self._quotas,
             KraftEntityType.TOPICS: self._topics,
             KraftEntityType.BROKERS: self._brokers,
-            KraftEntityType.GROUPS: self._groups,
-            KraftEntityType.CLIENT_METRICS: self._client_metrics,
+            KraftEntityType.GROUPS: partial(self._listed, KraftEntityType.GROUPS),
+            KraftEntityType.CLIENT_METRICS: partial(self._listed, KraftEntityType.CLIENT_METRICS),
         }
-        found: dict[KraftEntityType, tuple[EntityTypePermission, str]] = {}
+        found: dict[KraftEntityType, GrantedPermission] = {}
         for entity_type, attempt in tries.items():
             try:
-                found[entity_type] = EntityTypePermission.READ_ONLY, await attempt(deadline)
+                found[entity_type] = await attempt(deadline)
                 if alters:
-                    found[entity_type] = await self._probe_alters(entity_type, found[entity_type][1], deadline)
+                    found[entity_type] = await self._probe_alters(entity_type, found[entity_type], deadline)
             except RightsError as error:
-                found[entity_type] = EntityTypePermission.NONE, f"{error}; needed: {_RIGHTS[entity_type]}"
+                found[entity_type] = GrantedPermission(
+                    EntityTypePermission.NONE, f"{error}; needed: {_RIGHTS[entity_type]}"
+                )
             except (AnswerError, UnsupportedError) as error:
-                found[entity_type] = EntityTypePermission.NONE, str(error)
+                found[entity_type] = GrantedPermission(EntityTypePermission.NONE, str(error))
         return found
 
     async def _probe_alters(
-        self, entity_type: KraftEntityType, remark: str, deadline: float
-    ) -> tuple[EntityTypePermission, str]:
-        """Return the permission for an entity type that may be described, with the remark about its describe."""
+        self, entity_type: KraftEntityType, granted: GrantedPermission, deadline: float
+    ) -> GrantedPermission:
+        """Return the permission for an entity type that may be described."""
         for each in await self._try_alters(entity_type, deadline):
             if isinstance(each, AlterRetriable):
-                return (
-                    EntityTypePermission.READ_ONLY,
-                    f"{each.reason}; needed for callers' changes: {_ALTER_RIGHTS[entity_type]}",
-                )
+                missing = f"{each.reason}; needed for callers' changes: {_ALTER_RIGHTS[entity_type]}"
+                return granted._replace(reason=_joined(granted.reason, missing))
             if isinstance(each, AlterUnknown):
-                return EntityTypePermission.READ_ONLY, f"it is not known whether alters are allowed: {each.reason}"
-        return EntityTypePermission.FULL, remark
+                unknown = f"it is not known whether alters are allowed: {each.reason}"
+                return granted._replace(reason=_joined(granted.reason, unknown))
+        return granted._replace(permission=EntityTypePermission.FULL)
 
     async def _try_alters(self, entity_type: KraftEntityType, deadline: float) -> list[AlterOutcome]:
         """Alter no key of each entity of a type, or of an entity that does not exist."""
@@ -134,42 +137,58 @@ class PermissionProbe:
     def _by(self, deadline: float) -> float:
         return min(deadline, time.monotonic() + self._timeout_s)
 
-    async def _quotas(self, deadline: float) -> str:
+    async def _quotas(self, deadline: float) -> GrantedPermission:
         await self._client.describe_quotas_of([("user", _NOBODY)], self._by(deadline))
-        return ""
+        return GrantedPermission(EntityTypePermission.READ_ONLY)
 
-    async def _topics(self, deadline: float) -> str:
+    async def _topics(self, deadline: float) -> GrantedPermission:
         names = list(await self._client.topics(self._by(deadline)))
-        await self._describe([Resource(ConfigResourceType.TOPIC, name) for name in names], deadline)
-        return "" if names else "no topic is shown: there is none, or DESCRIBE on TOPIC is missing"
+        if not names:
+            nothing = "no topic is shown: there is none, or DESCRIBE on TOPIC is missing"
+            return GrantedPermission(EntityTypePermission.READ_ONLY, nothing)
+        return await self._describe(KraftEntityType.TOPICS, names, deadline)
 
-    async def _brokers(self, deadline: float) -> str:
+    async def _brokers(self, deadline: float) -> GrantedPermission:
         brokers = [str(each.node_id) for each in await self._client.brokers(self._by(deadline))]
-        away = await self._describe([Resource(ConfigResourceType.BROKER, name) for name in ("", *brokers)], deadline)
-        return f"not reached for their own configs: {', '.join(f'broker {name}' for name in away)}" if away else ""
+        return await self._describe(KraftEntityType.BROKERS, ("", *brokers), deadline)
 
-    async def _groups(self, deadline: float) -> str:
-        listed = await self._client.list_config_resources({ConfigResourceType.GROUP}, self._by(deadline))
-        await self._describe([*listed, Resource(ConfigResourceType.GROUP, _NOBODY)], deadline)
-        return ""
+    async def _listed(self, entity_type: KraftEntityType, deadline: float) -> GrantedPermission:
+        listed = await self._client.list_config_resources({_TYPES[entity_type]}, self._by(deadline))
+        names = [each.name for each in listed]
+        granted = await self._describe(entity_type, names or [_NOBODY], deadline)
+        return granted if names else granted._replace(described=0, listed=0)
 
-    async def _client_metrics(self, deadline: float) -> str:
-        listed = await self._client.list_config_resources({ConfigResourceType.CLIENT_METRICS}, self._by(deadline))
-        await self._describe([*listed, Resource(ConfigResourceType.CLIENT_METRICS, _NOBODY)], deadline)
-        return ""
-
-    async def _describe(self, resources: Sequence[Resource], deadline: float) -> list[str]:
-        """Describe one key of each resource; return the brokers that were not reached.
+    async def _describe(self, entity_type: KraftEntityType, names: Sequence[str], deadline: float) -> GrantedPermission:
+        """Describe one key of each resource.
 
         Raises:
-            KraftError: A resource can't be described for a reason other than its removal.
+            RightsError: No resource may be described.
+            KraftError: A resource can't be described for a reason other than its removal, or a missing right of its
+                own.
         """
         away: list[str] = []
+        denied: dict[str, RightsError] = {}
+        resources = [Resource(_TYPES[entity_type], name) for name in names]
         for each in await self._client.describe_configs(resources, deadline, keys=(_KEY,)):
             if each.error is None:
                 continue
             if each.resource.type is ConfigResourceType.BROKER and isinstance(each.error, UnreachableError):
                 away.append(each.resource.name)
+            elif each.resource.type in OWN_RIGHTS and isinstance(each.error, RightsError):
+                denied[each.resource.name] = each.error
             elif not isinstance(each.error, AnswerError):
                 raise each.error
-        return away
+        if len(denied) == len(names):
+            raise next(iter(denied.values()))
+        reasons = []
+        if away:
+            reasons.append(f"not reached for their own configs: {', '.join(f'broker {name}' for name in away)}")
+        if denied:
+            more = f" and {len(denied) - _NAMED} more" if len(denied) > _NAMED else ""
+            reasons.append(f"not described: {', '.join(sorted(denied)[:_NAMED])}{more}; needed: {_RIGHTS[entity_type]}")
+        missing = len(away) + len(denied)
+        return GrantedPermission(EntityTypePermission.READ_ONLY, _joined(*reasons), len(names) - missing, len(names))
+
+
+def _joined(*reasons: str) -> str:
+    return "; ".join(filter(None, reasons))

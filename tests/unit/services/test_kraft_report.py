@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from confplane.services.kraft.report import ApplyReport, EntityTypeReport, ListedNames, ObservationReport, parse
 from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
@@ -13,7 +14,9 @@ _LONG = "\x01\U0001f600" * 100_000
 def test_a_report_of_any_content_is_short_enough() -> None:
     many = ListedNames.of({f"{at} {_LONG}": _LONG for at in range(1_000)})
     areas = {
-        area: EntityTypeReport(EntityTypePermission.NONE, _LONG, problem=_LONG, unmanaged=many, hidden=many)
+        area: EntityTypeReport(
+            EntityTypePermission.NONE, _LONG, problem=_LONG, unmanaged=many, hidden=many, denied=many
+        )
         for area in KraftEntityType
     }
     applying = ApplyReport(1, 1, many, many, many, many, many, problem=_LONG)
@@ -42,6 +45,17 @@ def test_a_report_of_common_size_is_whole() -> None:
     data = report.encode()
     assert parse(data) == report
     assert json.loads(data)["problem"] == "away"
+
+
+def test_denied_resources_are_a_member_only_where_there_are_some() -> None:
+    """As for the log."""
+    permitted = EntityTypeReport(EntityTypePermission.READ_ONLY)
+    areas = {KraftEntityType.TOPICS: permitted}
+    assert "denied" not in json.loads(ObservationReport(1, "writer", areas=areas).encode())["areas"]["topics"]
+    denied = ListedNames.of({f"topic=t{at}": "a right is missing" for at in range(200)})
+    report = ObservationReport(1, "writer", areas={KraftEntityType.TOPICS: replace(permitted, denied=denied)})
+    assert parse(report.encode()) == report
+    assert parse(report.encode()).areas[KraftEntityType.TOPICS].denied.count == 200  # type: ignore[union-attr]
 
 
 def test_a_problem_with_the_log_is_a_member_only_where_there_is_one() -> None:

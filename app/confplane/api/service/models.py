@@ -87,6 +87,7 @@ class ObservedArea(AnswerModel):
     entities: Count = Field(description="Entities with configs")
     unmanaged: ReasonedNames = Field(description="Entities and keys that ZooKeeper can't hold")
     hidden: ReasonedNames = Field(description="Keys whose values are not followed: passwords, references to providers")
+    denied: ReasonedNames = Field(description="Topics and groups whose configs the service may not describe")
     problem: str | None = Field(description="The reason why the last poll failed")
 
 

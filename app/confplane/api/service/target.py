@@ -82,6 +82,7 @@ def _entity_type_data(report: EntityTypeReport, *, named: bool) -> dict[str, Any
         "entities": report.entities,
         "unmanaged": _names(report.unmanaged, named=named),
         "hidden": _names(report.hidden, named=named),
+        "denied": _names(report.denied, named=named),
         "problem": _problem(report.problem, named=named),
     }
 

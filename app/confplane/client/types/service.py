@@ -154,6 +154,8 @@ class ObservedArea(TypedDict):
     unmanaged: ReasonedNames
     # Keys whose values are not followed: passwords, references to providers
     hidden: ReasonedNames
+    # Topics and groups whose configs the service may not describe
+    denied: ReasonedNames
     # The reason why the last poll failed
     problem: str | None
 

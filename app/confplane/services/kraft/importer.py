@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.facets import Tree
 from confplane.services.kraft.report import EntityTypeReport, ListedNames, ObservationReport
 from confplane.services.ports.cluster_states import Target
-from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
+from confplane.services.ports.kafka import EntityTypePermission, GrantedPermission, KraftEntityType
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -37,6 +37,7 @@ ORDER: Final = (
     KraftEntityType.TOPICS,
 )
 _POLL_S: Final = 120.0
+_UNTRIED: Final = GrantedPermission(EntityTypePermission.NONE, "It was not tried")
 _STEP: Final = 20_000
 """Entities between two reports of progress, each of which waits for all changes before."""
 
@@ -54,6 +55,7 @@ class EntityTypeSurvey:
     """Entities whose znodes would be written."""
     unmanaged: Mapping[str, str] = field(default_factory=dict)
     hidden: Mapping[str, str] = field(default_factory=dict)
+    denied: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class _PollTotals:
     differing: int = 0
     unmanaged: dict[str, str] = field(default_factory=dict)
     hidden: dict[str, str] = field(default_factory=dict)
+    denied: dict[str, str] = field(default_factory=dict)
 
     def add(self, result: PollResult) -> None:
         """Add a poll of the entity type, or of its next piece."""
@@ -97,6 +100,7 @@ class _PollTotals:
         self.differing += len(result.differing)
         self.unmanaged |= result.unmanaged
         self.hidden |= result.hidden
+        self.denied |= result.denied
 
     def report(self, report: EntityTypeReport, refused: Mapping[str, str]) -> EntityTypeReport:
         """Return a report on the entity type with these polls; ``refused`` has entities that ZooKeeper can't hold."""
@@ -109,6 +113,7 @@ class _PollTotals:
             entities=self.entities,
             unmanaged=ListedNames.of({**self.unmanaged, **refused}),
             hidden=ListedNames.of(self.hidden),
+            denied=ListedNames.of(self.denied),
         )
 
 
@@ -149,10 +154,7 @@ class Importer:
         identity = await self._cluster.identity(deadline)
         state = await self._store.read_state(Target, deadline)
         permissions = await self._cluster.permissions(deadline)
-        polls = (
-            self._survey(entity_type, *permissions.get(entity_type, (EntityTypePermission.NONE, "It was not tried")))
-            for entity_type in ORDER
-        )
+        polls = (self._survey(entity_type, permissions.get(entity_type, _UNTRIED)) for entity_type in ORDER)
         entity_types = dict(zip(ORDER, await asyncio.gather(*polls), strict=True))
         blockers = await self._blockers(entity_types, deadline)
         if state.value is not None and state.value.applies:
@@ -163,17 +165,23 @@ class Importer:
             blockers += (mode,)
         return ImportSurvey(identity, state.value, entity_types, blockers)
 
-    async def _survey(
-        self, entity_type: KraftEntityType, permission: EntityTypePermission, reason: str
-    ) -> EntityTypeSurvey:
+    async def _survey(self, entity_type: KraftEntityType, granted: GrantedPermission) -> EntityTypeSurvey:
         shown = _PollTotals()
-        if permission is not EntityTypePermission.NONE:
+        if granted.permission is not EntityTypePermission.NONE:
             self._surveyed[entity_type] = [
                 each async for each in self._poller.poll_all(entity_type, None, _poll_deadline)
             ]
             for result, _ in self._surveyed[entity_type]:
                 shown.add(result)
-        return EntityTypeSurvey(permission, reason, shown.entities, shown.differing, shown.unmanaged, shown.hidden)
+        return EntityTypeSurvey(
+            granted.permission,
+            granted.reason,
+            shown.entities,
+            shown.differing,
+            shown.unmanaged,
+            shown.hidden,
+            shown.denied,
+        )
 
     async def begin(self, identity: ClusterIdentity, caller: Caller) -> Target:
         """Write the target: see :meth:`TargetService.begin`. The caller has made sure that nothing blocks it."""
@@ -190,9 +198,9 @@ class Importer:
         """
         permissions = await self._cluster.permissions(time.monotonic() + _POLL_S)
         for entity_type in ORDER:
-            permission, reason = permissions.get(entity_type, (EntityTypePermission.NONE, ""))
-            report = EntityTypeReport(permission, reason)
-            overtaken = permission is not EntityTypePermission.NONE
+            granted = permissions.get(entity_type, _UNTRIED)
+            report = EntityTypeReport(granted.permission, granted.reason)
+            overtaken = granted.permission is not EntityTypePermission.NONE
             while overtaken:
                 overtaken, shown = False, _PollTotals()
                 async for result, (done, total) in self._pieces(entity_type):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from confplane.domain.errors import UnavailableError
 from confplane.services.kraft.report import parse
-from confplane.services.ports.kafka import EntityTypePermission, kraft_type_of
+from confplane.services.ports.kafka import EntityTypePermission, NotPermittedError, kraft_type_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -122,6 +122,8 @@ class Refresher:
             for result in await self._poller.poll_entities(
                 left, _recorded_offset(report, map(kraft_type_of, left)), deadline
             ):
+                if result.denied:
+                    raise NotPermittedError(next(iter(result.denied.values())))
                 outcome = await self._writer.follow(result.differing)
                 behind = behind or result.after < offset or bool(outcome.stale)
                 times.append(result.at_ms)

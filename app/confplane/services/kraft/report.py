@@ -28,6 +28,10 @@ _TEXT: Final = 800
 _VERSION: Final = 1
 _LISTS: Final = frozenset({"unknown", "refused", "held", "contested", "extra"})
 """The lists of names in a report on the application."""
+_NEW_LISTS: Final = frozenset({"denied"})
+"""The lists of names that earlier releases do not know."""
+_ENTITY_TYPE_LISTS: Final = frozenset({"unmanaged", "hidden"}) | _NEW_LISTS
+"""The lists of names in a report on an entity type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,8 @@ class EntityTypeReport:
     """Keys whose values are not followed: passwords, and references to config providers."""
     problem: str = ""
     """The reason why the last poll did not count; empty if it did."""
+    denied: ListedNames = field(default_factory=ListedNames)
+    """Topics and groups whose configs the login may not describe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +151,7 @@ class ObservationReport:
             # Earlier releases read no report with a member that they do not know.
             del encoded["log_problem"]
         while True:
-            shown = {**encoded, "areas": {entity_type.value: asdict(each) for entity_type, each in areas.items()}}
+            shown = {**encoded, "areas": {entity_type.value: _encoded(each) for entity_type, each in areas.items()}}
             if applying is None:
                 del shown["applying"]
             else:
@@ -164,11 +170,17 @@ def _cut(text: str) -> str:
     return clipped(text, _TEXT)
 
 
+def _encoded(entity_type: EntityTypeReport) -> dict[str, Any]:
+    encoded = asdict(entity_type)
+    for name in _NEW_LISTS:
+        if not getattr(entity_type, name).count:
+            # As for log_problem.
+            del encoded[name]
+    return encoded
+
+
 def _halved(entity_type: EntityTypeReport) -> EntityTypeReport:
-    given = {name: getattr(entity_type, name) for name in EntityTypeReport.__dataclass_fields__}
-    return EntityTypeReport(
-        **{**given, "unmanaged": entity_type.unmanaged.halved(), "hidden": entity_type.hidden.halved()}
-    )
+    return replace(entity_type, **{name: getattr(entity_type, name).halved() for name in _ENTITY_TYPE_LISTS})
 
 
 @lru_cache(maxsize=16)
@@ -196,7 +208,7 @@ def parse(data: bytes | None) -> ObservationReport | None:
 
 
 def _entity_type(given: dict[str, Any]) -> EntityTypeReport:
-    names = _names(given, "unmanaged", "hidden")
+    names = _names(given, *(_ENTITY_TYPE_LISTS & given.keys()))
     return EntityTypeReport(**{**given, **names, "permission": EntityTypePermission(given["permission"])})
 
 

@@ -70,7 +70,11 @@ def _entity_type_warnings(
         if each.permission is EntityTypePermission.NONE:
             text = f"{cluster}: the Kafka cluster does not permit reads of its {entity_type}"
             found.append(OperatorWarning(text, f"{text}: {each.reason}"))
-        elif not report.problem and entity_type in max_ages:
+            continue
+        if each.denied.count:
+            text = f"{cluster}: the Kafka cluster does not permit reads of some of its {entity_type}"
+            found.append(_listed(text, each.denied))
+        if not report.problem and entity_type in max_ages:
             found += _age_warnings(cluster, entity_type, each, max_ages[entity_type])
     return found
 

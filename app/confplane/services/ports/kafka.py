@@ -8,7 +8,7 @@ Only describes are sent. Every call takes a deadline on ``time.monotonic()``'s c
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from confplane.domain.entities import EntityType
 from confplane.domain.enums import StrEnum
@@ -57,6 +57,18 @@ class EntityTypePermission(StrEnum):
     """Described and altered. Only ``confplane target check`` tries this."""
     READ_ONLY = "read-only"
     NONE = "none"
+
+
+class GrantedPermission(NamedTuple):
+    """The permission for an entity type, by trying."""
+
+    permission: EntityTypePermission
+    reason: str = ""
+    """The missing right, or what else is missing, in a sentence; empty if nothing is."""
+    described: int = 0
+    """The number of listed entities that may be described."""
+    listed: int = 0
+    """The number of entities that the cluster lists to this login; 0 for client quotas, which have no list."""
 
 
 class OtherClusterError(UnavailableError):
@@ -121,6 +133,8 @@ class Snapshot:
     """A digest of the answer, for quotas only."""
     unchanged: bool = False
     """True if the answer has the given digest: ``entities`` and ``unmanaged`` are then left out."""
+    denied: Mapping[Entity, str] = field(default_factory=dict)
+    """Topics and groups whose configs the login may not describe, each with the missing right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +196,9 @@ class KafkaCluster(Protocol):
     async def configs(self, entities: Sequence[Entity], deadline: float) -> Snapshot:
         """Describe the declared configs of topics, brokers, groups and client metrics, in requests of moderate size.
 
-        A topic that does not exist is left out. Broker n is asked for its own configs; while it is away, it is left
-        out too, and :meth:`identity` does not name it. The ids of topics are those of :meth:`topics`.
+        A topic that does not exist is left out. A topic or group that may not be described is ``denied``. Broker n is
+        asked for its own configs; while it is away, it is left out too, and :meth:`identity` does not name it. The ids
+        of topics are those of :meth:`topics`.
         """
 
     async def barrier(self, deadline: float) -> int:
@@ -198,8 +213,8 @@ class KafkaCluster(Protocol):
     async def unproven(self, deadline: float) -> str | None:
         """Return a sentence on the missing right to describe the quorum; None if :meth:`barrier` has its proof."""
 
-    async def permissions(self, deadline: float) -> Mapping[KraftEntityType, tuple[EntityTypePermission, str]]:
-        """Try each describe once; return the permission for each entity type, and a sentence on what is missing."""
+    async def permissions(self, deadline: float) -> Mapping[KraftEntityType, GrantedPermission]:
+        """Try each describe once; return the permission for each entity type."""
 
     def follow(self, after: int | None) -> AsyncIterator[LogPage]:
         """Follow the metadata log after an offset, if the settings name controllers.

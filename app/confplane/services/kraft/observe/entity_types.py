@@ -76,6 +76,7 @@ class TopicPollRound:
     entities: int = 0
     unmanaged: dict[str, str] = field(default_factory=dict)
     hidden: dict[str, str] = field(default_factory=dict)
+    denied: dict[str, str] = field(default_factory=dict)
 
     @property
     def piece(self) -> list[str]:
@@ -100,6 +101,7 @@ class TopicPollRound:
         self.entities += result.entities
         self.unmanaged |= result.unmanaged
         self.hidden |= result.hidden
+        self.denied |= result.denied
 
 
 @dataclass(slots=True)
@@ -166,7 +168,7 @@ class EntityTypeState:
             entities = [each for each in entities if each.get(EntityType.TOPIC) not in elsewhere]
         elif self.entity_type is KraftEntityType.BROKERS and result is not None:
             entities = [each for each in entities if each.components[0][1] is None or each.id in result.brokers]
-        return {each.id for each in entities}
+        return {each.id for each in entities} - (set() if result is None else result.denied.keys())
 
     def record_poll(
         self, result: PollResult, refused: dict[str, str], cost: PollCost, *, with_log: bool, left: bool
@@ -196,7 +198,7 @@ class EntityTypeState:
             if result.unchanged:
                 self.report = replace(self.report, observed_at=result.at_ms, offset=self.since, problem="")
             else:
-                self._show(result, result.entities, {**result.unmanaged, **refused}, result.hidden)
+                self._show(replace(result, unmanaged={**result.unmanaged, **refused}))
 
     def record_no_topics(self, *, with_log: bool) -> None:
         """Record that the cluster has no topics at all, and the mirror no configs of topics."""
@@ -214,7 +216,8 @@ class EntityTypeState:
         if topics.ended and topics.first is not None:
             if not topics.left:
                 self.since = topics.first.after
-            self._show(topics.first, topics.entities, topics.unmanaged, topics.hidden)
+            whole = {name: getattr(topics, name) for name in ("entities", "unmanaged", "hidden", "denied")}
+            self._show(replace(topics.first, **whole))
             self.topics = TopicPollRound()
 
     def _pause_s(self, interval_s: float, cost: PollCost, pieces: int = 1) -> float:
@@ -222,14 +225,15 @@ class EntityTypeState:
         longest = AGE_SHARE * self.max_age_s / pieces - cost.wall_s
         return max(min(interval_s, QUOTAS_S / pieces), min(max(interval_s, cost.share_s), longest))
 
-    def _show(self, result: PollResult, entities: int, unmanaged: dict[str, str], hidden: dict[str, str]) -> None:
+    def _show(self, result: PollResult) -> None:
         self.report = replace(
             self.report,
             observed_at=result.at_ms,
             offset=self.since,
-            entities=entities,
-            unmanaged=ListedNames.of(unmanaged),
-            hidden=ListedNames.of(hidden),
+            entities=result.entities,
+            unmanaged=ListedNames.of(result.unmanaged),
+            hidden=ListedNames.of(result.hidden),
+            denied=ListedNames.of(result.denied),
             problem="",
         )
 

@@ -66,6 +66,8 @@ class PollResult:
     digest: bytes = b""
     unchanged: bool = False
     """True if the cluster's answer equals that of the previous poll. Only the times count then."""
+    denied: dict[str, str] = field(default_factory=dict)
+    """Entities that the login may not describe, by entity id, each with the missing right. Nothing follows of them."""
     brokers: dict[str, int] = field(default_factory=dict)
     """The brokers that answered for their own configs, by entity id, each with ``after``."""
 
@@ -255,9 +257,10 @@ class Poller:
     async def _compare(
         self, result: PollResult, snapshot: Snapshot, since: int | None, brokers: Mapping[str, int] = _NO_BROKERS
     ) -> set[str]:
-        """Add the entities that differ to the result of a poll; return the ids of all entities polled."""
+        """Add the entities that differ to the result of a poll; return the ids of all entities that exist."""
         of_all, time_slice = _observed_range(snapshot, since), TimeSlice()
-        ids: set[str] = set()
+        result.denied |= {entity.id: reason for entity, reason in snapshot.denied.items()}
+        ids = set(result.denied)
         _record_unmanaged(result, snapshot.unmanaged)
         for each in snapshot.entities:
             ids.add(each.entity.id)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from confplane.services.ports.cluster_states import Target
-    from confplane.services.ports.kafka import ClusterIdentity, EntityTypePermission, KafkaCluster, KraftEntityType
+    from confplane.services.ports.kafka import ClusterIdentity, GrantedPermission, KafkaCluster, KraftEntityType
 
 IDENTITY_S: Final = 10.0
 PERMISSIONS_S: Final = 60.0
@@ -68,8 +68,8 @@ class ClusterSession:
         if self.identity is None or now >= self._identity_due:
             await self._identify(target, now)
 
-    async def permissions(self) -> Mapping[KraftEntityType, tuple[EntityTypePermission, str]]:
-        """Return the permissions with the missing rights, or an empty map if they were read a moment ago.
+    async def permissions(self) -> Mapping[KraftEntityType, GrantedPermission]:
+        """Return the permissions, or an empty map if they were read a moment ago.
 
         Raises:
             UnavailableError: The cluster is unavailable.

@@ -20,7 +20,7 @@ from confplane.services.changes.edits import Edit
 from confplane.services.kraft.reconcile.entity_drift import DriftCandidate, build_entity_drift, differing_keys
 from confplane.services.kraft.refused_keys import refused_keys
 from confplane.services.ports.applying import DriftCause
-from confplane.services.ports.kafka import kraft_type_of
+from confplane.services.ports.kafka import NotPermittedError, kraft_type_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -119,7 +119,9 @@ class DriftService:
             UnavailableError: The Kafka cluster can't be polled now.
         """
         applied = [each.entity for each in chosen if self._applies(each.entity)]
-        observed = await self._poll(applied, deadline, behind_all=True) if applied else {}
+        observed, denied = await self._poll(applied, deadline, behind_all=True) if applied else ({}, {})
+        if denied:
+            raise NotPermittedError(next(iter(denied.values())), outcome=WriteOutcome.NOT_APPLIED)
         if observed is None:
             raise UnavailableError(
                 f"The Kafka cluster of {self._store.name} can't be looked at now: it does not answer, or is paused",
@@ -195,12 +197,13 @@ class DriftService:
     # -- polls
 
     async def _entity_drifts(self, candidates: Sequence[DriftCandidate], deadline: float) -> list[EntityDrift]:
-        observed = await self._poll([each.entity for each in candidates], deadline)
+        observed, denied = await self._poll([each.entity for each in candidates], deadline)
         differing: dict[str, set[str]] = {}
         for each in candidates:
             found = None if observed is None else observed.get(each.entity.id)
             # The poll shows neither a broker that is unavailable nor one that is equal.
             unseen = observed is None or (found is None and each.entity.types[0] is EntityType.BROKER)
+            unseen = unseen or each.entity.id in denied
             keys = each.waiting if unseen else differing_keys(self._rules, each, found)
             if keys:
                 differing[each.entity.id] = keys
@@ -220,11 +223,14 @@ class DriftService:
 
     async def _poll(
         self, entities: Sequence[Entity], deadline: float, *, behind_all: bool = False
-    ) -> dict[str, EntityObservation] | None:
-        """Return the entities that differ in the Kafka cluster, by id; None if it can't be polled now."""
+    ) -> tuple[dict[str, EntityObservation] | None, dict[str, str]]:
+        """Return the entities that differ in the Kafka cluster, and the missing rights, by id.
+
+        The first is None if the cluster can't be polled now.
+        """
         target = self._store.target()
         if self._poller is None or target is None or target.paused or not entities:
-            return None
+            return None, {}
         until = min(deadline, time.monotonic() + self.poll_s)
         try:
             if behind_all:
@@ -235,5 +241,8 @@ class DriftService:
             logger.info(
                 "Cluster %s: drift is shown without the values in the cluster: %s", self._store.name, error.detail
             )
-            return None
-        return {each.entity.id: each for part in results for each in part.differing}
+            return None, {}
+        return (
+            {each.entity.id: each for part in results for each in part.differing},
+            {entity_id: reason for part in results for entity_id, reason in part.denied.items()},
+        )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from confplane.services.kraft.reconcile.log_follower import LogFollower
     from confplane.services.ports.applying import DriftRecord
     from confplane.services.ports.journal import Cursor, JournalEntry
+    from confplane.services.ports.kafka import GrantedPermission
 
 RESULTS: Final = ("changed", "unchanged", "behind", "refused", "failed")
 """The results of polls: some entities differed; no entity differed; the broker lagged; the cluster refused; the cluster
@@ -102,10 +103,10 @@ class Polls:
         """The time of the next poll, on the clock of ``time.monotonic()``."""
         return min((state.due for state in self.entity_types.values() if state.permitted), default=float("inf"))
 
-    def permit(self, permissions: Mapping[KraftEntityType, tuple[EntityTypePermission, str]]) -> None:
-        """Set the permissions of some entity types, with the missing rights."""
-        for entity_type, (permission, reason) in permissions.items():
-            self.entity_types[entity_type].permit(permission, reason)
+    def permit(self, permissions: Mapping[KraftEntityType, GrantedPermission]) -> None:
+        """Set the permissions of some entity types."""
+        for entity_type, granted in permissions.items():
+            self.entity_types[entity_type].permit(granted.permission, granted.reason)
 
     def restart_changed_modes(self) -> None:
         """Poll everything if the mode of an entity type changed."""

@@ -30,6 +30,7 @@ from confplane.audit import (
     PostgresEntityStates,
     PostgresFeedTrail,
     PostgresManifestRuns,
+    PostgresOwnerships,
     PostgresRefusedAttempts,
     PostgresRegistrationLog,
     PostgresRequestKeys,
@@ -58,9 +59,11 @@ from confplane.services.kraft.apply.apply_status import ApplyWaiter
 from confplane.services.kraft.warnings import UnobservedWarnings
 from confplane.services.limits import LimitClass, Limiter, LimitOverride, RateLimit, RateLimits
 from confplane.services.plans.apply import ApplyService
+from confplane.services.plans.owners import OwnershipReader
 from confplane.services.plans.plan import PlanService
 from confplane.services.reads.describe import DescribeService
 from confplane.services.reads.history import HistoryService
+from confplane.services.reads.owners import OwnerViews
 from confplane.services.recorder.record import Recorder
 from confplane.services.response_budget import ResponseBudget
 from confplane.services.reverts.service import RevertService
@@ -82,7 +85,7 @@ from confplane.telemetry import Telemetry
 from confplane.wiring import build, redaction, tokens_and_grants
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
     from fastapi import FastAPI
@@ -273,8 +276,9 @@ def create_app(
             describe=describe,
             history=history,
             reverts=RevertService(parts.audit, trail, history, parts.alter),
-            plans=PlanService(parts.alter),
-            applies=ApplyService(PlanService(parts.alter), parts.alter, PostgresManifestRuns(parts.database)),
+            plans=_plans(parts, trail, recorders),
+            applies=ApplyService(_plans(parts, trail, recorders), parts.alter, PostgresManifestRuns(parts.database)),
+            owners=OwnerViews(PostgresOwnerships(parts.database)),
             schedules=schedules,
             requests=requests.service,
             entry_renderer=EntryRenderer(describe),
@@ -384,6 +388,10 @@ def _schedules(parts: ServiceParts, trail: PostgresTrailHistory) -> tuple[Schedu
     ender, ticks = ScheduleEnder(parts.audit, trail, parts.alter, schedules), Ticks()
     schedulers = [Scheduler(cluster, schedules, ender, ticks=ticks) for cluster in parts.clusters]
     return ScheduleService(schedules, ender), schedulers
+
+
+def _plans(parts: ServiceParts, trail: PostgresTrailHistory, recorded: Collection[str]) -> PlanService:
+    return PlanService(parts.alter, OwnershipReader(PostgresOwnerships(parts.database), trail, recorded))
 
 
 def _now() -> datetime:

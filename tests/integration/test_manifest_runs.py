@@ -161,7 +161,7 @@ def test_a_run_whose_process_was_killed_continues_with_the_same_plan(
 ) -> None:
     connect = servers.make_chroot(zookeeper.hosts)
     places = [(f"user=killed-{number:04}", "quotas") for number in range(4000)]
-    body = manifest({place: {"producer_byte_rate": 1} for place in places})
+    body = {**manifest({place: {"producer_byte_rate": 1} for place in places}), "owner": "killed"}
     with Service(tmp_path / "one", connect=connect, dsn=migrated.service_dsn) as one, connected(one) as http:
         sent = {**body, "planId": http.post("/manifests:plan", json=body).json()["planId"]}
 

@@ -110,7 +110,7 @@ async def test_a_plan_has_creates_updates_and_removals(inside: Inside) -> None:
         ("user=plan-new,client-id=c", "client-quotas"): ("create", {"request_percentage": (None, 1.5)}),
         ("user=plan-new,client-id=c", "client-configs"): ("create", {"acks": (None, "1")}),
     }
-    assert found["summary"] == {"create": 2, "update": 2, "delete": 0, "none": 1, "refused": 0}
+    assert found["summary"] == {"create": 2, "update": 2, "delete": 0, "claim": 0, "none": 1, "refused": 0}
     assert found["failed"] == 0
     assert found["refusal"] is None
     stored = (await inside.send("admin", "GET", "configs/topic=plan-a")).json()
@@ -233,7 +233,7 @@ async def test_a_reader_can_not_guess_a_password_by_plans(inside: Inside) -> Non
     assert (await plan(inside, {"id": "broker=7", "configs": {key: None}}, caller="guesser"))["changes"] == []
     await inside.give("User:guesser", operation=Operation.ALTER_CONFIGS, **broker)
     found = await plan(inside, {"id": "broker=7", "configs": {key: "the-password"}}, caller="guesser")
-    assert found["summary"] == {"create": 0, "update": 0, "delete": 0, "none": 1, "refused": 0}
+    assert found["summary"] == {"create": 0, "update": 0, "delete": 0, "claim": 0, "none": 1, "refused": 0}
 
 
 @pytest.mark.parametrize(
@@ -435,3 +435,30 @@ async def test_an_invalid_document_of_the_command_is_refused_with_a_pointer_to_t
     parts = [problem, *problem.get("changes", ())]
     pointers = [part["pointer"] for each in parts for part in each.get("errors") or ()]
     assert line in {line_of(found, pointer) for pointer in pointers}, problem
+
+
+async def test_an_owner_needs_grants_on_manifests(inside: Inside) -> None:
+    """ALTER on the own owner, and TAKE_OVER on the owner of a forced key; the plan needs neither."""
+    topics = {"resource": ResourceType.TOPIC, "name": "granted-", "pattern": PatternType.PREFIXED}
+    await inside.give("User:owner", operation=Operation.ALTER_CONFIGS, **topics)
+
+    async def applied(body: dict[str, Any], caller: str = "owner") -> tuple[int, str]:
+        planned = await inside.send("admin", "POST", "manifests:plan", body)
+        assert planned.status_code == 200, planned.text
+        answer = await inside.send(caller, "POST", "manifests:apply", {**body, "planId": planned.json()["planId"]})
+        return answer.status_code, answer.json().get("detail", "")
+
+    entity = {"id": "topic=granted-a", "configs": {"retention.ms": "1"}}
+    assert await applied(document(entity, owner="team-a"), "admin") == (200, "")
+    body = document(entity, owner="team-b", force=[{"id": "topic=granted-a", "key": "retention.ms"}])
+    status, detail = await applied(body)
+    assert (status, "ALTER" in detail, "manifests" in detail) == (403, True, True), detail
+    owners = {"resource": ResourceType.MANIFESTS, "name": "team-", "pattern": PatternType.PREFIXED}
+    await inside.give("User:owner", operation=Operation.ALTER, **owners)
+    planned = (await inside.send("owner", "POST", "manifests:plan", body)).json()
+    assert [each["mayAlter"] for each in planned["changes"]] == [False]
+    status, detail = await applied(body)
+    assert (status, "TAKE_OVER" in detail) == (403, True), detail
+    literal = {"resource": ResourceType.MANIFESTS, "name": "team-a", "pattern": PatternType.LITERAL}
+    await inside.give("User:owner", operation=Operation.TAKE_OVER, **literal)
+    assert await applied(body) == (200, "")

@@ -42,6 +42,7 @@ from confplane.services.ports.store import ClusterStore
 from confplane.services.ports.trail import AuditLog
 from confplane.services.reads.describe import DescribeService
 from confplane.services.reads.history import HistoryService
+from confplane.services.reads.owners import OwnerViews
 from confplane.services.recorder.record import Recorder
 from confplane.services.requests.service import ChangeRequestService
 from confplane.services.response_budget import ResponseBudget
@@ -84,6 +85,7 @@ class Services:
     reverts: RevertService
     plans: PlanService
     applies: ApplyService
+    owners: OwnerViews
     schedules: ScheduleService
     requests: ChangeRequestService
     entry_renderer: EntryRenderer

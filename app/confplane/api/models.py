@@ -373,6 +373,15 @@ class ResourceStatus(AnswerModel):
         description="Of what callers write to a Kafka cluster: the standing of the entity there. Absent while Postgres"
         " is away",
     )
+    owners: dict[str, str] | Absent = Field(
+        default=None,
+        description="The owners of keys, by key, as manifests claimed them. Absent without any, or while Postgres is"
+        " away",
+        examples=[{"producer_byte_rate": "payments"}],
+    )
+    labels: dict[str, dict[str, str]] | Absent = Field(
+        default=None, description="The labels of these owners' manifests, by owner", examples=[{"payments": {}}]
+    )
     warnings: list[str]
 
 

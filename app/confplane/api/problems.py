@@ -110,6 +110,7 @@ TABLE: Final[dict[type[ConfplaneError], ProblemType]] = {
     errors.CorruptZnodeError: ProblemType(409, "corrupt-znode", "Stored data can't be read"),
     errors.UndecodablePasswordError: ProblemType(409, "undecodable-password", "A stored password can't be decoded"),
     errors.AlreadyExistsError: ProblemType(409, "already-exists", "Already exists"),
+    errors.OwnerConflictError: ProblemType(409, "owner-conflict", "A key has another owner"),
     errors.StalePlanError: ProblemType(409, "stale-plan", "The plan is out of date"),
     errors.RequestStateError: ProblemType(409, "request-state", "The state of the request does not allow it"),
     errors.WebhookConflictError: ProblemType(409, "webhook-conflict", "The state of the webhooks does not allow it"),

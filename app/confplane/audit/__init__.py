@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from confplane.audit.manifest_runs import PostgresManifestRuns
     from confplane.audit.observed_topics import PostgresObservedTopics
     from confplane.audit.open_changes import PostgresOpenChanges
+    from confplane.audit.ownerships import PostgresOwnerships
     from confplane.audit.refusals import PostgresRefusedAttempts
     from confplane.audit.registrations import PostgresRegistrationLog
     from confplane.audit.request_keys import PostgresRequestKeys
@@ -46,6 +47,7 @@ __all__ = [
     "PostgresManifestRuns",
     "PostgresObservedTopics",
     "PostgresOpenChanges",
+    "PostgresOwnerships",
     "PostgresRefusedAttempts",
     "PostgresRegistrationLog",
     "PostgresRequestKeys",
@@ -71,6 +73,7 @@ _MODULES: Final = {
     "PostgresManifestRuns": "manifest_runs",
     "PostgresObservedTopics": "observed_topics",
     "PostgresOpenChanges": "open_changes",
+    "PostgresOwnerships": "ownerships",
     "PostgresRefusedAttempts": "refusals",
     "PostgresRegistrationLog": "registrations",
     "PostgresRequestKeys": "request_keys",

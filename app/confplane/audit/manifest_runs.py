@@ -21,6 +21,16 @@ VALUES (:cluster, :plan_id, :request_id, :writer, :bases, now() + make_interval(
 ON CONFLICT (cluster, plan_id) DO UPDATE SET until = EXCLUDED.until
 WHERE manifest_runs.request_id = EXCLUDED.request_id
 """)
+# The unique index on the owner decides between concurrent runs of one owner.
+_BEGIN_OF_OWNER: Final = text("""
+INSERT INTO manifest_runs (cluster, plan_id, request_id, writer, bases, until, owner)
+VALUES (:cluster, :plan_id, :request_id, :writer, :bases, now() + make_interval(secs => :seconds), :owner)
+ON CONFLICT (cluster, owner) DO UPDATE SET
+  plan_id = EXCLUDED.plan_id, request_id = EXCLUDED.request_id, writer = EXCLUDED.writer, bases = EXCLUDED.bases,
+  until = EXCLUDED.until, recorded_at = now()
+WHERE manifest_runs.request_id = EXCLUDED.request_id
+  OR manifest_runs.until <= now() AND manifest_runs.plan_id <> EXCLUDED.plan_id
+""")
 _RESUME: Final = text("""
 UPDATE manifest_runs SET until = now() + make_interval(secs => :seconds), writer = :writer
 WHERE cluster = :cluster AND plan_id = :plan_id AND (until <= now() OR writer = :ended)
@@ -49,7 +59,9 @@ class PostgresManifestRuns:
         await self._database.execute(_PURGE)
         given = {"cluster": run.cluster, "plan_id": run.plan_id, "request_id": run.request_id}
         more = {"writer": run.writer, "bases": run.bases, "seconds": seconds}
-        return await self._database.execute(_BEGIN, **given, **more) > 0
+        if run.owner is None:
+            return await self._database.execute(_BEGIN, **given, **more) > 0
+        return await self._database.execute(_BEGIN_OF_OWNER, **given, **more, owner=run.owner) > 0
 
     async def resume(self, run: ManifestRun, writer: str, seconds: float) -> bool:
         """Execute a run. The writer of a run whose time is not up has ended."""

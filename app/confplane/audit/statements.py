@@ -25,9 +25,9 @@ INTO_THE_TRAIL: Final = """, entities AS MATERIALIZED (
   SELECT given.change_id, given.attempt, given.cluster, entity.*
   FROM given CROSS JOIN LATERAL ROWS FROM (jsonb_to_recordset(given.entities) AS (
     entity_id text, facet text, path text, version_read integer, czxid_read bigint, keys text[], ops jsonb,
-    before jsonb, after jsonb)
+    before jsonb, after jsonb, claim jsonb)
   ) WITH ORDINALITY AS entity(
-    entity_id, facet, path, version_read, czxid_read, keys, ops, before, after, ordinal)
+    entity_id, facet, path, version_read, czxid_read, keys, ops, before, after, claim, ordinal)
 ), new_intents AS (
   INSERT INTO intents (
     change_id, attempt, cluster, writer, principal, source, request_id, reason, ticket, behalf_of, kind, observed,
@@ -39,9 +39,11 @@ INTO_THE_TRAIL: Final = """, entities AS MATERIALIZED (
   ON CONFLICT DO NOTHING
 ), new_entities AS (
   INSERT INTO intent_entities (
-    change_id, attempt, position, cluster, entity_id, facet, path, version_read, czxid_read, keys, ops, before, after)
+    change_id, attempt, position, cluster, entity_id, facet, path, version_read, czxid_read, keys, ops, before, after,
+    claim)
   SELECT
-    change_id, attempt, ordinal - 1, cluster, entity_id, facet, path, version_read, czxid_read, keys, ops, before, after
+    change_id, attempt, ordinal - 1, cluster, entity_id, facet, path, version_read, czxid_read, keys, ops, before,
+    after, claim
   FROM entities
   ON CONFLICT DO NOTHING
 )

@@ -16,8 +16,10 @@ from sqlalchemy.exc import DBAPIError
 
 from confplane.audit.batcher import Batcher
 from confplane.audit.database import SERVER
+from confplane.audit.ownerships import ownership_of
 from confplane.audit.store_positions import CURRENT_INCARNATION
 from confplane.audit.trail_queries import TIME_SHIFT
+from confplane.domain.ownership import OwnershipClaim
 from confplane.domain.texts import LONGEST_INDEXED
 from confplane.services.cooperative_yielding import in_slices
 from confplane.services.recorder.ports import FACET, RECOVERED, SOURCE, OpenWrite, RefusedError, Watermark
@@ -65,9 +67,10 @@ RETURNING {_COLUMNS}
 
 # OFFSET 0 keeps each subquery an index lookup; as a join it may read the whole table.
 _KNOWN: Final = text("""
-SELECT given.tree, given.entity_id, present, czxid, version, mzxid, CASE WHEN :whole THEN content END AS content
+SELECT given.tree, given.entity_id, present, czxid, version, mzxid, owners, labels,
+  CASE WHEN :whole THEN content END AS content
 FROM unnest(:trees, :ids) AS given(tree, entity_id) CROSS JOIN LATERAL (
-  SELECT present, czxid, version, mzxid, content FROM entity_states AS state
+  SELECT present, czxid, version, mzxid, owners, labels, content FROM entity_states AS state
   WHERE state.cluster = :cluster AND state.tree = given.tree AND state.entity_id = given.entity_id OFFSET 0
 ) AS state
 """).bindparams(bindparam("trees", type_=_TEXTS), bindparam("ids", type_=_TEXTS))
@@ -87,9 +90,9 @@ SELECT
   (SELECT count(*) FROM given) AS found,
   given.change_id, given.revision, CAST(extract(epoch FROM given.time) * 1000 AS bigint) AS time_ms,
   CAST(given.versions -> entity.path AS integer) AS version, entity.entity_id, entity.path, entity.version_read,
-  entity.czxid_read, CAST(given.remade -> entity.path AS bigint) AS remade
+  entity.czxid_read, entity.claim, CAST(given.remade -> entity.path AS bigint) AS remade
 FROM given LEFT JOIN LATERAL (
-  SELECT entity_id, path, version_read, czxid_read FROM intent_entities
+  SELECT entity_id, path, version_read, czxid_read, claim FROM intent_entities
   WHERE change_id = given.change_id AND attempt = given.attempt AND facet <> :facet OFFSET 0
 ) AS entity ON true
 ORDER BY given.revision
@@ -151,20 +154,21 @@ _MOVE: Final = text(f"""
 WITH given AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
     tree text, entity_id text, was_present boolean, was_czxid bigint, was_version integer,
-    present boolean, czxid bigint, version integer, mzxid bigint, content jsonb, changes jsonb)
+    present boolean, czxid bigint, version integer, mzxid bigint, content jsonb, owners jsonb, labels jsonb,
+    changes jsonb)
   WHERE {SERVER} = :server
 ), updated AS (
   UPDATE entity_states AS state SET
     present = given.present, czxid = given.czxid, version = given.version, mzxid = given.mzxid,
-    content = given.content, accounted_at = now()
+    content = given.content, owners = given.owners, labels = given.labels, accounted_at = now()
   FROM given
   WHERE state.cluster = :cluster AND state.tree = given.tree AND state.entity_id = given.entity_id
     AND state.present = given.was_present AND state.czxid = given.was_czxid AND state.version = given.was_version
   RETURNING state.tree, state.entity_id
 ), inserted AS (
   INSERT INTO entity_states (
-    cluster, tree, entity_id, present, czxid, version, mzxid, content, first_version, first_czxid)
-  SELECT :cluster, tree, entity_id, present, czxid, version, mzxid, content, version, czxid
+    cluster, tree, entity_id, present, czxid, version, mzxid, content, owners, labels, first_version, first_czxid)
+  SELECT :cluster, tree, entity_id, present, czxid, version, mzxid, content, owners, labels, version, czxid
   FROM given WHERE was_present IS NULL
   ON CONFLICT DO NOTHING
   RETURNING tree, entity_id
@@ -294,7 +298,8 @@ class PostgresEntityStates:
 
 
 def _known(row: Row[Any]) -> tuple[Key, Point]:
-    return (row.tree, row.entity_id), Point(row.present, row.czxid, row.version, row.mzxid, row.content or {})
+    content, ownership = row.content or {}, ownership_of(row.owners, row.labels)
+    return (row.tree, row.entity_id), Point(row.present, row.czxid, row.version, row.mzxid, content, ownership)
 
 
 async def _own_writes(rows: Sequence[Row[Any]]) -> list[tuple[str, str, OwnWrite]]:
@@ -313,6 +318,7 @@ def _own_write(row: Row[Any]) -> tuple[str, str, OwnWrite]:
             row.czxid_read if row.remade is None else row.remade,
             row.version,
             unseen=row.remade is not None,
+            claim=None if row.claim is None else OwnershipClaim.from_json(row.claim),
         ),
     )
 
@@ -338,5 +344,8 @@ def _row(move: Move) -> dict[str, Any]:
         "version": now.version,
         "mzxid": now.mzxid,
         "content": now.content,
+        # NULL, so that the partial index has only entities with an owner.
+        "owners": now.ownership.owners or None,
+        "labels": now.ownership.labels or None,
         "changes": move.changes,
     }

@@ -130,6 +130,7 @@ intent_entities: Final = Table(
     Column("ops", JSONB, nullable=False),
     Column("before", JSONB, nullable=False),
     Column("after", JSONB, nullable=False),
+    Column("claim", JSONB),
     Index(None, "cluster", "entity_id", "change_id"),
     comment="The entities of an intent, several in an atomic batch: what was read, asked, and to be stored",
 )
@@ -279,6 +280,9 @@ entity_states: Final = Table(
     Column("accounted_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Column("first_version", Integer),
     Column("first_czxid", BigInteger),
+    Column("owners", JSONB),
+    Column("labels", JSONB),
+    Index("ix_entity_states_owned", "cluster", "tree", "entity_id", postgresql_where=text("owners IS NOT NULL")),
     Index("ix_entity_states_absent", "cluster", "tree", "entity_id", postgresql_where=text("NOT present")),
     comment="The last state of each entity that the trail explains; a position, which moves",
 )
@@ -542,6 +546,8 @@ manifest_runs: Final = Table(
     Column("until", DateTime(timezone=True), nullable=False),
     Column("bases", LargeBinary, nullable=False),
     _recorded_at(),
+    Column("owner", Text(collation="C")),
+    UniqueConstraint("cluster", "owner"),
     Index(None, "recorded_at"),
     comment="Applies of manifests: the versions of the plan, and the end of the turn; purged after a day",
 )

@@ -92,7 +92,7 @@ def _body(form: FormFields) -> dict[str, Any]:
             raise InvalidRequestError("The most deletions are a whole number.")
         options["maxDeletes"] = int(most)
     plain: dict[str, Any] = found.plain()
-    if twice := sorted(plain.keys() & {"atomic", "prune", "scope", "maxDeletes", "planId", "revision"}):
+    if twice := sorted(plain.keys() & {"atomic", "prune", "scope", "maxDeletes", "force", "planId", "revision"}):
         raise InvalidRequestError(f"{twice[0]} is not a member of a manifest.")
     return {**plain, **options}
 
@@ -140,8 +140,8 @@ def _show(
         plan=plan,
         is_stale=plan is not None and form.text("plan") is not None,
         changes=changes,
-        possible=possible and any(each["diff"] for each in changes),
-        may_apply=all(each["mayAlter"] for each in changes if each["diff"]),
+        possible=possible and any(each["action"] != "none" for each in changes),
+        may_apply=all(each["mayAlter"] for each in changes if each["action"] != "none"),
         done=done,
         revision=revision,
         error=error,

@@ -39,6 +39,7 @@
     ├── AlreadyExistsError             92  create of what is there with other content
     ├── PreconditionFailedError        95  the etag given is not the current one
     ├── StalePlanError                 95  what a plan rests on has changed
+    ├── OwnerConflictError             95  a manifest has a key of another owner
     ├── WebhookConflictError           42  too many webhooks, or an owner without the rights
     ├── RevertConflictError            95  later changes touched the keys that a revert would restore
     ├── NotRevertibleError             42  a change that can't be reverted, or whose values are not kept
@@ -434,6 +435,12 @@ class PreconditionFailedError(ConfplaneError):
 
 class StalePlanError(ConfplaneError):
     """A plan is applied, and the document, the options or a version that the plan rests on is another one now."""
+
+    code = KafkaCode.INVALID_UPDATE_VERSION
+
+
+class OwnerConflictError(ConfplaneError):
+    """A manifest has a key of another owner, and does not force it."""
 
     code = KafkaCode.INVALID_UPDATE_VERSION
 

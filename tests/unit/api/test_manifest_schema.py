@@ -40,7 +40,8 @@ def test_it_names_the_keys_that_an_editor_completes() -> None:
     [
         (("apiVersion",), "v1"),
         (("kind",), "Topics"),
-        (("owner",), "team-a"),
+        (("owner",), "team a"),
+        (("labels",), {"a": 1}),
         (("cluster",), 7),
         (("entities",), {}),
         (("entities", 0), {"id": "topic=a"}),

@@ -30,7 +30,7 @@ def key(name: str, before: str | None, after: str | None, **members: Any) -> dic
 
 def plan(*changes: dict[str, Any]) -> dict[str, Any]:
     """A plan."""
-    summary = dict.fromkeys(("create", "update", "delete", "none", "refused"), 0)
+    summary = dict.fromkeys(("create", "update", "delete", "claim", "none", "refused"), 0)
     return {"planId": PLAN_ID, "revision": "7", "summary": summary, "refusal": None, "changes": list(changes)}
 
 
@@ -90,7 +90,8 @@ def test_the_exit_code_of_a_diff_tells_whether_there_are_changes(
         ["no-such-file"],
         ["user=alice"],
         ["MANIFEST", "--to", "1h"],
-        ["MANIFEST", "--prune"],
+        ["MANIFEST", "--scope", "topic:"],
+        ["MANIFEST", "--force", "topic=a"],
         ["user=alice", "--from", "1h", "--atomic"],
         ["user=alice", "--from", "1h", "--env-prefix", "CI_"],
     ],

@@ -33,6 +33,7 @@ HEADERS: Final = {"Idempotency-Key", "If-Match", "If-None-Match", "Confplane-Min
 _FILTERS: Final = dict.fromkeys(
     ("user", "client_id", "ip", "topic", "broker", "group", "client_metrics", "key", "kind", "prefix"), "x"
 )
+_OF_LISTS: Final = {"owner": "x", "label": "x"}
 _PAGE: Final = {"page_size": 7, "page_token": "t"}
 _TERMS: Final = {"validate_only": True, "reason": "r", "ticket": "t"}
 _CONDITIONS: Final = {**_TERMS, "if_match": '"a"', "if_none_match": "*"}
@@ -55,7 +56,7 @@ def _resources(family: str, facet: str, entity: str, values: dict[str, Any]) -> 
         f"list{facet}": (
             f"{family}.list",
             (),
-            {"entity": entity, **_FILTERS, "at": 3, "full": True, **_PAGE, **_FRESH},
+            {"entity": entity, **_FILTERS, **_OF_LISTS, "at": 3, "full": True, **_PAGE, **_FRESH},
         ),
         f"create{facet}": (f"{family}.create", (entity, values), {**_CONDITIONS, **_TEMPORARY}),
         f"get{facet}": (f"{family}.get.if_none_match", ('"a"', entity), {"at": 3, "full": True, **_FRESH}),
@@ -98,7 +99,7 @@ CALLS: Final[dict[str, Row]] = {
     "listClientConfigs": (
         "client_configs.list",
         (),
-        {"entity": "user=alice", **_FILTERS, "applied": False, "at": 3, "full": True, **_PAGE, **_FRESH},
+        {"entity": "user=alice", **_FILTERS, **_OF_LISTS, "applied": False, "at": 3, "full": True, **_PAGE, **_FRESH},
     ),
     "livez": ("service.livez", (), {}),
     "readyz": ("service.readyz", (), {}),

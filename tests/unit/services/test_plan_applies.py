@@ -16,7 +16,8 @@ from confplane.domain.quotas import ClientQuotasFacet
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import Edit, EditResult, Mode
 from confplane.services.plans.apply import ApplyService
-from confplane.services.plans.plan import Plan, PlannedEdit, PlanOptions
+from confplane.services.plans.bases import Basis
+from confplane.services.plans.planned import Plan, PlannedEdit, PlanOptions
 
 
 class _Cluster:
@@ -39,7 +40,7 @@ class _Plans:
         edit = Edit(Entity.from_id("user=a"), (), Mode.REPLACE, pointer="/entities/0/id")
         result = EditResult(edit, diff=(Difference("producer_byte_rate", None, "1"),))
         facet = cast("Any", SimpleNamespace(name=FacetName.CLIENT_QUOTAS, facet=ClientQuotasFacet()))
-        return Plan("a" * 40, 1, [(PlannedEdit(facet, result, None, pruned=False, may_alter=True),)], None)
+        return Plan("a" * 40, 1, [(PlannedEdit(facet, result, Basis(None), pruned=False, may_alter=True),)], None)
 
 
 class _NoRuns:

@@ -1,7 +1,6 @@
 """Applied status: the reports of running clients about their client configs, and the counts of these reports."""
 
 import re
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
 
 import orjson
@@ -12,6 +11,7 @@ from starlette.responses import Response
 from confplane.api import patterns
 from confplane.api.dependencies import EMBEDDED, Call, CallDep, Consistency
 from confplane.api.models import AnswerModel, Count, EntityId, RequestModel, Revision
+from confplane.api.resources.handlers import Test
 from confplane.api.responses import json_bytes, json_response
 from confplane.api.routing.operations import Effect, RouteOperation, read
 from confplane.api.routing.paths import entity_in_path
@@ -123,9 +123,7 @@ class AppliedStatus(AnswerModel):
     omitted: Count = Field(description="Groups that are not in the two lists, which have at most a thousand each")
 
 
-def applied_filter(
-    call: Call, cluster_facet: ClusterFacet, *, wanted: bool | None
-) -> Callable[[Entity], Awaitable[bool]] | None:
+def applied_filter(call: Call, cluster_facet: ClusterFacet, *, wanted: bool | None) -> Test | None:
     """Return the test of a list's entities by the reports of clients; None if it takes all."""
 
     async def test(entity: Entity) -> bool:

@@ -11,7 +11,7 @@ from confplane.api.clients import models, rpc
 from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
 from confplane.api.models import DeletedResource
 from confplane.api.rendering.entries import delayed
-from confplane.api.resources import handlers, past
+from confplane.api.resources import handlers, owners, past
 from confplane.api.resources.filters import ListFilters
 from confplane.api.responses import json_bytes
 from confplane.api.reverts import routes as reverts
@@ -24,7 +24,6 @@ from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
 from confplane.domain import id_patterns
 from confplane.domain.entities import Entity
-from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.limits import BYTES_OF_UNIT, LimitClass
@@ -47,7 +46,7 @@ _Entity = Annotated[Entity, entity_in_path(id_patterns.CONFIG_ID, "user=alice")]
     ),
     checks=[Consistency],
 )
-async def list_client_configs(
+async def list_client_configs(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     call: CallDep,
     *,
     filters: ListFilters,
@@ -55,14 +54,14 @@ async def list_client_configs(
     page_size: PageSize = 100,
     page_token: OpaquePageToken = None,
     at: past.At = None,
+    owner: owners.Owner = None,
+    label: owners.Label = None,
     applied: Applied = None,
 ) -> Response:
     """The entities that the caller may describe, in the order of their ids."""
     query = replace(filters, id=entity_id, page_size=page_size, page_token=page_token)
-    if applied is not None and at is not None:
-        raise InvalidRequestError("applied is a filter of now: leave at out", pointer="at")
-    only = applied_filter(call, call.cluster_facet(FacetName.CLIENT_CONFIGS), wanted=applied)
-    return await handlers.page(call, FacetName.CLIENT_CONFIGS, query, at=at, only=only)
+    test = applied_filter(call, call.cluster_facet(FacetName.CLIENT_CONFIGS), wanted=applied)
+    return await handlers.page(call, FacetName.CLIENT_CONFIGS, query, at=at, owner=owner, label=label, applied=test)
 
 
 @routes.post(

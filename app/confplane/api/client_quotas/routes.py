@@ -9,7 +9,7 @@ from confplane.api import refresh
 from confplane.api.clients import models, rpc
 from confplane.api.dependencies import CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
 from confplane.api.models import DeletedResource
-from confplane.api.resources import handlers, past
+from confplane.api.resources import handlers, owners, past
 from confplane.api.resources.filters import ListFilters
 from confplane.api.reverts import routes as reverts
 from confplane.api.reverts.models import RevertEntity
@@ -40,15 +40,18 @@ _Entity = Annotated[Entity, entity_in_path(id_patterns.QUOTA_ID, "user=alice")]
 )
 async def list_client_quotas(
     call: CallDep,
+    *,
     filters: ListFilters,
     entity_id: handlers.EntityId = None,
     page_size: PageSize = 100,
     page_token: OpaquePageToken = None,
     at: past.At = None,
+    owner: owners.Owner = None,
+    label: owners.Label = None,
 ) -> Response:
     """The entities that the caller may describe, in the order of their ids."""
     query = replace(filters, id=entity_id, page_size=page_size, page_token=page_token)
-    return await handlers.page(call, FacetName.CLIENT_QUOTAS, query, at=at)
+    return await handlers.page(call, FacetName.CLIENT_QUOTAS, query, at=at, owner=owner, label=label)
 
 
 @routes.post(

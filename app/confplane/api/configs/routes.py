@@ -12,7 +12,7 @@ from confplane.api.configs import models, render
 from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
 from confplane.api.models import DeletedResource
 from confplane.api.rendering.polled_response import PolledResponse
-from confplane.api.resources import handlers, past
+from confplane.api.resources import handlers, owners, past
 from confplane.api.resources.filters import ListFilters
 from confplane.api.reverts import routes as reverts
 from confplane.api.reverts.models import RevertEntity
@@ -49,15 +49,18 @@ _NOBODY: Final = Entity(())
 )
 async def list_configs(
     call: CallDep,
+    *,
     filters: ListFilters,
     entity_id: handlers.EntityId = None,
     page_size: PageSize = 100,
     page_token: OpaquePageToken = None,
     at: past.At = None,
+    owner: owners.Owner = None,
+    label: owners.Label = None,
 ) -> Response:
     """The entities that the caller may describe, in the order of their ids."""
     query = replace(filters, id=entity_id, page_size=page_size, page_token=page_token)
-    return await handlers.page(call, FacetName.CONFIGS, query, at=at)
+    return await handlers.page(call, FacetName.CONFIGS, query, at=at, owner=owner, label=label)
 
 
 @routes.post(

@@ -8,11 +8,13 @@ from confplane.api import models as base
 from confplane.api import patterns
 from confplane.domain import id_patterns
 from confplane.domain.manifests import MOST_BYTES, MOST_ENTITIES
+from confplane.domain.ownership import LABEL_PATTERN, LONGEST_LABEL, MOST_LABELS, OWNER_PATTERN
 
 SCOPE_PATTERN = "^(user|client-id|ip|topic|broker|group|client-metrics):"
 _QUOTAS: Any = WithJsonSchema({"type": "object", "additionalProperties": {"type": "number", "minimum": 0}})
 _TEXTS: Any = WithJsonSchema({"type": "object", "additionalProperties": base.TEXT})
 _TEXTS_OR_NULL: Any = WithJsonSchema({"type": "object", "additionalProperties": base.TEXT_OR_NULL})
+Action = Literal["create", "update", "delete", "claim", "none"]
 _Keys = Annotated[dict[StrictStr, base.Scalar], Field(max_length=base.MAX_KEYS)]
 
 
@@ -34,6 +36,10 @@ class ManifestEntity(base.RequestModel):
     )
 
 
+LabelName = Annotated[StrictStr, Field(pattern=LABEL_PATTERN)]
+LabelText = Annotated[StrictStr, Field(max_length=LONGEST_LABEL)]
+
+
 class ManifestDocument(base.RequestModel):
     """Configs of entities, as a document."""
 
@@ -47,28 +53,53 @@ class ManifestDocument(base.RequestModel):
         min_length=1,
         description="The cluster; a plan for another one is refused. Any cluster if it is absent",
     )
+    owner: Annotated[StrictStr, Field(pattern=OWNER_PATTERN)] | None = Field(
+        default=None,
+        description="The owner of the keys of the document. Without it, owners are neither compared nor changed",
+        examples=["payments"],
+    )
+    labels: Annotated[dict[LabelName, LabelText], Field(max_length=MOST_LABELS)] = Field(
+        default={},
+        description="Labels of the entities, of this owner. They need an owner",
+        examples=[{"stage": "production"}],
+    )
     entities: Annotated[list[ManifestEntity], Field(max_length=MOST_ENTITIES)] = Field(
         description="The entities, each once"
     )
+
+
+class ForcedKey(base.RequestModel):
+    """A key of the document that its owner takes over from another one."""
+
+    id: Annotated[StrictStr, WithJsonSchema({"type": "string", "pattern": id_patterns.ANY_ID})] = Field(
+        description="The entity id", examples=["topic=orders"]
+    )
+    key: StrictStr = Field(examples=["retention.ms"])
 
 
 class PlanManifest(ManifestDocument):
     """A manifest, and the options of its plan."""
 
     atomic: StrictBool = Field(default=False, description="All entities in one transaction, or none")
-    prune: StrictBool = Field(default=False, description="Delete what the scope has and the document does not name")
+    prune: StrictBool = Field(
+        default=False,
+        description="Delete what the document does not name: with an owner its keys, otherwise those of the scope",
+    )
     scope: Annotated[
         StrictStr | None, WithJsonSchema({"anyOf": [{"type": "string", "pattern": SCOPE_PATTERN}, base.NULL]})
     ] = Field(
         default=None,
-        description="Of prune: a type and the beginning of names. Of the entities in it, those count that the caller"
-        " may describe; those of users have their client-ids as well",
+        description="Of prune: a type and the beginning of names. Needed without an owner. Of the entities in it,"
+        " those count that the caller may describe; those of users have their client-ids as well",
         examples=["topic:orders."],
     )
     max_deletes: Annotated[StrictInt, Field(ge=0)] | None = Field(
         default=None,
-        description="The most entities that prune may delete configs of. A fifth of the scope by default, at least one;"
-        " 0 for a document without entities",
+        description="The most entities that prune may delete configs of. By default a fifth of the entities of the"
+        " owner, or of the scope, at least one; 0 for a document without entities",
+    )
+    force: Annotated[list[ForcedKey], Field(max_length=base.MAX_ENTRIES)] = Field(
+        default=[], description="Keys of the document that the owner takes over from another one, which needs TAKE_OVER"
     )
 
 
@@ -98,15 +129,25 @@ class PlanDiff(base.Diff[str | float]):
     fallback: PlanFallback | base.Absent = Field(default=None, description="Of a removed key")
 
 
+class ClaimedKey(base.AnswerModel):
+    """A key that gets the owner of the document."""
+
+    key: str
+    owner: str | None = Field(description="The owner before; null: it had none")
+
+
 class PlannedChange(base.AlteredModel):
     """The plan for one facet of one entity."""
 
     id: base.EntityId
     facet: str = Field(examples=["configs"])
-    action: Literal["create", "update", "delete", "none"]
+    action: Action
     pruned: bool = Field(description="The document does not name this facet of the entity")
     may_alter: bool = Field(description="The caller may carry it out")
     diff: list[PlanDiff]
+    claimed: list[ClaimedKey] | base.Absent = Field(
+        default=None, description="The keys that get the owner of the document; absent if there are none"
+    )
 
 
 class PlanSummary(base.AnswerModel):
@@ -115,6 +156,7 @@ class PlanSummary(base.AnswerModel):
     create: base.Count
     update: base.Count
     delete: base.Count
+    claim: base.Count = Field(description="Only an owner or a label is another one")
     none: base.Count
     refused: base.Count
 
@@ -144,7 +186,7 @@ class AppliedChange(base.WriteResult):
 
     id: base.EntityId
     facet: str = Field(examples=["configs"])
-    action: Literal["create", "update", "delete", "none"]
+    action: Action
     applied: base.AppliedData | base.Absent = base.WAITED
 
 

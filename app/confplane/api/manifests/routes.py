@@ -30,7 +30,7 @@ from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.cooperative_yielding import in_slices
 from confplane.services.kraft.apply.apply_status import FACETS as APPLIED_FACETS
 from confplane.services.limits import LimitClass
-from confplane.services.plans.plan import Plan, PlannedEdit, PlanOptions
+from confplane.services.plans.planned import Plan, PlannedEdit, PlanOptions
 
 routes = Routes(tag="manifests")
 
@@ -217,11 +217,24 @@ def _options(body: models.PlanManifest) -> PlanOptions:
         InvalidRequestError: The options contradict each other.
     """
     scope = None if body.scope is None else ManifestScope.parse(body.scope, pointer="/scope")
-    if body.prune != (scope is not None):
-        raise InvalidRequestError("prune and scope go together: prune deletes what is in the scope", pointer="/prune")
+    if scope is not None and not body.prune:
+        raise InvalidRequestError("scope is an option of prune: prune deletes what is in the scope", pointer="/scope")
+    if body.prune and scope is None and body.owner is None:
+        raise InvalidRequestError("prune needs an owner or a scope, whose entities it deletes", pointer="/prune")
+    for member in ("labels", "force"):
+        if getattr(body, member) and body.owner is None:
+            raise InvalidRequestError(f"{member} needs an owner", pointer=f"/{member}")
     if body.max_deletes is not None and not body.prune:
         raise InvalidRequestError("maxDeletes is an option of prune", pointer="/maxDeletes")
-    return PlanOptions(body.atomic, scope, body.max_deletes)
+    return PlanOptions(
+        body.atomic,
+        scope,
+        body.max_deletes,
+        prune=body.prune,
+        owner=body.owner,
+        labels=body.labels,
+        forced=frozenset((each.id, each.key) for each in body.force),
+    )
 
 
 def _result(entry: tuple[PlannedEdit, ...]) -> EntryResult:
@@ -235,7 +248,7 @@ async def _rendered(plan: Plan) -> dict[str, Any]:
     return {
         "planId": plan.id,
         "revision": str(plan.revision),
-        "summary": {name: actions[name] for name in ("create", "update", "delete", "none", "refused")},
+        "summary": {name: actions[name] for name in ("create", "update", "delete", "claim", "none", "refused")},
         "refusal": None if plan.refusal is None else _refusal(plan.refusal),
         "changes": await in_slices(lambda each: orjson.Fragment(orjson.dumps(_change(each))), shown_edits),
     }
@@ -260,4 +273,7 @@ def _change(planned: PlannedEdit) -> dict[str, Any]:
             each["fingerprint"] = planned.fingerprints[key]
         if (fallback := planned.fallbacks.get(key)) is not None:
             each["fallback"] = {"value": number(fallback.value), "source": fallback.source}
-    return batches.altered_entry(EntryResult((planned.result,)), named, differences)
+    change = batches.altered_entry(EntryResult((planned.result,)), named, differences)
+    if planned.claimed:
+        change["claimed"] = [{"key": key, "owner": owner} for key, owner in planned.claimed.items()]
+    return change

@@ -14,7 +14,7 @@ from confplane.api import apply_waits, refresh
 from confplane.api.dependencies import Call
 from confplane.api.models import ResourceBody
 from confplane.api.rendering.polled_response import PolledResponse
-from confplane.api.resources import past
+from confplane.api.resources import owners, past
 from confplane.api.resources.render import full_resource, resource
 from confplane.api.responses import JSON, PreparedResponse, consistency_headers, json_response
 from confplane.api.routing.preconditions import ConditionalHeaders, not_modified
@@ -32,6 +32,8 @@ from confplane.services.clusters import Cluster
 from confplane.services.limits import LimitClass
 from confplane.services.reads.describe import DescribeService, ListQuery
 
+Test = Callable[[Entity], Awaitable[bool]]
+"""The test of an entity by its current state."""
 EntityId = Annotated[
     str | None,
     Query(alias="id", description="Exactly this entity id", json_schema_extra={"pattern": id_patterns.ANY_ID}),
@@ -50,7 +52,9 @@ async def page(
     query: ListQuery,
     *,
     at: str | None,
-    only: Callable[[Entity], Awaitable[bool]] | None = None,
+    owner: str | None,
+    label: str | None,
+    applied: Test | None = None,
 ) -> Response:
     """Answer with a page of a list.
 
@@ -59,16 +63,22 @@ async def page(
         name: The facet.
         query: The filters and the page.
         at: The moment of a list of the past.
-        only: Selects entities by their current state.
+        owner: Selects entities of an owner now.
+        label: Selects entities with a label now.
+        applied: Selects entities by the reports of clients.
     """
     cluster_facet = call.cluster_facet(name)
     if at is not None:
+        for present, given in (("owner", owner), ("label", label), ("applied", applied)):
+            if given is not None:
+                raise InvalidRequestError(f"{present} is a filter of now: leave at out", pointer="at")
         return await past.listed(call, cluster_facet, query, at)
     await refresh.refresh_facet(call, name)
-    page = await call.services.describe.page(cluster_facet, query, only)
+    tests = [each for each in (owners.selection(call, cluster_facet, owner, label), applied) if each is not None]
+    page = await call.services.describe.page(cluster_facet, query, _all_of(tests))
     call.charge(LimitClass.BULK, page.units)
     if call.view == "full":
-        applied = await apply_waits.read_status(call, cluster_facet, [node for node, _ in page.items])
+        members = await owners.status_members(call, cluster_facet, [node for node, _ in page.items])
         items = [
             await full_resource(
                 cluster_facet,
@@ -76,7 +86,7 @@ async def page(
                 node.config,
                 node=node,
                 refreshed_at=call.observed_at,
-                applied=applied.get(node.id),
+                members=members.get(node.id),
             )
             for node, _ in page.items
         ]
@@ -124,9 +134,9 @@ async def _existing(call: Call, name: FacetName, entity: Entity, if_none_match: 
     if call.view == "full":
         _, etag = describe.content(cluster_facet, node)
         not_modified(if_none_match, etag)  # has no ETag, but a malformed header is still refused
-        applied = (await apply_waits.read_status(call, cluster_facet, [node])).get(node.id)
+        members = (await owners.status_members(call, cluster_facet, [node])).get(node.id)
         body = await full_resource(
-            cluster_facet, node.id, node.config, node=node, refreshed_at=call.observed_at, applied=applied
+            cluster_facet, node.id, node.config, node=node, refreshed_at=call.observed_at, members=members
         )
         return json_response(call.request, body)
     # Only these configs depend on the definitions of the cluster's release, which may change.
@@ -151,6 +161,20 @@ async def delete(call: Call, name: FacetName, entity: Entity, conditions: Condit
     warnings = {"warnings": list(result.warnings)} if result.warnings else {}
     body = {"id": edit.entity.id, **warnings, **await _waited(call, cluster_facet, result)}
     return json_response(call.request, body, headers=_change_header(result), revision=result.revision)
+
+
+def _all_of(tests: list[Test]) -> Test | None:
+    """Return the test that an entity passes if it passes all; None if there are none."""
+    if len(tests) < 2:  # noqa: PLR2004
+        return tests[0] if tests else None
+
+    async def passes(entity: Entity) -> bool:
+        for test in tests:
+            if not await test(entity):
+                return False
+        return True
+
+    return passes
 
 
 def polled(cluster: Cluster, found: PolledResponse, if_none_match: str | None) -> Response:
@@ -227,7 +251,7 @@ async def _written(call: Call, cluster_facet: ClusterFacet, result: EditResult, 
         nodes = [] if waited or result.node is None or call.validate_only else [result.node]
         applied = waited or (await apply_waits.read_status(call, cluster_facet, nodes)).get(entity.id)
         body = await full_resource(
-            cluster_facet, entity.id, result.after, node=result.node, warnings=result.warnings, applied=applied
+            cluster_facet, entity.id, result.after, node=result.node, warnings=result.warnings, members=applied
         )
     else:
         declared, etag = cluster_facet.tagged(entity, result.after, result.node)

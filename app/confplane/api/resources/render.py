@@ -29,12 +29,12 @@ async def full_resource(
     node: Node | None,
     warnings: Sequence[str] = (),
     refreshed_at: int | None = None,
-    applied: Mapping[str, Any] | None = None,
+    members: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return a resource in the full view: ``node`` unchanged, and ``stored`` as its map, actual or planned.
 
     ``refreshed_at`` is the time of the request's own refresh of an observed Kafka cluster, in milliseconds since the
-    epoch. ``applied`` is the member with the entity's apply status there, or empty.
+    epoch. ``members`` are further members of the status.
     """
     entity = Entity.from_id(entity_id)
     observed = None if cluster_facet.laid_out else refreshed_at or observed_at(cluster_facet.store, entity)
@@ -48,7 +48,7 @@ async def full_resource(
             "etag": etag,
             "updatedAt": None if node is None else timestamp(node.mtime_ms),
             **({} if observed is None else {"observedAt": timestamp(observed)}),
-            **(applied or {}),
+            **(members or {}),
             "warnings": list(warnings),
             **({} if fingerprints is None else {"fingerprints": fingerprints}),
         },

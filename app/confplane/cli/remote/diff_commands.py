@@ -14,6 +14,7 @@ from confplane.cli.remote.entities import entity_of, facets_of, gather
 from confplane.cli.remote.manifest_commands import (
     Atomic,
     EnvPrefix,
+    Force,
     MaxDeletes,
     Prune,
     Scope,
@@ -76,6 +77,7 @@ def diff(
     scope: Scope = None,
     max_deletes: MaxDeletes = None,
     atomic: Atomic = False,
+    force: Force = None,
     env_prefix: EnvPrefix = None,
     as_json: AsJson = False,
     cluster: ClusterName = None,
@@ -85,9 +87,9 @@ def diff(
 
     The diff of a manifest is its plan (`confplane plan`), in the form of a unified diff. Nothing is written.
     """
-    options = plan_options(atomic=atomic, prune=prune, scope=scope, max_deletes=max_deletes)
+    options = plan_options(atomic=atomic, prune=prune, scope=scope, max_deletes=max_deletes, force=force)
     if before is not None:
-        if prune or atomic or env_prefix is not None:
+        if prune or atomic or force or env_prefix is not None:
             raise typer.BadParameter("It is for an entity, the other options are for a manifest.", param_hint="--from")
         first = before
         raise run(profile, cluster, lambda client: _diff(client, target, before=first, after=after))

@@ -20,7 +20,7 @@ from confplane.domain.errors import InvalidRequestError
 from confplane.files import atomic_write
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from confplane.client import AsyncConfplane
 
@@ -48,7 +48,22 @@ Scope = Annotated[
         show_default=False,
     ),
 ]
-Prune = Annotated[bool, typer.Option("--prune", help="Delete what --scope has and the manifest does not name.")]
+Prune = Annotated[
+    bool,
+    typer.Option(
+        "--prune",
+        help="Delete what the manifest does not name: the keys of its owner, or all keys in --scope without an owner.",
+    ),
+]
+Force = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--force",
+        metavar="ENTITY/KEY",
+        help="Take this key over from another owner, for example topic=orders/retention.ms. May be repeated.",
+        show_default=False,
+    ),
+]
 MaxDeletes = Annotated[
     int | None,
     typer.Option(
@@ -56,7 +71,7 @@ MaxDeletes = Annotated[
         metavar="N",
         min=0,
         help="The most entities that --prune may delete configs of.",
-        show_default="a fifth of the scope, at least one; 0 for a manifest without entities",
+        show_default="a fifth of the owner's entities, or of the scope, at least one; 0 without entities",
     ),
 ]
 Atomic = Annotated[bool, typer.Option("--atomic", help="All entities in one transaction, or none.")]
@@ -86,6 +101,7 @@ def plan(
     scope: Scope = None,
     max_deletes: MaxDeletes = None,
     atomic: Atomic = False,
+    force: Force = None,
     env_prefix: EnvPrefix = None,
     out: Annotated[
         Path | None,
@@ -105,7 +121,7 @@ def plan(
 
     Nothing is written. The token needs DESCRIBE_CONFIGS on the entities only, but ALTER_CONFIGS for passwords.
     """
-    options = plan_options(atomic=atomic, prune=prune, scope=scope, max_deletes=max_deletes)
+    options = plan_options(atomic=atomic, prune=prune, scope=scope, max_deletes=max_deletes, force=force)
     files = ManifestFiles(path, env_prefix)
     run_manifest(profile, cluster, files, lambda client: show_plan(client, files, options, out))
 
@@ -137,6 +153,7 @@ def apply(
     scope: Scope = None,
     max_deletes: MaxDeletes = None,
     atomic: Atomic = False,
+    force: Force = None,
     env_prefix: EnvPrefix = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     duration: Duration = None,
@@ -151,25 +168,47 @@ def apply(
     The first refusal ends the run, and what was applied stays. The same command with the same plan continues. `revert
     --request-id` undoes a run by the id that it prints.
     """
-    if plan_file is not None and (prune or scope is not None or max_deletes is not None or atomic):
+    if plan_file is not None and (prune or scope is not None or max_deletes is not None or atomic or force):
         raise typer.BadParameter("The file has the options of its plan; give no others.", param_hint="--plan")
-    options = plan_options(atomic=atomic, prune=prune, scope=scope, max_deletes=max_deletes)
+    options = plan_options(atomic=atomic, prune=prune, scope=scope, max_deletes=max_deletes, force=force)
     files = ManifestFiles(path, env_prefix)
     run = _Apply(files, options, {"reason": reason, "ticket": ticket, "expires_in": seconds_of(duration)}, yes=yes)
     run_manifest(profile, cluster, files, lambda client: run.run(client, plan_file))
 
 
-def plan_options(*, atomic: bool, prune: bool, scope: str | None, max_deletes: int | None) -> dict[str, Any]:
+def plan_options(
+    *, atomic: bool, prune: bool, scope: str | None, max_deletes: int | None, force: Sequence[str] | None
+) -> dict[str, Any]:
     """Return options of a plan as arguments of the client library.
 
     Raises:
         typer.BadParameter: The options contradict each other.
     """
-    if prune != (scope is not None):
-        raise typer.BadParameter("--prune and --scope go together.", param_hint="--prune" if prune else "--scope")
+    if scope is not None and not prune:
+        raise typer.BadParameter("It is only for --prune.", param_hint="--scope")
     if max_deletes is not None and not prune:
         raise typer.BadParameter("It is only for --prune.", param_hint="--max-deletes")
-    return {"atomic": atomic, "scope": scope, "max_deletes": max_deletes}
+    return {
+        "atomic": atomic,
+        "prune": prune,
+        "scope": scope,
+        "max_deletes": max_deletes,
+        "force": [_forced(each) for each in force or ()],
+    }
+
+
+def _forced(text: str) -> tuple[str, str]:
+    """Return the entity and the key of a forced key; ids have no slash.
+
+    Raises:
+        typer.BadParameter: The text has no slash.
+    """
+    entity_id, slash, key = text.partition("/")
+    if not slash:
+        raise typer.BadParameter(
+            f"{text!r} is not an entity and a key. Use for example topic=orders/retention.ms.", param_hint="--force"
+        )
+    return entity_id, key
 
 
 def run_manifest(
@@ -240,6 +279,7 @@ def _print_plan(found: Mapping[str, Any], files: ManifestFiles, *, as_diff: bool
         say(f"This token may not alter {', '.join(dict.fromkeys(forbidden))}", err=True)
     summary = found["summary"]
     counts = ", ".join(f"{summary[name]} to {name}" for name in ("create", "update", "delete"))
+    counts += f", {summary['claim']} to claim" if summary["claim"] else ""
     say(f"Plan {found['planId']}: {counts}, {summary['none']} unchanged", err=as_diff)
     return _refused(found, files) or (_PLANNED if any(each["action"] != "none" for each in changes) else DONE)
 
@@ -307,6 +347,8 @@ class _Apply:
             found = json.loads(plan_file.read_text("utf-8"))
             options = found["options"]
             self.options = {name: options[name] for name in ("atomic", "scope", "max_deletes")}
+            # Plans of an earlier release have none of these.
+            self.options |= {name: options[name] for name in ("prune", "force") if name in options}
             return str(found["planId"]), int(found["revision"])
         except OSError as error:
             raise InvalidRequestError(f"{plan_file} can't be read: {error.strerror}") from None

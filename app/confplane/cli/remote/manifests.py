@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +12,7 @@ from confplane.cli.remote.load_commands import check_value, entity_at, may_be_se
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.domain.manifests import API_VERSION, FACETS, KIND
+from confplane.domain.ownership import OWNER_PATTERN
 from confplane.domain.texts import step
 from confplane.strict_yaml import YamlNode, read_document
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 _STANDARD_INPUT: Final = Path("-")
 _SUFFIXES: Final = {".yaml", ".yml", ".json"}
 _HEAD: Final = {"apiVersion": API_VERSION, "kind": KIND}
-_MEMBERS: Final = (*_HEAD, "cluster", "entities")
+_MEMBERS: Final = (*_HEAD, "cluster", "owner", "labels", "entities")
 _FROM_FILE: Final = "fromFile"
 _FROM_ENV: Final = "fromEnv"
 
@@ -37,10 +39,13 @@ class ManifestFiles:
     path: Path
     env_prefix: str | None = None
     cluster: str | None = None
+    owner: str | None = None
+    labels: dict[str, str] = field(default_factory=dict)
     entities: list[dict[str, Any]] = field(default_factory=list)
     _places: dict[str, YamlNode] = field(default_factory=dict)
     """The nodes of the document by JSON pointer."""
-    _cluster_node: YamlNode | None = None
+    _heads: dict[str, YamlNode] = field(default_factory=dict)
+    """The nodes of the cluster, the owner and the labels, by name."""
     _entity_nodes: dict[str, YamlNode] = field(default_factory=dict)
     """The nodes of the entities by id."""
 
@@ -61,8 +66,8 @@ class ManifestFiles:
     @property
     def document(self) -> dict[str, Any]:
         """The manifest as JSON."""
-        named = {} if self.cluster is None else {"cluster": self.cluster}
-        return {**_HEAD, **named, "entities": self.entities}
+        given = {"cluster": self.cluster, "owner": self.owner, "labels": self.labels}
+        return {**_HEAD, **{name: value for name, value in given.items() if value}, "entities": self.entities}
 
     def place(self, pointer: str) -> str:
         """Return the place of a part of the document, or of the nearest part around it; '' if there is none."""
@@ -94,8 +99,7 @@ class ManifestFiles:
                 raise document.error(f"the member {name} is missing; write `{name}: {value}`")
             if found.value != value:
                 raise found.error(f"the {name} of a manifest is {value}")
-        if (cluster := members.get("cluster")) is not None:
-            self._set_cluster(cluster)
+        self._add_head(members)
         entities = members.get("entities")
         if entities is None:
             raise document.error("the member entities is missing; an empty list is written `entities: []`")
@@ -104,13 +108,29 @@ class ManifestFiles:
         for item in entities.value:
             self._add_entity(item, path)
 
-    def _set_cluster(self, node: YamlNode) -> None:
+    def _add_head(self, members: dict[str, YamlNode]) -> None:
+        if (cluster := members.get("cluster")) is not None:
+            self.cluster = self._once("cluster", cluster)
+        if (owner := members.get("owner")) is not None:
+            self.owner = self._once("owner", owner)
+            if not re.fullmatch(OWNER_PATTERN, self.owner):
+                raise owner.error("the owner is not a name of letters, digits and . _ / -, 100 characters at most")
+        if (labels := members.get("labels")) is not None:
+            self._places["/labels"] = labels
+            for name, node in _map(labels, "labels is a map of names and values").items():
+                self.labels[name] = self._once(f"label {name}", node)
+                self._places[f"/labels{step(name)}"] = node
+
+    def _once(self, name: str, node: YamlNode) -> str:
+        """Return a text that all files that have it agree on."""
         if not isinstance(node.value, str) or not node.value:
-            raise node.error("the cluster is not text")
-        if self._cluster_node is not None and self._cluster_node.value != node.value:
-            raise node.error(f"the cluster is another one than in {self._cluster_node.place}")
-        self.cluster, self._cluster_node = node.value, node
-        self._places["/cluster"] = node
+            raise node.error(f"the {name} is not text")
+        before = self._heads.setdefault(name, node)
+        if before.value != node.value:
+            raise node.error(f"the {name} is another one than in {before.place}")
+        self._places[f"/{name}"] = node
+        text: str = node.value
+        return text
 
     def _add_entity(self, item: YamlNode, path: Path) -> None:
         members = _map(item, "an entity is a map with an id, and its keys")

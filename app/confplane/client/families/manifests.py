@@ -8,7 +8,7 @@ from confplane.client.core.calls import call, drop_none
 from confplane.client.core.operations import Family, S, operation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from typing_extensions import Unpack
 
@@ -25,8 +25,10 @@ class Manifests(Family[S]):
         manifest: Mapping[str, Any],
         *,
         atomic: bool = False,
+        prune: bool = False,
         scope: str | None = None,
         max_deletes: int | None = None,
+        force: Sequence[tuple[str, str]] = (),
         **fresh: Unpack[ReadOptions],
     ) -> ApiCall[ManifestPlan]:
         """Read what an apply of a manifest would change.
@@ -34,16 +36,18 @@ class Manifests(Family[S]):
         Args:
             manifest: The document.
             atomic: All entities in one transaction, or none.
+            prune: Delete what the owner of the document has and the document does not name.
             scope: Delete what is in this scope and not in the document; a type and the beginning of names, such as
-                ``topic:orders.``.
-            max_deletes: The greatest number of entities to delete; a fifth of the scope by default.
+                ``topic:orders.``. With an owner, only keys of the owner are deleted.
+            max_deletes: The greatest number of entities to delete; a fifth of the owner's, or of the scope by default.
+            force: Keys that the owner takes over from another one, each with the id of its entity before it.
             **fresh: How new the state must be.
         """
         return call(
             "POST",
             f"{self._base}/manifests:plan",
             fresh,
-            json=_body(manifest, atomic, scope, max_deletes),
+            json={**manifest, **_options(atomic, prune, scope, max_deletes, force)},
             reads=True,
             repeatable=True,
         )
@@ -56,8 +60,10 @@ class Manifests(Family[S]):
         *,
         revision: int | None = None,
         atomic: bool = False,
+        prune: bool = False,
         scope: str | None = None,
         max_deletes: int | None = None,
+        force: Sequence[tuple[str, str]] = (),
         **terms: Unpack[WriteOptions],
     ) -> ApiCall[AppliedManifest]:
         """Apply a plan, or continue to: ``next`` of the answer is None once all entities were sent.
@@ -67,11 +73,13 @@ class Manifests(Family[S]):
             plan_id: The id of the plan.
             revision: The revision of the plan: a stale plan is answered with the changes since.
             atomic: As of the plan.
+            prune: As of the plan.
             scope: As of the plan.
             max_deletes: As of the plan.
+            force: As of the plan.
             **terms: The terms of the write.
         """
-        body = _body(manifest, atomic, scope, max_deletes)
+        body = {**manifest, **_options(atomic, prune, scope, max_deletes, force)}
         body |= drop_none(planId=plan_id, revision=None if revision is None else str(revision))
         return call("POST", f"{self._base}/manifests:apply", terms, json=body, keyed=True)
 
@@ -111,6 +119,14 @@ class Manifests(Family[S]):
         return call("GET", f"{self._base}/manifests:export", fresh, params=filters)
 
 
-def _body(manifest: Mapping[str, Any], atomic: bool, scope: str | None, max_deletes: int | None) -> dict[str, Any]:  # noqa: FBT001 - private
-    options = drop_none(scope=scope, maxDeletes=max_deletes)
-    return {**manifest, "atomic": atomic, "prune": scope is not None, **options}
+def _options(
+    atomic: bool,  # noqa: FBT001 - private
+    prune: bool,  # noqa: FBT001 - private
+    scope: str | None,
+    max_deletes: int | None,
+    force: Sequence[tuple[str, str]],
+) -> dict[str, Any]:
+    given = drop_none(scope=scope, maxDeletes=max_deletes)
+    if force:
+        given["force"] = [{"id": entity_id, "key": key} for entity_id, key in force]
+    return {"atomic": atomic, "prune": prune or scope is not None, **given}

@@ -56,6 +56,8 @@ class FacetResources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
         prefix: str | None = None,
         at: int | str | None = None,
         applied: bool | None = None,
+        owner: str | None = None,
+        label: str | None = None,
         full: bool = False,
         page_size: int | None = None,
         page_token: str | None = None,
@@ -78,6 +80,8 @@ class FacetResources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
             at: A revision or time (RFC 3339) of the past.
             applied: Of client configs: only entities whose clients all report that they use the latest configs, or
                 (False) only entities for which some clients do not.
+            owner: Only entities of which this owner of manifests has keys.
+            label: Only entities with this label, as its name, ``=`` and its value.
             full: Include the name and the state of each entity.
             page_size: Entities of a page, 1000 at most.
             page_token: The page at which a list continues.
@@ -96,6 +100,8 @@ class FacetResources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
             "kind": kind,
             "prefix": prefix,
             "applied": None if applied is None else str(applied).lower(),
+            "owner": owner,
+            "label": label,
         }
         params = filters | page_params(page_size, page_token) | _view(at, full=full)
         return Paged(self._call("GET", "", fresh, params=params))

@@ -84,6 +84,7 @@ class CheckBody(TypedDict):
         "IMPERSONATE",
         "PROPOSE",
         "BYPASS_RULES",
+        "TAKE_OVER",
     ]
     resourceType: Literal[
         "cluster",

@@ -169,6 +169,10 @@ class ConfigsStatus(TypedDict):
     observedAt: NotRequired[str]
     # Of what callers write to a Kafka cluster: the standing of the entity there. Absent while Postgres is away
     applied: NotRequired[AppliedData]
+    # The owners of keys, by key, as manifests claimed them. Absent without any, or while Postgres is away
+    owners: NotRequired[dict[str, str]]
+    # The labels of these owners' manifests, by owner
+    labels: NotRequired[dict[str, dict[str, str]]]
     warnings: list[str]
     # Of each secret, a keyed fingerprint of its value; null: it can't be known here
     fingerprints: dict[str, str | None]

@@ -36,6 +36,7 @@ class GrantBody(TypedDict):
             "IMPERSONATE",
             "PROPOSE",
             "BYPASS_RULES",
+            "TAKE_OVER",
         ]
         | None
     ]

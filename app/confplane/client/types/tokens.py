@@ -63,6 +63,7 @@ class NarrowingBody(TypedDict):
                 "IMPERSONATE",
                 "PROPOSE",
                 "BYPASS_RULES",
+                "TAKE_OVER",
             ]
         ]
         | None

@@ -39,6 +39,8 @@ class Operation(StrEnum):
     """Propose a change for others to approve."""
     BYPASS_RULES = "BYPASS_RULES"
     """Change what the cluster's rules refuse."""
+    TAKE_OVER = "TAKE_OVER"
+    """Give keys of an owner to another one."""
 
 
 IMPLIES: Final[Mapping[Operation, frozenset[Operation]]] = {
@@ -95,6 +97,7 @@ class ResourceType(StrEnum):
     AUDIT = "audit"
     ROLLUPS = "rollups"
     MANIFESTS = "manifests"
+    """The owners of keys that the name matches."""
     CHANGE_REQUESTS = "change-requests"
     """The change requests of the authors that match the name."""
     WEBHOOKS = "webhooks"
@@ -135,12 +138,12 @@ OPERATIONS: Final[Mapping[ResourceType, frozenset[Operation]]] = {
     ResourceType.USER: _CONFIGS | {Operation.RESOLVE, Operation.REPORT, Operation.IMPERSONATE, Operation.BYPASS_RULES},
     **dict.fromkeys((*_NAMED, ResourceType.CLIENT_METRICS), _CONFIGS | {Operation.BYPASS_RULES}),
     **dict.fromkeys(OWN, _OWN),
+    ResourceType.MANIFESTS: _OWN | {Operation.TAKE_OVER},
 }
 """The operations of each type of resource, besides ALL."""
-NOT_IN_USE: Final = frozenset(
+NOT_IN_USE: Final[frozenset[Operation | ResourceType]] = frozenset(
     {
         Operation.BYPASS_RULES,
-        ResourceType.MANIFESTS,
     }
 )
 """Operations and types of resources that no feature checks yet. Roles bundle them for the features to come."""

@@ -403,7 +403,7 @@ def _results(ended: ChangeResult[Drafts] | ConfplaneError, items: Sequence[Prepa
     results = []
     for draft in drafts:
         node = nodes.get(draft.path, draft.node)
-        if draft.diff:
+        if draft.has_effect:
             remade = draft.path in committed.remade
             results.append(_result(draft, node, committed.revision, ended.change_id, remade=remade))
         else:

@@ -51,7 +51,7 @@ class ClientDrafter:
             own_before = cluster_facet.own(entity, before)
             if edit.mode is Mode.CREATE and own_before and not self._same(entity, own_before, encoded):
                 raise already_exists(cluster_facet, entity)
-            wanted = {**encoded, **{key: None for key in own_before if key not in encoded}}
+            wanted = {**encoded, **{key: None for key in own_before if key not in encoded and key not in edit.keeps}}
         after, warnings = apply_ops(self._facet, entity, before, wanted)
         own_after = cluster_facet.own(entity, after)
         self._check_stored(cluster_facet, edit, {key: own_after[key] for key in own_after.keys() - encoded.keys()})

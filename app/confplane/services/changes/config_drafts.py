@@ -107,7 +107,8 @@ class ConfigDrafter:
             named = {op.key for op in ops} | encoded.kept.keys()
             # In a replacement a missing key is a fault of the map itself, so the pointer names the map.
             lacking = f"/{cluster_facet.facet.member}" if named else None
-            ops += [Op(key, OpType.DELETE, pointer=lacking) for key in before if key not in named]
+            removed = [key for key in before if key not in named and key not in edit.keeps]
+            ops += [Op(key, OpType.DELETE, pointer=lacking) for key in removed]
         [(kind, _)] = entity.components
         asked = apply_incremental(before, ops, _definitions(cluster_facet, entity))
         after, repetitions = without_repetitions(asked, ops, partial(_definition_of, cluster_facet, entity))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
     from confplane.domain.facets import JsonValue
     from confplane.domain.ops import Op
+    from confplane.domain.ownership import OwnershipClaim
     from confplane.services.cluster_facet import ClusterFacet
 
 E = TypeVar("E")
@@ -76,6 +77,12 @@ class Edit:
     """The content that the edit rests on; None: any."""
     reverts: tuple[UUID, ...] = ()
     """The changes that the edit reverts."""
+    keeps: frozenset[str] = frozenset()
+    """Keys that a replacement leaves as they are although it does not name them: those of other owners."""
+    claim: OwnershipClaim | None = None
+    """The keys that the edit gives to an owner."""
+    claims: bool = False
+    """True if the claim changes an owner or a label, and so is an effect of its own."""
 
     @property
     def is_conditional(self) -> bool:
@@ -129,6 +136,11 @@ class EntityDraft:
         return cls(cluster_facet, path, edit, node, after, tuple(diff), tuple(warnings), created)
 
     @property
+    def has_effect(self) -> bool:
+        """True if the draft is to be written: it changes a key, or the owner of one."""
+        return bool(self.diff) or self.edit.claims
+
+    @property
     def expected(self) -> int | None:
         """The version that was read; None for an absent node."""
         return None if self.node is None else self.node.version
@@ -156,6 +168,7 @@ class EntityDraft:
             ops=_recorded_ops(cluster_facet, self.edit) if self.recorded_ops is None else self.recorded_ops,
             before=cluster_facet.redact(cluster_facet.tree, entity.id, stored(self.node)),
             after=cluster_facet.redact(cluster_facet.tree, entity.id, self.after),
+            claim=None if self.edit.claim is None else self.edit.claim.as_json(),
         )
 
     def answer(self) -> dict[str, Any]:
@@ -164,7 +177,7 @@ class EntityDraft:
         return {
             "facet": cluster_facet.name.value,
             "entity": self.edit.entity.id,
-            "changed": bool(self.diff),
+            "changed": self.has_effect,
             "created": self.created,
             "warnings": self.warnings,
             "diff": self.diff,

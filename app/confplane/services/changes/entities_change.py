@@ -381,7 +381,7 @@ def by_znode(drafts: Sequence[EntityDraft]) -> dict[str, list[EntityDraft]]:
     """Return the drafts with an effect, by the paths of their znodes."""
     found: dict[str, list[EntityDraft]] = {}
     for draft in drafts:
-        if draft.diff:
+        if draft.has_effect:
             found.setdefault(draft.path, []).append(draft)
     return found
 
@@ -392,4 +392,10 @@ def _row(drafts: Sequence[EntityDraft]) -> IntentEntity:
     if len(rows) == 1:
         return rows[0]
     keys, ops = (key for row in rows for key in row.keys), (op for row in rows for op in row.ops)
-    return replace(rows[0], facet=CLIENTS, keys=tuple(keys), ops=tuple(ops))
+    return replace(rows[0], facet=CLIENTS, keys=tuple(keys), ops=tuple(ops), claim=_claim(rows))
+
+
+def _claim(rows: Sequence[IntentEntity]) -> dict[str, Any] | None:
+    """Return the claim of rows of one znode: they are of one manifest, which has one owner."""
+    claims = [row.claim for row in rows if row.claim is not None]
+    return {**claims[0], "keys": [key for claim in claims for key in claim["keys"]]} if claims else None

@@ -1,7 +1,7 @@
 """Applies of plans.
 
 An apply makes the plan again, on the state of ZooKeeper, and compares the ids. Then the edits go the way of all bulks,
-in batches, each with the version on which it was planned (:class:`confplane.services.plans.plan.ExpectedBase`): an
+in batches, each with the version on which it was planned (:class:`confplane.services.plans.bases.ExpectedBase`): an
 entity that was changed in between is refused. The first refusal ends the run.
 
 The run is stored before its first batch, with the versions of the plan. So after a refusal, a timeout or a crash the
@@ -20,14 +20,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from confplane.domain.access.operations import Operation
+from confplane.domain.access.operations import Operation, ResourceType
+from confplane.domain.access.ranges import spell
 from confplane.domain.approvals import missing
 from confplane.domain.errors import ConcurrentChangeError, StalePlanError, UnavailableError, WriteOutcome
 from confplane.domain.facets import FacetName
 from confplane.services.access import Access
 from confplane.services.changes.edits import Edit, EntryResult, offender
 from confplane.services.cooperative_yielding import in_slices
-from confplane.services.plans.plan import ExpectedBase
+from confplane.services.plans.bases import Bases, Basis, ExpectedBase
 from confplane.services.policies import approval_error
 from confplane.services.ports.manifest_runs import ManifestRun
 
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from confplane.services.changes.alter import AlterService, Entry
     from confplane.services.changes.callers import Caller
     from confplane.services.clusters import Cluster
-    from confplane.services.plans.plan import Base, Bases, Plan, PlannedEdit, PlanOptions, PlanService
+    from confplane.services.plans.plan import PlanService
+    from confplane.services.plans.planned import Plan, PlannedEdit, PlanOptions
     from confplane.services.ports.manifest_runs import ManifestRuns
 
 _BATCH: Final = 500
@@ -126,9 +128,10 @@ class ApplyService:
             error = _refusal(plan, caller, validate_only=validate_only)
         if error is not None:
             return AppliedPlan(plan, request_id, [], [], error)
-        entries = [entry for entry in await in_slices(partial(_to_send, bases), plan.entries) if entry]
-        for each in (each for entry in entries for each in entry):
-            caller.require(cluster.name, Operation.ALTER_CONFIGS, each.entity.id, pointer=each.result.edit.pointer)
+        temporary = caller.revert_at is not None
+        entries = await in_slices(partial(_to_send, bases, temporary=temporary), plan.entries)
+        entries = [entry for entry in entries if entry]
+        _require(cluster.name, entries, options, caller)
         altered = frozenset([(each.cluster_facet.name.value, each.entity) for entry in entries for each in entry])
         applied, caller = AppliedPlan(plan, request_id, [], entries), replace(caller, altered=altered)
         if not entries:
@@ -138,7 +141,9 @@ class ApplyService:
             raise _no_time()
         if not validate_only:
             with caller.preparing():
-                run = await self._begin(cluster, plan, run, request_id, caller)
+                writer, packed = cluster.store.writer(), await _packed(plan)
+                new = ManifestRun(cluster.name, plan.id, request_id, writer, packed, owner=options.owner)
+                run = await self._begin(run, new, caller)
         try:
             await self._send(applied, bases, options, caller, seconds, validate_only=validate_only)
         finally:
@@ -147,19 +152,13 @@ class ApplyService:
                     await self._runs.end(run)
         return applied
 
-    async def _begin(
-        self, cluster: Cluster, plan: Plan, run: ManifestRun | None, request_id: str, caller: Caller
-    ) -> ManifestRun:
+    async def _begin(self, run: ManifestRun | None, new: ManifestRun, caller: Caller) -> ManifestRun:
+        """Begin a new run, or continue the given one."""
         seconds = max(0.0, caller.deadline - time.monotonic())
-        writer = cluster.store.writer()
-        if run is None:
-            run = ManifestRun(cluster.name, plan.id, request_id, writer, await _packed(plan))
-            begun = await self._runs.begin(run, seconds)
-        else:
-            begun = await self._runs.resume(run, writer, seconds)
+        begun = await (self._runs.begin(new, seconds) if run is None else self._runs.resume(run, new.writer, seconds))
         if not begun:
             raise _busy()
-        return run
+        return run or new
 
     async def _send(
         self,
@@ -205,29 +204,56 @@ def _refusal(plan: Plan, caller: Caller, *, validate_only: bool) -> ConfplaneErr
     return None
 
 
-def _to_send(bases: Bases | None, entry: PlannedEntry) -> PlannedEntry:
-    """Return the edits that are left to do: those with an effect, and those that can't be decided any more."""
-    some = tuple([each for each in entry if each.result.diff or each.result.error is not None])
+def _require(cluster: str, entries: Sequence[PlannedEntry], options: PlanOptions, caller: Caller) -> None:
+    """Refuse a caller who may not carry out a plan.
+
+    Raises:
+        ForbiddenError: The grant for an entity, for the owner, or for an owner of whom a key is taken over is missing.
+    """
+    taken: dict[str, str | None] = {}
+    for each in (each for entry in entries for each in entry):
+        edit = each.result.edit
+        caller.require(cluster, Operation.ALTER_CONFIGS, each.entity.id, pointer=edit.pointer)
+        taken |= {owner: edit.pointer for owner in each.claimed.values() if owner is not None}
+    if options.owner is not None and entries:
+        caller.require(cluster, Operation.ALTER, spell(ResourceType.MANIFESTS, options.owner), pointer="/owner")
+    for owner, pointer in sorted(taken.items()):
+        caller.require(cluster, Operation.TAKE_OVER, spell(ResourceType.MANIFESTS, owner), pointer=pointer)
+
+
+def _to_send(bases: Bases | None, entry: PlannedEntry, *, temporary: bool) -> PlannedEntry:
+    """Return the edits that are left to do: those with an effect, and those that can't be decided any more.
+
+    Temporary changes leave the owners as they are.
+    """
+    if temporary:
+        entry = tuple([_unclaiming(each) for each in entry])
+    some = tuple([each for each in entry if each.has_effect or each.result.error is not None])
     return some if bases is None or any(each.key in bases for each in some) else ()
+
+
+def _unclaiming(planned: PlannedEdit) -> PlannedEdit:
+    edit = replace(planned.result.edit, claim=None, claims=False)
+    return replace(planned, result=replace(planned.result, edit=edit), claimed={})
 
 
 def _expecting(planned: PlannedEdit, bases: Bases | None) -> Edit:
     """Return an edit that rests on the base of its plan."""
-    base: Base = planned.base if bases is None else bases.get(planned.key)
-    return replace(planned.result.edit, expected=ExpectedBase(base))
+    basis = planned.basis if bases is None else bases.get(planned.key, Basis(None))
+    return replace(planned.result.edit, expected=ExpectedBase(basis.base))
 
 
 async def _packed(plan: Plan) -> bytes:
-    lines = await in_slices(lambda each: json.dumps([*each.key, each.base]), plan.edits)
+    lines = await in_slices(lambda each: json.dumps([*each.key, each.basis.base, each.basis.owners]), plan.edits)
     return await asyncio.to_thread(zlib.compress, "\n".join(lines).encode())
 
 
 async def _unpacked(packed: bytes) -> Bases:
     lines = (await asyncio.to_thread(zlib.decompress, packed)).decode().splitlines()
 
-    def parsed(line: str) -> tuple[tuple[FacetName, str], Base]:
-        name, entity_id, base = json.loads(line)
-        return (FacetName(name), entity_id), None if base is None else (base[0], base[1])
+    def parsed(line: str) -> tuple[tuple[FacetName, str], Basis]:
+        name, entity_id, base, *owners = json.loads(line)  # those of the release before have no owners
+        return (FacetName(name), entity_id), Basis(None if base is None else (base[0], base[1]), *owners)
 
     return dict(await in_slices(parsed, lines))
 
@@ -252,7 +278,7 @@ def _no_time() -> UnavailableError:
 
 def _busy() -> ConcurrentChangeError:
     return ConcurrentChangeError(
-        "Another request applies this plan; send this one again after it",
+        "Another request applies this plan, or another plan of its owner; send this one again after it",
         pointer="/planId",
         outcome=WriteOutcome.NOT_APPLIED,
         retry_after_s=2,

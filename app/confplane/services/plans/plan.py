@@ -4,19 +4,19 @@ A plan is the validation of an alter: the entities of the document become edits,
 as any other (:meth:`confplane.services.changes.alter.AlterService.alter_entries`). The id of a plan is a digest of all
 that its decisions rest on, so that an apply can tell whether they still hold.
 
-A facet that an entity of the document names has exactly the keys of the document afterwards; other facets stay.
+A facet that an entity of the document names has exactly the keys of the document afterwards, and those of other owners;
+other facets stay. With an owner, the keys of the document are its own afterwards (services/plans/owners.py).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from confplane.domain.access.operations import Operation
-from confplane.domain.changes import stored
+from confplane.domain.access.operations import Operation, ResourceType
+from confplane.domain.access.ranges import spell
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import (
     ConfplaneError,
@@ -27,134 +27,38 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.domain.facets import FacetName
-from confplane.domain.resolution import levels_of
 from confplane.services.access import unrestricted
 from confplane.services.changes.callers import Caller
-from confplane.services.changes.edits import Edit, EditResult, Mode, json_of, offender
+from confplane.services.changes.edits import Edit, EditResult, offender
 from confplane.services.cooperative_yielding import TimeSlice, in_slices
+from confplane.services.plans.bases import Bases, Basis, base_of
+from confplane.services.plans.details import completed
+from confplane.services.plans.owners import (
+    PRUNED,
+    check_forced,
+    claimed_keys,
+    claiming,
+    deletion,
+    deletion_of_owner,
+    owners_of,
+)
+from confplane.services.plans.planned import Plan, PlannedEdit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
-    from confplane.domain.changes import Node
-    from confplane.domain.facets import JsonValue
-    from confplane.domain.manifests import ManifestScope
     from confplane.domain.ops import Op
+    from confplane.domain.ownership import Ownership
     from confplane.services.access import Access
     from confplane.services.changes.alter import AlterService, Entry, FacetEdit
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.clusters import Cluster
+    from confplane.services.plans.bases import Base
+    from confplane.services.plans.owners import OwnedBases, OwnershipReader
+    from confplane.services.plans.planned import PlanOptions
 
-Base = tuple[int, int] | None
-"""The presence and the version of a znode: its czxid and version, or None without content."""
-Bases = dict[tuple[FacetName, str], Base]
-"""The bases of the parts of a plan, by facet and entity id."""
-
-_PRUNED: Final = "/scope"
-"""The pointer of an edit that the document does not name."""
 _SHARE: Final = 5
-"""One of so many entities of a scope may be deleted by default."""
-
-
-def base_of(node: Node | None) -> Base:
-    """Return the base of a node. A node without content counts as absent: brokers create parents of pairs as such."""
-    return None if node is None or not (node.items or node.defect) else (node.czxid, node.version)
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedBase:
-    """The base that an edit of a plan rests on; see ``ExpectedContent``."""
-
-    base: Base
-
-    def check(self, cluster_facet: ClusterFacet, entity: Entity, node: Node | None) -> None:
-        """Refuse a node with another base.
-
-        Raises:
-            StalePlanError: The node was written, created or deleted since the plan was made.
-        """
-        if base_of(node) != self.base:
-            raise StalePlanError(
-                f"{entity.id} was changed after the plan was made; make a new plan of {cluster_facet.name.value}",
-                outcome=WriteOutcome.NOT_APPLIED,
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class PlanOptions:
-    """The options of a plan."""
-
-    atomic: bool = False
-    scope: ManifestScope | None = None
-    """Entities of the scope that the document does not name are deleted; None: nothing is."""
-    max_deletes: int | None = None
-    """The greatest number of entities that are deleted; None: a fifth of the scope."""
-
-
-class KeyFallback(NamedTuple):
-    """The value that takes effect once a key is removed."""
-
-    value: JsonValue
-    """None: a secret, or no value."""
-    source: str
-    """The id of the entity that has the value, or Kafka's name of the source."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedEdit:
-    """The plan for one facet of one entity."""
-
-    cluster_facet: ClusterFacet
-    result: EditResult
-    """The result of the validation."""
-    base: Base
-    pruned: bool
-    """True if the document does not name the facet of the entity, which loses all of its keys."""
-    may_alter: bool
-    """True if the caller may carry out the edit."""
-    fingerprints: Mapping[str, str | None] = field(default_factory=dict)
-    """The fingerprints of the new secrets; None: not known."""
-    fallbacks: Mapping[str, KeyFallback] = field(default_factory=dict)
-    """By removed key."""
-
-    @property
-    def entity(self) -> Entity:
-        """The entity."""
-        return self.result.edit.entity
-
-    @property
-    def key(self) -> tuple[FacetName, str]:
-        """The facet and the entity id, as in the bases of a plan."""
-        return self.cluster_facet.name, self.entity.id
-
-    @property
-    def action(self) -> str:
-        """``create``, ``update``, ``delete`` or ``none``."""
-        result = self.result
-        if not result.diff:
-            return "none"
-        if result.created:
-            return "create"
-        owns = self.cluster_facet.facet.owns
-        return "update" if any(owns(self.entity, key) for key in result.after) else "delete"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A plan."""
-
-    id: str
-    revision: int
-    """The plan was decided on the state at this revision, or a later one."""
-    entries: list[tuple[PlannedEdit, ...]]
-    """The entities in the order of the document, then those that are deleted."""
-    refusal: ConfplaneError | None
-    """The reason why the plan as a whole can't be carried out; entities have reasons of their own."""
-
-    @property
-    def edits(self) -> Iterator[PlannedEdit]:
-        """The edits of all entities."""
-        return (each for entry in self.entries for each in entry)
+"""One of so many entities of the owner, or of the scope, may be deleted by default."""
 
 
 class PlanService:
@@ -162,10 +66,12 @@ class PlanService:
 
     Args:
         alter: Validates the edits.
+        owners: Reads the owners of keys.
     """
 
-    def __init__(self, alter: AlterService) -> None:
+    def __init__(self, alter: AlterService, owners: OwnershipReader) -> None:
         self._alter = alter
+        self._owners = owners
 
     async def plan(
         self,
@@ -186,15 +92,21 @@ class PlanService:
             bases: The bases of a plan that was begun to be applied, which name the entities that it deletes.
 
         Raises:
+            InvalidRequestError: The cluster has no owners, or a forced key is not in the document.
             UnavailableError: A store or the cluster is unavailable, so the plan can't be known.
         """
         revision = cluster.store.status().revision
         readable = await in_slices(partial(_readable, caller.access), document)
-        pruned, total = [], 0
-        if bases is not None:
-            pruned = _begun(cluster, readable, bases, caller.access)
-        elif options.scope is not None:
-            pruned, total = await self._pruned(cluster, readable, options.scope, caller.access)
+        owned: OwnedBases = {}
+        if options.owner is not None:
+            self._owners.check(cluster)
+            check_forced(options, document)
+            owned = await self._owners.exact(cluster, _edited(readable), caller.deadline)
+            readable = await in_slices(partial(_claiming, owned, options), readable)
+        pruned, total = await self._deletions(cluster, readable, options, caller, bases)
+        if options.owner is not None:
+            owned |= await self._owners.exact(cluster, map(_place, pruned), caller.deadline)
+            pruned = await in_slices(partial(_of_owner, owned, options), pruned)
         entries = _joined(readable, pruned)
         planner = Caller(unrestricted(caller.access), caller.deadline, approvals=caller.approvals)
         results = await self._alter.alter_entries(entries, planner, validate_only=True)
@@ -205,14 +117,16 @@ class PlanService:
             planned.append(
                 tuple(
                     [
-                        _planned(part, each, pruned=_key(part) not in named, access=caller.access)
+                        _planned(
+                            part, each, owned.get(_key(part)), pruned=_key(part) not in named, access=caller.access
+                        )
                         for part, each in zip(entry.items(), result.results, strict=True)
                     ]
                 )
             )
             if time_slice.due:
                 await time_slice.pause()
-        planned = await self._completed(cluster, planned, caller.access)
+        planned = await completed(cluster, planned, caller.access)
         refusal = None
         if bases is None:
             refusal = _too_many(planned, total, options, is_empty=not document)
@@ -221,21 +135,44 @@ class PlanService:
         plan_id = await _digest(cluster, options, planned, bases)
         return Plan(plan_id, revision, planned, refusal)
 
-    async def _pruned(
-        self, cluster: Cluster, document: Sequence[Entry], scope: ManifestScope, access: Access
+    async def _deletions(
+        self,
+        cluster: Cluster,
+        document: Sequence[Entry],
+        options: PlanOptions,
+        caller: Caller,
+        bases: Bases | None,
     ) -> tuple[list[FacetEdit], int]:
-        """Return the deletions in a scope, and the number of entities that the scope has."""
+        """Return the deletions, and the number of the entities that the owner or the scope has."""
+        access = caller.access
+        if bases is not None:
+            return _begun(cluster, document, bases, access), 0
+        if not options.prune:
+            return [], 0
         named = {_key(part) for entry in document for part in entry.items()}
         found: list[FacetEdit] = []
         present: set[str] = set()
-        for cluster_facet in cluster.facets.values():
-            for node in await cluster_facet.visible_to(access).moment(prefix=scope.id_prefix):
-                entity = Entity.from_id(node.id)
-                if scope.has(entity):
-                    present.add(node.id)
-                    if (cluster_facet.name, node.id) not in named:
-                        found.append(_deletion(cluster_facet, entity))
+        async for cluster_facet, entity in self._prunable(cluster, options, caller):
+            present.add(entity.id)
+            if (cluster_facet.name, entity.id) not in named:
+                found.append((cluster_facet, deletion(entity)))
         return found, len(present)
+
+    async def _prunable(
+        self, cluster: Cluster, options: PlanOptions, caller: Caller
+    ) -> AsyncIterator[tuple[ClusterFacet, Entity]]:
+        """Yield the entities that the owner or the scope has and the caller may describe, by facet."""
+        scope, access = options.scope, caller.access
+        if options.owner is not None:
+            async for cluster_facet, entity in self._owners.of_owner(cluster, options, caller.deadline):
+                if access.allows(cluster.name, Operation.DESCRIBE_CONFIGS, entity.id):
+                    yield cluster_facet, entity
+        elif scope is not None:
+            for cluster_facet in cluster.facets.values():
+                for node in await cluster_facet.visible_to(access).moment(prefix=scope.id_prefix):
+                    entity = Entity.from_id(node.id)
+                    if scope.has(entity):
+                        yield cluster_facet, entity
 
     async def _refused_together(
         self, planned: Sequence[Sequence[PlannedEdit]], planner: Caller
@@ -243,33 +180,11 @@ class PlanService:
         """Return the reason why edits that can be made one by one can't be made in one transaction."""
         if any(each.result.error is not None for entry in planned for each in entry):
             return None
-        entries = [{each.cluster_facet: each.result.edit for each in entry if each.result.diff} for entry in planned]
+        entries = [{each.cluster_facet: each.result.edit for each in entry if each.has_effect} for entry in planned]
         results = await self._alter.alter_entries(
             [entry for entry in entries if entry], planner, validate_only=True, atomic=True
         )
         return offender(result.error for result in results)
-
-    async def _completed(
-        self, cluster: Cluster, planned: list[tuple[PlannedEdit, ...]], access: Access
-    ) -> list[tuple[PlannedEdit, ...]]:
-        """Add the fingerprints of new secrets, and what takes effect in place of removed keys."""
-        after = {each.key: each.result.after for entry in planned for each in entry if each.result.diff}
-        configs = {entity_id: values for (name, entity_id), values in after.items() if name is FacetName.CONFIGS}
-        time_slice = TimeSlice()
-        for number, entry in enumerate(planned):
-            made = []
-            for each in entry:
-                fingerprints = await _fingerprints(each)
-                fallbacks = _fallbacks(cluster, each, after, configs, access) if each.result.diff else {}
-                if fingerprints or fallbacks:
-                    rest = (each.cluster_facet, each.result, each.base, each.pruned, each.may_alter)
-                    made.append(PlannedEdit(*rest, fingerprints, fallbacks))
-                else:
-                    made.append(each)
-            planned[number] = tuple(made)
-            if time_slice.due:
-                await time_slice.pause()
-        return planned
 
 
 def _key(part: FacetEdit) -> tuple[FacetName, str]:
@@ -304,8 +219,28 @@ def _password(cluster_facet: ClusterFacet, edit: Edit) -> Op | None:
     return next((op for op in edit.ops if op.value is not None and facet.is_secret(edit.entity, op.key)), None)
 
 
-def _deletion(cluster_facet: ClusterFacet, entity: Entity) -> FacetEdit:
-    return (cluster_facet, Edit(entity, (), Mode.REPLACE, pointer=_PRUNED))
+def _edited(document: Sequence[Entry]) -> list[tuple[ClusterFacet, str]]:
+    return [(each, edit.entity.id) for entry in document for each, edit in entry.items() if isinstance(edit, Edit)]
+
+
+def _claiming(owned: OwnedBases, options: PlanOptions, entry: Entry) -> Entry:
+    """Return an entity of the document that claims its keys."""
+    return {
+        cluster_facet: claiming(cluster_facet, edit, owned[cluster_facet.name, edit.entity.id][1], options)
+        if isinstance(edit, Edit)
+        else edit
+        for cluster_facet, edit in entry.items()
+    }
+
+
+def _of_owner(owned: OwnedBases, options: PlanOptions, part: FacetEdit) -> FacetEdit:
+    """Return the deletion of the keys of the owner."""
+    cluster_facet, entity_id = _place(part)
+    return cluster_facet, deletion_of_owner(cluster_facet, entity_id, owned[_key(part)][1], options)
+
+
+def _place(part: FacetEdit) -> tuple[ClusterFacet, str]:
+    return part[0], _key(part)[1]
 
 
 def _begun(cluster: Cluster, document: Sequence[Entry], bases: Bases, access: Access) -> list[FacetEdit]:
@@ -315,7 +250,7 @@ def _begun(cluster: Cluster, document: Sequence[Entry], bases: Bases, access: Ac
     """
     named = {_key(part) for entry in document for part in entry.items()}
     return [
-        _deletion(cluster.facets[name], Entity.from_id(entity_id))
+        (cluster.facets[name], deletion(Entity.from_id(entity_id)))
         for name, entity_id in bases
         if (name, entity_id) not in named and access.allows(cluster.name, Operation.DESCRIBE_CONFIGS, entity_id)
     ]
@@ -336,7 +271,9 @@ def _joined(document: Sequence[Entry], pruned: Sequence[FacetEdit]) -> list[Entr
     return [*found.values(), *apart]
 
 
-def _planned(part: FacetEdit, result: EditResult, *, pruned: bool, access: Access) -> PlannedEdit:
+def _planned(
+    part: FacetEdit, result: EditResult, owned: tuple[Base, Ownership] | None, *, pruned: bool, access: Access
+) -> PlannedEdit:
     """Return the plan of one edit.
 
     Raises:
@@ -349,67 +286,28 @@ def _planned(part: FacetEdit, result: EditResult, *, pruned: bool, access: Acces
     node = result.node
     if error is not None:
         # The pointer of a key that the document does not have leads to the entity.
-        if error.pointer is not None and not error.pointer.startswith(("/entities/", _PRUNED)):
+        if error.pointer is not None and not error.pointer.startswith(("/entities/", PRUNED)):
             error.pointer = edit.pointer
         node = (
             None
             if isinstance(error, ForbiddenError) or not edit.entity.components
             else cluster_facet.get(edit.entity.id)
         )
-    may_alter = not edit.entity.components or access.allows(
-        cluster_facet.store.name, Operation.ALTER_CONFIGS, edit.entity.id
+    elif owned is not None and base_of(node) != owned[0]:
+        error = StalePlanError(
+            f"{edit.entity.id} was changed while the plan was made; make it again", outcome=WriteOutcome.NOT_APPLIED
+        )
+        result = EditResult(edit, error)
+    name = cluster_facet.store.name
+    may_alter = not edit.entity.components or access.allows(name, Operation.ALTER_CONFIGS, edit.entity.id)
+    owners = {} if owned is None else owners_of(cluster_facet, edit.entity, owned[1])
+    claimed = claimed_keys(edit, owners)
+    taken = {owner for owner in claimed.values() if owner is not None}
+    may_alter = may_alter and all(
+        access.allows(name, Operation.TAKE_OVER, spell(ResourceType.MANIFESTS, owner)) for owner in taken
     )
-    return PlannedEdit(cluster_facet, result, base_of(node), pruned, may_alter)
-
-
-async def _fingerprints(planned: PlannedEdit) -> Mapping[str, str | None]:
-    """Return the fingerprints of the secrets that the document sets."""
-    cluster_facet, result = planned.cluster_facet, planned.result
-    if not cluster_facet.facet.has_secrets or result.error is not None:
-        return {}
-    given = {op.key for op in result.edit.ops if op.value is not None}
-    secrets = {
-        key: result.after[key]
-        for key in given & result.after.keys()
-        if cluster_facet.facet.is_secret(planned.entity, key)
-    }
-    if not secrets:
-        return {}
-    known = await cluster_facet.fingerprints(planned.entity, secrets) or {}
-    return {key: known.get(key) for key in sorted(secrets)}
-
-
-def _fallbacks(
-    cluster: Cluster,
-    planned: PlannedEdit,
-    after: Mapping[tuple[FacetName, str], Mapping[str, str]],
-    configs: Mapping[str, Mapping[str, str]],
-    access: Access,
-) -> dict[str, KeyFallback]:
-    """Return what takes effect in place of the keys that an edit removes, once the whole plan is applied."""
-    entity, name = planned.entity, planned.cluster_facet.name
-    removed = [item.key for item in planned.result.diff if item.key not in planned.result.after]
-    if not removed:
-        return {}
-    if name is FacetName.CONFIGS:
-        found = cluster.configs.effective_of(entity, removed, configs)
-        return {each.name: KeyFallback(None if each.sensitive else each.value, str(each.source)) for each in found}
-    if name is FacetName.CLIENT_CONFIGS and not access.allows(cluster.name, Operation.RESOLVE, entity.id):
-        return {}
-    whole = planned.cluster_facet.whole
-    levels = [level.entity_id for level in levels_of(name, entity)]
-    if entity.id not in levels:
-        return {}
-    fallbacks: dict[str, KeyFallback] = {}
-    for entity_id in levels[levels.index(entity.id) + 1 :]:
-        lower = Entity.from_id(entity_id)
-        values = after.get((name, entity_id))
-        if values is None:
-            values = stored(whole.get(entity_id))
-        for key in removed:
-            if key in values and key not in fallbacks:
-                fallbacks[key] = KeyFallback(json_of(whole, lower, key, values[key]), entity_id)
-    return fallbacks
+    basis = Basis(base_of(node), owners)
+    return PlannedEdit(cluster_facet, result, basis, pruned, may_alter, claimed=claimed)
 
 
 def _too_many(
@@ -423,12 +321,19 @@ def _too_many(
     if deleted <= most:
         return None
     return InvalidRequestError(
-        f"The plan deletes configs of {deleted} of the {total} entities in the scope, and maxDeletes is {most}"
+        f"The plan deletes configs of {deleted} of the {total} entities {_space(options)}, and maxDeletes is {most}"
         + (", as for any document without entities" if options.max_deletes is None and is_empty else "")
         + ". Check the document and the scope, then set maxDeletes if this is intended",
         pointer="/maxDeletes",
         outcome=WriteOutcome.NOT_APPLIED,
     )
+
+
+def _space(options: PlanOptions) -> str:
+    """Return the entities that a plan may delete, as part of a sentence."""
+    if options.owner is None:
+        return "in the scope"
+    return f"of {options.owner}" if options.scope is None else f"of {options.owner} in the scope"
 
 
 async def _digest(
@@ -443,11 +348,13 @@ async def _digest(
     release = cluster.facets[FacetName.CONFIGS].catalog.release
     scope = None if options.scope is None else str(options.scope)
     add([1, cluster.name, str(release), options.atomic, scope, options.max_deletes])
+    if options.owner is not None:
+        add([options.owner, sorted(options.labels.items()), sorted(options.forced), options.prune])
 
     def add_edit(each: PlannedEdit) -> None:
         edit, facet = each.result.edit, each.cluster_facet.facet
         place = (facet.name, each.entity.id)
-        base = each.base if bases is None else bases.get(place)
+        basis = each.basis if bases is None else bases.get(place, Basis(None))
         # The values of refused edits do not matter: their plan can't be applied. But a plan that was begun continues
         # with an edit that is refused by now.
         decided = each.result.error is None or (bases is not None and place in bases)
@@ -455,7 +362,10 @@ async def _digest(
         for op in edit.ops:
             shown = decided and not facet.is_secret(edit.entity, op.key)
             values[op.key] = op.value if shown else [each.fingerprints.get(op.key), op.value is None]
-        add([edit.entity.id, facet.name.value, each.pruned, base, sorted(values.items())])
+        # A deletion has the keys that are left; the owners tell which keys it had in the beginning.
+        given = [] if each.pruned else sorted(values.items())
+        owners = [] if options.owner is None else [sorted(basis.owners.items())]
+        add([edit.entity.id, facet.name.value, each.pruned, basis.base, given, *owners])
 
     by_place = sorted(
         (each for entry in planned for each in entry), key=lambda each: (each.entity.id, each.cluster_facet.name.value)

@@ -20,6 +20,8 @@ class ManifestRun:
     """The presence and the versions that the plan rests on, in the form of the service that stored them."""
     in_time: bool = True
     """True while a request executes the run, by Postgres's clock."""
+    owner: str | None = None
+    """The owner of the plan, which has one run at most."""
 
 
 class ManifestRuns(Protocol):
@@ -29,8 +31,9 @@ class ManifestRuns(Protocol):
         """Return the run of a plan; None if none was begun, or it is forgotten."""
 
     async def begin(self, run: ManifestRun, seconds: float) -> bool:
-        """Store a run that is executed for so many seconds at most; False: the plan has a run.
+        """Store a run that is executed for so many seconds at most.
 
+        False: the plan has a run, or its owner has another one that is executed. One that has ended is forgotten.
         Forgets runs that were begun more than a day ago.
         """
 

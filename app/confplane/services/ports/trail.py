@@ -40,6 +40,8 @@ class IntentEntity:
     """As :meth:`confplane.domain.ops.Op.as_json`; or the one op that stands for all keys of a facet."""
     before: dict[str, str | None]
     after: dict[str, str | None]
+    claim: dict[str, Any] | None = None
+    """The keys that the change gives to an owner: an :class:`~confplane.domain.ownership.OwnershipClaim` as JSON."""
 
 
 FIRST_INCARNATION: Final = 1

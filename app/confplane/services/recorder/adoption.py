@@ -158,5 +158,7 @@ class AdoptionService:
         path = full_path(tree, Entity.from_id(key[1]))
         gap = Gap(before or ABSENT, now, found.revision, found.time_ms, found.time_ms)
         row = row_of(self._store.name, path, gap, self._store.get(tree, key[1]), None)
+        if before is not None:
+            now = replace(now, ownership=before.ownership.keeping(now.content))
         # Versions went back, so their difference counts nothing.
         return Move(key, before, now, () if row is None else ({**row, "writes": 1},))

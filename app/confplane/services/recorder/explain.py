@@ -19,7 +19,7 @@ from confplane.services.ports.trail import EXTERNAL
 from confplane.services.recorder import recover
 from confplane.services.recorder.external import row_of
 from confplane.services.recorder.ports import Move, RefusedError, UnexplainedNode
-from confplane.services.recorder.versions import ABSENT, Point, explained, gaps
+from confplane.services.recorder.versions import ABSENT, Point, explained, gaps, ownership_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -149,7 +149,9 @@ class Explainer:
             user = _parent((_tree_of(path), entity_id))
             if user is not None and write.revision in missing.get(user, ()):
                 # One transaction has one author.
-                found.setdefault(user, {})[write.revision] = replace(write, version_read=None, czxid=None, version=0)
+                found.setdefault(user, {})[write.revision] = replace(
+                    write, version_read=None, czxid=None, version=0, claim=None
+                )
         return {user: list(writes.values()) for user, writes in found.items()}
 
     async def _batch(
@@ -158,6 +160,7 @@ class Explainer:
         states = await self._states.known(self._store.name, list(batch), whole=False)
         moves: dict[Key, Move] = {}
         unexplained: dict[Key, UnexplainedNode] = {}
+        owned: list[Key] = []
         for key, seen in batch.items():
             state, writes = states.get(key), own.get(key, ())
             start = state or ABSENT
@@ -168,8 +171,16 @@ class Explainer:
                 unexplained[key] = seen
             elif explained(start, writes, seen.shape) or _only_a_parent(start, writes, seen):
                 moves[key] = Move(key, state, self._end(key, seen, start, writes))
+                if start.ownership.owners or any(write.claim is not None for write in writes):
+                    owned.append(key)
             else:
                 unexplained[key] = seen
+        if owned:
+            contents = await self._contents(owned, own)
+            for key in owned:
+                move = moves[key]
+                writes = _of_path(own.get(key, ()), contents, _path(key))
+                moves[key] = replace(move, after=_owned(move.before or ABSENT, writes, move.after))
         if unexplained:
             moves.update(await self._moves(unexplained, watermark))
         moved = await self.move(list(moves.values()), watermark.server)
@@ -193,8 +204,7 @@ class Explainer:
         own = await self.own(watermark.revision, self.pending.__contains__)
         lost = await self.lost.found(max(seen.mzxid for seen in unexplained.values()))
         whole = await self._states.known(name, list(unexplained), whole=True)
-        revisions = {write.revision for key in unexplained for write in own.get(key, ())}
-        contents = await self._states.contents(name, sorted(revisions)) if revisions else {}
+        contents = await self._contents(unexplained, own)
         made = await self._parents(
             {
                 key: _unclaimed(seen, own.get(key, ())) - {whole.get(key, ABSENT).czxid}
@@ -204,9 +214,8 @@ class Explainer:
         )
         moves: dict[Key, Move] = {}
         for key, seen in unexplained.items():
-            tree, entity = Tree(key[0]), Entity.from_id(key[1])
-            path = full_path(tree, entity)
-            writes = [_with_contents(write, contents.get((write.revision, path))) for write in own.get(key, ())]
+            path = _path(key)
+            writes = _of_path(own.get(key, ()), contents, path)
             state = whole.get(key)
             start = state or ABSENT
             end = self._end(key, seen, start, writes)
@@ -227,8 +236,15 @@ class Explainer:
             found = (row_of(name, path, gap, seen.node, hidden) for gap in found_gaps)
             rows = [row for row in found if row is not None]
             rows += [recover.row_of(path, markers[write.revision], write) for write in again]
-            moves[key] = Move(key, state, end, tuple(rows))
+            moves[key] = Move(key, state, _owned(start, writes, end), tuple(rows))
         return moves
+
+    async def _contents(
+        self, keys: Iterable[Key], own: Mapping[Key, Sequence[OwnWrite]]
+    ) -> Mapping[tuple[int, str], tuple[Any, Any]]:
+        """Return the contents that changes of this service saw and left, by their revisions and paths."""
+        revisions = {write.revision for key in keys for write in own.get(key, ())}
+        return await self._states.contents(self._store.name, sorted(revisions)) if revisions else {}
 
     async def _confirmed(self, unexplained: dict[Key, UnexplainedNode]) -> dict[Key, UnexplainedNode]:
         """Ask ZooKeeper about entities that this mirror lacks: another process's mirror may have had more."""
@@ -331,6 +347,21 @@ def _znodes(seen: UnexplainedNode, own: Sequence[OwnWrite]) -> set[int]:
 def _unclaimed(seen: UnexplainedNode, own: Sequence[OwnWrite]) -> set[int]:
     """Return the czxids of the entity's znodes that none of these changes created."""
     return _znodes(seen, own) - {write.revision for write in own}
+
+
+def _path(key: Key) -> str:
+    return full_path(Tree(key[0]), Entity.from_id(key[1]))
+
+
+def _owned(start: Point, writes: Sequence[OwnWrite], end: Point) -> Point:
+    """Return a state with the owners of its keys."""
+    return replace(end, ownership=ownership_after(start, writes, end))
+
+
+def _of_path(
+    writes: Iterable[OwnWrite], contents: Mapping[tuple[int, str], tuple[Any, Any]], path: str
+) -> list[OwnWrite]:
+    return [_with_contents(write, contents.get((write.revision, path))) for write in writes]
 
 
 def _with_contents(write: OwnWrite, contents: tuple[Any, Any] | None) -> OwnWrite:

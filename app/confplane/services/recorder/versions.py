@@ -10,8 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from confplane.domain.ownership import NO_OWNERS, Ownership
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from confplane.domain.ownership import OwnershipClaim
 
 Content = dict[str, str | None]
 """A config without secrets: None is a hidden value."""
@@ -28,6 +32,8 @@ class Point:
     mzxid: int = 0
     """The zxid of the last write; of an absent entity a revision at which it was absent."""
     content: Content = field(default_factory=dict)
+    ownership: Ownership = field(default=NO_OWNERS, compare=False)
+    """The owners of the keys; of a state that the trail explains only."""
 
     def same(self, other: Point) -> bool:
         """Return True if both are the same state, whatever their contents."""
@@ -57,6 +63,8 @@ class OwnWrite:
     after: Content = field(default_factory=dict)
     unseen: bool = False
     """True if the znode was recreated externally since the read: ``before`` is the content of the earlier node."""
+    claim: OwnershipClaim | None = None
+    """The keys that the change gave to an owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +126,33 @@ def gaps(start: Point, own: Iterable[OwnWrite], end: Point, time_ms: int) -> lis
         if not before.same(after):
             found.append(Gap(before, after, revision, when, listed))
     return found
+
+
+def ownership_after(start: Point, own: Iterable[OwnWrite], end: Point) -> Ownership:
+    """Return the owners of the keys of a state: changes claim keys, and a key that was removed has no owner any more.
+
+    Args:
+        start: The last state that the trail explains.
+        own: Changes of this service after it, with the contents that they left.
+        end: The state seen, its content known.
+    """
+    at, ownership = start, start.ownership
+    for write in sorted(own, key=lambda each: each.revision):
+        base = _base(write)
+        if start.mzxid < write.revision <= end.mzxid and not _passed(at, base):
+            ownership = _left_by_external(ownership, at, base)
+            at = _result(write)
+            ownership = ownership.keeping(at.content)
+            if write.claim is not None:
+                ownership = ownership.claimed(write.claim)
+    return _left_by_external(ownership, at, end)
+
+
+def _left_by_external(ownership: Ownership, before: Point, after: Point) -> Ownership:
+    if before.same(after):
+        return ownership
+    recreated = not (before.present and after.present) or before.czxid != after.czxid
+    return NO_OWNERS if recreated else ownership.keeping(after.content)
 
 
 def changed_keys(before: Content, after: Content) -> list[str]:

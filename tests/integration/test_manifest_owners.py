@@ -1,0 +1,271 @@
+"""Owners of keys: claimed by applies, kept by other writes, given up with the key; on real stores."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.integration.test_manifest_runs import FACETS, HEAD, State, connected, manifest, some_state
+from tests.support.waiting import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import httpx
+    from kazoo.client import KazooClient
+
+    from tests.support.service import Service
+
+Owned = dict[tuple[str, str], dict[str, tuple[Any, "str | None"]]]
+"""The values and the owners of keys, by entity and member."""
+OWNERS: Final = ("red", "blue")
+
+
+@pytest.fixture
+def http(service: Service) -> Iterator[httpx.Client]:
+    with connected(service) as client:
+        yield client
+
+
+def planned(http: httpx.Client, body: dict[str, Any]) -> dict[str, Any]:
+    answer = http.post("/manifests:plan", json=body)
+    assert answer.status_code in {200, 207, 409}, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def apply(http: httpx.Client, body: dict[str, Any]) -> dict[str, Any]:
+    plan = planned(http, body)
+    answer = http.post("/manifests:apply", json={**body, "planId": plan["planId"]})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    assert found["next"] is None
+    return found
+
+
+def document(owner: str, *entities: dict[str, Any], **members: Any) -> dict[str, Any]:
+    return {**HEAD, "owner": owner, "entities": list(entities), **members}
+
+
+def topic(name: str, **values: str) -> dict[str, Any]:
+    return {"id": f"topic={name}", "configs": {key.replace("_", "."): value for key, value in values.items()}}
+
+
+def status(http: httpx.Client, entity_id: str, facet: str = "configs") -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the owners and the labels of an entity."""
+    found = http.get(f"/{facet}/{entity_id}", params={"view": "full", "absent": "empty"}).json()["status"]
+    return found.get("owners", {}), found.get("labels", {})
+
+
+def changes(plan: dict[str, Any]) -> dict[str, tuple[str, dict[str, str | None]]]:
+    """Return the actions and the claimed keys of a plan, by entity."""
+    return {
+        each["id"]: (each["action"], {key["key"]: key["owner"] for key in each.get("claimed", [])})
+        for each in plan["changes"]
+    }
+
+
+def test_an_apply_claims_the_keys_of_its_document(http: httpx.Client) -> None:
+    http.put("/configs/topic=claim-b", json={"configs": {"retention.ms": "1", "flush.ms": "2"}})
+    body = document(
+        "payments",
+        topic("claim-a", retention_ms="1"),
+        topic("claim-b", retention_ms="1", flush_ms="2"),
+        labels={"stage": "test"},
+    )
+    plan = planned(http, body)
+    assert changes(plan) == {
+        "topic=claim-a": ("create", {"retention.ms": None}),
+        "topic=claim-b": ("claim", {"retention.ms": None, "flush.ms": None}),
+    }
+    assert (plan["summary"]["create"], plan["summary"]["claim"]) == (1, 1)
+    apply(http, body)
+    assert planned(http, body)["changes"] == []
+    owners = {"retention.ms": "payments", "flush.ms": "payments"}
+    assert status(http, "topic=claim-b") == (owners, {"payments": {"stage": "test"}})
+    # Other labels are a change of their own.
+    body["labels"] = {"stage": "production"}
+    assert changes(planned(http, body)) == {"topic=claim-a": ("claim", {}), "topic=claim-b": ("claim", {})}
+    apply(http, body)
+    wait_for(lambda: status(http, "topic=claim-a")[1] == {"payments": {"stage": "production"}})
+
+
+def test_lists_have_filters_by_owner_and_label(http: httpx.Client) -> None:
+    apply(http, document("list-red", topic("list-a", retention_ms="1"), labels={"team": "x=y"}))
+    apply(http, document("list-blue", topic("list-b", retention_ms="1"), labels={"team": "z"}))
+    http.put("/configs/topic=list-c", json={"configs": {"retention.ms": "1"}})
+
+    def listed(**params: str) -> list[str]:
+        items = http.get("/configs", params={"kind": "topic", "prefix": "list-", **params}).json()["items"]
+        return [each["id"] for each in items]
+
+    wait_for(lambda: listed(owner="list-blue") == ["topic=list-b"])
+    assert listed(owner="list-red") == listed(label="team=x=y") == ["topic=list-a"]
+    assert listed(owner="list-red", label="team=z") == listed(owner="nobody") == []
+    assert listed() == ["topic=list-a", "topic=list-b", "topic=list-c"]
+    refused = http.get("/configs", params={"label": "team"})
+    assert refused.status_code == 400
+    assert "is not a label" in refused.json()["detail"]
+
+
+def test_a_key_of_another_owner_is_a_conflict_unless_it_is_forced(http: httpx.Client) -> None:
+    apply(http, document("first", topic("shared", retention_ms="1", flush_ms="1")))
+    body = document("second", topic("shared", retention_ms="2", segment_ms="5"))
+    plan = planned(http, body)
+    assert plan["type"] == "/problems/owner-conflict"
+    assert "the owner first" in plan["detail"]
+    assert [each["pointer"] for each in plan["errors"]] == ["/entities/0/configs/retention.ms"]
+    refused = http.post("/manifests:apply", json={**body, "planId": plan["planId"]})
+    assert (refused.status_code, refused.json()["type"]) == (409, "/problems/owner-conflict")
+    body["force"] = [{"id": "topic=shared", "key": "retention.ms"}]
+    assert changes(planned(http, body)) == {"topic=shared": ("update", {"retention.ms": "first", "segment.ms": None})}
+    apply(http, body)
+    assert planned(http, body)["changes"] == []
+    # The key that the second owner does not name is left to the first one.
+    assert http.get("/configs/topic=shared").json()["configs"] == {
+        "retention.ms": "2",
+        "flush.ms": "1",
+        "segment.ms": "5",
+    }
+    assert status(http, "topic=shared")[0] == {"retention.ms": "second", "flush.ms": "first", "segment.ms": "second"}
+
+
+def test_other_writes_keep_the_owner_and_a_removed_key_has_none(http: httpx.Client, zk: KazooClient) -> None:
+    body = document("drift", topic("drift", retention_ms="1", flush_ms="1", segment_ms="1"))
+    apply(http, body)
+    http.put("/configs/topic=drift", json={"configs": {"retention.ms": "7", "flush.ms": "1"}})
+    zk.set("/config/topics/drift", b'{"version":1,"config":{"retention.ms":"8","max.message.bytes":"3"}}')
+    zk.create("/config/changes/config_change_", b'{"version":2,"entity_path":"topics/drift"}', sequence=True)
+    wait_for(lambda: status(http, "topic=drift")[0] == {"retention.ms": "drift"})
+    plan = planned(http, body)
+    assert changes(plan) == {"topic=drift": ("update", {"flush.ms": None, "segment.ms": None})}
+    assert {each["key"]: each["after"] for each in plan["changes"][0]["diff"]} == {
+        "retention.ms": "1",
+        "flush.ms": "1",
+        "segment.ms": "1",
+        "max.message.bytes": None,
+    }
+    http.delete("/configs/topic=drift")
+    http.put("/configs/topic=drift", json={"configs": {"retention.ms": "1"}})
+    wait_for(lambda: status(http, "topic=drift") == ({}, {}))
+
+
+def test_prune_deletes_what_the_owner_has_and_the_document_does_not_name(http: httpx.Client) -> None:
+    apply(http, document("prune", *(topic(f"prune-{each}", retention_ms="1") for each in "abcd")))
+    apply(http, document("stays", topic("prune-b", flush_ms="1"), topic("prune-z", flush_ms="1")))
+    body = document("prune", topic("prune-a", retention_ms="1"), prune=True)
+    plan = planned(http, body)
+    assert plan["refusal"]["pointer"] == "/maxDeletes"
+    assert "3 of the 4 entities of prune" in plan["refusal"]["detail"]
+    body["maxDeletes"] = 3
+    assert {each: action for each, (action, _) in changes(planned(http, body)).items()} == {
+        "topic=prune-b": "update",
+        "topic=prune-c": "delete",
+        "topic=prune-d": "delete",
+    }
+    scoped = {**body, "scope": "topic:prune-c"}
+    assert changes(planned(http, scoped)) == {"topic=prune-c": ("delete", {})}
+    apply(http, body)
+    items = http.get("/configs", params={"kind": "topic", "prefix": "prune-"}).json()["items"]
+    assert {each["id"]: each["configs"] for each in items} == {
+        "topic=prune-a": {"retention.ms": "1"},
+        "topic=prune-b": {"flush.ms": "1"},
+        "topic=prune-z": {"flush.ms": "1"},
+    }
+    assert planned(http, body)["changes"] == []
+
+
+def test_a_plan_is_stale_once_an_entity_of_its_owner_was_written(http: httpx.Client) -> None:
+    apply(http, document("stale", topic("stale-a", retention_ms="1"), topic("stale-b", retention_ms="1")))
+    body = document("stale", topic("stale-a", retention_ms="1"), prune=True, maxDeletes=1)
+    plan = planned(http, body)
+    apply(http, document("other", topic("stale-b", flush_ms="1")))
+    refused = http.post("/manifests:apply", json={**body, "planId": plan["planId"]})
+    assert refused.json()["type"] == "/problems/stale-plan"
+
+
+def test_a_temporary_apply_claims_nothing(http: httpx.Client) -> None:
+    body = document("short", topic("short", retention_ms="1"))
+    plan = planned(http, body)
+    answer = http.post("/manifests:apply", json={**body, "planId": plan["planId"]}, params={"expiresIn": 3600})
+    assert answer.status_code == 200, answer.text
+    assert changes(planned(http, body)) == {"topic=short": ("claim", {"retention.ms": None})}
+
+
+def test_a_run_with_claims_is_reverted_and_leaves_nothing_behind(http: httpx.Client) -> None:
+    http.put("/configs/topic=undo-b", json={"configs": {"retention.ms": "1"}})
+    run = apply(http, document("undo", topic("undo-a", retention_ms="1"), topic("undo-b", retention_ms="1")))
+    answer = http.post("/audit:revert", json={"requestId": run["runId"]})
+    assert answer.status_code == 200, answer.text
+    assert http.get("/configs/topic=undo-a").status_code == 404
+    assert http.get("/configs/topic=undo-b").json()["configs"] == {"retention.ms": "1"}
+
+
+def owned(http: httpx.Client, name: str) -> Owned:
+    """Return what is stored, with owners."""
+    found: Owned = {}
+    for member, facet in FACETS.items():
+        for kind in ("topic",) if facet == "configs" else ("user", "user,client-id"):
+            params = {"kind": kind, "prefix": f"{name}-", "view": "full"}
+            for item in http.get(f"/{facet}", params=params).json()["items"]:
+                owners = item["status"].get("owners", {})
+                values = item["quotas" if member == "quotas" else "configs"]
+                found[item["id"], member] = {key: (value, owners.get(key)) for key, value in values.items()}
+    return found
+
+
+def after_apply(before: Owned, owner: str, wanted: State, *, prune: bool) -> Owned:
+    """Return what an apply has to leave."""
+    found: Owned = {}
+    for place in before.keys() | wanted.keys():
+        keys = before.get(place, {})
+        if place in wanted:
+            kept = {key: each for key, each in keys.items() if each[1] not in {owner, None}}
+            found[place] = kept | {key: (value, owner) for key, value in wanted[place].items()}
+        else:
+            found[place] = {key: each for key, each in keys.items() if not (prune and each[1] == owner)}
+    return {place: keys for place, keys in found.items() if keys}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_an_apply_makes_the_keys_of_its_owner_what_the_document_says(http: httpx.Client, seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311 - chooses cases
+    name = f"owned{seed}"
+    state: Owned = {}
+    for _ in range(4):
+        if rng.random() < 0.7:
+            # A direct write: keys keep their owners, or have none.
+            for (entity_id, member), values in some_state(rng, name).items():
+                if values:
+                    given = {"quotas" if member == "quotas" else "configs": values}
+                    assert http.put(f"/{FACETS[member]}/{entity_id}", json=given).status_code == 200
+                    before = state.get((entity_id, member), {})
+                    state[entity_id, member] = {
+                        key: (value, before.get(key, (None, None))[1]) for key, value in values.items()
+                    }
+        owner, wanted = rng.choice(OWNERS), some_state(rng, name)
+        foreign = [
+            {"id": place[0], "key": key}
+            for place, values in wanted.items()
+            for key in values
+            if state.get(place, {}).get(key, (None, None))[1] not in {owner, None}
+        ]
+        body = {**manifest(wanted), "owner": owner, "atomic": rng.random() < 0.5}
+        if prune := rng.random() < 0.5:
+            body |= {"prune": True, "scope": f"{rng.choice(('user', 'topic'))}:{name}-", "maxDeletes": 100}
+        if foreign:
+            refused = planned(http, body)
+            assert refused.get("failed") or refused["type"] == "/problems/owner-conflict"
+            body["force"] = foreign
+        expected = after_apply(state, owner, wanted, prune=prune)
+        if prune:
+            inside = body["scope"].partition(":")[0]
+            untouched = {place: keys for place, keys in state.items() if not place[0].startswith(inside)}
+            expected |= {place: keys for place, keys in untouched.items() if place not in wanted}
+        apply(http, body)
+        state = expected
+        wait_for(lambda: owned(http, name) == state, why=lambda: (owned(http, name), state))  # noqa: B023 - called here
+        again = planned(http, body)
+        assert again["changes"] == [], again

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.console.visitor import Visitor
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from tests.support.service import Service
@@ -134,3 +135,17 @@ def test_a_reader_plans_and_does_not_apply(service: Service) -> None:
     assert plan.status_code == 200, plan.text
     assert "you may not change it" in plan.text
     assert 'name="plan"' not in plan.text
+
+
+def test_the_page_of_an_entity_has_its_owners_and_labels(visitor: Visitor) -> None:
+    manifest = f"{HEAD}  - id: topic=owned-page\n    configs: {{retention.ms: '1000'}}\n"
+    manifest = manifest.replace("entities:", "owner: payments\nlabels: {stage: test}\nentities:")
+    plan = send(visitor, manifest)
+    assert "retention.ms: new owner" in plan.text
+    assert "<h2>Applied</h2>" in apply(visitor, plan.text, manifest).text
+
+    def shown() -> bool:
+        page = visitor.page("/console/clusters/default/entities/topic=owned-page")
+        return "<strong>payments</strong>" in page and "stage=test" in page
+
+    wait_for(shown)

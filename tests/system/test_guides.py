@@ -91,6 +91,7 @@ def test_the_manifests_of_the_guide_and_its_pipelines(zookeeper: ZooKeeper, migr
                 run(["\n".join(step for step in steps if not step.startswith("pip "))], tmp_path, environment)
                 if job == "plan":
                     assert "1 to update" in (tmp_path / "plan.txt").read_text()
+                    assert f"+retention.ms: 8640000{number + 1}" in (tmp_path / "comment.md").read_text().splitlines()
         assert run(["confplane plan manifests"], tmp_path, environment)[0].endswith("2 unchanged")
         assert (tmp_path / "gh.log").read_text() == "pr comment 7 --body-file comment.md\n"
         assert "api/projects/1/merge_requests/2/notes" in (tmp_path / "curl.log").read_text()

@@ -32,6 +32,7 @@ from tests.bench import (
     kraft,
     kraft_applied,
     latency,
+    manifests,
     mirror,
     picture,
     reads,
@@ -70,7 +71,7 @@ def main() -> None:
         "only",
         nargs="*",
         help="some of: reads access applied alters bulk beside load memory console describe feed hostile idle latency"
-        " rollups kafka configs kraft kraft-applied",
+        " manifests rollups kafka configs kraft kraft-applied",
     )
     options = parser.parse_args()
     rounds: int = options.rounds
@@ -97,6 +98,7 @@ def main() -> None:
             world, rounds=rounds, seconds=options.seconds, entities=options.entities
         ),
         "idle": lambda world: idle.measure(world, clusters=options.clusters, seconds=20 * options.seconds),
+        "manifests": lambda world: manifests.measure(world, rounds=rounds, entities=options.entities),
         "latency": lambda world: latency.measure(world, rounds=rounds, changes=options.changes),
     }
     measures |= {

@@ -73,7 +73,7 @@ def memory(world: World, *, rounds: int, entities: int) -> Iterator[Figure]:
             seconds = time.monotonic() - begun
             time.sleep(_SETTLE_S)
             resident = psutil.Process(service.pid).memory_info().rss
-            return float(resident), float(_peak(service.pid)), seconds
+            return float(resident), float(peak(service.pid)), seconds
 
     empty = world.chroot()
     loaded, unloaded = alternate(
@@ -105,7 +105,7 @@ def memory(world: World, *, rounds: int, entities: int) -> Iterator[Figure]:
     )
 
 
-def _peak(pid: int) -> int:
+def peak(pid: int) -> int:
     """Return the greatest resident memory of a process so far, in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     [kilobytes] = [line.split()[1] for line in lines if line.startswith("VmHWM:")]

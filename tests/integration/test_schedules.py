@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from confplane.audit import PostgresSchedules, PostgresTrailHistory
+from confplane.audit import PostgresAccessStore, PostgresSchedules, PostgresTrailHistory
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
@@ -19,9 +19,11 @@ from confplane.domain.ops import Op, OpType
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import Edit
 from confplane.services.changes.freeze import FreezeService
-from confplane.services.ports.schedules import EntityKey, SchedulePause, ScheduleState
+from confplane.services.ports.access import AccessQuery
+from confplane.services.ports.schedules import EntityKey, ScheduleState
 from confplane.services.schedules.ends import ScheduleEnder
 from confplane.services.schedules.scheduler import Scheduler
+from confplane.services.schedules.service import ScheduleService
 from tests.support.reverting import made, now
 from tests.support.stores import ALICE, content, kafka_writes, soon, until
 
@@ -211,11 +213,20 @@ async def test_a_freeze_and_a_pause_delay_the_end_and_are_reported(world: World)
     assert ("1 temporary change is overdue" in warning.public, made(change) in str(warning)) == (True, True)
     assert {sample.name: sample.value for sample in one.scheduler.metrics()}["schedules_overdue"] == 1
     await freezes.thaw(one.replica.store, "done", caller)
-    await one.schedules.pause("default", SchedulePause("User:x", "an audit", one.now()))
+    pauses = ScheduleService(one.schedules, one.ender, one.now)
+    await pauses.pause("default", "an audit", caller)
+    await pauses.pause("default", "once more", caller)
     await one.pass_(2 * HOUR)
     assert await now(one.replica, ALICE) == {RATE: "2"}
     assert "an audit" in str(one.scheduler.warnings()[0])
-    assert await one.schedules.resume("default")
+    await pauses.resume("default", caller)
+    await pauses.resume("default", caller)
+    access = PostgresAccessStore(one.replica.parts.database)
+    history, _ = await access.search(AccessQuery(subject="schedules/default"))
+    assert [(each.kind, each.reason) for each in reversed(history)] == [
+        ("schedules-paused", "an audit"),
+        ("schedules-resumed", None),
+    ]
     await one.pass_(HOUR)
     assert await now(one.replica, ALICE) == {}
     assert one.scheduler.warnings() == []

@@ -51,7 +51,7 @@ FROM jsonb_to_recordset(CAST(:changes AS jsonb)) AS row(
   ticket text, before jsonb, after jsonb, count integer)
 """
 """Adds the rows of history in ``:changes``; a condition may follow."""
-_LATER_OPERATIONS: Final = frozenset({Operation.REPORT})
+_LATER_OPERATIONS: Final = frozenset({Operation.REPORT, Operation.TAKE_OVER})
 """Operations that the previous release can't read."""
 _CURRENT: Final = "(grants.removed_at IS NULL OR grants.hidden)"
 ON_CONFLICT: Final = "ON CONFLICT (id) DO NOTHING"

@@ -8,6 +8,7 @@ import orjson
 from sqlalchemy import Text, Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from confplane.audit.access import HISTORY, ON_CONFLICT, changes_json
 from confplane.audit.batcher import Batcher
 from confplane.services.ports.schedules import (
     EndAttempts,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Row, TextClause
 
     from confplane.audit.database import Database
+    from confplane.services.ports.access import AccessChange
     from confplane.services.ports.schedules import Fallbacks
 
 _SEPARATOR: Final = "\n"
@@ -114,11 +116,17 @@ UPDATE schedules SET
   state = :state, end_id = :end_id, kept = CAST(:kept AS jsonb), error = NULL, ended_at = now()
 FROM complete WHERE change_id = :change_id AND state = 'ending' AND all_locked AND can_end
 """).bindparams(bindparam("end_id", type_=Uuid))
-_PAUSE: Final = text("""
-INSERT INTO schedule_pauses (cluster, principal, reason, since) VALUES (:cluster, :principal, :reason, :since)
-ON CONFLICT DO NOTHING
-""")
-_RESUME: Final = text("DELETE FROM schedule_pauses WHERE cluster = :cluster")
+_PAUSE: Final = text(f"""
+WITH paused AS (
+  INSERT INTO schedule_pauses (cluster, principal, reason, since) VALUES (:cluster, :principal, :reason, :since)
+  ON CONFLICT DO NOTHING RETURNING cluster
+)
+{HISTORY} WHERE EXISTS (SELECT FROM paused) {ON_CONFLICT}
+""")  # noqa: S608 - constants
+_RESUME: Final = text(f"""
+WITH resumed AS (DELETE FROM schedule_pauses WHERE cluster = :cluster RETURNING cluster)
+{HISTORY} WHERE EXISTS (SELECT FROM resumed) {ON_CONFLICT}
+""")  # noqa: S608 - constants
 _PAUSED: Final = text("SELECT principal, reason, since FROM schedule_pauses WHERE cluster = :cluster")
 
 
@@ -203,16 +211,15 @@ class PostgresSchedules:
         found = await self.states([ended.change_id])
         return found.get(ended.change_id) in {ScheduleState.ENDED, ScheduleState.ENDED_PARTLY}
 
-    async def pause(self, cluster: str, pause: SchedulePause) -> SchedulePause:
+    async def pause(self, cluster: str, pause: SchedulePause, change: AccessChange) -> SchedulePause:
         """Pause all ends in a cluster."""
-        await self._database.execute(
-            _PAUSE, cluster=cluster, principal=pause.principal, reason=pause.reason, since=pause.since
-        )
+        given = {"principal": pause.principal, "reason": pause.reason, "since": pause.since}
+        await self._database.execute(_PAUSE, cluster=cluster, **given, changes=changes_json([change]))
         return await self.paused(cluster) or pause
 
-    async def resume(self, cluster: str) -> bool:
+    async def resume(self, cluster: str, change: AccessChange) -> bool:
         """Remove the pause."""
-        return await self._database.execute(_RESUME, cluster=cluster) > 0
+        return await self._database.execute(_RESUME, cluster=cluster, changes=changes_json([change])) > 0
 
     async def paused(self, cluster: str) -> SchedulePause | None:
         """Return the pause of a cluster."""

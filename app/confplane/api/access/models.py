@@ -68,20 +68,21 @@ class ChecksResult(AnswerModel):
 
 
 class AccessChangeData(AnswerModel):
-    """One change of a token, a grant or a webhook, or a sum of security events."""
+    """One change of a token, a grant or a webhook, a pause of temporary changes, or a sum of security events."""
 
     id: Annotated[str, Field(pattern=patterns.UUID, description="UUIDv7")]
     kind: str = Field(
         description="token-created, token-revoked, token-rotated, tokens-confirmed, tokens-invalidated, grant-created,"
         " grant-replaced, grant-removed, webhook-created, webhook-replaced, webhook-removed, webhook-assigned,"
-        " webhook-resumed, webhook-parked, webhook-secret-rotated; or an event: denied, unauthenticated,"
-        " admin-token-used"
+        " webhook-resumed, webhook-parked, webhook-secret-rotated, schedules-paused, schedules-resumed; or an event:"
+        " denied, unauthenticated, admin-token-used"
     )
     principal: str = Field(description="The principal that did it, or was refused")
     behalf_of: str | None = Field(description="The user for whom a portal acted")
     source: str
     subject: str = Field(
-        description="`tokens/<id>`, `grants/<id>` or `webhooks/<cluster>/<name>`; for a security event its subject"
+        description="`tokens/<id>`, `grants/<id>`, `webhooks/<cluster>/<name>` or `schedules/<cluster>`; for a security"
+        " event its subject"
     )
     request_id: str | None
     reason: str | None

@@ -14,20 +14,22 @@ if TYPE_CHECKING:
 
 
 class AccessChangeData(TypedDict):
-    """One change of a token, a grant or a webhook, or a sum of security events."""
+    """One change of a token, a grant or a webhook, a pause of temporary changes, or a sum of security events."""
 
     # UUIDv7
     id: str
     # token-created, token-revoked, token-rotated, tokens-confirmed, tokens-invalidated, grant-created, grant-
     # replaced, grant-removed, webhook-created, webhook-replaced, webhook-removed, webhook-assigned, webhook-
-    # resumed, webhook-parked, webhook-secret-rotated; or an event: denied, unauthenticated, admin-token-used
+    # resumed, webhook-parked, webhook-secret-rotated, schedules-paused, schedules-resumed; or an event: denied,
+    # unauthenticated, admin-token-used
     kind: str
     # The principal that did it, or was refused
     principal: str
     # The user for whom a portal acted
     behalfOf: str | None
     source: str
-    # `tokens/<id>`, `grants/<id>` or `webhooks/<cluster>/<name>`; for a security event its subject
+    # `tokens/<id>`, `grants/<id>`, `webhooks/<cluster>/<name>` or `schedules/<cluster>`; for a security event its
+    # subject
     subject: str
     requestId: str | None
     reason: str | None

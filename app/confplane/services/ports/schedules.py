@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from confplane.services.ports.access import AccessChange
+
 
 class EntityKey(NamedTuple):
     """A key of an entity."""
@@ -133,11 +135,14 @@ class ScheduleStore(Protocol):
             False if the end of a change above has begun, or the outcome of the end is not in the trail yet.
         """
 
-    async def pause(self, cluster: str, pause: SchedulePause) -> SchedulePause:
-        """Pause all ends in a cluster, and return the pause, which may be an earlier one."""
+    async def pause(self, cluster: str, pause: SchedulePause, change: AccessChange) -> SchedulePause:
+        """Pause all ends in a cluster, and return the pause, which may be an earlier one.
 
-    async def resume(self, cluster: str) -> bool:
-        """Remove the pause; False if there is none."""
+        The row of the audit trail is written together with the pause, or not at all.
+        """
+
+    async def resume(self, cluster: str, change: AccessChange) -> bool:
+        """Remove the pause, and write the row of the audit trail; False if there is none."""
 
     async def paused(self, cluster: str) -> SchedulePause | None:
         """Return the pause of a cluster."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.errors import InvalidRequestError, NotFoundError
+from confplane.services.access_admin.history import change_of
 from confplane.services.changes.freeze import checked_reason
 from confplane.services.ports.schedules import Schedule, SchedulePause
 
@@ -137,7 +138,8 @@ class ScheduleService:
         pause = SchedulePause(caller.principal, checked_reason(reason), self._now())
         if validate_only:
             return pause
-        paused = await self._schedules.pause(cluster, pause)
+        change = change_of(replace(caller, reason=pause.reason), "schedules-paused", f"schedules/{cluster}")
+        paused = await self._schedules.pause(cluster, pause, change)
         logger.warning("Cluster %s: %s paused the ends of temporary changes", cluster, caller.principal)
         return paused
 
@@ -150,5 +152,5 @@ class ScheduleService:
         """
         caller.require(cluster, Operation.FREEZE, ResourceType.CLUSTER)
         if not validate_only:
-            await self._schedules.resume(cluster)
+            await self._schedules.resume(cluster, change_of(caller, "schedules-resumed", f"schedules/{cluster}"))
             logger.warning("Cluster %s: %s resumed the ends of temporary changes", cluster, caller.principal)

@@ -1,0 +1,164 @@
+"""Manifests: the time of plans and applies, and its growth; the memory of an apply and of an export; many files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from tests.bench.mirror import peak
+from tests.bench.rounds import Figure, alternate, column, progress
+from tests.support.processes import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.bench.rounds import Sample
+    from tests.bench.world import World
+    from tests.support.service import Service
+
+_SMALL = 10_000
+_FILES = 2_000
+_HEAD = {"apiVersion": "confplane/v1", "kind": "Configs", "owner": "bench", "labels": {"stage": "bench"}}
+_STEPS = ("plan of creates", "apply", "plan of no changes", "plan of no changes, without an owner")
+_PATIENCE_S = 120.0
+
+
+def measure(world: World, *, rounds: int, entities: int) -> Iterator[Figure]:
+    """Yield the figures of manifests."""
+    sizes = {"large": entities, "small": min(_SMALL, entities)}
+
+    def sent(size: str) -> Sample:
+        with world.service() as service:
+            return _sent(service, sizes[size])
+
+    large, small = alternate(
+        f"seconds of a plan of {sizes['large']:,} | {sizes['small']:,} entities",
+        rounds,
+        lambda _: sent("large"),
+        lambda _: sent("small"),
+        decimals=1,
+    )
+    for index, step in enumerate(_STEPS):
+        per_entity = [
+            [seconds / sizes[size] * 1e6 for seconds in column(samples, index)]
+            for size, samples in (("large", large), ("small", small))
+        ]
+        yield Figure(
+            f"Manifest of {entities:,} entities: {step}, for each entity",
+            "µs",
+            per_entity[0],
+            f"with {sizes['small']:,}",
+            per_entity[1],
+            less_is_better=True,
+        )
+    for index, what in enumerate(("plans and the apply", "an export"), len(_STEPS)):
+        yield Figure(
+            f"Manifest of {entities:,} entities: growth of the service's memory by {what}",
+            "MB",
+            column(large, index),
+            f"with {sizes['small']:,}",
+            column(small, index),
+            decimals=1,
+            less_is_better=True,
+        )
+    yield from _files(world, rounds, entities)
+
+
+def _sent(service: Service, entities: int) -> Sample:
+    """Plan, apply and export a manifest; return the seconds, and the growth of memory in megabytes."""
+    body = {**_HEAD, "entities": list(_entities(entities))}
+    headers = {"Authorization": f"Bearer {service.token}"}
+    base = f"{service.url}/v1/clusters/default/manifests"
+    with httpx.Client(headers=headers, trust_env=False, timeout=120) as http:
+
+        def planned(document: dict[str, Any]) -> tuple[float, dict[str, Any]]:
+            begun = time.monotonic()
+            while True:
+                answer = http.post(f"{base}:plan", json=document)
+                if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE or time.monotonic() - begun > _PATIENCE_S:
+                    break
+            found: dict[str, Any] = answer.raise_for_status().json()
+            return time.monotonic() - begun, found
+
+        rest = _reset_peak(service.pid)
+        creates, plan = planned(body)
+        begun = time.monotonic()
+        while True:
+            answer = http.post(f"{base}:apply", json={**body, "planId": plan["planId"]}).raise_for_status().json()
+            if answer["next"] is None:
+                break
+        applied = time.monotonic() - begun
+        owned, again = planned(body)
+        if again["changes"]:
+            raise AssertionError(f"{len(again['changes'])} changes are left")
+        plain = planned({name: value for name, value in body.items() if name not in {"owner", "labels"}})[0]
+        grown = peak(service.pid) - rest
+        rest = _reset_peak(service.pid)
+        with http.stream("GET", f"{base}:export") as stream:
+            size = sum(map(len, stream.iter_raw()))
+        progress.print(f"  export of {entities:,} entities: {size / 1e6:,.1f} MB as sent")
+        return creates, applied, owned, plain, grown / 1e6, (peak(service.pid) - rest) / 1e6
+
+
+def _files(world: World, rounds: int, entities: int) -> Iterator[Figure]:
+    """Yield the time and the memory of the command with one file, and with a directory of many."""
+    one, many = world.directory / "one", world.directory / "many"
+    made = list(_entities(entities))
+    _write(one, made, 1)
+    _write(many, made, _FILES)
+    with world.service() as service:
+        environment = os.environ | {"CONFPLANE_URL": service.url, "CONFPLANE_TOKEN": service.token}
+        ours, reference = alternate(
+            f"seconds of `confplane plan` with {_FILES:,} files | with one",
+            rounds,
+            lambda _: _command(many, environment),
+            lambda _: _command(one, environment),
+            decimals=1,
+        )
+    for index, (what, unit) in enumerate((("time", "s"), ("memory", "MB"))):
+        yield Figure(
+            f"`confplane plan` of {entities:,} entities in {_FILES:,} files: {what}",
+            unit,
+            column(ours, index),
+            "in one file",
+            column(reference, index),
+            decimals=1,
+            less_is_better=True,
+        )
+
+
+def _command(path: Path, environment: dict[str, str]) -> Sample:
+    begun = time.monotonic()
+    command = [sys.executable, "-m", "confplane", "plan", str(path), "--json"]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 2:
+        raise AssertionError(f"The command ended with {process.returncode}")
+    return time.monotonic() - begun, usage.ru_maxrss / 1000
+
+
+def _write(directory: Path, entities: list[dict[str, Any]], files: int) -> None:
+    directory.mkdir()
+    for number in range(files):
+        document = {**_HEAD, "entities": entities[number::files]}
+        (directory / f"{number:04}.json").write_text(json.dumps(document))
+
+
+def _entities(count: int) -> Iterator[dict[str, Any]]:
+    for number in range(count):
+        quotas = {"producer_byte_rate": 1_048_576 + number, "consumer_byte_rate": 2_097_152}
+        yield {"id": f"user=manifest-{number:06}", "quotas": quotas}
+
+
+def _reset_peak(pid: int) -> int:
+    """Forget the greatest memory of a process, and return its present memory in bytes."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+    return peak(pid)

@@ -7,18 +7,9 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import (
-    BooleanType,
-    DateType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
+from confplane.domain.rollups import Column, ColumnType, Rollup
 from confplane.rollups import schemas
 from confplane.rollups.job import Job
 from confplane.rollups.reading import Reading
@@ -114,25 +105,23 @@ def seen(number: int) -> tuple[Any, ...]:
 
 
 ALL_TYPES = Job(
-    name="quotas",
-    inputs={},
-    output=StructType(
-        [
-            StructField("entity_id", StringType(), nullable=False),
-            StructField("config_key", StringType(), nullable=False),
-            StructField("text", StringType()),
-            StructField("texts", schemas.TEXTS, nullable=False),
-            StructField("small", IntegerType()),
-            StructField("revision", LongType()),
-            StructField("number", DoubleType()),
-            StructField("flag", BooleanType()),
-            StructField("day", DateType()),
-            StructField("at", TimestampType()),
-        ]
+    Rollup(
+        "quotas",
+        "",
+        tuple(
+            Column(name, ColumnType(kind.rstrip("?")), "", nullable=kind.endswith("?"))
+            for name, kind in (
+                ("entity_id", "string"), ("config_key", "string"), ("text", "string?"), ("texts", "array<string>"),
+                ("small", "int?"), ("revision", "bigint?"), ("number", "double?"), ("flag", "boolean?"),
+                ("day", "date?"), ("at", "timestamp?"),
+            )
+        ),
+        key=("entity_id", "config_key"),
+        entity="entity_id",
     ),
-    key=("entity_id", "config_key"),
+    inputs={},
     transform=dict,  # never run
-)
+)  # fmt: skip
 """Has a column of each type; under the name of a job that has an entity."""
 
 ODD = [
@@ -159,8 +148,7 @@ def counted(rows: int, **more: Any) -> Job:
             *[F.lit("").alias(name) for name in ("kind", "entity_type", "config_key")],
             F.lit(0).alias("error_code"),
             F.lit(None).cast("string").alias("team"),
-            *[F.col("id").alias(name) for name in activity.OUTPUT.names[-4:]],
+            *[F.col("id").alias(name) for name in activity.JOB.output.names[-4:]],
         )
 
-    given: dict[str, Any] = {"name": "activity", "inputs": {}, "output": activity.OUTPUT, "key": activity.JOB.key}
-    return Job(**{**given, "transform": transform, **more})
+    return Job(**{"rollup": activity.JOB.rollup, "inputs": {}, "transform": transform, **more})

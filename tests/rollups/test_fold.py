@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from confplane.audit.rollup_parts import fold_id
 from confplane.audit.rollup_runs import RollupRuns
+from confplane.domain.rollups import Column, ColumnType, Rollup
 from confplane.rollups import folding, schemas
 from confplane.rollups.file_frames import FileFrames
 from confplane.rollups.job import CarriedFold, Fold, Job
@@ -125,10 +126,14 @@ def newest(
 
 _REVISIONS: Final = StructType([schemas.CHANGES["entity_id"], schemas.CHANGES["revision"]])
 NEWEST: Final = Job(
-    name="integrity",
+    Rollup(
+        "integrity",
+        "",
+        (Column("entity_id", ColumnType.STRING, ""), Column("revision", ColumnType.LONG, "", nullable=True)),
+        key=("entity_id",),
+        entity="entity_id",
+    ),
     inputs={"changes": ("entity_id", "revision")},
-    output=_REVISIONS,
-    key=("entity_id",),
     transform=newest,
     fold=Fold(_REVISIONS, 1),
 )

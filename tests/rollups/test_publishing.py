@@ -64,15 +64,10 @@ async def rows_of(rollups: PostgresRollups, run_id: UUID, page_size: int = 500) 
             return found
 
 
-def test_columns_listed_without_spark_are_those_of_the_jobs() -> None:
+def test_each_rollup_has_a_job_and_its_key_and_entity_are_columns() -> None:
     assert list(ROLLUPS) == list(JOBS)
-    for name, job in JOBS.items():
-        told = ROLLUPS[name]
-        assert [(each.name, each.type.value, each.nullable) for each in told.columns] == [
-            (each.name, each.dataType.simpleString(), each.nullable) for each in job.output.fields
-        ]
-        assert told.key == job.key
-        assert {*told.key, *filter(None, [told.entity])} <= set(job.output.names)
+    for rollup in ROLLUPS.values():
+        assert {*rollup.key, *filter(None, [rollup.entity])} <= {each.name for each in rollup.columns}
 
 
 def activity_of(made: Made) -> list[dict[str, Any]]:
@@ -178,7 +173,7 @@ async def test_all_types_and_odd_values_come_back_as_they_went(
         attempt = runs.begin(run_id, "quotas", as_of=START, position={}, previous=None, principal="User:x")
         assert isinstance(attempt, RunAttempt)
         store = sink.RunStore(spark, dsn)
-        store.publish(sink.sort_rows(frame, ALL_TYPES), ALL_TYPES, "entity_id", run_id=run_id, attempt=attempt)
+        store.publish(sink.sort_rows(frame, ALL_TYPES), ALL_TYPES, run_id=run_id, attempt=attempt)
         runs.complete(run_id)
         back = store.rows(ALL_TYPES.output, run_id=run_id, parts=runs.parts(run_id)).cache()
         assert back.count() == len(ODD)
@@ -203,7 +198,7 @@ async def test_what_jsonb_can_not_hold_is_replaced(
     row = ODD[0]
     rows = [(f"user={n}", "k", "a\0b", *row[3:6], value, *row[7:]) for n, value in enumerate(values)]
     frame = spark.createDataFrame(rows, ALL_TYPES.output)
-    job = counted(0, name="quotas", output=ALL_TYPES.output, key=ALL_TYPES.key, transform=lambda **_: frame)
+    job = counted(0, rollup=ALL_TYPES.rollup, transform=lambda **_: frame)
     done = run(spark, reading(Made(spark), START), dsn, job)
     found = await rows_of(rollups, done.run.id)
     assert [item["number"] for item in found] == [None, None, None, 1.5]

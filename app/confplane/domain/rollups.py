@@ -1,6 +1,6 @@
-"""The rollups' columns for the API and the commands, independent of Spark.
+"""The rollups and their columns, for the jobs, the API and the commands; independent of Spark.
 
-A test checks that these match the results of the jobs (rollups/jobs), which define the exact meaning of each column.
+The jobs (rollups/jobs) compute the rows, and define the exact meaning of each column.
 """
 
 from __future__ import annotations

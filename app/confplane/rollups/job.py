@@ -11,12 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from confplane.rollups.schemas import row_type
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+    from confplane.domain.rollups import Rollup
 
 OPTIONS: Final = frozenset(
     {
@@ -107,13 +111,10 @@ class Job:
     """One rollup.
 
     Attributes:
-        name: The name in the command and in the URL.
+        rollup: The name, the columns of the rows and their key.
         inputs: Frame -> the columns of it that the transform reads; it is given these and no others. Frames are
             ``changes``, ``other_znodes``, ``refused_attempts``, ``registration_events``, ``registrations``,
             ``reports``, ``states``, ``topics``, ``usage`` and ``znodes`` (rollups/schemas.py).
-        output: The schema of the rows. Names are snake_case; the API shows them in camelCase, and revisions (LONG
-            columns whose names end in ``revision``) as decimal strings.
-        key: Columns that together identify a row, in the order of the rows. They are never null.
         transform: ``transform(changes=..., znodes=..., as_of=...)``: the frames of ``inputs`` and the ``options`` by
             name; returns rows of the schema ``output`` in any order.
         incremental: The transform also takes ``previous`` and ``since``. On a run from the beginning both are None.
@@ -129,15 +130,28 @@ class Job:
             and that fold, or None.
     """
 
-    name: str
+    rollup: Rollup
     inputs: Mapping[str, tuple[str, ...]]
-    output: StructType
-    key: tuple[str, ...]
     transform: Callable[..., Any] = field(repr=False)
     incremental: bool = False
     lookback_days: int = 0
     options: frozenset[str] = frozenset()
     fold: Fold | None = None
+
+    @property
+    def name(self) -> str:
+        """The name in the command and in the URL."""
+        return self.rollup.name
+
+    @property
+    def output(self) -> StructType:
+        """The schema of the rows."""
+        return row_type(self.rollup)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that together identify a row, in the order of the rows. They are never null."""
+        return self.rollup.key
 
     def __call__(self, **given: Any) -> DataFrame:
         """Return the rows, their columns in the order of the schema."""

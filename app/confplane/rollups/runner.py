@@ -16,7 +16,6 @@ from uuid_utils.compat import uuid7
 from confplane.audit.rollup_parts import fold_id
 from confplane.audit.rollup_runs import RollupRuns
 from confplane.domain.errors import ConcurrentChangeError, ConfplaneError
-from confplane.domain.rollups import ROLLUPS
 from confplane.rollups.errors import spark_errors
 from confplane.rollups.job import CarriedFold
 from confplane.rollups.sinks import parquet
@@ -133,7 +132,7 @@ class Runner:
         if since is None:
             before = None
         given = {**frames, **self._job_options(job, options)}
-        position = {**self._reading.position, _VERSION: ROLLUPS[job.name].version}
+        position = {**self._reading.position, _VERSION: job.rollup.version}
         if job.fold is not None:
             given |= self._fold_options(job.fold, before, since, folds=folds)
             position |= _fold_position(job.fold, given["carried"], given["settled"])
@@ -174,7 +173,7 @@ class Runner:
     def _base(self, job: Job) -> RollupRun | None:
         """Return the run to build on: the current one, unless an earlier release made it, with other columns."""
         found = self._runs.current(job.name)
-        if found is None or found.position.get(_VERSION, 1) != ROLLUPS[job.name].version:
+        if found is None or found.position.get(_VERSION, 1) != job.rollup.version:
             return None
         fold = found.position.get(_FOLD)
         is_alike = job.fold is None or (fold is not None and fold[_VERSION] == job.fold.version)
@@ -223,8 +222,7 @@ class Runner:
         try:
             if output is not None:
                 output.write(rows, run_id, self._reading.as_of)
-            entity = ROLLUPS[job.name].entity
-            self._store.publish(rows, job, entity, run_id=run_id, attempt=attempt)
+            self._store.publish(rows, job, run_id=run_id, attempt=attempt)
         finally:
             if output is not None:
                 rows.unpersist()

@@ -11,11 +11,12 @@ another worker, may see a znode later than that moment: in that case its ``mzxid
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
+    DateType,
     DoubleType,
     IntegerType,
     LongType,
@@ -26,9 +27,29 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from confplane.domain.rollups import ColumnType
+
+if TYPE_CHECKING:
+    from confplane.domain.rollups import Rollup
+
 TEXTS: Final = ArrayType(StringType(), containsNull=False)
 CONFIG: Final = MapType(StringType(), StringType(), valueContainsNull=True)
 """Config key -> stored string; null means that a value exists and is hidden."""
+_TYPES: Final = {
+    ColumnType.STRING: StringType(),
+    ColumnType.INT: IntegerType(),
+    ColumnType.LONG: LongType(),
+    ColumnType.DOUBLE: DoubleType(),
+    ColumnType.BOOLEAN: BooleanType(),
+    ColumnType.DATE: DateType(),
+    ColumnType.TIMESTAMP: TimestampType(),
+    ColumnType.TEXTS: TEXTS,
+}
+
+
+def row_type(rollup: Rollup) -> StructType:
+    """Return the schema of a rollup's rows."""
+    return StructType([StructField(each.name, _TYPES[each.type], each.nullable) for each in rollup.columns])
 
 
 def _required(name: str, kind: object, comment: str = "") -> StructField:

@@ -2,27 +2,15 @@
 
 One row per UTC day, principal, kind of change, entity type, config key and error code.
 
-=================== ===================================================================================================
-``day``             the UTC date of the time in the change's id: of its start; for an external change, of its write
-``principal``       the principal of the change; ``External:unknown`` for external writes
-``kind``            ``change``, ``import``, ``observed``, ``put-back``, ``external`` or ``recovered``
-``entity_type``     ``user``, ``user,client-id``, ``client-id``, ``ip``, ``topic``, ``broker``; ``cluster`` of freezes
-``config_key``      a key that the change altered; empty for a change that gave none another value (compaction, moves
-                    between layouts), and for a refused attempt without keys
-``error_code``      Kafka's code of the refusal, -1 if the trail names none; 0 for changes that were not refused, or
-                    that found the config already as requested
-``team``            the team of the principal (:mod:`confplane.domain.teams`); null in a run without teams
-``committed_keys``  keys that were changed: of each entity and each change separately. An atomic batch that sets a key
-                    of ten entities counts ten
-``rejected_keys``   keys that were not changed, since their change was refused, also before it was begun. A refused
-                    attempt without keys counts one, and the sum of several counts each of them once, under the empty
-                    key
-``open_keys``       keys of changes that have no outcome yet
-``reverted_keys``   of the committed keys, those that were set back: to the state before a change of the same entity's
-                    key that was committed before and began at most :data:`WINDOW_DAYS` days earlier. Absence is a state
-                    like any value. Values that the trail does not have (secrets) are never a revert, and neither is a
-                    move between layouts
-=================== ===================================================================================================
+The columns are described in domain/rollups.py. More exactly:
+
+- ``day`` is the date of the time in the change's id: of its start; for an external change, of its write.
+- ``kind`` is ``change``, ``import``, ``observed``, ``put-back``, ``external`` or ``recovered``.
+- ``config_key`` is empty for a change that gave no key another value (compaction, moves between layouts).
+- Several refused attempts without keys that are stored as one row count each, under the empty key.
+- ``reverted_keys`` counts keys set back to the state before a change of the same entity's key that was committed before
+  and began at most :data:`WINDOW_DAYS` days earlier. Absence is a state like any value. Values that the trail does not
+  have (secrets) are never a revert, and neither is a move between layouts.
 
 Incremental: the days from ``since`` on are counted again from the changes of these days and of the window before them,
 and all earlier days are kept. So changes that are recorded or settled late are counted on the right day. The teams of
@@ -39,9 +27,10 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
-from pyspark.sql.types import DateType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import LongType
 
 from confplane.domain.errors import KafkaCode
+from confplane.domain.rollups import ROLLUPS
 from confplane.domain.teams import ANY
 from confplane.rollups.columns import entity_type
 from confplane.rollups.job import Job
@@ -64,21 +53,8 @@ also evaluated in the next one."""
 _SKEW_DAYS: Final = 1
 """The longest time by which a change may begin before another one and commit after it, with a margin."""
 
-_KEY: Final = ("day", "principal", "kind", "entity_type", "config_key", "error_code")
+_KEY: Final = ROLLUPS["activity"].key
 _COUNTS: Final = ("committed_keys", "rejected_keys", "open_keys", "reverted_keys")
-
-OUTPUT: Final = StructType(
-    [
-        StructField("day", DateType(), nullable=False),
-        StructField("principal", StringType(), nullable=False),
-        StructField("kind", StringType(), nullable=False),
-        StructField("entity_type", StringType(), nullable=False),
-        StructField("config_key", StringType(), nullable=False),
-        StructField("error_code", IntegerType(), nullable=False),
-        StructField("team", StringType()),
-        *(StructField(name, LongType(), nullable=False) for name in _COUNTS),
-    ]
-)
 
 
 def transform(
@@ -210,7 +186,7 @@ def _state(config: str) -> Column:
 
 
 JOB: Final = Job(
-    name="activity",
+    rollup=ROLLUPS["activity"],
     inputs={
         "changes": (
             "principal", "kind", "entity_id", "path", "created_at", "revision", "outcome", "error_code", "keys",
@@ -218,8 +194,6 @@ JOB: Final = Job(
         ),
         "refused_attempts": ("created_at", "principal", "entity_id", "keys", "error_code", "count"),
     },
-    output=OUTPUT,
-    key=_KEY,
     transform=transform,
     incremental=True,
     lookback_days=WINDOW_DAYS,

@@ -4,19 +4,8 @@ One row per entity and config key with a difference; none if the sides are equal
 run's cluster. The other side is the current state of another cluster, or the same cluster at an earlier time, by its
 trail.
 
-===================== =================================================================================================
-``entity_id``         the entity; default entities and entities of any name are compared by their ids
-``config_key``        the key; empty for a topic that only one side has, and for an entity of the kind ``unknown``
-``kind``              ``only_here``, ``only_there``; ``differs``; ``secret``: both sides have a secret, and the
-                      fingerprints differ or one is not known; ``unknown``: the entity of one side can't be read or, of
-                      an earlier time, does not follow from the trail: none of its keys is compared
-``value``             the stored string of this side; null if there is none or it is hidden
-``fingerprint``       of a secret of this side, keyed; null otherwise, and if it is not known
-``other_value``       and ``other_fingerprint``: the same of the other side
-``same_effective``    of brokers and topics, whether the effective values are the same all the same, as where one side
-                      sets what the other has from a default; null for all other entities, and where a secret decides
-``other``             the other side: a cluster's name, or a time (ISO 8601, UTC)
-===================== =================================================================================================
+The columns are described in domain/rollups.py. An entity is ``unknown`` also if its state at an earlier time does not
+follow from the trail; none of its keys is compared. ``same_effective`` is null where a secret decides.
 
 Both trees of a cluster are combined, so that clusters of different layouts can be compared. A client config that both
 trees have counts with its value in the separate tree. Hidden values without a fingerprint (SCRAM credentials, keys of
@@ -35,11 +24,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
-from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
 from confplane.domain.broker_levels import DynamicLevel
 from confplane.domain.entities import EntityType
 from confplane.domain.facets import Tree
+from confplane.domain.rollups import ROLLUPS
 from confplane.rollups.columns import entity_type
 from confplane.rollups.effective import drop_ignored, effective
 from confplane.rollups.folding import empty_map
@@ -49,21 +38,7 @@ from confplane.rollups.schemas import OTHER_ZNODES
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-OUTPUT: Final = StructType(
-    [
-        StructField("entity_id", StringType(), nullable=False),
-        StructField("config_key", StringType(), nullable=False),
-        StructField("kind", StringType(), nullable=False),
-        StructField("value", StringType()),
-        StructField("fingerprint", StringType()),
-        StructField("other_value", StringType()),
-        StructField("other_fingerprint", StringType()),
-        StructField("same_effective", BooleanType()),
-        StructField("other", StringType(), nullable=False),
-    ]
-)
-
-_KEY: Final = ("entity_id", "config_key")
+_KEY: Final = ROLLUPS["compare"].key
 _BROKER: Final = EntityType.BROKER.value
 _TOPIC: Final = EntityType.TOPIC.value
 
@@ -189,10 +164,8 @@ def _same_effective(release: str, other_release: str) -> Column:
 
 
 JOB: Final = Job(
-    name="compare",
+    rollup=ROLLUPS["compare"],
     inputs=dict.fromkeys(("znodes", "other_znodes"), tuple(OTHER_ZNODES.names)),
-    output=OUTPUT,
-    key=_KEY,
     transform=transform,
     options=frozenset({"other", "other_release", "release"}),
 )

@@ -2,17 +2,8 @@
 
 One row per entity, software and version that is registered and was not cleared (KIP-649).
 
-==================== ==================================================================================================
-``entity_id``        ``user=alice,client-id=billing``, or ``user=alice`` of clients without a client-id
-``software_name``    as the client gave it
-``software_version`` as the client gave it
-``supported_configs`` sorted; the configs that at least one of its clients supports
-``common_configs``   sorted; those that all of them support: producer and consumer of one version differ
-``first_seen``       and ``last_seen``: UTC, at a day's resolution between them: a client is recorded once a day
-``instances``        number of its running clients that report their applied configs; the reports are not verified
-``applied_revision`` the earliest revision whose configs one of these uses; null if none reports
-``refused_configs``  sorted; the configs that at least one of these refuses
-==================== ==================================================================================================
+The columns are described in domain/rollups.py. ``supported_configs`` and ``common_configs`` may differ because producer
+and consumer of one version do.
 
 Incremental and exact: ids of events are in the order of their commits, and first, last, union and intersection can be
 continued from the previous run. A clearing drops the earlier run's rows of its entity, or all. Reports are those of the
@@ -27,30 +18,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
-from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from confplane.domain.rollups import ROLLUPS
 from confplane.rollups.job import Job
 from confplane.rollups.schemas import TEXTS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-OUTPUT: Final = StructType(
-    [
-        StructField("entity_id", StringType(), nullable=False),
-        StructField("software_name", StringType(), nullable=False),
-        StructField("software_version", StringType(), nullable=False),
-        StructField("supported_configs", TEXTS, nullable=False),
-        StructField("common_configs", TEXTS, nullable=False),
-        StructField("first_seen", TimestampType(), nullable=False),
-        StructField("last_seen", TimestampType(), nullable=False),
-        StructField("instances", LongType(), nullable=False),
-        StructField("applied_revision", LongType()),
-        StructField("refused_configs", TEXTS, nullable=False),
-    ]
-)
-
-_KEY: Final = ("entity_id", "software_name", "software_version")
+_KEY: Final = ROLLUPS["compatibility"].key
 _EARLIER: Final = -1
 """The id for rows of an earlier run: below that of every event."""
 
@@ -122,15 +98,13 @@ def _intersection(sets: Column) -> Column:
 
 
 JOB: Final = Job(
-    name="compatibility",
+    rollup=ROLLUPS["compatibility"],
     inputs={
         "registration_events": (
             "id", "event", "entity_id", "software_name", "software_version", "supported_configs", "seen_at"
         ),
         "reports": (*_KEY, "applied_revision", "refused_configs"),
     },
-    output=OUTPUT,
-    key=_KEY,
     transform=transform,
     incremental=True,
 )  # fmt: skip

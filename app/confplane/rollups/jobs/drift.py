@@ -3,19 +3,9 @@
 One row per entity type, config key and effective value. The keys are those that any entity of the type sets, or the
 default of all brokers; a key of one row has the same value everywhere.
 
-================ ======================================================================================================
-``entity_type``  ``broker`` or ``topic``
-``config_key``   the key
-``rank``         1 for the value of most; all other values deviate
-``state``        ``value``; ``secret``, distinguished by its fingerprint; ``none`` if there is no value at all
-``value``        in the form of its type, so that ``compact, delete`` is ``compact,delete``; null unless ``value``
-``fingerprint``  of a secret, keyed; null otherwise, and where the encoder's secret is not known: those are one row then
-``entities``     number of brokers or topics with this effective value
-``own``          number of these that set it themselves; the rest inherit it from a default
-``total``        number of all brokers or topics
-``examples``     ids of up to :data:`EXAMPLES` that deviate, the first in order; empty for rank 1
-``topics_as_of`` of topics: the time of the table of topics if it was outdated at the moment of the run, otherwise null
-================ ======================================================================================================
+The columns are described in domain/rollups.py. ``value`` is in the form of its type, so that ``compact, delete`` is
+``compact,delete``. Secrets whose encoder's secret is not known have no fingerprint, and are one row. ``examples`` has
+up to :data:`EXAMPLES` ids, the first in order, and none for rank 1.
 
 The effective value on a broker is its own, over the default of all brokers, over Kafka's (KIP-226). Entries that
 brokers ignore count as not set. The effective value on a topic is its own, over the default of all brokers for the
@@ -34,11 +24,11 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from confplane.domain.broker_levels import DynamicLevel
 from confplane.domain.entities import EntityType
 from confplane.domain.facets import Tree
+from confplane.domain.rollups import ROLLUPS
 from confplane.rollups.columns import entity_type, first_ids, first_of, is_named
 from confplane.rollups.effective import drop_ignored, effective
 from confplane.rollups.job import Job
@@ -51,22 +41,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 EXAMPLES: Final = 20
-
-OUTPUT: Final = StructType(
-    [
-        StructField("entity_type", StringType(), nullable=False),
-        StructField("config_key", StringType(), nullable=False),
-        StructField("rank", IntegerType(), nullable=False),
-        StructField("state", StringType(), nullable=False),
-        StructField("value", StringType()),
-        StructField("fingerprint", StringType()),
-        StructField("entities", LongType(), nullable=False),
-        StructField("own", LongType(), nullable=False),
-        StructField("total", LongType(), nullable=False),
-        StructField("examples", TEXTS, nullable=False),
-        StructField("topics_as_of", TimestampType()),
-    ]
-)
 
 _KEY: Final = ("entity_type", "config_key")
 _VALUE: Final = ("state", "value", "fingerprint")
@@ -163,13 +137,11 @@ def _or_nothing(values: Column) -> Column:
 
 
 JOB: Final = Job(
-    name="drift",
+    rollup=ROLLUPS["drift"],
     inputs={
         "znodes": ("tree", "entity_id", "config", "fingerprints", "undecodable", "forbidden"),
         "topics": ("entity_id", "polled_at"),
     },
-    output=OUTPUT,
-    key=(*_KEY, "rank"),
     transform=transform,
     options=frozenset({"as_of", "release"}),
 )

@@ -2,19 +2,13 @@
 
 One row per default and config key.
 
-================ ======================================================================================================
-``facet``        ``client-quotas``, ``client-configs`` or ``configs``
-``default_id``   of quotas: ``user``, ``client-id`` and ``user,client-id``, whether or not anything is set there, and
-                 each ``user=x,client-id`` and ``user,client-id=x`` that sets the key. Of client configs: each
-                 ``user=x`` that sets the key, the default of that user's client-ids (KIP-649; default users and
-                 default client-ids reach no client). Of configs: ``broker``, the default of all brokers (KIP-226)
-``config_key``   the key
-``value``        the value set there now, as stored; null if none is set, and for a secret
-``affected``     number of registered clients, or brokers, that would see another value after a change
-``overridden``   number of those that would not, because an entry of higher precedence sets the key
-``unsupported``  of client configs, number of the affected without registered support for the key: they ignore it
-``examples``     ids of up to :data:`EXAMPLES` of the affected, the first in order
-================ ======================================================================================================
+The columns are described in domain/rollups.py. The defaults are:
+
+- of quotas, ``user``, ``client-id`` and ``user,client-id``, whether or not anything is set there, and each
+  ``user=x,client-id`` and ``user,client-id=x`` that sets the key;
+- of client configs, each ``user=x`` that sets the key, the default of that user's client-ids (KIP-649; default users
+  and default client-ids reach no client);
+- of configs, ``broker``, the default of all brokers (KIP-226).
 
 Brokers are those with their own entry. Values in their files are below the dynamic default, so they hide nothing.
 Topics that set nothing themselves follow their brokers; see ``drift``.
@@ -28,12 +22,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from confplane.domain.client_configs import SUPPORTED_CONFIGS
 from confplane.domain.entities import EntityType
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.quotas import QUOTA_KEYS
+from confplane.domain.rollups import ROLLUPS
 from confplane.rollups.columns import entity_type, first_ids, first_of, is_named, user_id
 from confplane.rollups.job import Job
 from confplane.rollups.levels import (
@@ -51,20 +45,7 @@ if TYPE_CHECKING:
 
 EXAMPLES: Final = 20
 
-OUTPUT: Final = StructType(
-    [
-        StructField("facet", StringType(), nullable=False),
-        StructField("default_id", StringType(), nullable=False),
-        StructField("config_key", StringType(), nullable=False),
-        StructField("value", StringType()),
-        StructField("affected", LongType(), nullable=False),
-        StructField("overridden", LongType(), nullable=False),
-        StructField("unsupported", LongType(), nullable=False),
-        StructField("examples", TEXTS, nullable=False),
-    ]
-)
-
-_KEY: Final = ("facet", "default_id", "config_key")
+_KEY: Final = ROLLUPS["impact"].key
 _LEVEL_OF_USER: Final = 2
 _LEVEL_OF_CLIENT: Final = 4
 """The quota levels of the default client-id of one user, and of one client-id under the default user."""
@@ -256,12 +237,10 @@ def _counted(under: DataFrame, listed: DataFrame) -> DataFrame:
 
 
 JOB: Final = Job(
-    name="impact",
+    rollup=ROLLUPS["impact"],
     inputs={
         "registrations": ("entity_id", "supported_configs"),
         "znodes": ("tree", "entity_id", "config", "undecodable", "forbidden"),
     },
-    output=OUTPUT,
-    key=_KEY,
     transform=transform,
 )

@@ -2,23 +2,13 @@
 
 One row per mismatch; no rows if everything matches.
 
-================== ====================================================================================================
-``tree``           ``/config`` or ``/confplane/client-configs``
-``entity_id``      the entity of the znode
-``kind``           the mismatch, as below
-``config_key``     of ``content`` and ``altered`` the key; empty otherwise
-``trail_revision`` of the last change that counts, of ``gap`` and ``altered`` of the change after it, of ``rewound``
-                   the highest that the trail or the recorder has; 0 if there is none
-``change_id``      of that change
-``expected``       of ``content``: the value by the trail; of ``altered``: that the change before left; null if it is
-                   not known, or the key absent
-``found``          of ``content``: the value in ZooKeeper; of ``altered``: that the change found; null if it is a
-                   secret, or absent
-``trail_version``  the znode's version by the trail (of ``gap``: before the gap); null if it should be absent
-``version``        the znode's version as it is (of ``gap``: as the change after it read it); null if it is absent
-``znode_revision`` the znode's mzxid; null if it is absent
-``pending``        the mismatch may go away by itself; see below
-================== ====================================================================================================
+The columns are described in domain/rollups.py. More exactly:
+
+- ``trail_revision`` and ``change_id`` are, of ``gap`` and ``altered``, those of the change after it; of ``rewound``,
+  the revision is the highest that the trail or the recorder has.
+- ``expected`` and ``found`` are null for a secret, and if the key is absent.
+- ``trail_version`` and ``version`` are null if the znode should be, or is, absent; of ``gap`` they are the versions
+  before the gap and as the change after it read it.
 
 Pending are, unless they are ``rewound`` or ``altered``:
 
@@ -84,8 +74,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
-from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
+from confplane.domain.rollups import ROLLUPS
 from confplane.rollups.folding import (
     ENTITY,
     FOLD,
@@ -98,6 +89,7 @@ from confplane.rollups.folding import (
     same_content,
 )
 from confplane.rollups.job import Job
+from confplane.rollups.schemas import row_type
 from confplane.services.recorder.record import UNNOTIFIED_INTERVAL_S
 
 if TYPE_CHECKING:
@@ -117,26 +109,8 @@ UNNOTIFIED: Final = timedelta(seconds=2.5 * UNNOTIFIED_INTERVAL_S)
 """The time in which the recorder finds a write without a notification: an interval of up to 1.1 times its mean, and one
 more if another process became the leader."""
 
-_MISMATCH: Final = (
-    StructField("kind", StringType(), nullable=False),
-    StructField("config_key", StringType(), nullable=False),
-    StructField("trail_revision", LongType(), nullable=False),
-    StructField("change_id", StringType()),
-    StructField("expected", StringType()),
-    StructField("found", StringType()),
-    StructField("trail_version", IntegerType()),
-    StructField("version", IntegerType()),
-)
-
-OUTPUT: Final = StructType(
-    [
-        StructField("tree", StringType(), nullable=False),
-        StructField("entity_id", StringType(), nullable=False),
-        *_MISMATCH,
-        StructField("znode_revision", LongType()),
-        StructField("pending", BooleanType(), nullable=False),
-    ]
-)
+_MISMATCH: Final = StructType(row_type(ROLLUPS["integrity"]).fields[2:-2])
+"""The columns of a mismatch, without those of its entity and znode."""
 
 
 def transform(  # noqa: PLR0913 - one argument for each input and option
@@ -289,7 +263,7 @@ def _expected(entity: Column, recorded_since: int | None) -> Column:
 
 def _mismatches(entity: Column, expected: Column, floor: int, begin: int | None, watermark: int | None) -> Column:
     """Return the mismatches of an entity as an array."""
-    none = F.array().cast(f"array<{StructType([*_MISMATCH]).simpleString()}>")
+    none = F.array().cast(f"array<{_MISMATCH.simpleString()}>")
     node, content, present = entity["node"], expected["content"], expected["present"]
     is_there = node.isNotNull()
     unknown = F.expr("true")
@@ -379,7 +353,7 @@ def _sure(condition: Column) -> Column:
 
 
 JOB: Final = Job(
-    name="integrity",
+    rollup=ROLLUPS["integrity"],
     inputs={
         "changes": (
             "change_id", "entity_id", "facet", "path", "version_read", "czxid_read", "writes", "before", "after",
@@ -390,8 +364,6 @@ JOB: Final = Job(
             "tree", "entity_id", "config", "version", "czxid", "mzxid", "mtime", "undecodable", "forbidden"
         ),
     },
-    output=OUTPUT,
-    key=(*ENTITY, "kind", "config_key", "trail_revision"),
     transform=transform,
     options=frozenset(
         {"as_of", "begin", "ceiling", "floor", "horizon", "newest_version", "recorded_since", "watermark"}

@@ -4,29 +4,16 @@ One row per quota key and measured budget (the clients that share a quota), and 
 broker counts quotas by itself, so a measurement is that of one broker: of several rows of one time and client, for
 example from several brokers, the largest counts.
 
-=================== ===================================================================================================
-``config_key``      ``producer_byte_rate``, ``consumer_byte_rate`` (bytes per second), ``request_percentage`` (percent
-                    of one thread's time), ``controller_mutation_rate`` (partition mutations per second)
-``budget``          the id of those that share the quota: a pair, a user, or a client-id; of a client without a quota
-                    the client itself; empty in the row of all
-``state``           ``throttled``: at the quota in :data:`OFTEN` of the time or more; ``distant``: never above
-                    :data:`DISTANT` of it; ``within``; ``unlimited``; ``unreadable``: the stored quota is not a number;
-                    ``total`` in the row of all
-``quota``           the quota; null if there is none; in the row of all the sum over the budgets
-``level, source``   the level of the quota's entry, 1 to 8 as numbered in KIP-55, and its id; null if there is none
-``clients``         number of clients measured
-``samples``         number of times at which any of them was measured
-``mean, p95, peak`` of their use at these times, all clients of the budget together; the percentile is interpolated
-``throttled_share`` part of the times with a use of :data:`AT` of the quota or more: a throttled client's rate is held
-                    about the quota; null if there is no quota
-``capacity``        capacity of a broker, as given to the run; null if none was given
-``share``           ``quota / capacity``; above 1 the quotas exceed the capacity
-``proposed``        a quota to consider, in whole units of byte rates and in hundredths of the others: of ``throttled``
-                    :data:`RAISE` times the quota; of ``distant`` and ``unlimited`` :data:`ROOM` times the peak
-``proposal``        the body of a POST to ``client-quotas:alter`` that sets it for this budget alone, as JSON
-``default_proposal`` of ``throttled`` with a quota of a default entry: the body that raises that entry, ``source``,
-                    instead, and with it the quota of all clients that it applies to; null for all other rows
-=================== ===================================================================================================
+The columns are described in domain/rollups.py. More exactly:
+
+- ``budget`` is the client itself if it has no quota.
+- ``state``: ``throttled`` is at the quota in :data:`OFTEN` of the time or more; ``distant`` never above :data:`DISTANT`
+  of it.
+- ``mean``, ``p95`` and ``peak`` are of all clients of the budget together; the percentile is interpolated.
+- ``throttled_share`` counts times with a use of :data:`AT` of the quota or more: a throttled client's rate is held
+  about the quota.
+- ``proposed`` is in whole units of byte rates and in hundredths of the others: of ``throttled`` :data:`RAISE` times the
+  quota; of ``distant`` and ``unlimited`` :data:`ROOM` times the peak.
 
 Clients of one budget are added up if they were measured at the same times, for example by one exporter.
 
@@ -39,9 +26,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
-from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import StringType
 
 from confplane.domain.entities import Entity, EntityType
+from confplane.domain.rollups import ROLLUPS
 from confplane.rollups.columns import client_part, entity_type, exact_sum, name, user_id
 from confplane.rollups.job import Job
 from confplane.rollups.levels import (
@@ -68,28 +56,6 @@ DISTANT: Final = 0.5
 RAISE: Final = 1.5
 ROOM: Final = 2.0
 _P95: Final = 0.95
-
-OUTPUT: Final = StructType(
-    [
-        StructField("config_key", StringType(), nullable=False),
-        StructField("budget", StringType(), nullable=False),
-        StructField("state", StringType(), nullable=False),
-        StructField("quota", DoubleType()),
-        StructField("level", IntegerType()),
-        StructField("source", StringType()),
-        StructField("clients", LongType(), nullable=False),
-        StructField("samples", LongType(), nullable=False),
-        StructField("mean", DoubleType(), nullable=False),
-        StructField("p95", DoubleType(), nullable=False),
-        StructField("peak", DoubleType(), nullable=False),
-        StructField("throttled_share", DoubleType()),
-        StructField("capacity", DoubleType()),
-        StructField("share", DoubleType()),
-        StructField("proposed", DoubleType()),
-        StructField("proposal", StringType()),
-        StructField("default_proposal", StringType()),
-    ]
-)
 
 _QUOTA: Final = ("quota", "level", "source")
 
@@ -212,13 +178,11 @@ def _entity_id(user: str, client_id: str) -> str:
 
 
 JOB: Final = Job(
-    name="usage",
+    rollup=ROLLUPS["usage"],
     inputs={
         "usage": tuple(USAGE.names),
         "znodes": ("tree", "entity_id", "config", "undecodable", "forbidden"),
     },
-    output=OUTPUT,
-    key=("config_key", "budget"),
     transform=transform,
     options=frozenset({"capacity"}),
 )

@@ -66,17 +66,16 @@ class RunStore:
         self._most_parts = most_parts
         self._source = register(spark, RunSource, dsn=dsn)
 
-    def publish(self, frame: DataFrame, job: Job, entity: str | None, *, run_id: UUID, attempt: RunAttempt) -> None:
+    def publish(self, frame: DataFrame, job: Job, *, run_id: UUID, attempt: RunAttempt) -> None:
         """Write the rows of a run, each of the frame's partitions as a part.
 
         Args:
             frame: The rows, as :func:`sort_rows` returns them.
             job: The job of the rows.
-            entity: The column by which rows of an entity are found; None if the job has none.
             run_id: A run that is begun and held (:class:`confplane.audit.rollup_runs.RollupRuns`).
             attempt: The attempt at the run.
         """
-        self._write(frame, job.output, entity, _options(run_id, attempt, under=run_id))
+        self._write(frame, job.output, job.rollup.entity, _options(run_id, attempt, under=run_id))
 
     def hand_on(self, frame: DataFrame, fold: Fold, *, run_id: UUID, attempt: RunAttempt) -> None:
         """Write the fold of a run, in any order, like :meth:`publish`."""

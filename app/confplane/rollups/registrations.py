@@ -11,40 +11,53 @@ if TYPE_CHECKING:
 
 _SOFTWARE: Final = ("entity_id", "software_name", "software_version", "supported_configs")
 EVENT_COLUMNS: Final = ("id", "event", *_SOFTWARE, "seen_at")
-"""Columns of the events that :func:`current_registrations` reads."""
+"""Columns of the events that the functions below read."""
 _START: Final = -1
 """An id below that of every event, for rows of an earlier run."""
 
 
-def current_registrations(events: DataFrame, previous: DataFrame | None = None) -> DataFrame:
-    """Return the current registrations, one row per entity, software, version and set of supported configs.
+def current_registrations(events: DataFrame) -> DataFrame:
+    """Return the current registrations: entity_id, software_name, software_version, supported_configs (sorted).
+
+    Args:
+        events: All rows of ``REGISTRATION_EVENTS``, with :data:`EVENT_COLUMNS` at least.
+
+    Costs as much as :func:`uncleared`.
+    """
+    return uncleared(events).select(*_SOFTWARE).distinct()
+
+
+def uncleared(events: DataFrame, previous: DataFrame | None = None) -> DataFrame:
+    """Return the ``seen`` events that no later event cleared.
 
     Args:
         events: Rows of ``REGISTRATION_EVENTS``, with :data:`EVENT_COLUMNS` at least.
-        previous: The registrations before the first event, as returned by this function; None for no registrations.
+        previous: Rows of the job ``compatibility`` from before the first event, which are returned too unless they are
+            cleared; None for no rows.
 
     Returns:
-        Their columns are entity_id, software_name, software_version, supported_configs (sorted), first_seen and
-        last_seen. Entities are ``user=`` or ``user=,client-id=``.
+        Rows with ``id``, the software's columns, ``common_configs``, ``first_seen`` and ``last_seen``.
 
-    Costs one pass over the events, which stay in Spark's cache during the run, and one shuffle of the ``seen`` events
-    by entity. Clearings are few, and are joined by broadcast.
+    Costs one pass over the events, which stay in Spark's cache during the run. Clearings are few, and are joined by
+    broadcast.
     """
+    # Used several times, and reading them again would query Postgres again.
     events = events.persist()
+    seen_at, configs = F.col("seen_at"), F.col("supported_configs")
     seen = events.where("event = 'seen'").select(
-        "id", *_SOFTWARE, F.col("seen_at").alias("first_seen"), F.col("seen_at").alias("last_seen")
+        "id",
+        *_SOFTWARE,
+        configs.alias("common_configs"),
+        seen_at.alias("first_seen"),
+        seen_at.alias("last_seen"),
     )
     if previous is not None:
-        known = previous.select(F.lit(_START).cast("bigint").alias("id"), *_SOFTWARE, "first_seen", "last_seen")
-        seen = seen.unionByName(known)
+        seen = seen.unionByName(previous.withColumn("id", F.lit(_START).cast("long")).select(*seen.columns))
     cleared = events.where("event = 'cleared'")
-    of_entity = cleared.where("entity_id IS NOT NULL").groupBy("entity_id").agg(F.max("id").alias("entity_cleared"))
-    of_all = cleared.where("entity_id IS NULL").agg(F.coalesce(F.max("id"), F.lit(_START - 1)).alias("all_cleared"))
+    of_entity = cleared.where("entity_id IS NOT NULL").groupBy("entity_id").agg(F.max("id").alias("cleared_entity"))
+    of_all = cleared.where("entity_id IS NULL").agg(F.max("id").alias("cleared_all"))
     return (
         seen.join(F.broadcast(of_entity), "entity_id", "left")
         .crossJoin(F.broadcast(of_all))
-        .where("id > coalesce(entity_cleared, all_cleared) AND id > all_cleared")
-        .groupBy(*_SOFTWARE)
-        .agg(F.min("first_seen").alias("first_seen"), F.max("last_seen").alias("last_seen"))
-        .select(*_SOFTWARE, "first_seen", "last_seen")
+        .where(f"id > coalesce(greatest(cleared_entity, cleared_all), {_START - 1})")
     )

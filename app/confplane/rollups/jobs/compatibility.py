@@ -21,18 +21,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 
 from confplane.domain.rollups import ROLLUPS
 from confplane.rollups.job import Job
+from confplane.rollups.registrations import EVENT_COLUMNS, uncleared
 from confplane.rollups.schemas import TEXTS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _KEY: Final = ROLLUPS["compatibility"].key
-_EARLIER: Final = -1
-"""The id for rows of an earlier run: below that of every event."""
-
-
-_REGISTERED: Final = (*_KEY, "supported_configs", "common_configs", "first_seen", "last_seen")
-"""The columns that follow from the events."""
 
 
 def transform(
@@ -50,33 +45,16 @@ def transform(
 
 
 def _registered(registration_events: DataFrame, previous: DataFrame | None) -> DataFrame:
-    """Return the rows with the columns of :data:`_REGISTERED`."""
-    # Used several times, and reading them again would query Postgres again.
-    events = registration_events.persist()
-    seen = events.where("event = 'seen'").select(
-        "id",
-        *_KEY,
-        "supported_configs",
-        F.col("supported_configs").alias("common_configs"),
-        F.col("seen_at").alias("first_seen"),
-        F.col("seen_at").alias("last_seen"),
-    )
-    if previous is not None:
-        earlier = previous.select(F.lit(_EARLIER).cast("long").alias("id"), *_REGISTERED)
-        seen = seen.unionByName(earlier)
-    cleared = events.where("event = 'cleared'")
-    of_entity = cleared.where("entity_id IS NOT NULL").groupBy("entity_id").agg(F.max("id").alias("cleared_entity"))
-    of_all = cleared.where("entity_id IS NULL").agg(F.max("id").alias("cleared_all"))
-    latest = (
-        seen.join(F.broadcast(of_entity), "entity_id", "left")
-        .crossJoin(F.broadcast(of_all))
-        .where("id > coalesce(greatest(cleared_entity, cleared_all), -2)")
-    )
-    return latest.groupBy(*_KEY).agg(
-        _sorted(F.flatten(F.collect_set("supported_configs"))).alias("supported_configs"),
-        _sorted(_intersection(F.collect_set("common_configs"))).alias("common_configs"),
-        F.min("first_seen").alias("first_seen"),
-        F.max("last_seen").alias("last_seen"),
+    """Return the rows with the columns that follow from the events."""
+    return (
+        uncleared(registration_events, previous)
+        .groupBy(*_KEY)
+        .agg(
+            _sorted(F.flatten(F.collect_set("supported_configs"))).alias("supported_configs"),
+            _sorted(_intersection(F.collect_set("common_configs"))).alias("common_configs"),
+            F.min("first_seen").alias("first_seen"),
+            F.max("last_seen").alias("last_seen"),
+        )
     )
 
 
@@ -100,11 +78,9 @@ def _intersection(sets: Column) -> Column:
 JOB: Final = Job(
     rollup=ROLLUPS["compatibility"],
     inputs={
-        "registration_events": (
-            "id", "event", "entity_id", "software_name", "software_version", "supported_configs", "seen_at"
-        ),
+        "registration_events": EVENT_COLUMNS,
         "reports": (*_KEY, "applied_revision", "refused_configs"),
     },
     transform=transform,
     incremental=True,
-)  # fmt: skip
+)

@@ -110,7 +110,7 @@ def _spark(dsn: str, connect: str, cores: int, replies: IO[str]) -> None:
 
     def run(name: str) -> None:
         # A reading of all frames has read the znodes when it begins.
-        with stores.read(spark, origin, jobs=None if name == _ZNODES else []) as reading:
+        with stores.read(spark, origin, jobs=None if name == _ZNODES else []) as (reading, _):
             if name != _ZNODES:
                 frame = reading.frame(name, TABLES[name].schema.names)
                 frame.write.format("noop").mode("overwrite").save()

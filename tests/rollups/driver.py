@@ -46,7 +46,7 @@ def rows_of(reading: Reading, job: Job) -> list[str]:
 def results(spark: SparkSession, origin: Origin, names: Sequence[str]) -> dict[str, list[str]]:
     """The rows of jobs, each in two parts or more."""
     jobs = [JOBS[name] for name in names]
-    with stores.read(spark, origin, jobs=jobs) as reading:
+    with stores.read(spark, origin, jobs=jobs) as (reading, _):
         return {job.name: rows_of(reading, job) for job in jobs}
 
 

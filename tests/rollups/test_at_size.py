@@ -71,7 +71,7 @@ def lake(spark: SparkSession, made: AtSize, origin: tuple[Origin, servers.Databa
     """The exports of the cluster."""
     found = made.directory.parent / "lake"
     stored, _ = origin
-    with exclusive_export(stored.dsn, CLUSTER), stores.open_reading(spark, stored) as (reading, frames):
+    with exclusive_export(stored.dsn, CLUSTER), stores.read(spark, stored) as (reading, frames):
         Exporter(spark, str(found), reading, frames, ExportAlterations()).export(NAMES)
     return found
 
@@ -117,7 +117,7 @@ def test_in_process_on_the_stores(
     spark: SparkSession, made: AtSize, origin: tuple[Origin, servers.Database], tmp_path: Path
 ) -> None:
     usage = read_usage(spark, Measurements.of(str(made.usage)))
-    with stores.read(spark, origin[0], other=made.earlier, usage=usage) as reading:
+    with stores.read(spark, origin[0], other=made.earlier, usage=usage) as (reading, _):
         run_here(spark, made, origin, reading, JOBS, tmp_path / "output")
 
 

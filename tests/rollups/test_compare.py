@@ -183,7 +183,7 @@ def sides(raw_zk: KazooClient, chroot: str, migrated: servers.Database, tmp_path
 
 
 def compared(spark: SparkSession, origin: Origin, other: Origin | datetime) -> set[tuple[Any, ...]]:
-    with stores.read(spark, origin, jobs=[compare.JOB], other=other) as reading:
+    with stores.read(spark, origin, jobs=[compare.JOB], other=other) as (reading, _):
         frames, _ = reading.frames(compare.JOB)
         return found(compare.JOB(**frames, **{name: reading.options[name] for name in compare.JOB.options}))
 
@@ -239,5 +239,8 @@ def test_a_time_is_compared_by_the_trail_as_far_as_this_knows_it(
 
 
 def test_without_another_side_it_is_refused(spark: SparkSession, sides: tuple[Origin, Origin]) -> None:
-    with stores.read(spark, sides[0], jobs=[compare.JOB]) as reading, pytest.raises(NotInReadingError, match="--with"):
+    with (
+        stores.read(spark, sides[0], jobs=[compare.JOB]) as (reading, _),
+        pytest.raises(NotInReadingError, match="--with"),
+    ):
         reading.frames(compare.JOB)

@@ -33,7 +33,7 @@ def test_a_large_day_before_a_gap_is_no_single_part(
     # Another cluster's rows are in the same range of keys.
     others = [intent(change_id(START_MS + number, 5_000 + number), cluster="other") for number in range(10)]
     write(migrated.service_dsn, [*made, *others], [committed(each) for each in made])
-    with stores.open_reading(spark, origin_of(migrated), jobs=[]) as (_, frames):
+    with stores.read(spark, origin_of(migrated), jobs=[]) as (_, frames):
         changes = frames.changes_of([first + timedelta(days=day) for day in rows])
         found = changes.rdd.map(lambda row: str(row.change_id)).glom().collect()
     assert sorted(key for part in found for key in part) == sorted(str(each.change_id) for each in made)

@@ -84,7 +84,7 @@ def export(
     jobs: list[Job] | None = None if "znodes" in wanted else []
     with (
         exclusive_export(origin.dsn, origin.name),
-        stores.open_reading(spark, origin, jobs=jobs, most_parts=most_parts) as (reading, frames),
+        stores.read(spark, origin, jobs=jobs, most_parts=most_parts) as (reading, frames),
     ):
         return Exporter(spark, str(lake), reading, frames, altered).export(wanted, full=full)
 
@@ -468,7 +468,7 @@ def test_jobs_find_the_same_in_the_lake_as_in_the_stores(
     raw_zk.create("/config/topics/t", b'{"version":1,"config":{"retention.ms":"7"}}', makepath=True)
     raw_zk.create("/config/brokers/0", b'{"version":1,"config":{"x.password":"in-clear"}}', makepath=True)
     origin = origin_of(migrated, chroot)
-    with exclusive_export(origin.dsn, CLUSTER), stores.open_reading(spark, origin) as (reading, frames):
+    with exclusive_export(origin.dsn, CLUSTER), stores.read(spark, origin) as (reading, frames):
         Exporter(spark, str(tmp_path), reading, frames, ExportAlterations()).export(NAMES)
         wanted = {name: rows_of(reading, job) for name, job in jobs.items()}
         position, options, past = dict(reading.position), dict(reading.options), history_reads(reading)

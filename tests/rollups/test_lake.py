@@ -166,7 +166,7 @@ def test_rows_of_rollups_are_in_the_lake_as_they_are_published_and_as_they_are_d
     other = Origin("other", ClusterSettings(zookeeper=f"{chroot}/elsewhere"), origin.dsn)
     options = RunOptions("User:olga@cli", capacity={"producer_byte_rate": 1e6}, teams=TEAMS, output=str(tmp_path))
     with (
-        stores.read(spark, origin, other=other, usage=measured) as at,
+        stores.read(spark, origin, other=other, usage=measured) as (at, _),
         runner(spark, at, origin.dsn) as made,
     ):
         done = {name: made.run(JOBS[name], options) for name in names}

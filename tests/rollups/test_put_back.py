@@ -66,7 +66,7 @@ def test_integrity_leaves_out_what_never_was_a_version(
     write(migrated.service_dsn, [first, second], ends)
     write_of_others(migrated.service_dsn)
     origin = Origin(CLUSTER, ClusterSettings(zookeeper="127.0.0.1:1"), SecretStr(migrated.service_dsn))
-    with stores.read(spark, origin, jobs=(activity.JOB,)) as reading:
+    with stores.read(spark, origin, jobs=(activity.JOB,)) as (reading, _):
         found = collected(reading.frame("changes", schemas.CHANGES.names))
     assert [(row["kind"], row["outcome"]) for row in sorted(found, key=lambda row: str(row["change_id"]))] == [
         ("change", "committed"), (PUT_BACK, "rejected"), ("change", "committed"), (PUT_BACK, "rejected")

@@ -62,7 +62,7 @@ def frames(spark: SparkSession, origin: Origin, *jobs: Job) -> dict[str, tuple[b
     def is_kept(frame: DataFrame) -> bool:
         return "InMemoryRelation" in frame._jdf.queryExecution().withCachedData().toString()
 
-    with stores.read(spark, origin, jobs=jobs) as reading:
+    with stores.read(spark, origin, jobs=jobs) as (reading, _):
         given = {job.name: reading.frames(job)[0]["changes"] for job in jobs}
         found = {name: (is_kept(frame), sorted(map(repr, frame.collect()))) for name, frame in given.items()}
     spark.catalog.clearCache()

@@ -87,7 +87,7 @@ def test_what_a_standby_lacks_is_pending_until_it_has_it(
 
     def found(origin: Origin) -> tuple[list[tuple[str, str, bool]], bool]:
         """The mismatches, and whether the run ends before the znodes were read."""
-        with stores.read(spark, origin, jobs=[integrity.JOB]) as reading:
+        with stores.read(spark, origin, jobs=[integrity.JOB]) as (reading, _):
             options = {name: reading.options[name] for name in integrity.JOB.options}
             rows = integrity.JOB(**reading.frames(integrity.JOB)[0], **options).collect()
             is_short = reading.options["horizon"] < reading.options["floor"]
@@ -148,7 +148,7 @@ def assert_exported(
     def export() -> None:
         with (
             exclusive_export(origin.primary or origin.dsn, CLUSTER),
-            stores.open_reading(spark, origin, jobs=[]) as (reading, frames),
+            stores.read(spark, origin, jobs=[]) as (reading, frames),
         ):
             Exporter(spark, str(lake), reading, frames, ExportAlterations()).export(["trail"])
 
@@ -183,7 +183,7 @@ def test_few_connections_read_and_write_the_same_rows(
     fill(migrated.service_dsn)
     origin = Origin(CLUSTER, ClusterSettings(zookeeper="127.0.0.1:1"), SecretStr(migrated.service_dsn))
     for most, parts in ((None, 2), (1, 1)):
-        with stores.read(spark, origin, jobs=[], most_parts=most) as reading:
+        with stores.read(spark, origin, jobs=[], most_parts=most) as (reading, _):
             frame = reading.frame("registration_events", ("id", "event"))
             assert frame.rdd.getNumPartitions() == parts
             wanted = [

@@ -296,7 +296,7 @@ def test_runs_that_continue_come_to_the_rows_of_runs_from_the_beginning(
         what = FIRST[number] if number < len(FIRST) else chosen.choice([(), (), *((each,) for each in SELDOM)])
         for each in what:
             getattr(world, each)()
-        with stores.read(spark, origin, jobs=jobs) as reading, runner(spark, reading, origin.dsn) as found:
+        with stores.read(spark, origin, jobs=jobs) as (reading, _), runner(spark, reading, origin.dsn) as found:
             for job in jobs:
                 finished = found.run(job, RunOptions("User:olga@cli"))
                 done[job.name].append(finished)

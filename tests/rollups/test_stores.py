@@ -38,7 +38,7 @@ def origin(raw_zk: KazooClient, chroot: str, migrated: servers.Database) -> Orig
 
 def test_znodes_are_those_of_just_before_the_moment(spark: SparkSession, origin: Origin, raw_zk: KazooClient) -> None:
     written = raw_zk.set("/config/users/u0", rate(7)).mzxid
-    with stores.read(spark, origin, jobs=[quotas.JOB, impact.JOB]) as reading:
+    with stores.read(spark, origin, jobs=[quotas.JOB, impact.JOB]) as (reading, _):
         later = raw_zk.set("/config/users/u1", rate(9)).mzxid
         floor, horizon = reading.options["floor"], reading.options["horizon"]
         assert written <= floor <= horizon < later
@@ -52,7 +52,7 @@ def test_znodes_are_those_of_just_before_the_moment(spark: SparkSession, origin:
         assert PASSWORD not in shown
         # Only what the jobs read was read.
         assert "fingerprints" not in frame._jdf.queryExecution().toString()
-    with stores.read(spark, origin) as reading:
+    with stores.read(spark, origin) as (reading, _):
         assert {row["entity_id"]: row["config"] for row in collected(reading.frame("znodes", ("entity_id", "config")))}[
             "user=u1"
         ] == {"producer_byte_rate": "9"}
@@ -78,7 +78,7 @@ def test_a_zookeeper_that_went_back_is_reported_and_concurrent_changes_are_not(
         return taken(*given)
 
     monkeypatch.setattr(stores, "_moment", meanwhile)
-    with stores.read(spark, origin, jobs=[integrity.JOB]) as reading:
+    with stores.read(spark, origin, jobs=[integrity.JOB]) as (reading, _):
         assert reading.options["horizon"] < raw_zk.exists("/config/users/u5").mzxid <= reading.options["ceiling"]
         frames, _ = reading.frames(integrity.JOB)
         options = {name: reading.options[name] for name in integrity.JOB.options}
@@ -109,7 +109,7 @@ def test_an_external_deletion_is_pending_until_the_recorder_records_it(
     # Deletions without a notification are found later, when the recorder reads all znodes.
     passed, recorded = "UPDATE watermarks SET revision = revision + 1000", "UPDATE entity_states SET present = false"
     for then in (passed, recorded, "SELECT 1"):
-        with stores.read(spark, origin, jobs=[integrity.JOB]) as reading:
+        with stores.read(spark, origin, jobs=[integrity.JOB]) as (reading, _):
             assert reading.options["recorded_since"] == created
             options = {name: reading.options[name] for name in integrity.JOB.options}
             rows = integrity.JOB(**reading.frames(integrity.JOB)[0], **options).collect()

@@ -94,7 +94,7 @@ def rows_of(reader: Any, part: Any) -> list[dict[str, Any]]:
 
 
 def test_frames_are_what_the_tables_hold(spark: SparkSession, filled: servers.Database) -> None:
-    with stores.read(spark, origin_of(filled), jobs=TRAIL_JOBS) as reading:
+    with stores.read(spark, origin_of(filled), jobs=TRAIL_JOBS) as (reading, _):
         for name in FRAMES:
             schema = TABLES[name].schema
             frame = reading.frame(name, schema.names)
@@ -120,7 +120,7 @@ def test_topics_are_those_of_the_last_complete_list(spark: SparkSession, migrate
     for polled_at in (None, datetime(2026, 2, 1, 12, tzinfo=UTC)):
         if polled_at is not None:
             run(migrated.owner_dsn, "UPDATE topic_polls SET polled_at = '2026-02-01 12:00+00'")
-        with stores.read(spark, origin_of(migrated, "payments"), jobs=TRAIL_JOBS) as reading:
+        with stores.read(spark, origin_of(migrated, "payments"), jobs=TRAIL_JOBS) as (reading, _):
             found = collected(reading.frame("topics", ("entity_id", "polled_at")))
         names = [] if polled_at is None else [f"topic=payments.{number}" for number in range(1, 31)]
         assert sorted(row["entity_id"] for row in found) == sorted(names)
@@ -128,7 +128,7 @@ def test_topics_are_those_of_the_last_complete_list(spark: SparkSession, migrate
 
 
 def test_nothing_is_there_of_a_cluster_without_rows(spark: SparkSession, filled: servers.Database) -> None:
-    with stores.read(spark, origin_of(filled, "new"), jobs=TRAIL_JOBS) as reading:
+    with stores.read(spark, origin_of(filled, "new"), jobs=TRAIL_JOBS) as (reading, _):
         for name in FRAMES:
             assert reading.frame(name, TABLES[name].schema.names).count() == 0
         assert {**reading.position, "as_of": None} == {
@@ -153,7 +153,7 @@ def test_however_it_is_parted_each_row_is_read_once(
 
 def test_what_comes_after_the_moment_is_not_seen(spark: SparkSession, written: servers.Database) -> None:
     before = {name: expected(written.owner_dsn, name) for name in FRAMES}
-    with stores.read(spark, origin_of(written), jobs=TRAIL_JOBS) as reading:
+    with stores.read(spark, origin_of(written), jobs=TRAIL_JOBS) as (reading, _):
         write(written.service_dsn, [own(50)], [committed(own(50)), committed(own(4))])
         run(written.service_dsn, CLEARED)
         run(written.service_dsn, "UPDATE entity_states SET version = 99")
@@ -162,7 +162,7 @@ def test_what_comes_after_the_moment_is_not_seen(spark: SparkSession, written: s
             # Tasks begin now.
             assert same(collected(reading.frame(name, TABLES[name].schema.names)), before[name])
     assert not any(row == each for row in expected(written.owner_dsn, "states") for each in before["states"])
-    with stores.read(spark, origin_of(written), jobs=TRAIL_JOBS) as reading:
+    with stores.read(spark, origin_of(written), jobs=TRAIL_JOBS) as (reading, _):
         for name in FRAMES:
             frame = reading.frame(name, TABLES[name].schema.names)
             assert same(collected(frame), expected(written.owner_dsn, name))
@@ -174,7 +174,7 @@ def test_a_moment_of_the_past(spark: SparkSession, migrated: servers.Database) -
     [(moment,)] = fetch(migrated.owner_dsn, "SELECT clock_timestamp()")
     write(migrated.service_dsn, [own(2, attempt=2), own(3)], [committed(own(2, attempt=2)), committed(own(3))])
     run(migrated.service_dsn, CLEARED)
-    with stores.read(spark, origin_of(migrated), as_of=moment) as reading:
+    with stores.read(spark, origin_of(migrated), as_of=moment) as (reading, _):
         assert reading.as_of == reading.options["as_of"] == moment
         for name in ("changes", "registration_events"):
             rows = collected(reading.frame(name, TABLES[name].schema.names))
@@ -192,7 +192,7 @@ def test_a_moment_of_the_past(spark: SparkSession, migrated: servers.Database) -
 
 def test_an_incremental_run_gets_what_is_new(spark: SparkSession, written: servers.Database) -> None:
     origin = origin_of(written)
-    with stores.read(spark, origin, jobs=TRAIL_JOBS) as reading:
+    with stores.read(spark, origin, jobs=TRAIL_JOBS) as (reading, _):
         # The rows were written now, and tell of a day that is long ago.
         before = json.loads(json.dumps(reading.position))
     began = datetime.fromtimestamp(START_MS / 1000, UTC)
@@ -202,7 +202,7 @@ def test_an_incremental_run_gets_what_is_new(spark: SparkSession, written: serve
     write(written.service_dsn, [old, late], [committed(late)])
     registrations = expected(written.owner_dsn, "registration_events")
     run(written.service_dsn, CLEARED)
-    with stores.read(spark, origin, jobs=TRAIL_JOBS) as reading:
+    with stores.read(spark, origin, jobs=TRAIL_JOBS) as (reading, _):
         frames, since = reading.frames(activity.JOB, before)
         assert since == (began - timedelta(seconds=200_000)).replace(hour=0, minute=0, second=0, microsecond=0)
         assert since < midnight
@@ -232,7 +232,7 @@ def test_what_an_incremental_run_begins_with_is_lookback_days_earlier(
 
 
 def test_a_frame_may_be_used_twice_in_a_query(spark: SparkSession, filled: servers.Database) -> None:
-    with stores.read(spark, origin_of(filled), jobs=TRAIL_JOBS) as reading:
+    with stores.read(spark, origin_of(filled), jobs=TRAIL_JOBS) as (reading, _):
         frame = reading.frame("registration_events", TABLES["registration_events"].schema.names)
         both = frame.where("event = 'seen' AND id > 9").unionByName(frame.where("event = 'cleared' OR id <= 9"))
         assert same(collected(both), expected(filled.owner_dsn, "registration_events"))
@@ -250,7 +250,7 @@ def test_the_password_is_nowhere_to_be_seen(spark: SparkSession, filled: servers
     dsn = filled.service_dsn
     password = dsn.split(":")[2].split("@")[0]
     origin = origin_of(filled)
-    with stores.read(spark, origin, jobs=TRAIL_JOBS) as reading:
+    with stores.read(spark, origin, jobs=TRAIL_JOBS) as (reading, _):
         frame = reading.frame("changes", ("change_id", "principal")).where("principal <> 'x'")
         execution = frame._jdf.queryExecution()
         shown = [repr(origin), repr(reading), execution.toString(), execution.logical().toJSON(), str(frame.schema)]

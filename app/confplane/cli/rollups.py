@@ -33,7 +33,7 @@ from confplane.rollups.small_clusters import ROWS, is_small
 from confplane.rollups.sources.tables import TABLES
 from confplane.rollups.sources.usage import Measurements, read_usage
 from confplane.rollups.standby import standby_dsn
-from confplane.rollups.stores import open_reading, read
+from confplane.rollups.stores import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -204,7 +204,7 @@ def _reading(
         other=other,
         usage=usage,
         most_parts=most_parts(options.max_connections, kinds_read(jobs)),
-    ) as reading:
+    ) as (reading, _):
         yield reading
 
 
@@ -383,7 +383,7 @@ def export(settings: Settings, cluster: str, options: RollupExportOptions) -> in
             with (
                 exclusive_export(settings.postgres.dsn, cluster),
                 spark_errors(),
-                open_reading(spark, source, jobs=jobs, most_parts=parts) as (reading, stores),
+                read(spark, source, jobs=jobs, most_parts=parts) as (reading, stores),
             ):
                 exporter = Exporter(spark, options.output, reading, stores, options.alterations)
                 done = exporter.export(options.names, full=options.full)

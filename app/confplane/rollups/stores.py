@@ -59,8 +59,8 @@ def read(
     other: Side | None = None,
     usage: DataFrame | None = None,
     most_parts: int | None = None,
-) -> Iterator[Reading]:
-    """Open a reading of one moment of a cluster, and keep it until the context ends.
+) -> Iterator[tuple[Reading, StoreFrames]]:
+    """Open a reading of one moment of a cluster, and the frames of its stores; keep both until the context ends.
 
     The znodes are read once, now, and persisted by Spark. Frames of Postgres are read on request, as of this moment.
 
@@ -80,25 +80,6 @@ def read(
         UnavailableError: Postgres or ZooKeeper is unavailable.
         ValueError: ``as_of`` or ``other`` is in the future, or later than the data of a standby.
     """
-    with open_reading(spark, origin, jobs=jobs, as_of=as_of, other=other, usage=usage, most_parts=most_parts) as (
-        reading,
-        _,
-    ):
-        yield reading
-
-
-@contextmanager
-def open_reading(
-    spark: SparkSession,
-    origin: Origin,
-    *,
-    jobs: Sequence[Job] | None = None,
-    as_of: datetime | None = None,
-    other: Side | None = None,
-    usage: DataFrame | None = None,
-    most_parts: int | None = None,
-) -> Iterator[tuple[Reading, StoreFrames]]:
-    """Open a reading like :func:`read`, and also return the frames of its stores."""
     with ExitStack() as stack:
         columns = _columns_of_znodes(jobs, _ZNODES)
         if isinstance(other, datetime):

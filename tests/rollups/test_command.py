@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 import pytest
-from typer.testing import CliRunner
 
 from confplane.audit.rollup_runs import RollupRuns
 from confplane.cli import rollup_commands, spark_session
-from confplane.cli.commands import cli
 from confplane.cli.rollup_options import READ_BY
 from confplane.domain.errors import UnavailableError
 from confplane.domain.rollups import ROLLUPS
@@ -112,7 +110,7 @@ def test_sigterm_fails_the_run_and_nothing_is_shown(
 
 
 def test_killed_during_publishing_it_shows_nothing_and_the_next_run_cleans_up(
-    spark: object, commands: Commands, migrated: servers.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: object, commands: Commands, migrated: servers.Database, tmp_path: Path
 ) -> None:
     del spark  # the next run takes the session that there is
     run(migrated.service_dsn, SEEN)
@@ -152,11 +150,9 @@ def test_killed_during_publishing_it_shows_nothing_and_the_next_run_cleans_up(
     said = commands.run("rollups", "show", "compatibility")
     assert said.code == 1
     assert said.err.startswith("The rollup compatibility was never run on default; run ")
-    for name, value in commands.environment.items():
-        monkeypatch.setenv(name, value)
-    done = CliRunner().invoke(cli, [*RUN[2:], "compatibility", "--output", str(lake)])
-    assert done.exit_code == 0, done.output
-    lines = done.stdout.splitlines()
+    said = commands.run_here("rollups", "run", "compatibility", "--output", str(lake))
+    assert said.code == 0, said
+    lines = said.out.splitlines()
     [marker] = [path for path in _files(lake) if path.name == "_SUCCESS"]
     assert f"compatibility: {marker.parent}" in lines
     assert len(current(lake, "compatibility")) == 7
@@ -276,11 +272,9 @@ def test_what_reads_little_runs_with_the_settings_for_that(
         raise RuntimeError("seen enough")
 
     monkeypatch.setattr(spark_session, "session", started)
-    for name, value in commands.environment.items():
-        monkeypatch.setenv(name, value)
     given = [each.replace("LAKE", str(tmp_path / "lake")) for each in arguments]
-    done = CliRunner().invoke(cli, ["rollups", *given, "--cluster", "default", "--no-class-archive"])
-    assert (done.exit_code, "seen enough" in done.stderr) == (1, True), done.output
+    said = commands.run_here("rollups", *given, "--no-class-archive")
+    assert (said.code, "seen enough" in said.err) == (1, True), said
     [settings] = seen
     assert settings.items() >= SETTINGS.items()
     assert "TieredStopAtLevel=1" in settings["spark.driver.extraJavaOptions"]
@@ -332,18 +326,16 @@ def test_without_postgres_or_its_tables(commands: Commands, migrated: servers.Da
 
 @pytest.mark.parametrize("name", ["run", "export"])
 def test_without_a_file_that_the_settings_name_on_a_worker(
-    spark: object, migrated: servers.Database, chroot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    spark: object, migrated: servers.Database, chroot: str, tmp_path: Path, name: str
 ) -> None:
     del spark  # the command takes the session that there is
     absent = tmp_path / "absent"
     encoder = {"password_encoder": {"secret_file": str(absent)}}
     commands = Commands(tmp_path, connect=chroot, dsn=migrated.service_dsn, cluster=encoder)
     arguments = {"run": ["run", "drift"], "export": ["export", "znodes", "--output", str(tmp_path / "lake")]}[name]
-    for variable, value in commands.environment.items():
-        monkeypatch.setenv(variable, value)
-    done = CliRunner().invoke(cli, ["rollups", *arguments, "--cluster", "default"])
-    assert (done.exit_code, done.stdout) == (1, "")
-    line = done.stderr.splitlines()[-1]
+    said = commands.run_here("rollups", *arguments)
+    assert (said.code, said.out) == (1, "")
+    line = said.err.splitlines()[-1]
     assert line.startswith("Not ")
     assert f"clusters.default.password_encoder.secret_file: {absent} can't be read" in line
 
@@ -354,8 +346,6 @@ def test_rollups_that_are_published_are_shown_where_postgres_goes_away_after_the
     del spark  # the command takes the session that there is
     run(migrated.service_dsn, SEEN)
     commands = Commands(tmp_path, connect="127.0.0.1:1", dsn=migrated.service_dsn)
-    for name, value in commands.environment.items():
-        monkeypatch.setenv(name, value)
 
     def away(self: RollupRuns, run_id: UUID, job: str, **given: Any) -> Any:
         if job == "activity":
@@ -365,17 +355,13 @@ def test_rollups_that_are_published_are_shown_where_postgres_goes_away_after_the
     begin = RollupRuns.begin
     monkeypatch.setattr(RollupRuns, "begin", away)
     monkeypatch.setattr(rollup_commands, "ROLLUPS", {name: ROLLUPS[name] for name in ("compatibility", "activity")})
-    done = CliRunner().invoke(cli, ["rollups", "run", "all", "--cluster", "default"])
-    assert done.exit_code == 1
-    assert [line.split()[:2] for line in done.stdout.splitlines()] == [
+    said = commands.run_here("rollups", "run", "all")
+    assert said.code == 1
+    assert [line.split()[:2] for line in said.out.splitlines()] == [
         ["ROLLUP", "ROWS"], ["compatibility", "7"], ["activity", "-"]
     ]  # fmt: skip
-    assert done.stderr == "compatibility (1 of 2)\nactivity (2 of 2)\nactivity: Postgres is away\n"
+    assert said.err == "compatibility (1 of 2)\nactivity (2 of 2)\nactivity: Postgres is away\n"
     assert fetch(migrated.owner_dsn, "SELECT job, state FROM rollup_runs") == [("compatibility", "complete")]
-
-
-def never(*_: object, **__: object) -> None:
-    raise AssertionError("Java was started")
 
 
 def test_options_are_read_by_those_rollups_that_need_them() -> None:
@@ -401,86 +387,61 @@ def test_options_are_read_by_those_rollups_that_need_them() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["all", "--output", "FILE: "], "is not a directory"),
-        (["all", "--output", "/lake/[a]"], "the path of a lake must not have '['"),
-        (["all", "--output", "/lake", "--master", "local[x]"], "'local[x]' is not a Spark master"),
-        (["znodes", "--output", "/lake", "--without", "reason"], "--without is for trail"),
-        (["znodes", "--output", "/lake", "--pseudonyms", "FILE: 0123456789abcdef"], "--pseudonyms is for trail"),
+        (["export", "all", "--output", "FILE: "], "is not a directory"),
+        (["export", "all", "--output", "/lake/[a]"], "the path of a lake must not have '['"),
+        (["export", "all", "--output", "/lake", "--master", "local[x]"], "'local[x]' is not a Spark master"),
+        (["export", "all", "--output", "/lake", "--without", "principal"], "'principal' can't be left out. Available:"),
+        (["export", "all", "--output", "/lake", "--pseudonyms", "FILE: fifteen bytes.."], "has fewer than 16 bytes"),
+        (["export", "all", "--output", "/lake", "--read-dsn", "postgresql://u:open@a"], "must not have a password"),
+        (["export", "all", "--output", "/lake", "--max-connections", "5"], "--max-connections"),
+        (["export", "znodes", "--output", "/lake", "--without", "reason"], "--without is for trail"),
+        (["export", "znodes", "--output", "/lake", "--pseudonyms", "FILE: 0123456789abcdef"], "--pseudonyms is for trail"),
+        (["export", "changes", "--output", "/lake"], "Unknown name 'changes'. Available: trail, registrations, znodes, all"),
+        (["run", "nothing"], "Available: compatibility"),
+        (["run", "activity", "--since", "2026-01-01", "--full"], "either --since or --full"),
+        (["run", "activity", "--since", "yesterday"], "not a date such as 2026-01-31"),
+        (["run", "activity", "--as-of", "noon"], "'noon' is not a valid time. Use RFC 3339 with an offset"),
+        (["run", "activity", "--as-of", "2999-01-01T00:00:00Z"], "2999-01-01T00:00:00+00:00 is in the future"),
+        (["run", "activity", "--since", "2999-01-01"], "2999-01-01T00:00:00+00:00 is in the future"),
+        (["run", "activity", "--source", "/lake", "--as-of", "2026-01-31T12:00:00Z"], "either --source"),
+        (["run", "activity", "--teams", "FILE: {teams: {a: [User:x, User:x]}}"], "teams.a: 'User:x' is in 'a' already"),
+        (["run", "activity", "--teams", "FILE: {teams: {a: [User:x], a: [User:y]}}"], "the key 'a' is there"),
+        (["run", "drift", "--fail-on-mismatch"], "It is only for the rollup integrity."),
+        (["run", "drift", "--max-connections", "5"], "--max-connections"),
+        (["run", "drift", "--master", "spark:7077"], "'spark:7077' is not a Spark master. Use local[*]"),
+        (["run", "drift", "--source", "/nowhere"], "/nowhere has no exports of default: run `confplane rollups export all`"),
+        (["run", "drift", "--source", "/lake/*"], "the path of a lake must not have '*'"),
+        (["run", "drift", "--output", "file:///proc/version/lake"], "/proc/version is not a directory"),
+        (["run", "drift", "--output", ""], "The path of the output is empty"),
+        (["run", "drift", "--read-dsn", "host=a", "--source", "/lake"], "either --source or --read-dsn"),
+        (["run", "drift", "--read-dsn", "port=1"], "The connection string names no host"),
+        (["run", "quotas", "--since", "2026-01-01"], "quotas does not read --since; it is for compatibility and activity"),
+        (["run", "quotas", "--full"], "quotas does not read --full"),
+        (["run", "usage"], "usage needs --usage FILE"),
+        (["run", "usage", "--usage", "/nowhere.csv"], "/nowhere.csv does not exist"),
+        (["run", "usage", "--usage", "/nowhere.yaml"], "No such file"),
+        (["run", "compare"], "compare needs --with CLUSTER|TIME"),
+        (["run", "compare", "--with", "2999-01-01T00:00:00Z"], "2999-01-01T00:00:00+00:00 is in the future"),
+        (["run", "compare", "--with", "default"], "--with: 'default' is not a valid time. Use RFC 3339"),
+        (["run", "compare", "--with", "2026-01-31"], "Or name another cluster of the settings (none)"),
+        (["run", "quotas", "--capacity", "FILE: - 1"], "this must be a map of quota keys to numbers"),
+        (["run", "quotas", "--capacity", "FILE: bytes: 1"], "'bytes' is not a quota of clients. Available: consumer_byte_rate"),
+        (["run", "quotas", "--capacity", "FILE: producer_byte_rate: .inf"], "producer_byte_rate: inf is not a number above"),
+        (["run", "quotas", "--capacity", "FILE: producer_byte_rate: true"], "producer_byte_rate: True is not a number above"),
+        (["run", "quotas", "--capacity", "FILE: request_percentage: 0"], "request_percentage: 0 is not a number above"),
+        (["run", "quotas", "--capacity", "FILE: ["], "while parsing"),
     ],
-)
-def test_options_of_an_export_that_are_not_valid(
-    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
-) -> None:
-    for name, value in commands.environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(spark_session, "session", never)
-    assert_refused(["export", *arguments], tmp_path, says)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["nothing"], "Available: compatibility"),
-        (["activity", "--since", "2026-01-01", "--full"], "either --since or --full"),
-        (["activity", "--since", "yesterday"], "not a date such as 2026-01-31"),
-        (["activity", "--as-of", "2026-01-31T12:00:00"], "is not a valid time. Use RFC 3339 with an offset"),
-        (["activity", "--as-of", "noon"], "'noon' is not a valid time. Use RFC 3339 with an offset"),
-        (["drift", "--fail-on-mismatch"], "It is only for the rollup integrity."),
-        (["drift", "--max-connections", "5"], "--max-connections"),
-        (["drift", "--master", "spark:7077"], "'spark:7077' is not a Spark master. Use local[*]"),
-        (["quotas", "--since", "2026-01-01"], "quotas does not read --since; it is for compatibility and activity"),
-        (["quotas", "--full"], "quotas does not read --full"),
-        (["drift", "--capacity", "FILE: request_percentage: 1"], "drift does not read --capacity"),
-        (["quotas", "--teams", "FILE: {}"], "quotas does not read --teams; it is for activity"),
-        (["quotas", "--usage", "/measured.csv"], "quotas does not read --usage; it is for usage"),
-        (["quotas", "--with", "another"], "quotas does not read --with; it is for compare"),
-        (["drift", "--as-of", "2026-01-31T12:00:00Z"], "drift does not read --as-of"),
-        (["activity", "--as-of", "2999-01-01T00:00:00Z"], "2999-01-01T00:00:00+00:00 is in the future"),
-        (["activity", "--since", "2999-01-01"], "2999-01-01T00:00:00+00:00 is in the future"),
-        (["compare", "--with", "2999-01-01T00:00:00Z"], "2999-01-01T00:00:00+00:00 is in the future"),
-        (["drift", "--source", "/nowhere"], "/nowhere has no exports of default: run `confplane rollups export all`"),
-        (["drift", "--source", "/lake/*"], "the path of a lake must not have '*'"),
-        (["drift", "--output", "FILE: "], "is not a directory"),
-        (["drift", "--output", "file:///proc/version/lake"], "/proc/version is not a directory"),
-        (["drift", "--output", ""], "The path of the output is empty"),
-        (["usage", "--usage", "/nowhere.csv"], "/nowhere.csv does not exist"),
-        (["usage", "--usage", "/nowhere.yaml"], "No such file"),
-        (["drift", "--read-dsn", "host=a", "--source", "/lake"], "either --source or --read-dsn"),
-        (["drift", "--read-dsn", "postgresql://u:open@a"], "A command line must not have a password"),
-        (["drift", "--read-dsn", "port=1"], "The connection string names no host"),
-        (["usage"], "usage needs --usage FILE"),
-        (["compare"], "compare needs --with CLUSTER|TIME"),
-        (["compare", "--with", "default"], "--with: 'default' is not a valid time. Use RFC 3339"),
-        (["compare", "--with", "2026-01-31"], "Or name another cluster of the settings (none)"),
-        (["quotas", "--capacity", "FILE: - 1"], "this must be a map of quota keys to numbers"),
-        (
-            ["quotas", "--capacity", "FILE: bytes: 1"],
-            "'bytes' is not a quota of clients. Available: consumer_byte_rate",
-        ),
-        (["quotas", "--capacity", "FILE: producer_byte_rate: .inf"], "producer_byte_rate: inf is not a number above"),
-        (["quotas", "--capacity", "FILE: producer_byte_rate: true"], "producer_byte_rate: True is not a number above"),
-        (["quotas", "--capacity", "FILE: request_percentage: 0"], "request_percentage: 0 is not a number above"),
-        (["quotas", "--capacity", "FILE: ["], "while parsing"),
-    ],
-)
+)  # fmt: skip
 def test_options_that_are_not_valid(
     commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
 ) -> None:
-    for name, value in commands.environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(spark_session, "session", never)
-    assert_refused(["run", *arguments], tmp_path, says)
-
-
-def assert_refused(arguments: list[str], tmp_path: Path, says: str) -> None:
-    """Run a command; an argument that begins with `FILE: ` is the content of the file that is given."""
-    given = []
+    """An argument that begins with `FILE: ` is the content of the file that is given."""
+    monkeypatch.setattr(spark_session, "session", lambda *_, **__: pytest.fail("Java was started"))
+    file = tmp_path / "given.yaml"
     for argument in arguments:
-        content = argument.removeprefix("FILE: ")
-        if content != argument:
-            (tmp_path / "capacity.yaml").write_text(content)
-        given.append(argument if content == argument else str(tmp_path / "capacity.yaml"))
-    done = CliRunner().invoke(cli, ["rollups", *given, "--cluster", "default"])
-    assert done.exit_code == 2
+        if argument.startswith("FILE: "):
+            file.write_text(argument.removeprefix("FILE: "))
+    said = commands.run_here("rollups", *(str(file) if each.startswith("FILE: ") else each for each in arguments))
+    assert said.code == 2
     # The frame around a message breaks its lines.
-    assert says.replace(" ", "") in "".join(character for character in done.output if character not in "│ \n")
+    assert says.replace(" ", "") in "".join(character for character in said.out + said.err if character not in "│ \n")

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import SecretStr
-from typer.testing import CliRunner
 
-from confplane.cli.commands import cli
 from confplane.domain.teams import Teams, teams
 from confplane.rollups.jobs import activity
 from confplane.rollups.runner import RunOptions
@@ -18,8 +16,6 @@ from tests.rollups.made import START, Made, change, reading
 from tests.rollups.published import run as run_job
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from tests.support import servers
@@ -85,17 +81,3 @@ def test_days_that_are_kept_are_of_the_teams_of_this_run(spark: SparkSession, mi
     run(migrated.owner_dsn, "UPDATE rollup_runs SET position = position - 'version'")
     fourth, _ = found(22, OTHERS)
     assert fourth.previous is None
-
-
-def test_the_command_refuses_a_file_that_is_not_valid(tmp_path: Path) -> None:
-    path = tmp_path / "teams.yaml"
-
-    def said(text: str) -> str:
-        path.write_text(text)
-        done = CliRunner().invoke(cli, ["rollups", "run", "activity", "--cluster", "default", "--teams", str(path)])
-        assert done.exit_code == 2
-        return "".join(character for character in done.output if character not in "│ \n")
-
-    assert "thekey'a'isthere" in said("teams:\n  a: [User:x]\n  a: [User:y]\n")
-    assert "teams.b:'User:x'isin'a'already" in said("teams:\n  a: [User:x]\n  b: [User:x]\n")
-    assert "whileparsing" in said("teams: [")

@@ -50,6 +50,11 @@ class Commands:
         """Run a command to its end."""
         return run([*arguments, "--cluster", "default"], self.environment, seconds=seconds)
 
+    def run_here(self, *arguments: str) -> Said:
+        """Run a command to its end in this process, and in its Spark session."""
+        answer = CliRunner().invoke(cli, [*arguments, "--cluster", "default"], env=self.environment)
+        return Said(answer.exit_code, answer.stdout, answer.stderr)
+
     def run_sequentially(self, *commands: Sequence[str]) -> Said:
         """Run several commands in one process, in which those that start Spark share it."""
         given = [[*arguments, "--cluster", "default"] for arguments in commands]

@@ -1,6 +1,6 @@
 """A driver of its own: runs jobs on a Spark master, and writes their rows to a file.
 
-``python -m tests.rollups.driver MASTER STORES RESULT JOB...``: ``STORES`` is a file with ``zookeeper`` and ``dsn``,
+``python -m tests.rollups.driver MASTER STORES RESULT``: ``STORES`` is a file with ``zookeeper`` and ``dsn``,
 ``RESULT`` gets job -> rows as JSON.
 """
 
@@ -22,8 +22,6 @@ from confplane.settings import ClusterSettings
 from tests.rollups.trail import CLUSTER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import SparkSession
 
     from confplane.rollups.job import Job
@@ -43,14 +41,13 @@ def rows_of(reading: Reading, job: Job) -> list[str]:
     return sorted(repr(row.asDict(recursive=True)) for row in job(**frames, **given).collect())
 
 
-def results(spark: SparkSession, origin: Origin, names: Sequence[str]) -> dict[str, list[str]]:
-    """The rows of jobs, each in two parts or more."""
-    jobs = [JOBS[name] for name in names]
-    with stores.read(spark, origin, jobs=jobs) as (reading, _):
-        return {job.name: rows_of(reading, job) for job in jobs}
+def results(spark: SparkSession, origin: Origin) -> dict[str, list[str]]:
+    """The rows of the jobs, each in two parts or more."""
+    with stores.read(spark, origin, jobs=[*JOBS.values()]) as (reading, _):
+        return {name: rows_of(reading, job) for name, job in JOBS.items()}
 
 
-def main(master: str, given: str, result: str, *names: str) -> None:
+def main(master: str, given: str, result: str) -> None:
     """Run them."""
     directory = Path(result).parent
     trail.FEWEST_ROWS = 1  # type: ignore[misc]  # so that a small trail has parts for all workers
@@ -73,7 +70,7 @@ def main(master: str, given: str, result: str, *names: str) -> None:
     )
     addresses = json.loads(Path(given).read_text())
     origin = Origin(CLUSTER, ClusterSettings(zookeeper=addresses["zookeeper"]), SecretStr(addresses["dsn"]))
-    found = results(spark, origin, names)
+    found = results(spark, origin)
     lost = 2 - (spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1)
     Path(result).write_text(json.dumps({"master": spark.sparkContext.master, "lost": lost, "rows": found}))
     spark.stop()

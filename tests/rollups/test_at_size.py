@@ -1,10 +1,8 @@
-"""All jobs at full size equal their references: on the stores and on a lake, in process, as commands, on a cluster."""
+"""All jobs at full size equal their references: by the command on the stores, and on a cluster on a lake."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -14,22 +12,18 @@ from confplane.devstack.zookeeper import ZooKeeper
 from confplane.rollups import stores
 from confplane.rollups.exports.alterations import ExportAlterations
 from confplane.rollups.exports.exporter import NAMES, Exporter, exclusive_export
-from confplane.rollups.exports.reading import read_lake
 from confplane.rollups.jobs import JOBS
 from confplane.rollups.origin import Origin
-from confplane.rollups.runner import RunOptions, runner
-from confplane.rollups.sources.usage import Measurements, read_usage
 from confplane.settings import ClusterSettings
 from tests.audit.rows import fetch
 from tests.bench.sample.trail import Plan
 from tests.rollups import samples
-from tests.rollups.at_size import CAPACITY, CLUSTER, OF_THE_TRAIL, AtSize
+from tests.rollups.at_size import CLUSTER, OF_THE_TRAIL, AtSize
 from tests.rollups.lake import pointer
 from tests.rollups.limited import limited
 from tests.support import servers
 from tests.support.commands import Commands
-from tests.support.processes import ROOT
-from tests.support.spark import cluster
+from tests.support.spark import cluster, submit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,16 +78,6 @@ def check(made: AtSize, output: Path, names: Any) -> None:
         assert count == found["rows"] > 0, name
 
 
-def run_here(
-    spark: SparkSession, made: AtSize, origin: tuple[Origin, servers.Database], reading: Any, names: Any, output: Path
-) -> None:
-    options = RunOptions("User:olga@cli", capacity=CAPACITY, teams=samples.TEAMS, output=str(output))
-    with runner(spark, reading, origin[0].dsn) as found:
-        for name in names:
-            found.run(JOBS[name], options)
-    check(made, output, names)
-
-
 def test_the_stores_have_what_was_made(lake: Path, made: AtSize) -> None:
     with limited() as database:
         for frame, export in (("znodes", "znodes"), ("changes", "trail"), ("states", "states")):
@@ -113,21 +97,6 @@ def test_the_stores_have_what_was_made(lake: Path, made: AtSize) -> None:
                 assert database.execute(f"({there}) EXCEPT ALL ({wanted}) LIMIT 3").fetchall() == [], frame
 
 
-def test_in_process_on_the_stores(
-    spark: SparkSession, made: AtSize, origin: tuple[Origin, servers.Database], tmp_path: Path
-) -> None:
-    usage = read_usage(spark, Measurements.of(str(made.usage)))
-    with stores.read(spark, origin[0], other=made.earlier, usage=usage) as (reading, _):
-        run_here(spark, made, origin, reading, JOBS, tmp_path / "output")
-
-
-def test_in_process_on_the_lake(
-    spark: SparkSession, made: AtSize, origin: tuple[Origin, servers.Database], lake: Path, tmp_path: Path
-) -> None:
-    reading = read_lake(spark, str(lake), CLUSTER, [JOBS[name] for name in OF_THE_TRAIL])
-    run_here(spark, made, origin, reading, OF_THE_TRAIL, tmp_path / "output")
-
-
 @pytest.fixture
 def commands(origin: tuple[Origin, servers.Database], tmp_path: Path) -> Commands:
     stored, database = origin
@@ -138,58 +107,32 @@ def options(made: AtSize, output: Path) -> list[str]:
     return ["--capacity", str(made.capacity), "--teams", str(made.teams), "--output", str(output)]
 
 
-def of_the_stores(made: AtSize) -> list[str]:
-    return ["--with", made.earlier.isoformat(), "--usage", str(made.usage)]
-
-
 def test_as_a_command_on_the_stores(made: AtSize, commands: Commands, tmp_path: Path) -> None:
-    given = (*of_the_stores(made), *options(made, tmp_path / "output"))
+    given = ("--with", made.earlier.isoformat(), "--usage", str(made.usage), *options(made, tmp_path / "output"))
     said = commands.run("rollups", "run", "all", *given, seconds=SECONDS)
     assert said.code == 0, f"{said.out}\n{said.err}"
     check(made, tmp_path / "output", JOBS)
 
 
-@pytest.mark.parametrize("source", ["stores", "lake"])
-def test_by_spark_submit_on_a_cluster(
-    request: pytest.FixtureRequest,
-    made: AtSize,
-    origin: tuple[Origin, servers.Database],
-    commands: Commands,
-    tmp_path: Path,
-    source: str,
+def test_by_spark_submit_on_a_cluster_on_the_lake(
+    made: AtSize, origin: tuple[Origin, servers.Database], commands: Commands, lake: Path, tmp_path: Path
 ) -> None:
-    given = of_the_stores(made) if source == "stores" else ["--source", str(request.getfixturevalue("lake"))]
     [(begin,)] = fetch(origin[1].owner_dsn, "SELECT now()")
-    settings = (
-        "spark.ui.enabled=false", "spark.driver.bindAddress=127.0.0.1", "spark.driver.host=127.0.0.1",
-        f"spark.driver.memory={MEMORY}", f"spark.executor.memory={MEMORY}", "spark.sql.shuffle.partitions=8",
-    )  # fmt: skip
+    settings = {
+        "spark.driver.memory": MEMORY, "spark.executor.memory": MEMORY, "spark.sql.shuffle.partitions": "8",
+    }  # fmt: skip
     with cluster(tmp_path) as (master, workers):
-        done = subprocess.run(
-            [
-                f"{os.path.dirname(sys.executable)}/spark-submit",  # noqa: PTH120 - links are not to be followed
-                *("--master", master.url),
-                *(part for setting in settings for part in ("--conf", setting)),
-                *(
-                    str(ROOT / "app" / "confplane" / "rollups" / "__main__.py"),
-                    "run",
-                    "all",
-                    "--full",
-                    "--cluster",
-                    CLUSTER,
-                ),
-                *given,
-                *options(made, tmp_path / "output"),
-            ],
-            env={**commands.environment, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
+        done = submit(
+            *("run", "all", "--full", "--cluster", CLUSTER, "--source", str(lake)),
+            *options(made, tmp_path / "output"),
+            master=master.url,
+            settings=settings,
+            environment=commands.environment,
+            seconds=SECONDS,
         )
         assert done.returncode == 0, (done.stdout, done.stderr)
         for worker in workers:
             worker.wait_ended(executors=1)
-    check(made, tmp_path / "output", JOBS if source == "stores" else OF_THE_TRAIL)
+    check(made, tmp_path / "output", OF_THE_TRAIL)
     states = fetch(origin[1].owner_dsn, "SELECT DISTINCT state FROM rollup_runs WHERE started_at > %s", begin)
     assert states == [("complete",)]

@@ -29,6 +29,7 @@ from tests.audit.rows import fetch, run
 from tests.rollups.lake import current, runs
 from tests.support.commands import Commands, Said
 from tests.support.processes import ROOT, program, wait_gone
+from tests.support.spark import submit
 from tests.support.stalls import stalled
 from tests.support.waiting import wait_for
 
@@ -67,22 +68,14 @@ def submitted(commands: Commands, *arguments: str) -> tuple[int, str, str]:
 
     listener = threading.Thread(target=listen)
     listener.start()
-    local = ("spark.ui.enabled=false", "spark.driver.bindAddress=127.0.0.1", "spark.driver.host=127.0.0.1")
     try:
-        done = subprocess.run(
-            [
-                f"{os.path.dirname(sys.executable)}/spark-submit",  # noqa: PTH120 - links are not to be followed
-                *("--master", "local[2]"),
-                *(part for setting in local for part in ("--conf", setting)),
-                *(str(ROOT / "app" / "confplane" / "rollups" / "__main__.py"), *arguments, "--cluster", "default"),
-            ],
-            cwd="/",
-            env={**commands.environment, "TERM": "xterm", "PYSPARK_PYTHON": sys.executable},
-            stdout=subprocess.PIPE,
+        done = submit(
+            *(*arguments, "--cluster", "default"),
+            master="local[2]",
+            settings={},
+            environment={**commands.environment, "TERM": "xterm"},
+            seconds=500,
             stderr=slave,
-            text=True,
-            timeout=500,
-            check=False,
         )
     finally:
         os.close(slave)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +11,7 @@ from tests.rollups.test_exports import export, origin_of
 from tests.rollups.trail import CLUSTER, fill
 from tests.support import tools
 from tests.support.commands import Commands
-from tests.support.processes import ROOT
+from tests.support.spark import submit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,27 +39,13 @@ def test_a_run_on_a_lake_names_its_inputs_and_outputs(
         "spark.openlineage.namespace": "confplane",
         "spark.openlineage.transport.type": "file",
         "spark.openlineage.transport.location": str(events),
-        "spark.ui.enabled": "false",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
     }
-    done = subprocess.run(
-        [
-            f"{os.path.dirname(sys.executable)}/spark-submit",  # noqa: PTH120 - links are not to be followed
-            *("--master", "local[2]"),
-            *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
-            *(str(ROOT / "app" / "confplane" / "rollups" / "__main__.py"), "run", "activity", "--cluster", CLUSTER),
-            *("--source", str(lake), "--output", str(output)),
-        ],
-        env={
-            **commands.environment,
-            "CONFPLANE_CLUSTERS": json.dumps({CLUSTER: clusters["default"]}),
-            "PYSPARK_PYTHON": sys.executable,
-        },
-        capture_output=True,
-        text=True,
-        timeout=1500,
-        check=False,
+    done = submit(
+        *("run", "activity", "--cluster", CLUSTER, "--source", str(lake), "--output", str(output)),
+        master="local[2]",
+        settings=settings,
+        environment={**commands.environment, "CONFPLANE_CLUSTERS": json.dumps({CLUSTER: clusters["default"]})},
+        seconds=1500,
     )
     assert done.returncode == 0, (done.stdout, done.stderr)
     told = [json.loads(line) for line in events.read_text().splitlines()]

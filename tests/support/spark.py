@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,6 +50,34 @@ def launched(*options: str, **environment: str) -> list[str]:
         capture_output=True, check=True,
     )  # fmt: skip
     return [part.decode() for part in done.stdout.split(b"\0")]
+
+
+def submit(
+    *arguments: str,
+    master: str,
+    settings: Mapping[str, str],
+    environment: Mapping[str, str],
+    seconds: float,
+    stderr: int = subprocess.PIPE,
+) -> subprocess.CompletedProcess[str]:
+    """Run ``confplane rollups`` by spark-submit to its end."""
+    local = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    return subprocess.run(
+        [
+            f"{os.path.dirname(sys.executable)}/spark-submit",  # noqa: PTH120 - links are not to be followed
+            *("--master", master),
+            *(part for item in {**local, **settings}.items() for part in ("--conf", "=".join(item))),
+            str(ROOT / "app" / "confplane" / "rollups" / "__main__.py"),
+            *arguments,
+        ],
+        cwd="/",
+        env={**environment, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
 
 
 class _Daemon(Server):

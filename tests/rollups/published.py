@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from confplane.rollups.runner import FinishedRun, RunOptions, runner
+from tests.audit.rows import fetch
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
     from confplane.rollups.job import Job
     from confplane.rollups.reading import Reading
+    from confplane.services.ports.rollups import RollupRun
+    from tests.support import servers
 
 OPTIONS = RunOptions("User:olga@cli")
 
@@ -22,6 +25,18 @@ def run(
 ) -> FinishedRun:
     with runner(spark, at, dsn) as found:
         return found.run(job, options, **more)
+
+
+def rows_of(database: servers.Database, done: RollupRun) -> list[dict[str, Any]]:
+    """The rows of a run in Postgres, in their order."""
+    query = "SELECT item FROM rollup_rows WHERE run_id = %s ORDER BY part, ordinal"
+    return [item for (item,) in fetch(database.owner_dsn, query, done.id)]
+
+
+def at_once(at: Reading, job: Job) -> list[dict[str, Any]]:
+    """The rows of a run that reads all changes."""
+    frames, _ = at.frames(job)
+    return returned(job(**frames, **{name: at.options.get(name) for name in job.options}), job)
 
 
 def plain(value: Any) -> Any:

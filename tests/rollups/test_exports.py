@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
 import psycopg
@@ -14,7 +14,6 @@ from pydantic import SecretStr
 
 from confplane.domain.errors import ConcurrentChangeError
 from confplane.rollups import stores
-from confplane.rollups.exports import manifest
 from confplane.rollups.exports.alterations import REMOVABLE, ExportAlterations, pseudonym
 from confplane.rollups.exports.exporter import NAMES, Exporter, exclusive_export
 from confplane.rollups.exports.manifest import UnreadableLakeError
@@ -22,7 +21,6 @@ from confplane.rollups.exports.reading import read_lake
 from confplane.rollups.jobs import JOBS, activity, compare, integrity, usage
 from confplane.rollups.origin import Origin
 from confplane.rollups.reading import NotInReadingError
-from confplane.rollups.sinks.files import Files
 from confplane.rollups.sources import trail as trail_source
 from confplane.rollups.sources.tables import TABLES
 from confplane.settings import ClusterSettings
@@ -241,63 +239,6 @@ def test_only_days_that_changed_are_written_and_none_where_nothing_did(
     third = export(spark, origin, tmp_path, "trail").datasets["trail"]
     assert [(each.export_id, each.rows) for each in third.days] == [(third.export_id, 1)]
     assert_is_the_tables(tmp_path, migrated, "trail")
-
-
-ENDS: Final[dict[str, tuple[Any, str]]] = {
-    "amid the files": (Exporter, "_whole"),
-    "before the manifest": (manifest, "write"),
-    "before the end": (Files, "delete"),
-}
-
-
-@pytest.mark.long
-def test_a_killed_export_leaves_the_one_before_and_the_next_removes_its_files(
-    spark: SparkSession,
-    migrated: servers.Database,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    fill(migrated.service_dsn)
-    origin = origin_of(migrated)
-    before = export(spark, origin, tmp_path)
-    for number, end in enumerate(ENDS, 60):
-        shown = {name: exported(tmp_path, name, CLUSTER) for name in FRAMES}
-        write(migrated.service_dsn, [own(number)], [committed(own(number))])
-        with monkeypatch.context() as patch:
-            patch.setattr(*ENDS[end], lambda *_: pytest.fail("the end of the process"))
-            with pytest.raises(pytest.fail.Exception, match="the end of the process"):
-                export(spark, origin, tmp_path)
-        if end == "before the end":
-            assert_is_the_tables(tmp_path, migrated)
-        else:
-            assert {name: exported(tmp_path, name, CLUSTER) for name in FRAMES} == shown, end
-        # Spark's own writer leaves such a directory, where it is killed.
-        (tmp_path / "export=trail" / f"cluster={CLUSTER}" / "_temporary").mkdir()
-        after = export(spark, origin, tmp_path)
-        assert_is_the_tables(tmp_path, migrated)
-        named = {(name, each.export_id) for name, found in after.datasets.items() for each in found.days}
-        named |= {(each.name, each.export_id) for each in after.superseded}
-        there = {
-            (path.parents[2].name.removeprefix("export="), path.name.removeprefix("export_id="))
-            for path in tmp_path.glob("export=*/cluster=*/day=*/export_id=*")
-        }
-        assert there == named, end
-        assert ("trail", before.datasets["trail"].export_id) in named
-        assert not list(tmp_path.glob("export=*/cluster=*/_*"))
-    # Hours later a job may still read what was superseded, and a day later none does.
-    for hours in (20, 25):
-        found = json.loads((tmp_path / "_exports" / f"{CLUSTER}.json").read_text())
-        for each in found["superseded"]:
-            each["at"] = (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
-        (tmp_path / "_exports" / f"{CLUSTER}.json").write_text(json.dumps(found))
-        last = export(spark, origin, tmp_path)
-        assert (("trail", before.datasets["trail"].export_id) in {
-            (each.name, each.export_id) for each in last.superseded
-        }) == (hours == 20)  # fmt: skip
-    kept = {each.export_id for found in last.datasets.values() for each in found.days}
-    kept |= {each.export_id for each in last.superseded}
-    assert {path.name.removeprefix("export_id=") for path in tmp_path.glob("export=*/*/*/*")} == kept
-    assert before.datasets["states"].export_id not in {path.name for path in tmp_path.glob("export=states/*/*/*")}
 
 
 def test_a_lake_never_goes_back_in_time(spark: SparkSession, migrated: servers.Database, tmp_path: Path) -> None:

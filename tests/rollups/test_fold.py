@@ -28,7 +28,7 @@ from tests.bench.sample.files import write_frame
 from tests.bench.sample.trail import Plan, Trail
 from tests.rollups import samples
 from tests.rollups.made import CLUSTER
-from tests.rollups.published import returned, run
+from tests.rollups.published import at_once, rows_of, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -104,12 +104,6 @@ def _as_of(changes: DataFrame, now: datetime) -> DataFrame:
     return changes.where(F.col("recorded_at") <= F.lit(now)).withColumns({**known, "outcome": outcome})
 
 
-def at_once(at: Reading, job: Job = JOB) -> list[dict[str, Any]]:
-    """The rows of a run that reads all changes."""
-    frames, _ = at.frames(job)
-    return returned(job(**frames, **{name: at.options.get(name) for name in job.options}), job)
-
-
 def newest(
     changes: DataFrame, carried: CarriedFold | None = None, settled: int | None = None
 ) -> tuple[DataFrame, DataFrame | None]:
@@ -140,11 +134,6 @@ NEWEST: Final = Job(
 """A job under the name of integrity, for what happens to folds whatever is in them."""
 
 
-def rows_of(database: servers.Database, done: FinishedRun) -> list[dict[str, Any]]:
-    query = "SELECT item FROM rollup_rows WHERE run_id = %s ORDER BY part, ordinal"
-    return [item for (item,) in fetch(database.owner_dsn, query, done.run.id)]
-
-
 def folds(database: servers.Database) -> set[Any]:
     """The runs whose rows or folds are in the tables."""
     return {found for (found,) in fetch(database.owner_dsn, "SELECT DISTINCT run_id FROM rollup_rows")}
@@ -172,8 +161,8 @@ def test_in_random_steps_the_rows_are_those_of_a_run_from_the_beginning(
     for number, day in enumerate([*days, 121, 121.01]):
         at = history.reading(plan.begin + timedelta(days=day), behind=plan.events // 3 if number == steps - 1 else 0)
         done = run(spark, at, dsn, JOB)
-        expected = at_once(at)
-        assert rows_of(migrated, done) == expected
+        expected = at_once(at, JOB)
+        assert rows_of(migrated, done.run) == expected
         assert expected
         built_on.append(done.run.folded)
     spark.catalog.clearCache()
@@ -190,7 +179,7 @@ def test_only_the_newest_gaps_of_an_entity_are_reported_and_passed_on(
     history, dsn = History(spark, tmp_path, plan), SecretStr(migrated.service_dsn)
     end = history.reading(plan.end)
     told: dict[tuple[str, str], list[int]] = {}
-    for row in at_once(end):
+    for row in at_once(end, JOB):
         if row["kind"] == "gap":
             told.setdefault((row["tree"], row["entity_id"]), []).append(row["trail_revision"])
     assert max(map(len, told.values())) > 3
@@ -200,7 +189,7 @@ def test_only_the_newest_gaps_of_an_entity_are_reported_and_passed_on(
     assert final.run.folded is not None
     found = [
         ((row["tree"], row["entity_id"]), row["trail_revision"])
-        for row in rows_of(migrated, final)
+        for row in rows_of(migrated, final.run)
         if row["kind"] == "gap"
     ]
     assert sorted(found) == sorted((each, revision) for each in told for revision in sorted(told[each])[-2:])
@@ -244,7 +233,7 @@ def test_a_fold_goes_with_its_run_and_one_that_is_not_whole_is_of_no_run(
     (newer,) = inner
     assert older.run.previous == newer.run.previous == first.run.id
     assert first.run.position["fold"]["revision"] == older.run.folded == newer.run.folded
-    assert rows_of(migrated, newer) == at_once(at(3), NEWEST)
+    assert rows_of(migrated, newer.run) == at_once(at(3), NEWEST)
 
     # Nothing is built on a fold of another version, or where changes are few.
     other = replace(NEWEST, fold=Fold(_REVISIONS, 2))

@@ -1,25 +1,26 @@
-"""Exports by the command that end by SIGKILL at each of their steps, and are made again: each row is there once."""
+"""Exports that end at each of their steps, and are made again: readers see all or nothing, and then each row once."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 import psycopg
 import pytest
-from typer.testing import CliRunner
 
-from confplane.cli.commands import cli
+from confplane.rollups.exports import manifest
+from confplane.rollups.exports.exporter import Exporter
+from confplane.rollups.sinks.files import Files
 from tests.audit.rows import committed
 from tests.rollups.lake import exported
-from tests.rollups.stopping import STOPPED
-from tests.rollups.test_exports import assert_is_the_tables, export, origin_of
+from tests.rollups.test_exports import FRAMES, assert_is_the_tables, export, origin_of
 from tests.rollups.trail import CLUSTER, fill, own, write
 from tests.support.commands import Commands
-from tests.support.processes import Program, program, wait_gone
+from tests.support.processes import program, wait_gone
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -29,119 +30,111 @@ if TYPE_CHECKING:
 
     from tests.support import servers
 
-ARGUMENTS: Final = ("rollups", "export", "trail", "--cluster", CLUSTER, "--output")
 WAITING: Final = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'entity_states'::regclass"
-
-
-class Killed:
-    """A lake with an export, rows that are new since, and a command that is killed while it exports them."""
-
-    def __init__(self, spark: SparkSession, database: servers.Database, directory: Path) -> None:
-        self.lake = directory / "lake"
-        self._database = database
-        made = Commands(directory, connect="127.0.0.1:1", dsn=database.service_dsn).environment
-        # Nothing listens there: the trail alone is exported.
-        self.environment = {**made, "CONFPLANE_CLUSTERS": json.dumps({CLUSTER: {"zookeeper": "127.0.0.1:1"}})}
-        fill(database.service_dsn)
-        export(spark, origin_of(database), self.lake, "trail")
-        self._before = self._shown()
-        write(database.service_dsn, [own(60)], [committed(own(60))])
-
-    def _shown(self) -> dict[str, list[dict[str, object]]]:
-        return {name: exported(self.lake, name, CLUSTER) for name in ("trail", "states")}
-
-    def files(self) -> set[str]:
-        """The directories of files, by export and id."""
-        found = self.lake.glob("export=*/cluster=*/day=*/export_id=*")
-        return {f"{path.parents[2].name}/{path.name}" for path in found if list(path.glob("*.parquet"))}
-
-    def kill(self, running: Program) -> None:
-        killed = [psutil.Process(running.process.pid), *running.children()]
-        os.killpg(running.process.pid, signal.SIGKILL)
-        assert running.wait() == -signal.SIGKILL
-        # Spark's Python processes are a group of their own, and end by themselves.
-        wait_gone(killed)
-
-    def assert_nothing_is_new(self) -> None:
-        assert self._shown() == self._before
-
-    def assert_is_whole(self) -> None:
-        """Assert that readers see each row of the tables once."""
-        assert_is_the_tables(self.lake, self._database, "trail", "states")
-
-    def assert_mended_by_the_next(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Export again, and assert that no file is there that the manifest does not name."""
-        for name, value in self.environment.items():
-            monkeypatch.setenv(name, value)
-        done = CliRunner().invoke(cli, [*ARGUMENTS, str(self.lake)])
-        assert done.exit_code == 0, done.output
-        self.assert_is_whole()
-        manifest = json.loads((self.lake / "_exports" / f"{CLUSTER}.json").read_text())
-        named = {(name, day["export_id"]) for name, each in manifest["datasets"].items() for day in each["days"]}
-        named |= {(each["name"], each["export_id"]) for each in manifest["superseded"]}
-        assert self.files() == {f"export={name}/export_id={export_id}" for name, export_id in named}
-        assert [path.name for path in (self.lake / "_exports").iterdir()] == [f"{CLUSTER}.json"]
-        assert not list(self.lake.glob("export=*/cluster=*/_*"))
+ENDS: Final[dict[str, tuple[Any, str]]] = {
+    "amid the files": (Exporter, "_whole"),
+    "before the manifest": (manifest, "write"),
+    "before the end": (Files, "delete"),
+}
 
 
 @pytest.mark.parametrize(
-    ("place", "new_files"),
-    [
-        pytest.param(
-            "confplane.rollups.exports.exporter:Exporter._trail", set(), marks=pytest.mark.long, id="before all"
-        ),
-        pytest.param(
-            "confplane.rollups.exports.exporter:Exporter._whole",
-            {"trail"},
-            marks=pytest.mark.long,
-            id="between two frames",
-        ),
-        pytest.param("confplane.rollups.exports.manifest:write", {"trail", "states"}, id="before the manifest"),
-        pytest.param(
-            "confplane.rollups.sinks.files:Files.delete",
-            {"trail", "states"},
-            marks=pytest.mark.long,
-            id="after the manifest",
-        ),
-    ],
+    "ends", [("before the manifest",), pytest.param((*ENDS,), marks=pytest.mark.long)], ids=["one", "all"]
 )
-def test_a_command_killed_at_a_step_shows_all_or_nothing_and_the_next_has_each_row_once(
+def test_a_killed_export_leaves_the_one_before_and_the_next_removes_its_files(
     spark: SparkSession,
     migrated: servers.Database,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    place: str,
-    new_files: set[str],
+    ends: tuple[str, ...],
 ) -> None:
-    killed = Killed(spark, migrated, tmp_path)
-    before = killed.files()
-    arguments: list[str | Path] = ["-m", "tests.rollups.stopping", place, *ARGUMENTS, killed.lake]
-    with program(arguments, environment=killed.environment) as running:
-        running.read_until(STOPPED, 400)
-        killed.kill(running)
-    assert {each.partition("/")[0].removeprefix("export=") for each in killed.files() - before} == new_files
-    if place.endswith("delete"):
-        killed.assert_is_whole()
-    else:
-        killed.assert_nothing_is_new()
-    killed.assert_mended_by_the_next(monkeypatch)
+    fill(migrated.service_dsn)
+    origin = origin_of(migrated)
+    before = export(spark, origin, tmp_path)
+    for number, end in enumerate(ends, 60):
+        shown = {name: exported(tmp_path, name, CLUSTER) for name in FRAMES}
+        write(migrated.service_dsn, [own(number)], [committed(own(number))])
+        with monkeypatch.context() as patch:
+            patch.setattr(*ENDS[end], lambda *_: pytest.fail("the end of the process"))
+            with pytest.raises(pytest.fail.Exception, match="the end of the process"):
+                export(spark, origin, tmp_path)
+        if end == "before the end":
+            assert_is_the_tables(tmp_path, migrated)
+        else:
+            assert {name: exported(tmp_path, name, CLUSTER) for name in FRAMES} == shown, end
+        # Spark's own writer leaves such a directory, where it is killed.
+        (tmp_path / "export=trail" / f"cluster={CLUSTER}" / "_temporary").mkdir()
+        after = export(spark, origin, tmp_path)
+        assert_is_the_tables(tmp_path, migrated)
+        named = {(name, each.export_id) for name, found in after.datasets.items() for each in found.days}
+        named |= {(each.name, each.export_id) for each in after.superseded}
+        there = {
+            (path.parents[2].name.removeprefix("export="), path.name.removeprefix("export_id="))
+            for path in tmp_path.glob("export=*/cluster=*/day=*/export_id=*")
+        }
+        assert there == named, end
+        assert ("trail", before.datasets["trail"].export_id) in named
+        assert not list(tmp_path.glob("export=*/cluster=*/_*"))
+    # Hours later a job may still read what was superseded, and a day later none does.
+    for hours in (20, 25):
+        found = json.loads((tmp_path / "_exports" / f"{CLUSTER}.json").read_text())
+        for each in found["superseded"]:
+            each["at"] = (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
+        (tmp_path / "_exports" / f"{CLUSTER}.json").write_text(json.dumps(found))
+        last = export(spark, origin, tmp_path)
+        assert (("trail", before.datasets["trail"].export_id) in {
+            (each.name, each.export_id) for each in last.superseded
+        }) == (hours == 20)  # fmt: skip
+    kept = {each.export_id for found in last.datasets.values() for each in found.days}
+    kept |= {each.export_id for each in last.superseded}
+    assert {path.name.removeprefix("export_id=") for path in tmp_path.glob("export=*/*/*/*")} == kept
+    assert before.datasets["states"].export_id not in {path.name for path in tmp_path.glob("export=states/*/*/*")}
 
 
-@pytest.mark.long
-def test_a_command_killed_while_tasks_write_a_frame(
-    spark: SparkSession, migrated: servers.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_command_killed_while_tasks_write_shows_nothing_and_the_next_has_each_row_once(
+    spark: SparkSession, migrated: servers.Database, tmp_path: Path
 ) -> None:
-    killed = Killed(spark, migrated, tmp_path)
-    arguments: list[str | Path] = ["-m", "confplane", *ARGUMENTS, killed.lake]
+    lake = tmp_path / "lake"
+    # Nothing listens there: the trail alone is exported.
+    environment = Commands(tmp_path, connect="127.0.0.1:1", dsn=migrated.service_dsn).environment
+    environment |= {"CONFPLANE_CLUSTERS": json.dumps({CLUSTER: {"zookeeper": "127.0.0.1:1"}})}
+    fill(migrated.service_dsn)
+    export(spark, origin_of(migrated), lake, "trail")
+    before = {name: exported(lake, name, CLUSTER) for name in ("trail", "states")}
+    write(migrated.service_dsn, [own(60)], [committed(own(60))])
+    command: list[str | Path] = [
+        "-m",
+        "confplane",
+        "rollups",
+        "export",
+        "trail",
+        "--cluster",
+        CLUSTER,
+        "--output",
+        lake,
+    ]
     with (
         psycopg.connect(migrated.owner_dsn) as blocker,
         psycopg.connect(migrated.owner_dsn, autocommit=True) as watch,
     ):
         # The states are written after the trail, and read while they are written.
         blocker.execute("LOCK TABLE entity_states IN ACCESS EXCLUSIVE MODE")
-        with program(arguments, environment=killed.environment) as running:
+        with program(command, environment=environment) as running:
             wait_for(lambda: watch.execute(WAITING).fetchone() != (0,), 400)
-            killed.kill(running)
+            killed = [psutil.Process(running.process.pid), *running.children()]
+            os.killpg(running.process.pid, signal.SIGKILL)
+            assert running.wait() == -signal.SIGKILL
+            # Spark's Python processes are a group of their own, and end by themselves.
+            wait_gone(killed)
         blocker.rollback()
-    killed.assert_nothing_is_new()
-    killed.assert_mended_by_the_next(monkeypatch)
+    assert {name: exported(lake, name, CLUSTER) for name in ("trail", "states")} == before
+    found = export(spark, origin_of(migrated), lake, "trail")
+    assert_is_the_tables(lake, migrated, "trail", "states")
+    named = {(name, day.export_id) for name, each in found.datasets.items() for day in each.days}
+    named |= {(each.name, each.export_id) for each in found.superseded}
+    files = {path.parent for path in lake.glob("export=*/cluster=*/day=*/export_id=*/*.parquet")}
+    assert {path.relative_to(lake).parts[0] + path.name for path in files} == {
+        f"export={name}export_id={export_id}" for name, export_id in named
+    }
+    assert [path.name for path in (lake / "_exports").iterdir()] == [f"{CLUSTER}.json"]
+    assert not list(lake.glob("export=*/cluster=*/_*"))

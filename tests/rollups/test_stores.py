@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import SecretStr
 
+from confplane.rollups import reading as readings
 from confplane.rollups import stores
-from confplane.rollups.jobs import impact, integrity, quotas
+from confplane.rollups.jobs import activity, compatibility, impact, integrity, quotas
 from confplane.rollups.origin import Origin
+from confplane.rollups.runner import RunOptions, runner
 from confplane.settings import ClusterSettings
 from tests.audit.rows import committed, entity, run
+from tests.rollups.published import at_once, rows_of
 from tests.rollups.trail import CLUSTER, collected, fill, own, write
 from tests.support.stores import rate
 
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
     from pyspark.sql import SparkSession
 
+    from confplane.services.ports.rollups import RollupRun
     from tests.support import servers
 
 PASSWORD = "a-password-in-clear"
@@ -116,3 +121,36 @@ def test_an_external_deletion_is_pending_until_the_recorder_records_it(
             found.append([(row.entity_id, row.kind, row.pending) for row in rows])
         run(migrated.service_dsn, then)
     assert found == [[("user=gone", "no_znode", True)], [("user=gone", "no_znode", True)], []]
+
+
+def test_runs_that_continue_come_to_the_rows_of_runs_from_the_beginning(
+    spark: SparkSession,
+    origin: Origin,
+    raw_zk: KazooClient,
+    migrated: servers.Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs = (activity.JOB, compatibility.JOB, integrity.JOB)
+    # A fold is handed on days after its changes were recorded; here at once.
+    monkeypatch.setattr(readings, "UNSETTLED", timedelta())
+    monkeypatch.setattr(readings, "LATE", timedelta())
+
+    def run_all() -> dict[str, RollupRun]:
+        with stores.read(spark, origin, jobs=jobs) as (reading, _), runner(spark, reading, origin.dsn) as made:
+            done = {job.name: made.run(job, RunOptions("User:olga@cli")).run for job in jobs}
+            for job in jobs:
+                assert rows_of(migrated, done[job.name]) == at_once(reading, job), job.name
+        return done
+
+    first = run_all()
+    stat, path = raw_zk.set("/config/users/u0", rate(7)), "/config/users/u0"
+    values = {"before": {"producer_byte_rate": "0"}, "after": {"producer_byte_rate": "7"}}
+    made = own(60, entity("user=u0", path=path, version_read=0, czxid_read=stat.czxid, **values))
+    late = own(0, entity("user=late"))
+    write(migrated.service_dsn, [made, late], [committed(made, revision=stat.mzxid, versions={path: 1})])
+    raw_zk.delete("/config/users/u1")
+    cleared = "INSERT INTO registrations (event, cluster, entity_id, principal, request_id)"
+    run(migrated.service_dsn, f"{cleared} VALUES ('cleared', '{CLUSTER}', 'user=u2', 'p', 'r')")
+    second = run_all()
+    assert {name: found.previous for name, found in second.items()} == {name: each.id for name, each in first.items()}
+    assert second["integrity"].folded == first["integrity"].position["fold"]["revision"]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import tempfile
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -50,3 +53,17 @@ def exported(lake: Path, name: str, cluster: str) -> list[dict[str, Any]]:
     """)  # noqa: S608 - names of a test
     maps = ("before", "after", "content", "config", "fingerprints")
     return [{key: dict(value) if key in maps else value for key, value in row.items()} for row in rows]
+
+
+_MEMORY: Final = "4GB"
+
+
+@contextmanager
+def limited() -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open an empty database that keeps to 4 GB of memory, writes the rest to disk, and shows times in UTC."""
+    with (
+        tempfile.TemporaryDirectory() as spilled,
+        duckdb.connect(config={"memory_limit": _MEMORY, "temp_directory": spilled}) as database,
+    ):
+        database.execute("SET TimeZone = 'UTC'")
+        yield database

@@ -19,7 +19,7 @@ from confplane.rollups.jobs import JOBS
 from confplane.rollups.registrations import current_registrations
 from tests.bench.sample.files import write_frame
 from tests.rollups import effective
-from tests.rollups.limited import limited
+from tests.rollups.lake import limited
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,8 +19,7 @@ from tests.audit.rows import fetch
 from tests.bench.sample.trail import Plan
 from tests.rollups import samples
 from tests.rollups.at_size import CLUSTER, OF_THE_TRAIL, AtSize
-from tests.rollups.lake import pointer
-from tests.rollups.limited import limited
+from tests.rollups.lake import limited, pointer
 from tests.support import servers
 from tests.support.commands import Commands
 from tests.support.spark import cluster, submit

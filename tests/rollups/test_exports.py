@@ -28,7 +28,7 @@ from tests.audit.rows import age, change_id, committed, entity, fetch, intent, r
 from tests.rollups import driver
 from tests.rollups.driver import rows_of
 from tests.rollups.lake import exported, query
-from tests.rollups.published import plain as plain_value
+from tests.rollups.made import plain as plain_value
 from tests.rollups.trail import CLUSTER, EPOCH, START_MS, collected, expected, fill, own, same, write
 from tests.support import servers
 from tests.support.commands import Commands

@@ -27,8 +27,7 @@ from tests.audit.rows import run as execute
 from tests.bench.sample.files import write_frame
 from tests.bench.sample.trail import Plan, Trail
 from tests.rollups import samples
-from tests.rollups.made import CLUSTER
-from tests.rollups.published import at_once, rows_of, run
+from tests.rollups.made import CLUSTER, at_once, rows_of, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

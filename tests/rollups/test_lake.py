@@ -29,8 +29,7 @@ from confplane.settings import ClusterSettings
 from tests.audit.rows import fetch
 from tests.audit.rows import run as execute
 from tests.rollups.lake import current, pointer, query, runs
-from tests.rollups.made import CLUSTER, START, Made, counted, reading
-from tests.rollups.published import plain, returned, run
+from tests.rollups.made import CLUSTER, START, Made, counted, plain, reading, run
 from tests.rollups.samples import TEAMS
 from tests.rollups.trail import fill
 from tests.support.stores import rate
@@ -54,18 +53,10 @@ def files(directory: Path) -> list[Path]:
 
 
 COLUMNS = {
-    ("compatibility", 1): (
-        "entity_id:string software_name:string software_version:string supported_configs:array<string> "
-        "common_configs:array<string> first_seen:timestamp last_seen:timestamp"
-    ),
     ("compatibility", 2): (
         "entity_id:string software_name:string software_version:string supported_configs:array<string> "
         "common_configs:array<string> first_seen:timestamp last_seen:timestamp instances:bigint "
         "applied_revision:bigint? refused_configs:array<string>"
-    ),
-    ("drift", 1): (
-        "entity_type:string config_key:string rank:int state:string value:string? fingerprint:string? "
-        "entities:bigint own:bigint total:bigint examples:array<string>"
     ),
     ("drift", 2): (
         "entity_type:string config_key:string rank:int state:string value:string? fingerprint:string? "
@@ -78,14 +69,6 @@ COLUMNS = {
     ("quotas", 1): (
         "config_key:string entity_id:string value:double? level:int? source:string? budget:string? "
         "clients:bigint unlimited:bigint unreadable:bigint budgets:bigint capacity:double? share:double?"
-    ),
-    ("activity", 1): (
-        "day:date principal:string kind:string entity_type:string config_key:string committed:bigint "
-        "rejected:bigint open:bigint reverts:bigint"
-    ),
-    ("activity", 2): (
-        "day:date principal:string kind:string entity_type:string config_key:string error_code:int team:string? "
-        "committed:bigint rejected:bigint open:bigint reverts:bigint"
     ),
     ("activity", 3): (
         "day:date principal:string kind:string entity_type:string config_key:string error_code:int team:string? "
@@ -100,19 +83,13 @@ COLUMNS = {
         "entity_id:string config_key:string kind:string value:string? fingerprint:string? "
         "other_value:string? other_fingerprint:string? same_effective:boolean? other:string"
     ),
-    ("usage", 1): (
-        "config_key:string budget:string state:string quota:double? level:int? source:string? "
-        "clients:bigint samples:bigint mean:double p95:double peak:double throttled_share:double? "
-        "capacity:double? share:double? proposed:double? proposal:string?"
-    ),
     ("usage", 2): (
         "config_key:string budget:string state:string quota:double? level:int? source:string? "
         "clients:bigint samples:bigint mean:double p95:double peak:double throttled_share:double? "
         "capacity:double? share:double? proposed:double? proposal:string? default_proposal:string?"
     ),
 }
-"""(rollup, version) -> its columns. A lake keeps files of many releases: other columns need another version, and a line
-of their own here."""
+"""(rollup, version) -> its columns. A lake keeps files of many releases: other columns need another version."""
 
 
 def test_each_version_of_a_rollup_names_its_columns() -> None:
@@ -121,26 +98,6 @@ def test_each_version_of_a_rollup_names_its_columns() -> None:
         assert told == COLUMNS[name, rollup.version]
         properties = row_schema(rollup)["properties"]
         assert len(properties) == len(OF_THE_RUN) + len(rollup.columns)
-
-
-def test_other_tools_read_the_rows_with_the_columns_that_the_schema_describes(
-    spark: SparkSession, dsn: SecretStr, tmp_path: Path
-) -> None:
-    job = counted(2_000)
-    done = run(spark, reading(Made(spark), START), dsn, job, RunOptions("User:olga@cli", output=f"{tmp_path}/lake/"))
-    lake = tmp_path / "lake"
-    assert done.path == f"{lake}/job=activity/as_of_date=2026-01-01/run_id={done.run.id}"
-    rows = current(lake, "activity")
-    of_the_run = {"job": "activity", "as_of_date": START.date(), "run_id": str(done.run.id), "cluster": CLUSTER}
-    assert {tuple(row[name] for name in (*of_the_run, "as_of")) for row in rows} == {(*of_the_run.values(), START)}
-    # Each file is in the order of the key, and so are the names of the files.
-    rows = query(f"FROM '{done.path}/*.parquet'")
-    assert [{name: plain(row[name]) for name in job.output.names} for row in rows] == returned(job(), job)
-    described = json.loads((lake / pointer(lake, "activity", CLUSTER)["schema"]).read_text())
-    check = jsonschema_rs.validator_for(described).validate
-    for row in rows[:20]:
-        check({name: plain(row[name]) for name in described["properties"]})
-    assert files(lake / "_incomplete") == []
 
 
 @pytest.mark.usefixtures("two_parts")
@@ -164,14 +121,20 @@ def test_rows_of_rollups_are_in_the_lake_as_they_are_published_and_as_they_are_d
     measured = spark.createDataFrame([(START, "u1", "", "producer_byte_rate", 0.5)], USAGE)
     origin = Origin(CLUSTER, ClusterSettings(zookeeper=chroot), SecretStr(migrated.service_dsn))
     other = Origin("other", ClusterSettings(zookeeper=f"{chroot}/elsewhere"), origin.dsn)
-    options = RunOptions("User:olga@cli", capacity={"producer_byte_rate": 1e6}, teams=TEAMS, output=str(tmp_path))
+    capacity = {"producer_byte_rate": 1e6}
+    options = RunOptions("User:olga@cli", capacity=capacity, teams=TEAMS, output=f"{tmp_path}/")
     with (
         stores.read(spark, origin, other=other, usage=measured) as (at, _),
         runner(spark, at, origin.dsn) as made,
     ):
         done = {name: made.run(JOBS[name], options) for name in names}
     for name in names:
-        job = JOBS[name]
+        job, day, run_id = JOBS[name], at.as_of.date(), str(done[name].run.id)
+        assert done[name].path == f"{tmp_path}/job={name}/as_of_date={day}/run_id={run_id}"
+        of_the_run = {"job": name, "as_of_date": day, "run_id": run_id, "cluster": CLUSTER, "as_of": at.as_of}
+        shown = current(tmp_path, name)
+        assert [{column: row[column] for column in of_the_run} for row in shown] == [of_the_run] * len(shown)
+        # Each file is in the order of the key, and so are the names of the files.
         rows = query(f"FROM '{done[name].path}/*.parquet'")
         published = fetch(
             migrated.owner_dsn,
@@ -181,7 +144,7 @@ def test_rows_of_rollups_are_in_the_lake_as_they_are_published_and_as_they_are_d
             item for (item,) in published
         ]
         assert rows
-        assert same_rows(rows, current(tmp_path, name))
+        assert same_rows(rows, shown)
         described = json.loads((tmp_path / pointer(tmp_path, name, CLUSTER)["schema"]).read_text())
         check = jsonschema_rs.validator_for(described).validate
         for row in rows:

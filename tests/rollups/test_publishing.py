@@ -23,8 +23,20 @@ from confplane.rollups.runner import FinishedRun, RunOptions
 from confplane.rollups.sinks import postgres as sink
 from confplane.services.ports.rollups import RowQuery, RunState
 from tests.audit.rows import count, fetch
-from tests.rollups.made import ALL_TYPES, CLUSTER, ODD, START, Made, change, counted, reading, refused, seen
-from tests.rollups.published import returned, run
+from tests.rollups.made import (
+    ALL_TYPES,
+    CLUSTER,
+    ODD,
+    START,
+    Made,
+    change,
+    counted,
+    reading,
+    refused,
+    returned,
+    run,
+    seen,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

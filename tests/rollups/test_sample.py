@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from datetime import timedelta
+from typing import TYPE_CHECKING
 from uuid import UUID
+
+import duckdb
 
 from confplane.domain.entities import Entity
 from confplane.rollups import schemas
 from confplane.services.ports.cluster_states import ENTITY as FREEZE
+from tests.bench.sample import __main__ as sample_data
 from tests.bench.sample import clients
+from tests.bench.sample.files import OPTIONS
 from tests.bench.sample.trail import Plan, Trail
+from tests.rollups.samples import STORED
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
 
 PLAN = Plan(entities=2_000, events=20_000, seed=5)
 
@@ -50,3 +63,25 @@ def test_everything_that_happens_to_a_trail_is_in_it() -> None:
     assert timedelta(days=90) < span < timedelta(days=150)
     busiest = Counter(row["entity_id"] for row in rows).most_common(20)
     assert sum(count for _, count in busiest) > len(rows) / 5, "a few are changed most"
+
+
+def test_it_writes_what_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "new" / "sample"
+    assert sample_data.run(directory, entities=300, events=2_000, seed=4) == 0
+    options = json.loads((directory / OPTIONS).read_text())
+    counts = {name: duckdb.read_parquet(f"{directory / name}/*.parquet").count("*").fetchall()[0][0] for name in STORED}
+    assert counts["changes"] == 2_000
+    assert counts["registration_events"] == 1_000
+    assert 0 < counts["znodes"] <= counts["states"] <= 300
+    highest = duckdb.read_parquet(f"{directory}/changes/*.parquet").max("revision").fetchall()[0][0]
+    assert highest <= options["floor"] == options["horizon"] == options["watermark"]
+    written = "2,000 changes, 200 refused attempts, 1,000 registration events, {reports} reports, {znodes} znodes"
+    assert written.format(**counts) in capsys.readouterr().out
+
+
+def test_it_writes_over_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").write_text("kept")
+    assert sample_data.run(tmp_path, entities=1, events=1, seed=1) == 1
+    assert sample_data.run(tmp_path / "mine", entities=1, events=1, seed=1) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    assert "is not an empty directory" in capsys.readouterr().err

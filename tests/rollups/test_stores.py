@@ -15,7 +15,7 @@ from confplane.rollups.origin import Origin
 from confplane.rollups.runner import RunOptions, runner
 from confplane.settings import ClusterSettings
 from tests.audit.rows import committed, entity, run
-from tests.rollups.published import at_once, rows_of
+from tests.rollups.made import at_once, rows_of
 from tests.rollups.trail import CLUSTER, collected, fill, own, write
 from tests.support.stores import rate
 

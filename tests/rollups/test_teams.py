@@ -13,7 +13,7 @@ from confplane.rollups.jobs import activity
 from confplane.rollups.runner import RunOptions
 from tests.audit.rows import fetch, run
 from tests.rollups.made import START, Made, change, reading
-from tests.rollups.published import run as run_job
+from tests.rollups.made import run as run_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

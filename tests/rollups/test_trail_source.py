@@ -7,10 +7,12 @@ from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from pydantic import SecretStr
 from pyspark.sql.types import StructType
 
+from confplane.audit.dsn import LIFT
 from confplane.domain.errors import UnavailableError
 from confplane.rollups import stores
 from confplane.rollups.jobs import activity, compatibility, quotas
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader
 
     from confplane.devstack.postgres import Postgres
+    from tests.support.servers import Database
+
 
 FRAMES = ("changes", "refused_attempts", "registration_events", "reports", "states")
 CLEARED = f"INSERT INTO registrations (event, cluster, principal, request_id) VALUES ('cleared', '{CLUSTER}', 'p', 'r')"  # noqa: S608
@@ -277,3 +281,19 @@ def test_a_job_gets_columns_in_its_own_order(reader_of: Callable[..., Any]) -> N
     [part] = reader.partitions()
     [batch] = list(reader.read(part))
     assert batch.schema.names == ["after", "change_id", "keys"]
+
+
+@pytest.mark.parametrize("name", ["statement_timeout", "idle_in_transaction_session_timeout", "transaction_timeout"])
+def test_a_reading_has_no_limit_of_time(migrated: Database, name: str) -> None:
+    run(migrated.owner_dsn, f"ALTER DATABASE {migrated.name} SET {name} = '1min'")
+    with psycopg.connect(migrated.service_dsn) as connection:
+        assert connection.execute(f"SHOW {name}").fetchall() == [("1min",)]
+    with open_transaction(SecretStr(migrated.service_dsn)) as reading:
+        assert reading.rows(f"SELECT current_setting('{name}')") == [("0",)]
+
+
+def test_a_server_that_lacks_a_limit_is_asked_for_nothing(migrated: Database) -> None:
+    """As Postgres 16 has no transaction_timeout."""
+    with open_transaction(SecretStr(migrated.service_dsn)) as reading:
+        assert reading.rows(LIFT.replace("transaction_timeout", "no_such_timeout")) == []
+        assert reading.rows("SELECT 1") == [(1,)]

@@ -6,8 +6,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
-revision = "0035"
-down_revision = "0032"
+revision = "0034"
+down_revision = "0033"
 
 OWNED = "ix_entity_states_owned"
 RUNS = "manifest_runs"

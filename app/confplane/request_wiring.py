@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from confplane.services.access import AccessControl
     from confplane.services.ports.access import AccessStore
+    from confplane.services.reverts.service import RevertService
     from confplane.wiring import ServiceParts
 
 
@@ -39,7 +40,12 @@ class RequestWiring:
 
     @classmethod
     def of(
-        cls, parts: ServiceParts, control: AccessControl, tokens: AccessStore, now: Callable[[], datetime] = _now
+        cls,
+        parts: ServiceParts,
+        control: AccessControl,
+        tokens: AccessStore,
+        reverts: RevertService,
+        now: Callable[[], datetime] = _now,
     ) -> RequestWiring:
         """Build them.
 
@@ -47,6 +53,7 @@ class RequestWiring:
             parts: The parts below the API.
             control: The rights of credentials.
             tokens: The tokens.
+            reverts: Decides reverts.
             now: The clock.
         """
         store = PostgresChangeRequests(parts.database)
@@ -56,7 +63,7 @@ class RequestWiring:
         applier = RequestApplier(store, transitions, participants, control=control, **rest)
         service = ChangeRequestService(
             reader,
-            RequestProposals(reader, transitions, participants, **rest),
+            RequestProposals(reader, transitions, participants, audit=parts.audit, reverts=reverts, **rest),
             RequestReviews(reader, transitions, participants, applier=applier, **rest),
             applier=applier,
             transitions=transitions,

@@ -169,7 +169,10 @@ def create_app(
 
     trail = PostgresTrailHistory(parts.database)
     schedules, schedulers = _schedules(parts, trail)
-    requests = RequestWiring.of(parts, control, access_store)
+    describe = DescribeService(registrations)
+    history = HistoryService(trail, parts.audit, describe)
+    reverts = RevertService(parts.audit, trail, history, parts.alter)
+    requests = RequestWiring.of(parts, control, access_store, reverts)
     apply_waiters = {name: ApplyWaiter(store, parts.target_states) for name, store in parts.stores.items()}
     feeds = FeedHub(
         parts.clusters,
@@ -210,11 +213,9 @@ def create_app(
                 stack.push_async_callback(work.stop)
             yield
 
-    describe = DescribeService(registrations)
     limiter = _limiter(settings.limits)
     cors = Cors(settings.http.cors_origins) if settings.http.cors_origins else None
-    issuers = tuple(dict.fromkeys(each.issuer for each in settings.oidc))
-    resource = None if settings.http.public_url is None else ProtectedResource(settings.http.public_url, issuers)
+    resource = _protected_resource(settings)
     warning_sources = (
         token_cache,
         *parts.incarnation_checks.values(),
@@ -266,7 +267,6 @@ def create_app(
         applied,
         refusals,
     ]
-    history = HistoryService(trail, parts.audit, describe)
     api = create_api(
         Services(
             clusters=parts.clusters,
@@ -275,7 +275,7 @@ def create_app(
             idempotency=idempotency,
             describe=describe,
             history=history,
-            reverts=RevertService(parts.audit, trail, history, parts.alter),
+            reverts=reverts,
             plans=_plans(parts, trail, recorders),
             applies=ApplyService(_plans(parts, trail, recorders), parts.alter, PostgresManifestRuns(parts.database)),
             owners=OwnerViews(PostgresOwnerships(parts.database)),
@@ -310,6 +310,12 @@ def create_app(
     )
     console = _console(settings, api, parts.database, authentication.providers)
     return Front(api, console), ListenerErrorRenderer(traffic, cors), readiness
+
+
+def _protected_resource(settings: Settings) -> ProtectedResource | None:
+    """Return the OAuth description of the service, or None without a public URL."""
+    url = settings.http.public_url
+    return None if url is None else ProtectedResource(url, tuple(dict.fromkeys(each.issuer for each in settings.oidc)))
 
 
 def _policy_files(settings: Settings, parts: ServiceParts) -> Iterator[WatchedFiles]:

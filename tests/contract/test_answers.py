@@ -12,6 +12,7 @@ import yaml
 
 from confplane.domain.rollups import ROLLUPS
 from tests.contract.api import FILE, OPERATION_IDS, PROBLEM_MEMBERS
+from tests.support import reviewers
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -817,6 +818,69 @@ def test_schedules(recorder: Recorder) -> None:
     assert recorder.send("listSchedules", 200, url, params={"ended": "true"}).json()["items"][0]["changeId"] == made
 
 
+def test_change_requests(recorder: Recorder, service: Service) -> None:
+    url, alice = f"{BASE}/change-requests", "user=proposed"
+    edit = {"facet": "client-quotas", "id": alice, "ops": [{"key": "producer_byte_rate", "value": 5}]}
+    people_of = {
+        name: {"Authorization": f"Bearer {reviewers.token_of(service, name, operations)}"}
+        for name, operations in (("proposer", reviewers.PROPOSES), ("reviewer", reviewers.REVIEWS))
+    }
+    dev, ops = people_of["proposer"], people_of["reviewer"]
+    recorder.send("createChangeRequest", 200, url, json={"edits": [edit]}, params={"validateOnly": "true"})
+    made = recorder.send("createChangeRequest", 201, url, json={"edits": [edit]}, headers=dev)
+    one, digest = made.headers["location"], made.json()["digest"]
+    for wrong, pointer in (
+        ({}, "/edits"),
+        ({"edits": [edit], "revert": MADE_UP}, "/edits"),
+        ({"edits": [edit, edit]}, "/edits/1/id"),
+        ({"edits": [{**edit, "ops": []}]}, "/edits/0/ops"),
+        ({"edits": [{**edit, "id": "nobody"}]}, "/edits/0/id"),
+        ({"edits": [{**edit, "facet": "quotas"}]}, "/edits/0/facet"),
+        ({"edits": [{**edit, "ops": [{"key": "producer_byte_rate", "value": "x"}]}]}, "/edits/0/ops/0/value"),
+        ({"edits": [edit], "expiresAt": "2020-01-01T00:00:00Z"}, "/expiresAt"),
+        ({"edits": [edit], "applyAt": "2020-01-01T00:00:00Z"}, "/applyAt"),
+        ({"edits": [edit], "applyAt": "soon"}, "/applyAt"),
+    ):
+        problem = recorder.send("createChangeRequest", 400, url, json=wrong).json()
+        assert [part["pointer"] for part in problem["errors"]] == [pointer], problem
+    recorder.send("createChangeRequest", 403, url, json={"edits": [edit]}, headers=ops)
+    recorder.send("createChangeRequest", 404, url, json={"revert": MADE_UP})
+    recorder.send("createChangeRequest", 400, url, json={"edits": [edit]}, headers={"Idempotency-Key": "k"})
+    [item] = recorder.send("listChangeRequests", 200, url, params={"entity": alice, "state": "open"}).json()["items"]
+    assert (item["id"], item["author"]["principal"]) == (made.json()["id"], "User:proposer")
+    recorder.send("listChangeRequests", 400, url, params={"state": "closed"})
+    shown = recorder.send("getChangeRequest", 200, one)
+    assert shown.json()["changes"][0]["diff"] == [{"key": "producer_byte_rate", "before": None, "after": 5}]
+    recorder.send("getChangeRequest", 304, one, headers={"If-None-Match": shown.headers["etag"]})
+    recorder.send("getChangeRequest", 404, f"{url}/{MADE_UP}")
+    recorder.send("getChangeRequest", 400, f"{url}/x")
+    recorder.send("reviseChangeRequest", 412, f"{one}:revise", json={}, headers={**dev, "If-Match": '"x"'})
+    recorder.send("applyChangeRequest", 409, f"{one}:apply", json={}, headers=dev)
+    recorder.send("approveChangeRequest", 400, f"{one}:approve", json={})
+    recorder.send("approveChangeRequest", 403, f"{one}:approve", json={"digest": digest})
+    recorder.send("approveChangeRequest", 403, f"{one}:approve", json={"digest": digest}, headers=dev)
+    recorder.send("approveChangeRequest", 409, f"{one}:approve", json={"digest": "0" * 40}, headers=ops)
+    recorder.send("commentChangeRequest", 400, f"{one}:comment", json={"comment": "\x00"}, headers=dev)
+    recorder.send("commentChangeRequest", 200, f"{one}:comment", json={"comment": "please"}, headers=dev)
+    recorder.send("approveChangeRequest", 200, f"{one}:approve", json={"digest": digest}, headers=ops)
+    recorder.send("applyChangeRequest", 200, f"{one}:apply", json={}, headers=dev, params={"validateOnly": "true"})
+    applied = recorder.send("applyChangeRequest", 200, f"{one}:apply", json={}, headers=dev).json()
+    assert [event["action"] for event in applied["events"]] == ["open", "comment", "approve", "begin", "finish"]
+    [change] = recorder.send("searchAudit", 200, f"{BASE}/audit", params={"entity": alice}).json()["items"]
+    assert (change["changeId"], change["applies"]) == (applied["changeId"], applied["id"])
+    again = recorder.send("createChangeRequest", 201, url, json={"revert": applied["changeId"]}, headers=dev).json()
+    assert again["changes"][0]["diff"] == [{"key": "producer_byte_rate", "before": 5, "after": None}]
+    other = f"{url}/{again['id']}"
+    recorder.send("reviseChangeRequest", 200, f"{other}:revise", json={}, headers=dev)
+    recorder.send("rejectChangeRequest", 403, f"{other}:reject", json={}, headers=dev)
+    recorder.send("cancelChangeRequest", 403, f"{other}:cancel", json={}, headers=ops)
+    recorder.send("cancelChangeRequest", 200, f"{other}:cancel", json={}, headers=dev, params={"validateOnly": "true"})
+    recorder.send("rejectChangeRequest", 200, f"{other}:reject", json={"comment": "no"}, headers=ops)
+    for name in ("revise", "cancel", "reject", "apply"):
+        recorder.send(f"{name}ChangeRequest", 409, f"{other}:{name}", json={})
+        recorder.send(f"{name}ChangeRequest", 400, f"{other}:{name}", json={"x": 1})
+
+
 def test_webhooks(recorder: Recorder) -> None:
     url = f"{BASE}/webhooks"
     one = f"{url}/contract"
@@ -1032,6 +1096,7 @@ def test_without_a_token_or_with_a_wrong_one(recorder: Recorder, operation_id: s
         changeId=MADE_UP,
         tokenId=MADE_UP,
         grantId=MADE_UP,
+        requestId=MADE_UP,
         instanceId="one",
         name="w",
     )

@@ -11,6 +11,7 @@ import pytest
 import schemathesis
 
 from tests.contract.api import FILE
+from tests.support import reviewers
 from tests.support.waiting import wait_for
 from tests.unit.client.generate import specification
 
@@ -53,6 +54,10 @@ ORDER = (
     "revertChanges",
     "adoptDrift",
     "reapplyDrift",
+    "createChangeRequest",
+    "reviseChangeRequest",
+    "commentChangeRequest",
+    "rejectChangeRequest",
     "pauseSchedules",
     "freezeCluster",
     "thawCluster",
@@ -66,6 +71,8 @@ ORDER = (
     "assignWebhook",
 )
 """Operations with bodies, in the order in which all examples of them succeed on an empty cluster."""
+BY_TWO_PEOPLE = ("approveChangeRequest", "applyChangeRequest", "cancelChangeRequest")
+"""Operations with bodies that need a request of another person, or another request."""
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +140,7 @@ def _known(http: httpx.Client, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_example_of_a_body_is_sent_here() -> None:
-    assert set(ORDER) == {name for name, operation in OPERATIONS.items() if "requestBody" in operation}
+    assert {*ORDER, *BY_TWO_PEOPLE} == {name for name, operation in OPERATIONS.items() if "requestBody" in operation}
 
 
 def test_all_examples_succeed_in_their_order(http: httpx.Client, schema: OpenApiSchema) -> None:
@@ -148,6 +155,23 @@ def test_all_examples_succeed_in_their_order(http: httpx.Client, schema: OpenApi
     for noun, entity in (("ClientQuotas", "user=alice"), ("ClientConfigs", "user=alice"), ("Configs", "topic=orders")):
         for name in (f"get{noun}", f"effective{noun}"):
             assert _send(http, schema, name).json()["id"] == entity
+
+
+def test_the_examples_of_change_requests_succeed_with_two_people(service: Service, schema: OpenApiSchema) -> None:
+    def client(name: str, operations: tuple[str, ...]) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {reviewers.token_of(service, name, operations)}"}
+        return httpx.Client(base_url=service.url, headers=headers, trust_env=False, timeout=30)
+
+    with client("dev", reviewers.PROPOSES) as dev, client("ops", reviewers.REVIEWS) as ops:
+        [proposed] = [each["value"] for each in _examples("createChangeRequest").values()]
+        made, other = [_send(dev, schema, "createChangeRequest", proposed).json() for _ in range(2)]
+        for http, name in ((ops, "approveChangeRequest"), (dev, "applyChangeRequest")):
+            [body] = [each["value"] for each in _examples(name).values()]
+            body = {**body, "digest": made["digest"]} if "digest" in body else body
+            answer = _send(http, schema, name, body, made["id"]).json()
+        assert answer["state"] == "applied"
+        [body] = [each["value"] for each in _examples("cancelChangeRequest").values()]
+        assert _send(dev, schema, "cancelChangeRequest", body, other["id"]).json()["state"] == "cancelled"
 
 
 def test_the_worked_example_resolves_as_shown(http: httpx.Client, schema: OpenApiSchema) -> None:

@@ -408,7 +408,18 @@ def _schedules() -> dict[str, list[Case]]:
     }
 
 
+def _change_requests() -> dict[str, list[Case]]:
+    """Requests about change requests; their other rights: tests/integration/test_change_requests.py."""
+    writes = ("create", "revise", "approve", "reject", "cancel", "comment", "apply")
+    return {
+        "listChangeRequests": [Open()],
+        "getChangeRequest": [Apart()],
+        **{f"{name}ChangeRequest": [Apart()] for name in writes},
+    }
+
+
 ROWS: Final[dict[str, list[Case]]] = {
+    **_change_requests(),
     **_schedules(),
     **_credentials(),
     **_webhooks(),

@@ -47,6 +47,13 @@ MANAGING = frozenset(
         "testWebhook",
         "pauseSchedules",
         "resumeSchedules",
+        "createChangeRequest",
+        "reviseChangeRequest",
+        "approveChangeRequest",
+        "rejectChangeRequest",
+        "cancelChangeRequest",
+        "commentChangeRequest",
+        "applyChangeRequest",
     }
 )
 WRITES = frozenset(OPERATIONS) - READS - MANAGING - {"clearRegistrations", "reapplyDrift", "reportClientConfigs"}

@@ -13,6 +13,7 @@ from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import Edit
 from confplane.services.requests.proposals import RequestTerms
 from tests.support.access_world import World as AccessWorld
+from tests.support.reverting import reverts_of
 from tests.support.stores import soon
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ class Requests:
         self.cluster = replica.parts.clusters.get("default")
         self.access = AccessWorld(PostgresAccessStore(replica.parts.database))
         self.store = PostgresChangeRequests(replica.parts.database)
-        wiring = RequestWiring.of(replica.parts, self.access.control, self.access.store, self.now)
+        wiring = RequestWiring.of(
+            replica.parts, self.access.control, self.access.store, reverts_of(replica.parts), self.now
+        )
         self.service = wiring.service
         [self.scheduler] = wiring.schedulers
 

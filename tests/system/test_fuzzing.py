@@ -35,6 +35,8 @@ SELDOM = (
     *("create", "getRollup", "rotateToken", "putGrant", "getGrant", "getAccess", "diff", "history", "revert"),
     *("applyManifest", "putWebhook", "getWebhook", "deleteWebhook", "assignWebhook", "resumeWebhook", "testWebhook"),
     *("rotateWebhookSecret", "listWebhookDeliveries", "endSchedule"),
+    *("getChangeRequest", "reviseChangeRequest", "approveChangeRequest", "rejectChangeRequest"),
+    *("cancelChangeRequest", "commentChangeRequest", "applyChangeRequest"),
 )
 """Operations, by the begin of their names, that random requests seldom succeed with."""
 BY_CHANCE: Final = ("deleteGrant", "listGrants")

@@ -48,8 +48,12 @@ class Call:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-APART: Final = {"planManifest", "applyManifest", "endSchedule"}
-"""An apply needs the id of a plan, and an end that of a change: tests/contract/test_answers.py."""
+APART: Final = {
+    *("planManifest", "applyManifest", "endSchedule", "getChangeRequest"),
+    *(f"{verb}ChangeRequest" for verb in ("revise", "approve", "reject", "cancel", "comment", "apply")),
+}
+"""An apply needs the id of a plan, an end that of a change, and a review that of a request:
+tests/contract/test_answers.py."""
 CALLS: Final[dict[str, Call]] = {
     # Writes, in an order in which each finds what it needs.
     "putClientQuotas": Call("PUT", "/client-quotas/user=alice", {"quotas": RATE}),
@@ -139,6 +143,16 @@ CALLS: Final[dict[str, Call]] = {
     "listWebhookDeliveries": Call("GET", "/webhooks/w/deliveries"),
     "deleteWebhook": Call("DELETE", "/webhooks/w", params=(("validateOnly", "true"),)),
     "followChanges": Call("GET", "/changes"),
+    "createChangeRequest": Call(
+        "POST",
+        "/change-requests",
+        {
+            "edits": [
+                {"facet": "client-quotas", "id": "user=proposed", "ops": [{"key": "producer_byte_rate", "value": 9}]}
+            ]
+        },
+    ),
+    "listChangeRequests": Call("GET", "/change-requests"),
     "pauseSchedules": Call("POST", "/schedules:pause", {"reason": "a test"}),
     "resumeSchedules": Call("POST", "/schedules:resume"),
     "listSchedules": Call("GET", "/schedules"),

@@ -11,6 +11,7 @@ import confplane
 from confplane.api import problems
 from confplane.api.access import routes as access
 from confplane.api.audit import routes as audit
+from confplane.api.change_requests import routes as change_requests
 from confplane.api.client_configs import applied
 from confplane.api.client_configs import routes as client_configs
 from confplane.api.client_quotas import routes as client_quotas
@@ -66,6 +67,7 @@ FAMILIES: Final = (
     reverts.routes,
     manifests.routes,
     schedules.routes,
+    change_requests.routes,
     registrations.routes,
     drift.routes,
     rollups.routes,

@@ -35,6 +35,7 @@ TAGS: Final = {
     "configs": "Configs of topics, brokers, groups and client metrics, level by level (KIP-226, KIP-339)",
     "manifests": "Configs of a cluster as documents: exports, plans, and their applies",
     "schedules": "Temporary changes, and their ends",
+    "change-requests": "Changes that two people agree on: proposals, reviews and applications",
     "entity-configs": "Entities of every type in one request (KIP-21)",
     "global-config": "The config that all brokers share (KIP-5)",
     "drift": "Differences between a Kafka cluster without ZooKeeper and what callers wrote here",

@@ -27,7 +27,7 @@ from confplane.services.ports.change_requests import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from sqlalchemy import Row, TextClause
 
@@ -80,12 +80,12 @@ FROM change_requests WHERE cluster = :cluster AND id = :id
 """).bindparams(bindparam("id", type_=Uuid))  # noqa: S608 - as above
 _LIST: Final = text(f"""
 SELECT {_COLUMNS} FROM change_requests
-WHERE cluster = :cluster AND (cardinality(:states) = 0 OR state = ANY(:states))
+WHERE cluster = :cluster AND (CAST(:state AS text) IS NULL OR state = :state)
   AND (CAST(:before AS uuid) IS NULL OR id < :before)
   AND (CAST(:entity_id AS text) IS NULL OR :entity_id = ANY(entity_ids))
 ORDER BY id DESC LIMIT :most
 """).bindparams(  # noqa: S608 - as above
-    bindparam("states", type_=ARRAY(Text)), bindparam("before", type_=Uuid), bindparam("entity_id", type_=Text)
+    bindparam("state", type_=Text), bindparam("before", type_=Uuid), bindparam("entity_id", type_=Text)
 )
 _EVENTS: Final = text("""
 SELECT id, action, revision, state, at, principal, behalf_of, text FROM change_request_events
@@ -140,10 +140,15 @@ class PostgresChangeRequests:
         return None if row is None else replace(_request(row), draft=row.draft)
 
     async def search(
-        self, cluster: str, *, states: Collection[RequestState], before: UUID | None, most: int, entity_id: str | None
+        self, cluster: str, *, state: RequestState | None, before: UUID | None, most: int, entity_id: str | None
     ) -> list[ChangeRequest]:
         """Return requests, the newest first."""
-        given = {"states": [each.value for each in states], "before": before, "most": most, "entity_id": entity_id}
+        given = {
+            "state": None if state is None else state.value,
+            "before": before,
+            "most": most,
+            "entity_id": entity_id,
+        }
         return [_request(row) for row in await self._database.rows(_LIST, cluster=cluster, **given)]
 
     async def events(self, request_id: UUID, most: int) -> list[RequestEvent]:

@@ -191,7 +191,8 @@ def test_the_lookup_matches_the_router(method: str, root: str) -> None:
     base = "/v1/clusters/{cluster}"
     some = {f"{base}/{facet}/{{id:path}}" for facet in ("client-quotas", "client-configs", "configs")}
     token, grant = "/v1/tokens/{tokenId}", "/v1/grants/{grantId}"
-    webhook = f"{base}/webhooks/{{name}}"
+    webhook, request = f"{base}/webhooks/{{name}}", f"{base}/change-requests/{{requestId}}"
+    verbs = ("apply", "approve", "cancel", "comment", "reject", "revise")
     allowed = {
         # What would be effective values, or a revert, is an entity of this id to other methods.
         "GET": {
@@ -201,11 +202,13 @@ def test_the_lookup_matches_the_router(method: str, root: str) -> None:
             token,
             grant,
             webhook,
+            request,
             f"{webhook}/deliveries",
         },
         "POST": {
             f"{token}:rotate",
             f"{base}/schedules/{{changeId}}:end",
+            *(f"{request}:{verb}" for verb in verbs),
             *(f"{webhook}:{verb}" for verb in ("assign", "resume", "rotate", "test")),
         },
         "PUT": {*some, grant, webhook},

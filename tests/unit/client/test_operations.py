@@ -38,6 +38,12 @@ _PAGE: Final = {"page_size": 7, "page_token": "t"}
 _TERMS: Final = {"validate_only": True, "reason": "r", "ticket": "t"}
 _CONDITIONS: Final = {**_TERMS, "if_match": '"a"', "if_none_match": "*"}
 _TEMPORARY: Final = {"expires_in": 60, "revert_at": "2026-01-01T00:00:00Z"}
+_EDIT: Final = {
+    "facet": "client-quotas",
+    "id": "user=alice",
+    "mode": "alter",
+    "ops": [{"key": "producer_byte_rate", "op": "SET", "value": 1}],
+}
 _FRESH: Final = {"min_revision": 5, "strong": True}
 _MANIFEST: Final = {
     "apiVersion": "confplane/v1",
@@ -217,6 +223,36 @@ CALLS: Final[dict[str, Row]] = {
     "testWebhook": ("webhooks.test", ("w",), _TERMS),
     "listWebhookDeliveries": ("webhooks.deliveries", ("w",), {}),
     "listSchedules": ("schedules.list", (), {"ended": True, "entity": "user=alice", **_PAGE}),
+    "listChangeRequests": ("change_requests.list", (), {"state": "open", "entity": "user=alice", **_PAGE}),
+    "getChangeRequest": ("change_requests.get.if_none_match", ('"a"', "c"), {}),
+    "createChangeRequest": (
+        "change_requests.propose",
+        ([_EDIT],),
+        {
+            "revert": "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10",
+            "expires_at": "2026-01-02T00:00:00Z",
+            "apply_at": "2026-01-01T00:00:00Z",
+            **_TERMS,
+        },
+    ),
+    "reviseChangeRequest": (
+        "change_requests.revise",
+        ("c", [_EDIT]),
+        {"revert": "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10", "if_match": '"a"', **_TERMS},
+    ),
+    "approveChangeRequest": (
+        "change_requests.approve",
+        ("c", "7d2f9c0d1e3b4a6c7d8e9f00112233445566abcd"),
+        {"comment": "x", **_TERMS},
+    ),
+    "rejectChangeRequest": ("change_requests.reject", ("c", "x"), _TERMS),
+    "cancelChangeRequest": ("change_requests.cancel", ("c", "x"), _TERMS),
+    "commentChangeRequest": ("change_requests.comment", ("c", "x"), _TERMS),
+    "applyChangeRequest": (
+        "change_requests.apply",
+        ("c", [{"id": "broker=1", "key": "ssl.key.password", "value": "v"}]),
+        _TERMS,
+    ),
     "endSchedule": ("schedules.end", ("c",), _TERMS),
     "pauseSchedules": ("schedules.pause", ("r",), {"validate_only": True, "ticket": "t"}),
     "resumeSchedules": ("schedules.resume", (), _TERMS),

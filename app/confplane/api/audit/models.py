@@ -85,6 +85,7 @@ class AuditedChange(AnswerModel):
     reverts: Reverts
     revert_at: Time | None = Field(description="Of a temporary change, the time of its end; otherwise null")
     ends: ChangeId | None = Field(description="The temporary change that this change ends; otherwise null")
+    applies: ChangeId | None = Field(description="The change request that this change applies; otherwise null")
     cluster: str
     attempt: Annotated[int, Field(ge=1)]
     principal: str

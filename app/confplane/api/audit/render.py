@@ -27,6 +27,7 @@ def audit_record(record: AuditRecord) -> dict[str, Any]:
         "reverts": reverts(intent),
         "revertAt": None if intent.revert_at is None else rfc3339(intent.revert_at),
         "ends": None if intent.ends is None else str(intent.ends),
+        "applies": None if intent.applies is None else str(intent.applies),
         "cluster": intent.cluster,
         "attempt": intent.attempt,
         "principal": intent.principal,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from confplane.client.core.operations import Family, S
 from confplane.client.families.access import AccessQueries, Grants, Tokens
 from confplane.client.families.audit import Audit
+from confplane.client.families.change_requests import ChangeRequests
 from confplane.client.families.client_configs import ClientConfigs
 from confplane.client.families.client_quotas import ClientQuotas
 from confplane.client.families.clients import Clients
@@ -32,6 +33,7 @@ class Families(Family[S]):
         self.cluster = cluster
         self.access = AccessQueries(sender, cluster)
         self.audit = Audit(sender, cluster)
+        self.change_requests = ChangeRequests(sender, cluster)
         self.client_configs = ClientConfigs(sender, cluster)
         self.client_quotas = ClientQuotas(sender, cluster)
         self.clients = Clients(sender, cluster)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from confplane.client.types.access import *
 from confplane.client.types.audit import *
+from confplane.client.types.change_requests import *
 from confplane.client.types.client_configs import *
 from confplane.client.types.client_quotas import *
 from confplane.client.types.clients import *

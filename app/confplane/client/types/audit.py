@@ -42,6 +42,8 @@ class AuditedChange(TypedDict):
     revertAt: str | None
     # The temporary change that this change ends; otherwise null
     ends: str | None
+    # The change request that this change applies; otherwise null
+    applies: str | None
     cluster: str
     attempt: int
     principal: str

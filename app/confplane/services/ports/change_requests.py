@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from confplane.domain.change_requests import Person, RequestKind, RequestState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -145,13 +145,13 @@ class ChangeRequestStore(Protocol):
         """Return a request with the draft of its present revision."""
 
     async def search(
-        self, cluster: str, *, states: Collection[RequestState], before: UUID | None, most: int, entity_id: str | None
+        self, cluster: str, *, state: RequestState | None, before: UUID | None, most: int, entity_id: str | None
     ) -> list[ChangeRequest]:
         """Return requests without their drafts, the newest first.
 
         Args:
             cluster: The cluster.
-            states: Only requests in these states; empty: any.
+            state: Only requests in this state; None: any.
             before: Only requests with lower ids.
             most: Maximum number.
             entity_id: Only requests of this entity.

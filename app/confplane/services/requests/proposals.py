@@ -16,21 +16,27 @@ from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import EditResult
 from confplane.services.changes.stored_draft import to_supply
 from confplane.services.ports.change_requests import ChangeRequest
+from confplane.services.reads import trail as reading
 from confplane.services.requests.contents import decide, digest_of, entries_of
 from confplane.services.requests.reader import check_text, etag_of
+from confplane.services.reverts.service import RevertSelection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from uuid import UUID
 
     from confplane.services.changes.alter import AlterService, Entry
+    from confplane.services.changes.edits import Edit
     from confplane.services.changes.stored_draft import Fingerprint
+    from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.clusters import Cluster
     from confplane.services.etags import Precondition
+    from confplane.services.ports.trail import AuditLog
     from confplane.services.requests.contents import RequestContent
     from confplane.services.requests.participants import Participants
     from confplane.services.requests.reader import RequestReader
     from confplane.services.requests.transitions import RequestTransitions
+    from confplane.services.reverts.service import RevertService
 
 SHORTEST_S: Final = 60
 DEFAULT_S: Final = 7 * 86_400
@@ -55,6 +61,8 @@ class RequestProposals:
         reader: Reads requests.
         transitions: Writes requests.
         participants: The people of requests.
+        audit: The trail.
+        reverts: Decides reverts.
         alter: Decides the edits.
         fingerprints: The fingerprints of sensitive values, by cluster.
         now: The clock.
@@ -66,6 +74,8 @@ class RequestProposals:
         transitions: RequestTransitions,
         participants: Participants,
         *,
+        audit: AuditLog,
+        reverts: RevertService,
         alter: AlterService,
         fingerprints: Mapping[str, Fingerprint],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -73,6 +83,8 @@ class RequestProposals:
         self._reader = reader
         self._transitions = transitions
         self._participants = participants
+        self._audit = audit
+        self._reverts = reverts
         self._alter = alter
         self._fingerprints = fingerprints
         self._now = now
@@ -175,6 +187,26 @@ class RequestProposals:
         return await self._transitions.move(
             request, RequestAction.REVISE, RequestState.OPEN, author, caller.reason, **changes
         )
+
+    async def reversal(self, cluster: Cluster, change_id: UUID, caller: Caller) -> list[Entry]:
+        """Return the entries that give the keys of a change their earlier values.
+
+        Raises:
+            NotFoundError: The trail has no such change that the caller may see.
+            NotRevertibleError: It gave no key another value, or can't be reverted.
+            RevertConflictError: Later changes touched the same keys.
+        """
+        with caller.preparing():
+            record = await reading.find(self._audit, caller.access, cluster.name, change_id)
+        for entity in record.intent.entities:
+            caller.require(cluster.name, Operation.PROPOSE, entity.entity_id)
+        planner = Caller(unrestricted(caller.access), caller.deadline)
+        done = await self._reverts.changes(cluster, RevertSelection(change_id=change_id), planner, validate_only=True)
+        entries: dict[str, dict[ClusterFacet, Edit | EditResult]] = {}
+        for each in done.results:
+            edit = each.result if each.result.error is not None else each.result.edit
+            entries.setdefault(each.result.edit.entity.id, {})[each.cluster_facet] = edit
+        return list(entries.values())
 
     async def _decided(self, cluster: Cluster, entries: Sequence[Entry], caller: Caller) -> RequestContent:
         """Decide entries for an author who may propose them."""

@@ -12,7 +12,6 @@ from confplane.domain.texts import storable
 from confplane.services.etags import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
     from uuid import UUID
 
     from confplane.domain.change_requests import RequestState
@@ -53,7 +52,7 @@ class RequestReader:
         cluster: str,
         access: Access,
         *,
-        states: Collection[RequestState],
+        state: RequestState | None,
         before: UUID | None,
         size: int,
         entity_id: str | None = None,
@@ -63,7 +62,7 @@ class RequestReader:
         Raises:
             UnavailableError: Postgres is unavailable.
         """
-        found = await self._store.search(cluster, states=states, before=before, most=size + 1, entity_id=entity_id)
+        found = await self._store.search(cluster, state=state, before=before, most=size + 1, entity_id=entity_id)
         cursor = found[size - 1].id if len(found) > size else None
         return RequestPage([each for each in found[:size] if _is_visible(access, each)], cursor)
 

@@ -1,0 +1,1 @@
+"""Change requests: proposals, reviews and applications."""

@@ -1,0 +1,266 @@
+"""Change requests: ``confplane requests`` over HTTP."""
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import Path, Query
+from starlette.responses import Response
+
+from confplane.api import parsed, patterns
+from confplane.api.change_requests import models, render
+from confplane.api.dependencies import Call, CallDep, IfNoneMatch, PageSize, PageToken
+from confplane.api.responses import json_response, page_response, unchanged
+from confplane.api.routing.operations import manage, read
+from confplane.api.routing.preconditions import ConditionalHeadersDep, not_modified
+from confplane.api.routing.routes import Routes
+from confplane.domain import id_patterns
+from confplane.domain.change_requests import RequestState
+from confplane.domain.entities import Entity
+from confplane.domain.errors import InvalidRequestError
+from confplane.domain.facets import FacetName
+from confplane.domain.ops import Op, OpType
+from confplane.services.changes.alter import Entry
+from confplane.services.changes.edits import Edit, EditResult, Mode
+from confplane.services.cluster_facet import ClusterFacet
+from confplane.services.limits import LimitClass
+from confplane.services.ports.change_requests import ChangeRequest
+from confplane.services.requests.proposals import RequestTerms
+from confplane.services.requests.reader import etag_of
+
+routes = Routes(tag="change-requests")
+
+_CREATED = 201
+_PROPOSED = (403, 404, 409, 413, 422, 503)
+_REVIEWED = (403, 404, 409, 422, 503)
+
+RequestId = Annotated[
+    str, Path(alias="requestId", description="The change request", json_schema_extra={"pattern": patterns.UUID})
+]
+
+
+@routes.get(
+    "/v1/clusters/{cluster}/change-requests",
+    read("List change requests", models.ChangeRequestPage, limit=LimitClass.BULK, tagged=False, problems=(503,)),
+)
+async def list_change_requests(
+    call: CallDep,
+    *,
+    state: Annotated[RequestState | None, Query(description="Only requests in this state")] = None,
+    entity: Annotated[
+        str | None,
+        Query(description="Only requests of this entity, by its id", json_schema_extra={"pattern": id_patterns.ANY_ID}),
+    ] = None,
+    page_size: PageSize = 100,
+    page_token: PageToken = None,
+) -> Response:
+    """The requests of entities that the caller may describe, and of authors on whom it has DESCRIBE on
+    `change-requests`, the newest first.
+    """  # noqa: D205 - one sentence
+    page = await call.services.requests.reader.page(
+        call.cluster.name,
+        call.access,
+        state=state,
+        before=parsed.page_token(page_token),
+        size=page_size,
+        entity_id=None if entity is None else Entity.from_id(entity, pointer="entity").id,
+    )
+    call.charge(LimitClass.BULK, len(page.requests))
+    return page_response(call.request, [render.summary(each) for each in page.requests], page.cursor)
+
+
+@routes.post(
+    "/v1/clusters/{cluster}/change-requests",
+    manage(
+        "Propose a change",
+        {201: models.ChangeRequestData, 200: models.ChangeRequestData},
+        limit=LimitClass.ADMIN,
+        tagged=True,
+        problems=_PROPOSED,
+    ),
+)
+async def create_change_request(call: CallDep, body: models.NewChangeRequest) -> Response:
+    """201 for a new request, 200 with `validateOnly`. Needs PROPOSE and DESCRIBE_CONFIGS on each entity.
+
+    The change is checked as a write of all edits in one transaction is. Each password is stored as a keyed fingerprint.
+    """
+    call.charge(LimitClass.WRITE, len(body.edits))
+    terms = RequestTerms(parsed.moment(body.expires_at, "/expiresAt"), parsed.moment(body.apply_at, "/applyAt"))
+    made = await call.services.requests.proposals.create(
+        call.cluster, await _entries(call, body), terms, call.caller, validate_only=call.validate_only
+    )
+    return await _shown(call, made, 200 if call.validate_only else _CREATED)
+
+
+@routes.get(
+    "/v1/clusters/{cluster}/change-requests/{requestId}",
+    read("One change request", models.ChangeRequestData, limit=LimitClass.BULK, tagged=True, problems=(404, 503)),
+)
+async def get_change_request(call: CallDep, request_id: RequestId, if_none_match: IfNoneMatch = None) -> Response:
+    """A request with its content, its events and its ETag, which comments do not change."""
+    found = await call.services.requests.reader.find(call.cluster.name, _id(request_id), call.access)
+    if not_modified(if_none_match, etag_of(found)):
+        return unchanged(call.request, etag_of(found))
+    return await _shown(call, found)
+
+
+@routes.post(
+    "/v1/clusters/{cluster}/change-requests/{requestId}:revise",
+    manage(
+        "Replace the content of a change request, or decide it again",
+        models.ChangeRequestData,
+        limit=LimitClass.ADMIN,
+        tagged=True,
+        problems=_PROPOSED,
+    ),
+)
+async def revise_change_request(
+    call: CallDep, request_id: RequestId, conditions: ConditionalHeadersDep, body: models.ChangeRequestEdits
+) -> Response:
+    """Without edits, the same edits are decided on the present state. All approvals are dropped.
+
+    Needs PROPOSE and DESCRIBE_CONFIGS on each entity. The caller becomes an author.
+    """
+    call.charge(LimitClass.WRITE, len(body.edits))
+    entries = await _entries(call, body) if body.edits or body.revert is not None else None
+    revised = await call.services.requests.proposals.revise(
+        call.cluster,
+        _id(request_id),
+        entries,
+        call.caller,
+        conditions.precondition(),
+        validate_only=call.validate_only,
+    )
+    return await _shown(call, revised)
+
+
+@routes.post(
+    "/v1/clusters/{cluster}/change-requests/{requestId}:approve",
+    manage(
+        "Approve a change request",
+        models.ChangeRequestData,
+        limit=LimitClass.ADMIN,
+        tagged=True,
+        problems=_REVIEWED,
+    ),
+)
+async def approve_change_request(call: CallDep, request_id: RequestId, body: models.RequestApproval) -> Response:
+    """Needs ALTER_CONFIGS on an entity of the request, and to be another person than its authors.
+
+    409 if the request has another content than the digest says, or an entity was changed since it was decided.
+    """
+    approved = await call.services.requests.reviews.approve(
+        call.cluster, _id(request_id), body.digest, call.caller, comment=body.comment, validate_only=call.validate_only
+    )
+    return await _shown(call, approved)
+
+
+@routes.post(
+    "/v1/clusters/{cluster}/change-requests/{requestId}:reject",
+    manage(
+        "Reject a change request", models.ChangeRequestData, limit=LimitClass.ADMIN, tagged=True, problems=_REVIEWED
+    ),
+)
+async def reject_change_request(call: CallDep, request_id: RequestId, body: models.RequestComment) -> Response:
+    """For good. Needs ALTER_CONFIGS on an entity of the request, or ALTER on `change-requests`."""
+    rejected = await call.services.requests.reviews.reject(
+        call.cluster, _id(request_id), body.comment, call.caller, validate_only=call.validate_only
+    )
+    return await _shown(call, rejected)
+
+
+@routes.post(
+    "/v1/clusters/{cluster}/change-requests/{requestId}:cancel",
+    manage(
+        "Cancel a change request", models.ChangeRequestData, limit=LimitClass.ADMIN, tagged=True, problems=_REVIEWED
+    ),
+)
+async def cancel_change_request(call: CallDep, request_id: RequestId, body: models.RequestComment) -> Response:
+    """For authors, and for callers with ALTER on `change-requests`."""
+    cancelled = await call.services.requests.reviews.cancel(
+        call.cluster, _id(request_id), body.comment, call.caller, validate_only=call.validate_only
+    )
+    return await _shown(call, cancelled)
+
+
+@routes.post(
+    "/v1/clusters/{cluster}/change-requests/{requestId}:comment",
+    manage(
+        "Comment on a change request", models.ChangeRequestData, limit=LimitClass.ADMIN, tagged=True, problems=_REVIEWED
+    ),
+)
+async def comment_change_request(call: CallDep, request_id: RequestId, body: models.NewRequestComment) -> Response:
+    """Needs PROPOSE or ALTER_CONFIGS on an entity of the request, or ALTER on `change-requests`."""
+    commented = await call.services.requests.reviews.comment(
+        call.cluster, _id(request_id), body.comment, call.caller, validate_only=call.validate_only
+    )
+    return await _shown(call, commented)
+
+
+@routes.post(
+    "/v1/clusters/{cluster}/change-requests/{requestId}:apply",
+    manage(
+        "Apply an approved change request",
+        models.ChangeRequestData,
+        limit=LimitClass.ADMIN,
+        tagged=True,
+        problems=(*_PROPOSED, 504),
+    ),
+)
+async def apply_change_request(call: CallDep, request_id: RequestId, body: models.RequestApplicationValues) -> Response:
+    """Needs PROPOSE or ALTER_CONFIGS on each entity. Nothing is done to a request that is applied.
+
+    The edits are written in one transaction, on the versions on which they were decided. 409 if an entity was changed
+    since: the request is open again.
+    """
+    supplied: dict[tuple[str, str], str | int | float | bool | None] = {
+        (each.id, each.key): each.value for each in body.values
+    }
+    applied = await call.services.requests.apply(
+        call.cluster, _id(request_id), supplied, call.caller, validate_only=call.validate_only
+    )
+    call.charge(LimitClass.WRITE, len(applied.entity_ids))
+    return await _shown(call, applied)
+
+
+def _id(text: str) -> UUID:
+    return parsed.uuid(text, "requestId")
+
+
+async def _shown(call: Call, request: ChangeRequest, status: int = 200) -> Response:
+    services = call.services.requests
+    events = () if call.validate_only and request.version == 1 else await services.reader.events(request)
+    headers = {"ETag": etag_of(request)}
+    if status == _CREATED:
+        scope = call.request.scope
+        headers["Location"] = f"{scope.get('root_path', '')}{scope['path']}/{request.id}"
+    return json_response(call.request, render.whole(call.cluster, request, events), status=status, headers=headers)
+
+
+async def _entries(call: Call, body: models.ChangeRequestEdits) -> list[Entry]:
+    """Return the content of a body as entries.
+
+    Raises:
+        InvalidRequestError: It has both forms or none, or names a facet of an entity more than once.
+    """
+    if (body.revert is not None) == bool(body.edits):
+        raise InvalidRequestError("Give edits, or revert with the id of a change", pointer="/edits")
+    if body.revert is not None:
+        return await call.services.requests.proposals.reversal(
+            call.cluster, parsed.uuid(body.revert, "/revert"), call.caller
+        )
+    entries: dict[str, dict[ClusterFacet, Edit | EditResult]] = {}
+    for index, item in enumerate(body.edits):
+        pointer = f"/edits/{index}"
+        entity = Entity.from_id(item.id, pointer=f"{pointer}/id")
+        ops = tuple(
+            Op(op.key, OpType[op.op], op.value, f"{pointer}/ops/{place}/value") for place, op in enumerate(item.ops)
+        )
+        if not ops and Mode(item.mode) is not Mode.REPLACE:
+            raise InvalidRequestError("ops is empty; only the mode replace takes none", pointer=f"{pointer}/ops")
+        edit = Edit(entity, ops, Mode(item.mode), pointer=f"{pointer}/id")
+        facets = entries.setdefault(entity.id, {})
+        cluster_facet = call.cluster.facets[FacetName(item.facet)]
+        if cluster_facet in facets:
+            raise InvalidRequestError(f"{entity.id} is named more than once with {item.facet}", pointer=f"{pointer}/id")
+        facets[cluster_facet] = edit
+    return list(entries.values())

@@ -1,0 +1,149 @@
+"""Change requests: changes that two people agree on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confplane.client.core.calls import call, id_of, segment
+from confplane.client.core.operations import Family, S, listing, operation, tagged
+from confplane.client.core.pages import Paged
+from confplane.client.families.resources import page_params
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Unpack
+
+    from confplane.client.core.calls import ApiCall, UnkeyedConditionalWriteOptions, UnkeyedWriteOptions
+    from confplane.client.types import (
+        ChangeRequestData,
+        ChangeRequestPage,
+        ChangeRequestSummary,
+        ProposedEdit,
+        SuppliedValue,
+    )
+    from confplane.domain.entities import Entity
+
+
+class ChangeRequests(Family[S]):
+    """The change requests of the cluster."""
+
+    @listing
+    def list(
+        self,
+        *,
+        state: str | None = None,
+        entity: Entity | str | None = None,
+        page_size: int | None = None,
+        page_token: str | None = None,
+    ) -> Paged[ChangeRequestPage, ChangeRequestSummary]:
+        """List change requests, newest first.
+
+        Args:
+            state: Only requests in this state.
+            entity: Only requests of this entity.
+            page_size: Requests of a page, 1000 at most.
+            page_token: The page at which a list continues.
+        """
+        query = {"state": state, "entity": None if entity is None else id_of(entity)}
+        return Paged(call("GET", f"{self._base}/change-requests", params=query | page_params(page_size, page_token)))
+
+    @tagged
+    def get(self, request_id: str) -> ApiCall[ChangeRequestData]:
+        """Read a request with its content and its events."""
+        return call("GET", self._path(request_id))
+
+    @operation
+    def propose(
+        self,
+        edits: Sequence[ProposedEdit] = (),
+        *,
+        revert: str | None = None,
+        expires_at: str | None = None,
+        apply_at: str | None = None,
+        **terms: Unpack[UnkeyedWriteOptions],
+    ) -> ApiCall[ChangeRequestData]:
+        """Propose a change. Not retried after a lost answer.
+
+        Args:
+            edits: The edits, each facet of an entity once.
+            revert: Instead of edits, the id of a change that is to be reverted.
+            expires_at: The time at which the request expires, RFC 3339; a week by default.
+            apply_at: The time from which it is applied by itself once it is approved.
+            **terms: The terms of the write.
+        """
+        times = {"expiresAt": expires_at, "applyAt": apply_at}
+        body = {**_content(edits, revert), **{name: value for name, value in times.items() if value is not None}}
+        return call("POST", f"{self._base}/change-requests", terms, json=body)
+
+    @operation
+    def revise(
+        self,
+        request_id: str,
+        edits: Sequence[ProposedEdit] = (),
+        *,
+        revert: str | None = None,
+        **terms: Unpack[UnkeyedConditionalWriteOptions],
+    ) -> ApiCall[ChangeRequestData]:
+        """Replace the content of a request, or without edits decide it again on the present state."""
+        return call("POST", f"{self._path(request_id)}:revise", terms, json=_content(edits, revert))
+
+    @operation
+    def approve(
+        self, request_id: str, digest: str, *, comment: str | None = None, **terms: Unpack[UnkeyedWriteOptions]
+    ) -> ApiCall[ChangeRequestData]:
+        """Approve a request.
+
+        Args:
+            request_id: The request.
+            digest: The ``digest`` of the content that was seen.
+            comment: A comment.
+            **terms: The terms of the write.
+        """
+        body = {"digest": digest, **_comment(comment)}
+        return call("POST", f"{self._path(request_id)}:approve", terms, json=body, repeatable=True)
+
+    @operation
+    def reject(
+        self, request_id: str, comment: str | None = None, **terms: Unpack[UnkeyedWriteOptions]
+    ) -> ApiCall[ChangeRequestData]:
+        """Reject a request for good."""
+        return call("POST", f"{self._path(request_id)}:reject", terms, json=_comment(comment))
+
+    @operation
+    def cancel(
+        self, request_id: str, comment: str | None = None, **terms: Unpack[UnkeyedWriteOptions]
+    ) -> ApiCall[ChangeRequestData]:
+        """Cancel a request as its author."""
+        return call("POST", f"{self._path(request_id)}:cancel", terms, json=_comment(comment))
+
+    @operation
+    def comment(
+        self, request_id: str, comment: str, **terms: Unpack[UnkeyedWriteOptions]
+    ) -> ApiCall[ChangeRequestData]:
+        """Comment on a request."""
+        return call("POST", f"{self._path(request_id)}:comment", terms, json={"comment": comment})
+
+    @operation
+    def apply(
+        self, request_id: str, values: Sequence[SuppliedValue] = (), **terms: Unpack[UnkeyedWriteOptions]
+    ) -> ApiCall[ChangeRequestData]:
+        """Apply an approved request.
+
+        Args:
+            request_id: The request.
+            values: The sensitive values that its ``toSupply`` names.
+            **terms: The terms of the write.
+        """
+        return call("POST", f"{self._path(request_id)}:apply", terms, json={"values": [*values]}, repeatable=True)
+
+    def _path(self, request_id: str) -> str:
+        return f"{self._base}/change-requests/{segment(request_id)}"
+
+
+def _content(edits: Sequence[ProposedEdit], revert: str | None) -> dict[str, Any]:
+    return {"edits": [*edits], **({} if revert is None else {"revert": revert})}
+
+
+def _comment(comment: str | None) -> dict[str, str]:
+    return {} if comment is None else {"comment": comment}

@@ -184,6 +184,9 @@ METRICS: Final[dict[str, Metric]] = {
     "observation_unmanaged": Metric(
         _G, "Entities of a Kafka cluster that ZooKeeper can't hold, and keys without a definition", (*_CLUSTER, "area")
     ),
+    "observation_ineffective": Metric(
+        _G, "Keys that are set for the brokers of a Kafka cluster, and that they do not use", (*_CLUSTER, "area")
+    ),
     "observation_problem": Metric(_G, "1 while the leader can't observe the Kafka cluster", _CLUSTER),
     "target_requests": Metric(
         _C,

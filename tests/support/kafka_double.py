@@ -80,6 +80,7 @@ class KafkaDouble:
         away: Broker 1 does not answer for its own configs.
         denied: Entity types that the credentials may not describe.
         denied_entities: Topics and groups that the credentials may not describe.
+        static: The values in the file of every broker.
         unanswered: Entity types whose describes are not answered.
         calls: Calls by name.
         cut: The next request of alters is not answered, and lost (``before``), applied (``after``), or applied when it
@@ -106,6 +107,7 @@ class KafkaDouble:
         self.keeps_eligible_replicas = True
         self.denied: set[KraftEntityType] = set()
         self.denied_entities: set[Entity] = set()
+        self.static: dict[str, str] = {}
         self.unanswered: set[KraftEntityType] = set()
         self.calls: Counter[str] = Counter()
         self.cut: str | None = None
@@ -202,6 +204,14 @@ class KafkaDouble:
             if self.away:
                 return [AlterRetriable("Broker 1 is not alive")]
         return await self._alter(alterations, validate_only=validate_only)
+
+    async def static_values(
+        self, keys: Collection[str], broker: int | None, deadline: float
+    ) -> Mapping[int, Mapping[str, str] | None]:
+        del deadline
+        self._asked("static_values")
+        static = {key: value for key, value in self.static.items() if key in keys}
+        return dict.fromkeys(self.brokers if broker is None else (broker,), None if self.away else static)
 
     async def topic_ids(self, names: Collection[str], deadline: float) -> Mapping[str, str]:
         del deadline

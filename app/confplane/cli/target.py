@@ -173,6 +173,7 @@ def _show_report(report: ObservationReport) -> None:
         ("not storable in ZooKeeper", {entity_type: each.unmanaged for entity_type, each in report.areas.items()}),
         ("not followed", {entity_type: each.hidden for entity_type, each in report.areas.items()}),
         ("not permitted", {entity_type: each.denied for entity_type, each in report.areas.items()}),
+        ("set and not used", {entity_type: each.ineffective for entity_type, each in report.areas.items()}),
     ):
         for entity_type, names in lists.items():
             _show_names(entity_type, what, names)

@@ -38,6 +38,16 @@ _THREADS: Final = (
     "num.recovery.threads.per.data.dir",
     "num.replica.fetchers",
 )
+POOLS: Final = frozenset(
+    {
+        *_THREADS,
+        "remote.log.manager.copier.thread.pool.size",
+        "remote.log.manager.expiration.thread.pool.size",
+        "remote.log.manager.follower.thread.pool.size",
+        "remote.log.reader.threads",
+    }
+)
+"""The sizes of pools of threads, which a broker changes to between half and double of the present size."""
 _CLEANER_THREADS: Final = "log.cleaner.threads"
 _DEDUPE: Final = "log.cleaner.dedupe.buffer.size"
 _DEDUPE_PER_THREAD: Final = 1024 * 1024
@@ -181,9 +191,24 @@ def _threads(check: _MergedCheck) -> None:
         elif not old // 2 <= new <= 2 * old:
             check.refuse(
                 f"{clipped(name)} can be between {max(1, old // 2)} and {2 * old} next, half and double of the "
-                f"{old} that the broker runs with; go further in steps",
+                f"{old} that the broker runs with",
                 name,
             )
+
+
+def pool_bounds(static: str, value: str) -> tuple[int, int] | None:
+    """Return the least and the greatest size of a pool if a value is out of these bounds, else None.
+
+    Args:
+        static: The size of the broker's own file.
+        value: The new size.
+    """
+    try:
+        old, new = int(static), int(value)
+    except ValueError:
+        return None
+    bounds = max(1, old // 2), 2 * old
+    return None if bounds[0] <= new <= bounds[1] else bounds
 
 
 def _times(check: _MergedCheck) -> None:

@@ -27,6 +27,8 @@ from confplane.kraft.wire.errors import KraftError, UnreachableError, Unsupporte
 from confplane.kraft.wire.messages import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     ListConfigResourcesRequest,
@@ -58,6 +60,8 @@ _NO_TOPIC: Final = errors.RIGHTS | {errors.UNKNOWN_TOPIC_OR_PARTITION, errors.IN
 _BARRIER_PAUSE_S: Final = 0.003
 _THROTTLE_BYTES: Final = 4
 """The throttle time precedes the rest of a response, and is excluded from the comparison."""
+_FENCED_VERSION: Final = 2
+"""The version of DescribeCluster from which brokers that are away are listed (KIP-1073)."""
 _EXACT, _DEFAULT = 0, 1  # DescribeClientQuotas' kinds of a match
 
 
@@ -118,6 +122,19 @@ class KraftClient:
         async def ask(connection: KraftConnection) -> tuple[Broker, ...]:
             await self._pool.refresh(connection, deadline)
             return self._pool.brokers
+
+        return await self._anywhere(ask, deadline)
+
+    async def registered_brokers(self, deadline: float) -> tuple[int, ...]:
+        """Return the ids of the registered brokers. Brokers before Kafka 4.0 list only those that are alive."""
+
+        async def ask(connection: KraftConnection) -> tuple[int, ...]:
+            fenced = _FENCED_VERSION in connection.has(DescribeClusterRequest)
+            answer = await connection.call(
+                DescribeClusterRequest(include_fenced_brokers=fenced), DescribeClusterResponse, deadline
+            )
+            errors.check("DescribeCluster", answer.error_code, answer.error_message)
+            return tuple(sorted(each.broker_id for each in answer.brokers))
 
         return await self._anywhere(ask, deadline)
 

@@ -245,6 +245,20 @@ class KraftCluster:
             found = await (await self._client()).topics(self._by(deadline), names)
         return {name: kafka_id(topic.topic_id) for name, topic in found.items()}
 
+    async def static_values(
+        self, keys: Collection[str], broker: int | None, deadline: float
+    ) -> Mapping[int, Mapping[str, str] | None]:
+        """Return the values below the dynamic levels, by broker; None for a broker that does not answer."""
+        with translate_errors():
+            client = await self._client()
+            brokers = (broker,) if broker is not None else await client.registered_brokers(self._by(deadline))
+            resources = [Resource(ConfigResourceType.BROKER, str(each)) for each in brokers]
+            found = await client.describe_configs(resources, self._by(deadline), keys=keys, synonyms=True)
+            return {
+                int(each.resource.name): self._converter.static_values(each.entries) if _is_there(each) else None
+                for each in found
+            }
+
     async def alter_configs(
         self, alterations: Sequence[Alteration], deadline: float, *, validate_only: bool = False
     ) -> list[AlterOutcome]:

@@ -18,7 +18,7 @@ from confplane.kraft.views import ConfigResourceType, KafkaConfigSource, Resourc
 from confplane.services.ports.kafka import KraftEntityType, ObservedEntity, Unmanaged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from confplane.domain.observed import ObservedRules
     from confplane.kraft.views import ResourceConfigEntry
@@ -43,6 +43,13 @@ _ENTITY_TYPES: Final = {
     ConfigResourceType.GROUP: "group",
 }
 _RESOURCE_TYPES: Final = {name: kind for kind, name in _ENTITY_TYPES.items()}
+_LEVELS: Final[Mapping[int, str]] = {
+    KafkaConfigSource.BROKER: "for the broker",
+    KafkaConfigSource.DEFAULT_BROKER: "as the default of all brokers",
+}
+"""The dynamic levels of a broker's configs."""
+_BELOW: Final = frozenset({KafkaConfigSource.STATIC_BROKER, KafkaConfigSource.DEFAULT})
+"""The levels below them."""
 _QUOTAS: Final = ClientQuotasFacet()
 
 
@@ -91,7 +98,33 @@ class EntityConverter:
                 hidden.add(key)
             else:
                 config[key] = value
-        return ObservedEntity(entity, config, frozenset(hidden), topic_id)
+        return ObservedEntity(entity, config, frozenset(hidden), topic_id, self._ineffective(entity, described))
+
+    def _ineffective(self, entity: Entity, described: Iterable[ResourceConfigEntry]) -> dict[str, str]:
+        """Return the keys that are set for a broker and that it does not use, each with the reason."""
+        if entity.components[0][0] is not EntityType.BROKER or entity.components[0][1] is None:
+            return {}
+        found: dict[str, str] = {}
+        for each in described:
+            first = each.synonyms[0] if each.synonyms else None
+            level = None if first is None else _LEVELS.get(first.source)
+            if first is None or level is None or first.name != each.name or each.sensitive:
+                continue
+            if first.value is None or each.value is None or not self._rules.governs(entity, each.name):
+                continue
+            if not self._rules.same(entity, each.name, first.value, each.value):
+                found[each.name] = f"{first.value} is set {level}, and the broker uses {each.value}"
+        return found
+
+    @staticmethod
+    def static_values(described: Iterable[ResourceConfigEntry]) -> dict[str, str]:
+        """Return the values below the dynamic levels in a describe of a broker with synonyms."""
+        found: dict[str, str] = {}
+        for each in described:
+            for level in each.synonyms:
+                if level.source in _BELOW and level.name == each.name and level.value is not None:
+                    found.setdefault(each.name, level.value)
+        return found
 
 
 def resource_of(entity: Entity) -> Resource:

@@ -88,6 +88,7 @@ class ObservedArea(AnswerModel):
     unmanaged: ReasonedNames = Field(description="Entities and keys that ZooKeeper can't hold")
     hidden: ReasonedNames = Field(description="Keys whose values are not followed: passwords, references to providers")
     denied: ReasonedNames = Field(description="Topics and groups whose configs the service may not describe")
+    ineffective: ReasonedNames = Field(description="Keys that are set for a broker, and that it does not use")
     problem: str | None = Field(description="The reason why the last poll failed")
 
 

@@ -83,6 +83,7 @@ def _entity_type_data(report: EntityTypeReport, *, named: bool) -> dict[str, Any
         "unmanaged": _names(report.unmanaged, named=named),
         "hidden": _names(report.hidden, named=named),
         "denied": _names(report.denied, named=named),
+        "ineffective": _names(report.ineffective, named=named),
         "problem": _problem(report.problem, named=named),
     }
 

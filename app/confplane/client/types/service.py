@@ -156,6 +156,8 @@ class ObservedArea(TypedDict):
     hidden: ReasonedNames
     # Topics and groups whose configs the service may not describe
     denied: ReasonedNames
+    # Keys that are set for a broker, and that it does not use
+    ineffective: ReasonedNames
     # The reason why the last poll failed
     problem: str | None
 

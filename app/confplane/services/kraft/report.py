@@ -28,7 +28,7 @@ _TEXT: Final = 800
 _VERSION: Final = 1
 _LISTS: Final = frozenset({"unknown", "refused", "held", "contested", "extra"})
 """The lists of names in a report on the application."""
-_NEW_LISTS: Final = frozenset({"denied"})
+_NEW_LISTS: Final = frozenset({"denied", "ineffective"})
 """The lists of names that earlier releases do not know."""
 _ENTITY_TYPE_LISTS: Final = frozenset({"unmanaged", "hidden"}) | _NEW_LISTS
 """The lists of names in a report on an entity type."""
@@ -76,6 +76,8 @@ class EntityTypeReport:
     """The reason why the last poll did not count; empty if it did."""
     denied: ListedNames = field(default_factory=ListedNames)
     """Topics and groups whose configs the login may not describe."""
+    ineffective: ListedNames = field(default_factory=ListedNames)
+    """Keys that are set for a broker and that it does not use."""
 
 
 @dataclass(frozen=True, slots=True)

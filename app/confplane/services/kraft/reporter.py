@@ -188,6 +188,7 @@ class LeaderReporter:
             if state.permitted and report.observed_at is not None:
                 yield Sample("observation_age_seconds", time.time() - report.observed_at / 1000, (entity_type.value,))
                 yield Sample("observation_unmanaged", report.unmanaged.count, (entity_type.value,))
+                yield Sample("observation_ineffective", report.ineffective.count, (entity_type.value,))
 
     def warnings(self) -> list[OperatorWarning]:
         """Return warnings for operators, the same in every process: see :mod:`confplane.services.kraft.warnings`."""

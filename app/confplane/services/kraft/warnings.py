@@ -74,6 +74,9 @@ def _entity_type_warnings(
         if each.denied.count:
             text = f"{cluster}: the Kafka cluster does not permit reads of some of its {entity_type}"
             found.append(_listed(text, each.denied))
+        if each.ineffective.count:
+            text = f"{cluster}: brokers do not use some of their dynamic configs"
+            found.append(_listed(text, each.ineffective, "keys"))
         if not report.problem and entity_type in max_ages:
             found += _age_warnings(cluster, entity_type, each, max_ages[entity_type])
     return found
@@ -108,9 +111,9 @@ def _apply_warnings(cluster: str, applying: ApplyReport) -> list[OperatorWarning
     return found
 
 
-def _listed(text: str, names: ListedNames) -> OperatorWarning:
+def _listed(text: str, names: ListedNames, what: str = "entities") -> OperatorWarning:
     first = "; ".join(f"{name}: {reason}" for name, reason in names.first[:_FEW])
-    return OperatorWarning(text, f"{text} ({names.count} entities): {first}")
+    return OperatorWarning(text, f"{text} ({names.count} {what}): {first}")
 
 
 class UnobservedWarnings:

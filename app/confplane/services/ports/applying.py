@@ -97,6 +97,20 @@ class WritableKafkaCluster(Protocol):
         A broker's own configs are sent to that broker. While it is away, their outcome is retriable.
         """
 
+    async def static_values(
+        self, keys: Collection[str], broker: int | None, deadline: float
+    ) -> Mapping[int, Mapping[str, str] | None]:
+        """Return the values of keys below the dynamic levels: those of a broker's own file, or Kafka's defaults.
+
+        Args:
+            keys: The keys.
+            broker: A broker, or None for all registered brokers.
+            deadline: The deadline.
+
+        Returns:
+            The values by broker; None for a broker that does not answer.
+        """
+
     async def topic_ids(self, names: Collection[str], deadline: float) -> Mapping[str, str]:
         """Return the ids of some topics by name, without topics that do not exist or are hidden."""
 

@@ -103,6 +103,9 @@ class ObservedEntity:
     """Declared keys whose values the cluster does not show: passwords."""
     topic_id: str | None = None
     """The id of a topic, in Kafka's base64 form. A topic that is made again has another id."""
+    ineffective: Mapping[str, str] = field(default_factory=dict)
+    """Keys that are set for a broker, or as the default of all brokers, and that the broker does not use, each with the
+    reason. Brokers drop dynamic configs that do not fit to their files at a start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from confplane.domain.facets import Tree
 from confplane.services.kraft import topics
 from confplane.services.kraft.apply.apply_queue import queue_name
 from confplane.services.kraft.apply.deliveries import PendingEntity
+from confplane.services.kraft.apply.restart_check import check_restart
 from confplane.services.kraft.apply.secrets import redact
 from confplane.services.kraft.refused_keys import all_refused_keys, describe_refusals
 from confplane.services.pending_keys import pending_keys
@@ -151,7 +152,8 @@ class DryRunValidator:
             return _not_validated(self._back_off(name, f"No answer came within {ANSWER_S:.0f} seconds"))
         outcome = request.outcome.result()
         if isinstance(outcome, AlterApplied):
-            return DryRunResult(topic_id=request.topic_id)
+            warning = await check_restart(self._cluster, entity, values, began + ANSWER_S, pointer=pointer)
+            return DryRunResult(warning, request.topic_id)
         if not isinstance(outcome, AlterRefused):
             return replace(_not_validated(redact(outcome.reason, secrets.values())), topic_id=request.topic_id)
         raise _refusal(outcome.code, redact(outcome.text, secrets.values()), entity, pointer)

@@ -234,6 +234,7 @@ class EntityTypeState:
             unmanaged=ListedNames.of(result.unmanaged),
             hidden=ListedNames.of(result.hidden),
             denied=ListedNames.of(result.denied),
+            ineffective=ListedNames.of(result.ineffective),
             problem="",
         )
 

@@ -66,6 +66,8 @@ class PollResult:
     digest: bytes = b""
     unchanged: bool = False
     """True if the cluster's answer equals that of the previous poll. Only the times count then."""
+    ineffective: dict[str, str] = field(default_factory=dict)
+    """Keys that are set for a broker and that it does not use, by entity id and key, each with the reason."""
     denied: dict[str, str] = field(default_factory=dict)
     """Entities that the login may not describe, by entity id, each with the missing right. Nothing follows of them."""
     brokers: dict[str, int] = field(default_factory=dict)
@@ -269,6 +271,7 @@ class Poller:
             uncompared = self._rules.uncompared(each.entity, observation)
             if uncompared:
                 result.hidden |= {f"{each.entity.id} {key}": reason for key, reason in uncompared.items()}
+            result.ineffective |= {f"{each.entity.id} {key}": reason for key, reason in each.ineffective.items()}
             observed_range = of_all
             if each.entity.types[0] is EntityType.BROKER and each.entity.components[0][1] is not None:
                 observed_range = _observed_range(snapshot, brokers.get(each.entity.id))

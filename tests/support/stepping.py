@@ -26,11 +26,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from confplane.audit import PostgresAuditLog, PostgresEntityStates, PostgresRequestKeys, PostgresTargetStates
+from confplane.audit import (
+    PostgresAuditLog,
+    PostgresEntityStates,
+    PostgresRequestKeys,
+    PostgresTableWriter,
+    PostgresTargetStates,
+)
 from confplane.cli.commands import main
 from confplane.kraft.cluster import KraftCluster
 from confplane.security.admin_token import AdminToken
-from confplane.store import ZooKeeperStore
+from confplane.store import ZooKeeperStore, ZooKeeperTreeCopy
 from confplane.store.session.leadership import ZooKeeperLeadership
 from confplane.store.write.markers import CommitMarkers
 
@@ -65,6 +71,9 @@ STEPS: Final = {
     "sent": "the Kafka cluster answered, no end was written",
     "ended": "the ends of what was sent are durable",
     "recorded": "the recorder moved states, its watermark was not raised",
+    "znodes": "a restore wrote some znodes",
+    "rows": "a restore sent some rows to Postgres, and did not commit them",
+    "restored": "a restore wrote both stores, and did not adopt them",
 }
 
 _intend = PostgresAuditLog.intend
@@ -142,6 +151,9 @@ class Steps:
         self._wrap(KraftCluster, "alter_quotas", before="sending", after="sent")
         self._wrap(KraftCluster, "alter_configs", before="sending", after="sent")
         self._wrap(PostgresTargetStates, "end", after="ended")
+        self._wrap(ZooKeeperTreeCopy, "write", after="znodes")
+        self._wrap(PostgresTableWriter, "insert", after="rows")
+        self._wrap(PostgresTableWriter, "commit", after="restored")
 
     def _wrap_intend(self) -> None:
         seams, intend = self, PostgresAuditLog.intend

@@ -1,27 +1,36 @@
-"""Backups while clients and Kafka's tools write, and what is done with the archives."""
+"""Backups while clients and Kafka's tools write, and restores of them: elsewhere, over later states, and interrupted."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import json
-from typing import TYPE_CHECKING, Final, Self
+import signal
+from typing import TYPE_CHECKING, Any, Final, Self
 
+import httpx
+import psycopg
 import pytest
 
+from confplane.client import RestoredStoreError
+from confplane.services.backup.archive import read_archive
+from confplane.services.backup.lines import znode_of
 from tests.support.commands import Commands, Said, run
-from tests.support.servers import raw_client
+from tests.support.feeding import page
+from tests.support.servers import lent, make_chroot, make_migrated, raw_client
 from tests.support.service import Service
-from tests.support.stepping import CONSTANTS_VARIABLE
+from tests.support.stepping import CONSTANTS_VARIABLE, STEP_FILE_VARIABLE
 from tests.support.stores import kafka_writes, rate
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
     from kazoo.client import KazooClient
 
+    from confplane.devstack.postgres import Postgres
+    from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.facets import ConfplaneClient
     from tests.support.servers import Database
 
@@ -31,36 +40,72 @@ SOON: Final = {
     "confplane.services.recorder.record.INTERVAL_S": 0.2,
     "confplane.services.upkeep.incarnation.PUBLISH_INTERVAL_S": 0.2,
 }
+AT_ONCE: Final = {"confplane.services.backup.restore._ENDING_S": 0.0}
 
 
-class Operator:
-    """Runs commands on all clusters of the settings."""
+class Installation:
+    """A chroot and a database, the service on them, and commands on all clusters of its settings."""
 
     def __init__(self, directory: Path, connect: str, database: Database) -> None:
-        self.environment: Mapping[str, str] = {
+        self.connect = connect
+        self.database = database
+        self.service = Service(
+            directory / "service",
+            connect=connect,
+            dsn=database.service_dsn,
+            settings={CONSTANTS_VARIABLE: json.dumps(SOON)},
+            module="tests.support.stepping",
+        )
+        self.step_file = directory / "step"
+        self._environment: dict[str, str] = {
             **Commands(directory, connect=connect, dsn=database.service_dsn).environment,
             "CONFPLANE_POSTGRES__MIGRATION_DSN": database.owner_dsn,
+            CONSTANTS_VARIABLE: json.dumps({"confplane.services.backup.restore._ENDING_S": 30.0}),
+            STEP_FILE_VARIABLE: str(self.step_file),
         }
 
-    async def run(self, *arguments: str) -> Said:
-        return await asyncio.to_thread(run, arguments, self.environment)
+    async def run(self, *arguments: str, **more: str) -> Said:
+        environment = self._environment | more
+        return await asyncio.to_thread(run, arguments, environment, module="tests.support.stepping")
+
+    async def restore(self, file: Path, *options: str) -> Said:
+        return await self.run("restore", str(file), "--reason", "INC-7", *options)
+
+    async def agrees(self, file: Path) -> dict[str, Any]:
+        """Back up, and check that both stores agree; return what the check reports."""
+        said = await self.run("backup", str(file))
+        assert said.code == 0, said
+        said = await self.run("verify", str(file), "--json")
+        found: dict[str, Any] = json.loads(said.out)
+        assert (said.code, found["problems"], found["warnings"]) == (0, [], []), said
+        return found
 
 
 @pytest.fixture
-def operator(tmp_path: Path, chroot: str, migrated: Database) -> Operator:
-    return Operator(tmp_path / "operator", chroot, migrated)
+def first(tmp_path: Path, chroot: str, migrated: Database) -> Installation:
+    return Installation(tmp_path / "first", chroot, migrated)
 
 
 @pytest.fixture
-def serving(tmp_path: Path, chroot: str, migrated: Database) -> Iterator[Service]:
-    with Service(
-        tmp_path / "service",
-        connect=chroot,
-        dsn=migrated.service_dsn,
-        settings={CONSTANTS_VARIABLE: json.dumps(SOON)},
-        module="tests.support.stepping",
-    ) as service:
-        yield service
+def second(tmp_path: Path, zookeeper: ZooKeeper, postgres: Postgres) -> Iterator[Installation]:
+    for database in lent(postgres, make_migrated(postgres)):
+        yield Installation(tmp_path / "second", make_chroot(zookeeper.hosts), database)
+
+
+def znodes(file: Path) -> dict[str, bytes | None]:
+    """Return the data of all znodes of an archive."""
+    found: dict[str, bytes | None] = {}
+
+    def take(series: str, lines: list[bytes]) -> None:
+        if series.startswith("clusters/"):
+            for copy in (znode_of(json.loads(line)) for line in lines):
+                found.pop(copy.path, None)
+                if copy.present:
+                    found[copy.path] = copy.data
+
+    with file.open("rb") as archive:
+        read_archive(archive, take)
+    return found
 
 
 class Load:
@@ -100,20 +145,155 @@ class Load:
             kafka_writes(self._raw, f"users/external-{value % USERS}", rate(value))
 
 
-async def test_a_backup_under_load_is_of_one_revision_in_both_stores(
-    operator: Operator, serving: Service, chroot: str, tmp_path: Path
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory, module_chroot: str, module_database: Database) -> Path:
+    """An archive that was made under load."""
+    directory = tmp_path_factory.mktemp("loaded")
+    loaded = Installation(directory / "loaded", module_chroot, module_database)
+    with loaded.service as service:
+        service.wait_recorded()
+        found = asyncio.run(backed_up(loaded, directory / "backup.tar"))
+    assert found["clusters"]["default"]["trailComplete"] is True
+    assert found["tables"]["outcomes"] == found["tables"]["intents"] > 100
+    return directory / "backup.tar"
+
+
+async def backed_up(loaded: Installation, file: Path) -> dict[str, Any]:
+    """Back up under load, and return what the check reports."""
+    async with loaded.service.client() as client:
+        for raw in raw_client(loaded.connect):
+            async with Load(client, raw):
+                return await loaded.agrees(file)
+    raise AssertionError
+
+
+def test_a_backup_under_load_is_of_one_revision_in_both_stores(archive: Path) -> None:
+    assert archive.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in archive.parent.glob("backup.tar*")] == ["backup.tar"]
+
+
+async def test_a_restore_elsewhere_has_both_stores_as_of_the_backup(
+    archive: Path, second: Installation, tmp_path: Path
+) -> None:
+    said = await second.restore(archive)
+    assert said.code == 0, said
+    assert "0 entities differ" in said.out
+    with second.service as service:
+        async with service.client() as client:
+            await asyncio.to_thread(service.wait_recorded)
+            found = await second.agrees(tmp_path / "again.tar")
+            assert znodes(tmp_path / "again.tar") == znodes(archive)
+            # The adoption is the only change since.
+            with archive.open("rb") as file:
+                before = read_archive(file, lambda _series, _lines: None)
+            assert found["tables"]["outcomes"] == before.tables["outcomes"] + 1
+            assert (await client.put("client-quotas", "user=new", {RATE: 1})).status == 200
+
+
+async def test_tokens_are_rejected_after_a_restore_unless_they_are_confirmed(
+    first: Installation, second: Installation, tmp_path: Path
 ) -> None:
     file = tmp_path / "backup.tar"
-    async with serving.client() as client:
-        for raw in raw_client(chroot):
-            await asyncio.to_thread(serving.wait_recorded)
-            async with Load(client, raw) as load:
-                said = await operator.run("backup", str(file), "--json")
-                assert said.code == 0, said
-                assert load.writes > 100
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert json.loads(said.out)["clusters"]["default"]["trailComplete"] is True
-    said = await operator.run("verify", str(file), "--json")
-    found = json.loads(said.out)
-    assert (said.code, found["problems"], found["warnings"]) == (0, [], []), said
-    assert found["tables"]["outcomes"] == found["tables"]["intents"] > 100
+
+    async def status(service: Service) -> int:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            headers = {"Authorization": f"Bearer {token}"}
+            return (await client.get(f"{service.url}/v1/clusters", headers=headers)).status_code
+
+    with first.service:
+        token = (await first.run("tokens", "create", "--principal", "User:app")).out.strip()
+        assert (await first.run("backup", str(file))).code == 0
+    said = await second.restore(file)
+    assert "confplane tokens confirm" in said.out
+    with second.service as service:
+        assert await status(service) == 401
+        assert (await second.run("tokens", "confirm", "--reason", "checked")).code == 0
+        await until(lambda: accepts(status, service))
+    assert (await second.restore(file, "--yes", "--confirm-tokens")).code == 0
+    with second.service as service:
+        assert await status(service) == 200
+
+
+async def accepts(status: Callable[[Service], Awaitable[int]], service: Service) -> bool:
+    return await status(service) == 200
+
+
+async def test_a_restore_over_a_later_state_shows_its_plan_first_and_consumers_list_again(
+    first: Installation, tmp_path: Path
+) -> None:
+    file, other = tmp_path / "backup.tar", tmp_path / "other.tar"
+    with first.service as service:
+        async with service.client() as client:
+            await client.put("client-quotas", "user=changed", {RATE: 1})
+            await client.put("client-quotas", "user=deleted", {RATE: 1})
+            await asyncio.to_thread(service.wait_recorded)
+            await first.agrees(file)
+            running = await first.run(
+                "restore", str(file), "--reason", "too early", **{CONSTANTS_VARIABLE: json.dumps(AT_ONCE)}
+            )
+            assert (running.code, "Stop all processes first" in running.err) == (2, True), running
+            await client.put("client-quotas", "user=changed", {RATE: 2})
+            await client.delete("client-quotas", "user=deleted")
+            await client.put("client-quotas", "user=created", {RATE: 1})
+            position = (await page(service)).json()["position"]
+    for raw in raw_client(first.connect):
+        raw.delete("/config/users/deleted")
+        raw.ensure_path("/brokers/ids/1")
+        notifications = len(raw.get_children("/config/changes"))
+
+    said = await first.restore(file)
+    assert (said.code, "Nothing was written" in said.err) == (1, True), said
+    assert "Znodes of default: 1 created, 1 changed, 1 deleted" in said.out
+    said = await first.restore(file, "--yes")
+    assert said.code == 0, said
+    for raw in raw_client(first.connect):
+        # Brokers that run learn of the three changes.
+        assert len(raw.get_children("/config/changes")) == notifications + 3
+        raw.delete("/brokers/ids/1")
+    with first.service as service:
+        async with service.client() as client:
+            assert (await client.get("client-quotas", "user=changed")).body["quotas"] == {RATE: 1}
+            listed = [item["id"] async for item in client.items("client-quotas")]
+            assert listed == ["user=changed", "user=deleted"]
+            history = [item["changeId"] async for item in client.history("client-quotas", "user=changed")]
+            assert len(history) == 1
+            answer = await page(service, after=position)
+            assert (answer.status_code, answer.json()["type"].rpartition("/")[2]) == (410, "store-replaced")
+            assert (await client.put("client-quotas", "user=changed", {RATE: 3})).status == 200
+            await asyncio.to_thread(service.wait_recorded)
+            await first.agrees(other)
+
+
+@pytest.mark.parametrize("step", ["znodes", "rows", "restored", "recorded", "transaction"])
+async def test_a_restore_that_is_killed_can_be_run_again(
+    archive: Path, second: Installation, tmp_path: Path, step: str
+) -> None:
+    second.step_file.write_text(f"{step}:SIGKILL")
+    assert (await second.restore(archive)).code == -signal.SIGKILL
+    assert not second.step_file.exists()
+    if step != "transaction":
+        # No process writes to half of a state.
+        with second.service as service:
+            async with service.client() as client:
+                with pytest.raises(RestoredStoreError):
+                    await client.put("client-quotas", "user=new", {RATE: 1})
+    said = await second.restore(archive, "--yes")
+    assert said.code == 0, said
+    with second.service as service:
+        async with service.client() as client:
+            assert (await client.put("client-quotas", "user=new", {RATE: 1})).status == 200
+            await client.delete("client-quotas", "user=new")
+            await asyncio.to_thread(service.wait_recorded)
+            await second.agrees(tmp_path / "again.tar")
+            assert znodes(tmp_path / "again.tar").items() >= znodes(archive).items()
+
+
+async def test_an_archive_of_another_schema_is_refused(
+    first: Installation, second: Installation, tmp_path: Path
+) -> None:
+    file = tmp_path / "backup.tar"
+    assert (await first.run("backup", str(file))).code == 0
+    with psycopg.connect(second.database.owner_dsn) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0001'")
+    said = await second.restore(file)
+    assert (said.code, "the database 0001" in said.err) == (2, True), said

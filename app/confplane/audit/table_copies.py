@@ -49,7 +49,9 @@ COPY (
 _SCHEMA: Final = "SELECT version_num FROM alembic_version"
 _HAS_SCHEMA: Final = "SELECT to_regclass('alembic_version') IS NOT NULL"
 _REJECT: Final = """
-UPDATE store_positions SET rejected = %(reason)s WHERE cluster = ANY(%(clusters)s)
+INSERT INTO store_positions (cluster, incarnation, id, cversion, pzxid, rejected)
+SELECT unnest(CAST(%(clusters)s AS text[])), 1, '', 0, 0, CAST(%(reason)s AS text)
+ON CONFLICT (cluster) DO UPDATE SET rejected = excluded.rejected
 """
 _TRIGGERS: Final = """
 SELECT relname, tgname, tgenabled FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid

@@ -40,22 +40,23 @@ async def backup(settings: Settings, name: str, key_file: Path | None) -> int:
         service = BackupService(trees, snapshot, list(KEPT), __version__)
         manifest = await service.run(ArchiveWriter(file, int(now.timestamp())), now)
     to_stream = name == archive_files.STREAM
-    for cluster, summary in manifest.clusters.items():
-        if not summary.trail_complete:
+    for cluster, copied in manifest.clusters.items():
+        if not copied.trail_complete:
             say(
                 f"Warning: external changes of cluster {cluster} were not recorded up to the backup, because no process"
                 " records them. A restore records them",
                 err=True,
             )
     if to_stream:
-        say(_summary(manifest), err=True)
+        say(summary(manifest), err=True)
     else:
         emit(file=name, **_members(manifest))
-        say(f"{name}: {_summary(manifest)}")
+        say(f"{name}: {summary(manifest)}")
     return callers.DONE
 
 
-def _summary(manifest: ArchiveManifest) -> str:
+def summary(manifest: ArchiveManifest) -> str:
+    """Return the content of an archive in one line."""
     znodes = sum(each.znodes for each in manifest.clusters.values())
     clusters = callers.pluralize(len(manifest.clusters), "cluster", "clusters")
     revisions = ", ".join(f"{name} at revision {each.revision}" for name, each in manifest.clusters.items())
@@ -97,9 +98,7 @@ def _show(found: Verification) -> None:
         print_json({**_members(found.manifest), "problems": found.problems, "warnings": found.warnings})
         return
     manifest = found.manifest
-    say(
-        f"Backup of {manifest.created_at} by release {manifest.release}, schema {manifest.schema}: {_summary(manifest)}"
-    )
+    say(f"Backup of {manifest.created_at} by release {manifest.release}, schema {manifest.schema}: {summary(manifest)}")
     print_table(("TABLE", "ROWS"), [(table, str(rows)) for table, rows in manifest.tables.items()], right=["ROWS"])
     for text in found.warnings:
         say(f"Warning: {text}")

@@ -53,6 +53,48 @@ def backup(
 
 @commands.command(
     epilog="Examples:\n\n"
+    "    confplane restore /backups/confplane-2026-11-29.tar --key-file backup.key --reason INC-7\n\n"
+    "    confplane restore /backups/confplane-2026-11-29.tar --key-file backup.key --reason INC-7 --yes\n\n"
+    "Exit codes: 0 restored; 1 nothing was written, or not all, run it again; 2 the archive, the options or the"
+    " settings are not valid, or processes are running; 3 a reply was lost, run it again."
+)
+def restore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive.")],
+    *,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="The reason, which the trail keeps.")],
+    key_file: KeyFile = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Restore without a question.")] = False,
+    confirm_tokens: Annotated[
+        bool,
+        typer.Option(
+            "--confirm-tokens",
+            help="Accept API tokens as they were at the backup, also those that were revoked since. Without this option"
+            " they are rejected until `confplane tokens confirm`.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+    settings_file: SettingsFile = None,
+) -> None:
+    """Write the content of an archive to both stores.
+
+    Stop all processes of the service first, and run `confplane migrate` if the database is new. The command checks the
+    archive, and shows what it creates, changes and deletes. It asks for a confirmation, unless both stores are empty.
+
+    The stores begin a new incarnation, and are accepted as by `confplane adopt-store`: earlier times are no longer
+    available through `?at=`, and consumers of the feed list again. Postgres is written as `postgres.migration_dsn`. An
+    interrupted restore can be run again. See docs/backup.md.
+    """
+    from confplane.cli import restore as command
+
+    raise typer.Exit(
+        command.restore(
+            load_settings(settings_file), file, key_file, reason=reason, yes=yes, confirm_tokens=confirm_tokens
+        )
+    )
+
+
+@commands.command(
+    epilog="Examples:\n\n"
     "    confplane verify /backups/confplane-2026-11-29.tar --key-file backup.key\n\n"
     "    aws s3 cp s3://backups/confplane.tar - | confplane verify - --key-file backup.key\n\n"
     "Exit codes: 0 the archive can be restored; 1 it has problems; 2 it is not a complete archive, or the key is"

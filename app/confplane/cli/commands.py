@@ -178,6 +178,7 @@ _MODULES: Final = (
         "backup_commands",
         {
             "backup": "Write all configs and the trail to an archive, while the service runs.",
+            "restore": "Write the content of an archive to both stores.",
             "verify": "Check an archive: checksums, completeness, and the agreement of both stores.",
         },
     ),

@@ -20,13 +20,14 @@ from confplane.services.upkeep.renames import RenameService
 from confplane.wiring import open_cluster, redaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
     from confplane.domain.definitions import ConfigKind
     from confplane.services.changes.callers import Caller
     from confplane.services.kips.global_config import ImportPlan
     from confplane.services.reads.broker_export import ExportedConfig
+    from confplane.services.recorder.ports import Key
     from confplane.services.upkeep.compact import CompactResult
     from confplane.services.upkeep.renames import RenameResult
     from confplane.settings import Settings
@@ -49,6 +50,22 @@ async def thaw(settings: Settings, cluster: str, reason: str, caller: Caller) ->
 @callers.command("Not adopted", resumable=True)
 async def adopt_store(settings: Settings, cluster: str, reason: str) -> int:
     """Adopt the store of a cluster, print the result, and return the exit code."""
+    await adopt(settings, cluster, reason)
+    return callers.DONE
+
+
+async def adopt(settings: Settings, cluster: str, reason: str, explained: Collection[Key] = ()) -> None:
+    """Adopt the store of a cluster, and print the result.
+
+    Args:
+        settings: The settings, with the cluster.
+        cluster: The name of the cluster.
+        reason: The reason for the trail.
+        explained: Entities without a state whose content the trail explains.
+
+    Raises:
+        ConfplaneError: The store is not adopted. Run it again.
+    """
     async with open_cluster(settings, cluster) as parts:
         store = parts.stores[cluster]
         service = AdoptionService(
@@ -57,6 +74,7 @@ async def adopt_store(settings: Settings, cluster: str, reason: str) -> int:
             PostgresStorePositions(parts.database),
             PostgresEntityStates(parts.database),
             redaction(settings.clusters[cluster], store),
+            explained=explained,
         )
         adoption = await service.adopt(callers.caller(reason))
     emit(
@@ -69,14 +87,13 @@ async def adopt_store(settings: Settings, cluster: str, reason: str) -> int:
     )
     if adoption is None:
         say(f"The ZooKeeper of cluster {cluster} was not restored; nothing to do")
-        return callers.DONE
+        return
     differing = callers.pluralize(adoption.differing, "entity differs", "entities differ")
     say(
         f"The ZooKeeper of cluster {cluster} is adopted as incarnation {adoption.incarnation}, as of revision"
         f" {adoption.revision} (change {adoption.change_id}). {differing} from the last content in the trail, which has"
         " an external change of each"
     )
-    return callers.DONE
 
 
 _WORDS = {

@@ -21,6 +21,7 @@ from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.ports.backups import CopyPosition, ZnodeCopy, ZnodeWrite
 from confplane.store import znodes
+from confplane.store.mirror import loader
 from confplane.store.session.asyncio_adapter import Mailbox
 from confplane.store.session.reads import FORBIDDEN, ReadWindow
 from confplane.store.session.session_manager import (
@@ -222,13 +223,13 @@ class ZooKeeperTreeCopy:
                     " was changed concurrently. Stop all other writers, and run the command again"
                 )
 
-    async def forget_incarnation(self) -> None:
-        """Delete the znode of the incarnation."""
-        async with zookeeper_calls(self._name, time.monotonic() + _CALL_S):
-            try:
-                await self._session.delete(znodes.INCARNATION)
-            except NoNodeError:
-                return
+    async def begin_restore(self) -> None:
+        """Delete the incarnation and all markers."""
+        markers = [f"{znodes.COMMITS}/{name}" for name in await self._children(znodes.COMMITS)]
+        paths = [znodes.INCARNATION, *markers]
+        for start in range(0, len(paths), _BATCH):
+            async with zookeeper_calls(self._name, time.monotonic() + _CALL_S):
+                await loader.delete(self._session, paths[start : start + _BATCH])
 
 
 def is_kept(path: str) -> bool:

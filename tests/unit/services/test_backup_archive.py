@@ -28,7 +28,7 @@ STATES: Final = "tables/entity_states"
 
 def znode(path: str, data: bytes | None = b"{}", *, czxid: int = 1, mzxid: int = 2, version: int = 0) -> ZnodeCopy:
     name = path.removeprefix("/config/users/")
-    entity = ("/config", f"user={name}") if name != path else (None, None)
+    entity = ("/config", f"user={name}") if name != path and "/" not in name else (None, None)
     return ZnodeCopy(path, True, data, czxid, mzxid, version, *entity)  # noqa: FBT003 - a record
 
 
@@ -228,9 +228,9 @@ def test_a_restore_creates_parents_first_and_deletes_children_first() -> None:
         index.add_existing("payments", [znode("/config", b"other")])
         assert index.plan("payments") == {"create": 2, "change": 1, "delete": 2}
         assert [write for some in index.writes("payments") for write in some] == [
-            ZnodeWrite("delete", "/config/users/gone/clients", None),
-            ZnodeWrite("delete", "/config/users/gone", None),
-            ZnodeWrite("create", "/config/users/a", b"{}"),
-            ZnodeWrite("create", "/config/users/a/clients", b"{}"),
-            ZnodeWrite("set", "/config", b"{}"),
+            ZnodeWrite("delete", "/config/users/gone/clients", None, entity=False),
+            ZnodeWrite("delete", "/config/users/gone", None, entity=True),
+            ZnodeWrite("create", "/config/users/a", b"{}", entity=True),
+            ZnodeWrite("create", "/config/users/a/clients", b"{}", entity=False),
+            ZnodeWrite("set", "/config", b"{}", entity=False),
         ]

@@ -27,8 +27,10 @@ CREATE TABLE znodes (
 CREATE TABLE states (
   cluster TEXT, path TEXT, present BOOLEAN, czxid INTEGER, mzxid INTEGER, version INTEGER,
   PRIMARY KEY (cluster, path)) WITHOUT ROWID;
-CREATE TABLE moved (cluster TEXT, path TEXT, PRIMARY KEY (cluster, path)) WITHOUT ROWID;
-CREATE TABLE existing (cluster TEXT, path TEXT, same BOOLEAN, PRIMARY KEY (cluster, path)) WITHOUT ROWID;
+CREATE TABLE moved (
+  cluster TEXT, path TEXT, tree TEXT, entity TEXT, PRIMARY KEY (cluster, path)) WITHOUT ROWID;
+CREATE TABLE existing (
+  cluster TEXT, path TEXT, same BOOLEAN, entity BOOLEAN, PRIMARY KEY (cluster, path)) WITHOUT ROWID;
 """
 _PUT: Final = "INSERT OR REPLACE INTO znodes VALUES (?, ?, ?, ?, ?, ?, ?)"
 _UNEXPLAINED: Final = """
@@ -45,17 +47,18 @@ AND NOT EXISTS (SELECT 1 FROM znodes WHERE znodes.cluster = states.cluster AND z
 ORDER BY path
 """
 _CREATED: Final = """
-SELECT 'create', path, data FROM znodes WHERE cluster = :cluster
+SELECT 'create', path, data, entity FROM znodes WHERE cluster = :cluster
 AND NOT EXISTS (SELECT 1 FROM existing WHERE existing.cluster = znodes.cluster AND existing.path = znodes.path)
 ORDER BY path
 """
 _CHANGED: Final = """
-SELECT 'set', path, data FROM znodes JOIN existing USING (cluster, path) WHERE cluster = :cluster AND NOT same
+SELECT 'set', path, data, znodes.entity FROM znodes JOIN existing USING (cluster, path)
+WHERE cluster = :cluster AND NOT same
 ORDER BY path
 """
 # Children before their parents.
 _DELETED: Final = """
-SELECT 'delete', path, NULL FROM existing WHERE cluster = :cluster
+SELECT 'delete', path, NULL, entity FROM existing WHERE cluster = :cluster
 AND NOT EXISTS (SELECT 1 FROM znodes WHERE znodes.cluster = existing.cluster AND znodes.path = existing.path)
 ORDER BY path DESC
 """
@@ -94,7 +97,8 @@ class ArchiveIndex:
                 )
             case ["moved"]:
                 keys = [loads(line) for line in lines]
-                self._database.executemany("INSERT OR REPLACE INTO moved VALUES (?, ?)", (_key(each) for each in keys))
+                rows = ((*_key(each), each["tree"], each["entity_id"]) for each in keys)
+                self._database.executemany("INSERT OR REPLACE INTO moved VALUES (?, ?, ?, ?)", rows)
 
     def unexplained(self, cluster: str) -> Iterator[str]:
         """Yield the paths of entities whose state in the trail is another one, or missing."""
@@ -104,9 +108,9 @@ class ArchiveIndex:
         """Yield the paths of entities that exist according to the trail, and have no znode."""
         return (path for (path,) in self._database.execute(_MISSING, {"cluster": cluster}))
 
-    def moved(self, cluster: str) -> Iterator[str]:
-        """Yield the paths of entities whose state is to be taken from the znode."""
-        return (path for (path,) in self._database.execute("SELECT path FROM moved WHERE cluster = ?", [cluster]))
+    def moved(self, cluster: str) -> Iterator[tuple[str, str]]:
+        """Yield tree and entity of the states that are to be taken from the znodes."""
+        yield from self._database.execute("SELECT tree, entity FROM moved WHERE cluster = ?", [cluster])
 
     def count(self, cluster: str) -> int:
         """Return the number of znodes of a cluster."""
@@ -122,7 +126,8 @@ class ArchiveIndex:
                 "SELECT data IS ? FROM znodes WHERE cluster = ? AND path = ?", [copy.data, cluster, copy.path]
             ).fetchone()
             self._database.execute(
-                "INSERT OR REPLACE INTO existing VALUES (?, ?, ?)", [cluster, copy.path, bool(found and found[0])]
+                "INSERT OR REPLACE INTO existing VALUES (?, ?, ?, ?)",
+                [cluster, copy.path, bool(found and found[0]), copy.entity_id is not None],
             )
 
     def plan(self, cluster: str) -> dict[str, int]:
@@ -138,7 +143,7 @@ class ArchiveIndex:
         for query in (_DELETED, _CREATED, _CHANGED):
             cursor = self._database.execute(query, {"cluster": cluster})
             while rows := cursor.fetchmany(_PIECE):
-                yield [ZnodeWrite(*row) for row in rows]
+                yield [ZnodeWrite(action, path, data, bool(entity)) for action, path, data, entity in rows]
 
 
 def _row(cluster: str, copy: ZnodeCopy) -> tuple[Any, ...]:

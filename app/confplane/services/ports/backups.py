@@ -33,6 +33,8 @@ class ZnodeWrite(NamedTuple):
     action: Literal["create", "set", "delete"]
     path: str
     data: bytes | None
+    entity: bool
+    """True if the znode is one of an entity."""
 
 
 class CopyPosition(NamedTuple):
@@ -84,8 +86,8 @@ class TreeCopy(Protocol):
         The znodes must not be changed concurrently.
         """
 
-    async def forget_incarnation(self) -> None:
-        """Delete the znode of the incarnation, so that no process writes before the store is adopted."""
+    async def begin_restore(self) -> None:
+        """Delete the incarnation, so that no process writes before the store is adopted, and all markers."""
 
 
 class TableSnapshot(Protocol):

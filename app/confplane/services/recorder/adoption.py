@@ -29,7 +29,7 @@ from confplane.services.recorder.versions import ABSENT, Gap, Point
 from confplane.services.upkeep.incarnation import restored
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Collection
     from uuid import UUID
 
     from confplane.domain.facets import Tree
@@ -67,6 +67,7 @@ class AdoptionService:
         positions: The positions of stores in Postgres.
         states: The recorder's states.
         redact: The redaction of znodes for the trail.
+        explained: Entities without a state whose content the trail explains, as after a restore of a backup.
     """
 
     def __init__(
@@ -76,7 +77,10 @@ class AdoptionService:
         positions: StorePositions,
         states: EntityStates,
         redact: Redact,
+        *,
+        explained: Collection[Key] = (),
     ) -> None:
+        self._explained = explained
         self._runner = runner
         self._store = store
         self._positions = positions
@@ -156,6 +160,8 @@ class AdoptionService:
 
     def _move(self, key: Key, tree: Tree, before: Point | None, now: Point, found: StorePosition) -> Move:
         path = full_path(tree, Entity.from_id(key[1]))
+        if before is None and key in self._explained:
+            return Move(key, None, now, ())
         gap = Gap(before or ABSENT, now, found.revision, found.time_ms, found.time_ms)
         row = row_of(self._store.name, path, gap, self._store.get(tree, key[1]), None)
         if before is not None:

@@ -1,0 +1,140 @@
+"""The rows of a backup: those as of a revision, and the same rows after they are written to another database."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from confplane.audit import Database, PostgresAuditLog, PostgresTableSnapshot, PostgresTableWriter
+from confplane.audit.backup_tables import KEPT
+from confplane.domain.errors import UnavailableError
+from confplane.services.ports.backups import TrailCut
+from tests.audit.rows import change_id, fetch, intent, run
+
+if TYPE_CHECKING:
+    from tests.support.servers import Database as Lent
+
+NOW_MS: Final = int(time.time() * 1000)
+BEFORE, AFTER, OPEN, OTHER = (change_id(NOW_MS, number) for number in range(4))
+CUTS: Final = {"payments": TrailCut(10, 1)}
+
+
+@pytest.fixture
+async def filled(migrated: Lent) -> Lent:
+    """A database with a change before the cut, one after it, an open one, and one of another cluster."""
+    database = Database(migrated.service_dsn, pool_size=1)
+    log = PostgresAuditLog(database)
+    intents = [intent(each) for each in (BEFORE, AFTER, OPEN)]
+    await log.intend([*intents, intent(OTHER, cluster="other")])
+    await log.close()
+    await database.close()
+    outcome = "INSERT INTO outcomes (change_id, attempt, cluster, committed, revision, time, versions) VALUES "
+    rows = [(BEFORE, "payments", 10), (AFTER, "payments", 11), (OTHER, "other", 99)]
+    values = ", ".join(f"('{each}', 1, '{cluster}', true, {at}, now(), '{{}}')" for each, cluster, at in rows)
+    run(migrated.owner_dsn, outcome + values)
+    run(
+        migrated.owner_dsn,
+        "INSERT INTO entity_states (cluster, tree, entity_id, present, czxid, version, mzxid, content) VALUES"
+        """ ('payments', '/config', 'user=a', true, 10, 0, 10, '{"k\\\\n": "ü\\"\\\\\\\\"}'),"""
+        " ('payments', '/config', 'user=b', true, 10, 1, 11, '{}'), ('other', '/config', 'user=b', true, 1, 1, 99, '{}')",
+    )
+    run(
+        migrated.owner_dsn,
+        f"INSERT INTO schedules (change_id, cluster, revert_at, state, end_id, kept, ended_at) VALUES ("  # noqa: S608 - ids
+        f"'{BEFORE}', 'payments', now(), 'ended', '{AFTER}', '[[\"user=a\", \"k\"]]', now())",
+    )
+    for number, each in enumerate((BEFORE, AFTER)):
+        key = f"00000000-0000-0000-0000-00000000000{number}"
+        run(
+            migrated.owner_dsn,
+            f"INSERT INTO request_keys (key, id, holder, cluster, body, writer, until) VALUES ("  # noqa: S608 - ids
+            f"'{number}', '{key}', '{key}', 'payments', '', '', now());"
+            " INSERT INTO request_changes (key_id, change_id, attempt, results) VALUES"
+            f" ('{key}', '{each}', 1, '[]')",
+        )
+    run(
+        migrated.owner_dsn,
+        "INSERT INTO registrations (event, cluster, principal, request_id) VALUES ('cleared', 'payments', 'p', 'r');"
+        " INSERT INTO tokens (id, digest, principal, groups, created_at, created_by, expires_at, version) VALUES"
+        " (gen_random_uuid(), '\\x00ff', 'User:a', '{g,\"h \\\" i\"}', now(), 'User:b', 'infinity', 1)",
+    )
+    return migrated
+
+
+async def copied(database: Lent, cuts: dict[str, TrailCut]) -> dict[str, list[Any]]:
+    async with PostgresTableSnapshot.open(database.service_dsn) as snapshot:
+        left_out = [each for name in cuts for each in await snapshot.open_changes(name)]
+        return {table: [json.loads(line) async for line in snapshot.rows(table, cuts, left_out)] for table in KEPT}
+
+
+async def test_changes_after_the_cut_are_left_out_of_all_tables(filled: Lent) -> None:
+    rows = await copied(filled, CUTS)
+    kept = {str(BEFORE), str(OTHER)}
+    for table in ("intents", "intent_entities", "change_keys", "outcomes"):
+        assert {row["change_id"] for row in rows[table]} == kept, table
+    states = [(row["cluster"], row["entity_id"], row["content"]) for row in rows["entity_states"]]
+    assert sorted(states) == [("other", "user=b", {}), ("payments", "user=a", {"k\\n": 'ü"\\\\'})]
+    # A temporary change that ended after the cut goes on, and a request of a change after it is done again.
+    [schedule] = rows["schedules"]
+    assert (schedule["state"], schedule["end_id"], schedule["kept"], schedule["ended_at"]) == ("active", None, [], None)
+    assert [row["key"] for row in rows["request_keys"]] == ["0"]
+    assert [row["change_id"] for row in rows["request_changes"]] == [str(BEFORE)]
+
+
+async def test_states_after_the_cut_are_listed(filled: Lent) -> None:
+    async with PostgresTableSnapshot.open(filled.service_dsn) as snapshot:
+        moved = [json.loads(line) async for line in snapshot.moved(CUTS)]
+        assert moved == [{"cluster": "payments", "tree": "/config", "entity_id": "user=b"}]
+        assert await snapshot.open_changes("payments") == [OPEN]
+
+
+async def test_rows_are_the_same_after_they_were_written_again(filled: Lent) -> None:
+    before = await copied(filled, {})
+    triggers = fetch(
+        filled.owner_dsn, "SELECT tgname, tgrelid::regclass::text, tgenabled FROM pg_trigger ORDER BY 1, 2"
+    )
+    async with PostgresTableWriter.open(filled.owner_dsn) as writer:
+        assert (await writer.counts())["intents"] == 4
+        await writer.clear()
+        for table, rows in before.items():
+            await writer.insert(table, [json.dumps(row).encode() for row in rows])
+        await writer.commit(["payments"], "restored", confirm_tokens=True)
+    after = await copied(filled, {})
+    [position] = after.pop("store_positions")
+    assert (position["cluster"], position["rejected"]) == ("payments", "restored")
+    assert after.pop("access_version") != before.pop("access_version")
+    del before["store_positions"]
+    assert after == before
+    # The trail is append-only again, and further rows get new ids.
+    assert triggers == fetch(
+        filled.owner_dsn, "SELECT tgname, tgrelid::regclass::text, tgenabled FROM pg_trigger ORDER BY 1, 2"
+    )
+    run(
+        filled.service_dsn,
+        "INSERT INTO registrations (event, cluster, principal, request_id) VALUES ('cleared', 'payments', 'p', 'r')",
+    )
+    assert len(fetch(filled.owner_dsn, "SELECT DISTINCT id FROM registrations")) == 2
+
+
+async def test_nothing_is_written_before_the_commit(filled: Lent) -> None:
+    before = await copied(filled, {})
+    async with PostgresTableWriter.open(filled.owner_dsn) as writer:
+        await writer.clear()
+    assert await copied(filled, {}) == before
+
+
+async def test_the_role_of_the_service_can_not_restore(filled: Lent) -> None:
+    async with PostgresTableWriter.open(filled.service_dsn) as writer:
+        with pytest.raises(UnavailableError, match=r"postgres\.migration_dsn"):
+            await writer.clear()
+
+
+async def test_each_cluster_is_rejected_even_if_it_has_no_position(filled: Lent) -> None:
+    async with PostgresTableWriter.open(filled.owner_dsn) as writer:
+        await writer.reject(["payments", "it's"], "half")
+        await writer.reject(["payments"], "again")
+    found = fetch(filled.owner_dsn, "SELECT cluster, rejected FROM store_positions ORDER BY cluster")
+    assert found == [("it's", "half"), ("payments", "again")]

@@ -25,7 +25,7 @@ STYLE := $(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . && \
 TYPES := $(PYTHON) -m mypy
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test suites test-all test-long stress bench faults lint format lock audit openapi chart images clean
+.PHONY: help install run test suites test-all test-long stress bench faults lint format lock audit openapi chart docs images clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -94,8 +94,11 @@ openapi: install ## Write openapi/ from the code, and the client library's types
 chart: install ## Write the chart's values, their schema and their tables from deploy/helm/values.schema.yaml
 	@$(PYTHON) -m tests.deploy.generate
 
+docs: install ## Build the documentation site in .site/
+	@$(PYTHON) -m tests.docs.site
+
 images: ## Build the images confplane and confplane-rollups, with docker or buildah; BASE=... for another base
 	@sh deploy/images/build.sh
 
 clean: ## Remove .venv and the caches; the data in .confplane stays
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

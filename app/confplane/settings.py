@@ -80,7 +80,7 @@ class BrokerEncoderSettings(_SettingsGroup):
             "PBKDF2WithHmacSHA512",
         ]
         | None
-    ) = None
+    ) = Field(default=None, description="As password.encoder.keyfactory.algorithm of the brokers")
     cipher_algorithm: (
         Literal[
             "AES/CBC/PKCS5Padding",
@@ -91,9 +91,13 @@ class BrokerEncoderSettings(_SettingsGroup):
             "DESede/CBC/PKCS5Padding",
         ]
         | None
-    ) = None
-    key_length: int | None = Field(default=None, ge=8, description="Bits")
-    iterations: int | None = Field(default=None, ge=1024, le=2_000_000)
+    ) = Field(default=None, description="As password.encoder.cipher.algorithm of the brokers")
+    key_length: int | None = Field(
+        default=None, ge=8, description="As password.encoder.key.length of the brokers, in bits"
+    )
+    iterations: int | None = Field(
+        default=None, ge=1024, le=2_000_000, description="As password.encoder.iterations of the brokers"
+    )
 
 
 class PasswordEncoderSettings(BrokerEncoderSettings):

@@ -50,7 +50,7 @@ def _properties() -> dict[str, Schema]:
     """Return the schemas of all values, with their defaults and descriptions."""
     source = yaml.safe_load(SOURCE.read_text("utf-8"))
     properties: dict[str, Schema] = _resolved(source["properties"], source["definitions"])
-    properties["settings"] = _laid_over(_service_settings(), properties["settings"])
+    properties["settings"] = _laid_over(service_settings(), properties["settings"])
     return properties
 
 
@@ -78,7 +78,7 @@ def _laid_over(base: Schema, changes: Schema) -> Schema:
     return merged
 
 
-def _service_settings() -> Schema:
+def service_settings() -> Schema:
     """Return the schema of the service's settings without references."""
     schema = Settings.model_json_schema()
     return _laid_over(_inlined(schema, schema["$defs"]), {"$defs": None, "required": None, "description": None})
@@ -90,9 +90,14 @@ def _inlined(schema: Any, definitions: dict[str, Schema]) -> Any:
     if not isinstance(schema, dict):
         return schema
     if reference := schema.get("$ref"):
-        # The default of a group is that of its members.
-        own = {key: each for key, each in schema.items() if key not in {"$ref", "default"}}
-        return _inlined({**definitions[reference.rpartition("/")[2]], **own}, definitions)
+        definition = definitions[reference.rpartition("/")[2]]
+        # The default of a group is that of its members, unless these have none.
+        own = {
+            key: each
+            for key, each in schema.items()
+            if key != "$ref" and (key != "default" or "required" in definition)
+        }
+        return _inlined({**definition, **own}, definitions)
     if (options := schema.get("anyOf")) and options[-1] == {"type": "null"} and len(options) == 2:
         own = {key: each for key, each in schema.items() if key != "anyOf"}
         option = {**_inlined(options[0], definitions), **_inlined(own, definitions)}
@@ -107,13 +112,14 @@ def _inlined(schema: Any, definitions: dict[str, Schema]) -> Any:
     }
 
 
-def _is_group(schema: Schema) -> bool:
+def is_group(schema: Schema) -> bool:
+    """Return True for a group of values, which has no default of its own."""
     return "properties" in schema and "default" not in schema
 
 
 def _strict(schema: Schema) -> Schema:
     """Return a schema without defaults, whose groups are closed."""
-    closed = {"type": "object", "additionalProperties": False} if _is_group(schema) and "type" not in schema else {}
+    closed = {"type": "object", "additionalProperties": False} if is_group(schema) and "type" not in schema else {}
     result = closed | {key: each for key, each in schema.items() if key != "default"}
     if "properties" in schema:
         result["properties"] = {name: _strict(each) for name, each in schema["properties"].items()}
@@ -130,10 +136,10 @@ def _values(properties: dict[str, Schema], indent: str = "") -> list[str]:
     for name, schema in properties.items():
         if not indent:
             lines.append("\n")
-        if _is_group(schema):
+        if is_group(schema):
             lines += [f"{indent}{name}:\n", *_values(schema["properties"], f"{indent}  ")]
             continue
-        comment = textwrap.wrap(_sentence(schema), _WIDTH - 2 - len(indent))
+        comment = textwrap.wrap(sentence(schema), _WIDTH - 2 - len(indent))
         lines += [f"{indent}# {line}\n" for line in comment]
         value = yaml.safe_dump({name: schema["default"]}, sort_keys=False, width=_WIDTH)
         lines.append(textwrap.indent(value, indent))
@@ -143,16 +149,22 @@ def _values(properties: dict[str, Schema], indent: str = "") -> list[str]:
 def _rows(properties: dict[str, Schema], prefix: str = "") -> list[str]:
     rows: list[str] = []
     for name, schema in properties.items():
-        if _is_group(schema):
+        if is_group(schema):
             rows += _rows(schema["properties"], f"{prefix}{name}.")
         else:
-            default = f" `{json.dumps(schema['default'])}`" if "default" in schema else ""
-            meaning = _sentence(schema).replace("|", "\\|")
+            default = f" `{as_json(schema['default'])}`" if "default" in schema else ""
+            meaning = sentence(schema).replace("|", "\\|")
             rows.append(f"| `{prefix}{name}` |{default} | {meaning} |")
     return rows
 
 
-def _sentence(schema: Schema) -> str:
+def as_json(value: Any) -> str:
+    """Return a default as the tables show it."""
+    return json.dumps(value)
+
+
+def sentence(schema: Schema) -> str:
+    """Return the description of a value."""
     description: str = schema["description"]
     return description if description.endswith(".") else f"{description}."
 
@@ -163,7 +175,7 @@ def _cluster_rows(properties: dict[str, Schema]) -> list[str]:
     required = {
         name: {**each, "properties": None} for name, each in cluster["properties"].items() if "default" not in each
     }
-    return [f"| `{name}` | | {_sentence(each)} Required. |" for name, each in required.items()] + rows
+    return [f"| `{name}` | | {sentence(each)} Required. |" for name, each in required.items()] + rows
 
 
 def _with_tables(text: str, properties: dict[str, Schema]) -> str:

@@ -1,4 +1,4 @@
-"""``confplane dev --kraft`` end to end, as README has it: the first poll of a cluster, which leaves no trace there."""
+"""``confplane dev --kraft`` end to end, as the first page of the documentation has it: the first poll of a cluster, which leaves no trace there."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ async def test_a_first_poll_leaves_no_trace_in_the_cluster(
             await writer.delete_topics(*topics)
 
 
-def test_the_readme_has_this_command() -> None:
-    section = (ROOT / "README.md").read_text().split("## See your Kafka 4 cluster\n", 1)[1].split("\n## ", 1)[0]
+def test_the_first_page_has_this_command() -> None:
+    section = (ROOT / "docs" / "index.md").read_text().split("## See your Kafka 4 cluster\n", 1)[1].split("\n## ", 1)[0]
     (command,) = re.findall(r"```sh\n(.*?)\n```", section, re.DOTALL)
     assert command == "make run KRAFT=localhost:9092"
     # The tests may be run by make, whose variables would make this one say more.

@@ -34,7 +34,7 @@ def test_the_commands_for_configs_print_what_the_guide_shows(service: Service, t
 
 
 def test_the_commands_for_the_past_and_for_reverts(chroot: str, migrated: Database, tmp_path: Path) -> None:
-    api = re.findall(r"^api\(\) \{.*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    api = re.findall(r"^api\(\) \{.*$", (ROOT / "docs/index.md").read_text(), re.MULTILINE)
     # They list all quotas: of a service of their own.
     with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn) as service:
         service.wait_recorded()
@@ -109,7 +109,7 @@ def _settled(text: str) -> list[str]:
 
 
 def test_the_commands_for_temporary_changes(chroot: str, migrated: Database, tmp_path: Path) -> None:
-    api = re.findall(r"^api\(\) \{.*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    api = re.findall(r"^api\(\) \{.*$", (ROOT / "docs/index.md").read_text(), re.MULTILINE)
     with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn) as service:
         environment = os.environ | {"TOKEN": service.token, "CONFPLANE": f"{service.url}/v1/clusters/default"}
         shell = blocks((ROOT / "docs/temporary-changes.md").read_text())

@@ -1,7 +1,11 @@
-"""The README's commands, run as they are printed, against what `make run` starts."""
+"""The commands of the README and of the first page of the documentation, run as they are printed.
+
+They run against what `make run` starts.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -17,6 +21,7 @@ import pytest
 
 from confplane.devstack.process import free_port
 from tests.support import documents
+from tests.support.processes import path_with_confplane
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -24,16 +29,23 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+FIRST_PAGE = (ROOT / "docs" / "index.md").read_text()
 
 
-def commands(heading: str) -> list[str]:
+def commands(document: str, heading: str) -> list[str]:
     """The shell blocks of one section."""
-    return documents.blocks(README.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0])
+    return documents.blocks(document.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0])
 
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
-    data = tmp_path_factory.mktemp("readme") / ".confplane"
+    with started(tmp_path_factory.mktemp("first-page") / ".confplane") as running:
+        yield running
+
+
+@contextlib.contextmanager
+def started(data: Path) -> Iterator[tuple[Path, int]]:
+    """Start the servers of `make run`, and yield their data and port."""
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "confplane", "dev", "--data-dir", str(data), "--port", str(port)],
@@ -61,14 +73,34 @@ def run(blocks: list[str], stack: tuple[Path, int], directory: Path) -> list[str
     """Run shell blocks in one shell, and return what each printed."""
     data, port = stack
     (directory / ".confplane").symlink_to(data)
-    here = {"127.0.0.1:8080": f"127.0.0.1:{port}", ".venv/bin/python": sys.executable}
+    here = {
+        "127.0.0.1:8080": f"127.0.0.1:{port}",
+        ".venv/bin/python": sys.executable,
+        ". .venv/bin/activate\n": "",
+    }
     for there, place in here.items():
         blocks = [each.replace(there, place) for each in blocks]
-    return documents.run(blocks, directory, os.environ)
+    environment = {"PATH": path_with_confplane(directory / "bin"), "HOME": str(directory)}
+    return documents.run(blocks, directory, os.environ | environment)
+
+
+def test_the_readme(tmp_path: Path) -> None:
+    # Its last command reverts all changes of the administrator.
+    with started(tmp_path / "data") as running:
+        [printed] = run(commands(README, "Five minutes with it"), running, tmp_path)
+    rows = [line.split() for line in printed.splitlines()]
+    assert ["producer_byte_rate", "1048576", "2097152"] in rows
+    assert ["acks", "all", "user=alice"] in rows
+    assert ["user=alice", "producer_byte_rate", "2097152", "(not", "set)"] in rows
+
+
+def test_the_readme_is_one_screen() -> None:
+    assert len(README.splitlines()) <= 60
 
 
 def test_the_five_minutes(stack: tuple[Path, int], tmp_path: Path) -> None:
-    _, altered, effective, quotas, stored, trail = run(commands("Five minutes with it"), stack, tmp_path)
+    blocks = commands(FIRST_PAGE, "Five minutes with it")
+    _, altered, effective, quotas, stored, trail = run(blocks, stack, tmp_path)
     assert json.loads(altered)["failed"] == 0
     by_key = {item["key"]: item for item in json.loads(effective)["configs"]}
     assert by_key["session.timeout.ms"]["value"] == "11000"
@@ -82,7 +114,7 @@ def test_the_five_minutes(stack: tuple[Path, int], tmp_path: Path) -> None:
 
 
 def test_topics_and_brokers(stack: tuple[Path, int], tmp_path: Path) -> None:
-    blocks = [*commands("Five minutes with it")[:1], *commands("Topics and brokers")]
+    blocks = [*commands(FIRST_PAGE, "Five minutes with it")[:1], *commands(FIRST_PAGE, "Topics and brokers")]
     _, altered, described, put = run(blocks, stack, tmp_path)
     assert json.loads(altered)["failed"] == 0
     (config,) = json.loads(described)["results"][0]["configs"]
@@ -98,8 +130,9 @@ def test_the_recipes_for_names(name: str) -> None:
     from confplane.domain.entities import Entity  # noqa: PLC0415 - beside its twin
 
     wanted = Entity.of(user=name).id.removeprefix("user=")
-    rows = dict(re.findall(r"^\| (Python|shell|JavaScript|HCL) \| `(.*?)`", README, re.MULTILINE))
-    assert eval(rows["Python"], {"quote": quote, "name": name}) == wanted  # noqa: S307 - our own README
+    names = (ROOT / "docs" / "names.md").read_text()
+    rows = dict(re.findall(r"^\| (Python|shell|JavaScript|HCL) \| `(.*?)`", names, re.MULTILINE))
+    assert eval(rows["Python"], {"quote": quote, "name": name}) == wanted  # noqa: S307 - our own page
     for program, language, arguments in (
         ("bash", "shell", ["-c", rows["shell"].replace("\\|", "|")]),
         ("node", "JavaScript", ["-e", f"const name = process.env.name; process.stdout.write({rows['JavaScript']})"]),

@@ -153,7 +153,7 @@ class DryRunValidator:
         outcome = request.outcome.result()
         if isinstance(outcome, AlterApplied):
             warning = await check_restart(self._cluster, entity, values, began + ANSWER_S, pointer=pointer)
-            return DryRunResult(warning, request.topic_id)
+            return DryRunResult(() if warning is None else (warning,), request.topic_id)
         if not isinstance(outcome, AlterRefused):
             return replace(_not_validated(redact(outcome.reason, secrets.values())), topic_id=request.topic_id)
         raise _refusal(outcome.code, redact(outcome.text, secrets.values()), entity, pointer)

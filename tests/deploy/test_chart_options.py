@@ -212,6 +212,8 @@ def test_the_servers_of_the_trial_are_those_of_its_settings(manifests: Render) -
         assert {each["targetPort"] for each in service["ports"]} <= {each["name"] for each in container["ports"]}
         volumes = {volume["name"] for volume in pod["spec"]["volumes"]}
         assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+        parts = [(mount["name"], mount.get("subPath")) for mount in container["volumeMounts"]]
+        assert len(set(parts)) == len(parts)
 
 
 def test_the_secrets_of_the_trial_fit_together(manifests: Render) -> None:

@@ -50,14 +50,15 @@ def values_file(name: str) -> Path:
 def merged(name: str, changes: Manifest | None = None) -> Manifest:
     """Return a values file's content with ``changes`` laid over it: maps are merged, everything else is replaced."""
     values: Manifest = yaml.safe_load(values_file(name).read_text())
-    _lay_over(values, changes or {})
+    lay_over(values, changes or {})
     return values
 
 
-def _lay_over(values: Manifest, changes: Manifest) -> None:
+def lay_over(values: Manifest, changes: Manifest) -> None:
+    """Lay changes over values: maps are merged, everything else is replaced."""
     for key, change in changes.items():
         if isinstance(change, dict) and isinstance(values.get(key), dict):
-            _lay_over(values[key], change)
+            lay_over(values[key], change)
         else:
             values[key] = change
 

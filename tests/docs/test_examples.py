@@ -1,0 +1,39 @@
+"""The settings and the commands of docs/production.md."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from confplane.cli.commands import cli
+from confplane.settings import Settings
+from tests.docs import site
+from tests.support import documents
+
+PRODUCTION = (site.DOCS / "production.md").read_text()
+COMMANDS = [
+    words
+    for line in documents.blocks(PRODUCTION)[0].splitlines()
+    if (words := shlex.split(line, comments=True))[0] == "confplane"
+]
+
+
+def test_the_settings_are_valid() -> None:
+    (text,) = documents.blocks(PRODUCTION, "yaml")
+    settings = Settings.model_validate(yaml.safe_load(text))
+    assert settings.postgres.migration_dsn is not None
+    assert list(settings.clusters) == ["payments"]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[1])
+def test_the_commands_exist_with_their_options(words: list[str]) -> None:
+    shown = CliRunner().invoke(cli, [words[1], "--help"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    assert [word for word in words if word.startswith("--") and word not in shown.output] == []
+
+
+def test_the_page_has_the_three_commands() -> None:
+    assert [words[1] for words in COMMANDS] == ["migrate", "freeze", "serve"]

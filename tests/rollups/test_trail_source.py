@@ -277,7 +277,7 @@ def test_the_password_is_nowhere_to_be_seen(spark: SparkSession, filled: servers
 def test_a_job_gets_columns_in_its_own_order(reader_of: Callable[..., Any]) -> None:
     reader = reader_of("changes")
     schema = TABLES["changes"].schema
-    reader._schema = StructType([schema["after"], schema["change_id"], schema["keys"]])
+    reader.schema = StructType([schema["after"], schema["change_id"], schema["keys"]])
     [part] = reader.partitions()
     [batch] = list(reader.read(part))
     assert batch.schema.names == ["after", "change_id", "keys"]

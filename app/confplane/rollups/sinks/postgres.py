@@ -7,7 +7,7 @@ and the number in the part give the order of the key over all rows.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -30,7 +30,7 @@ from confplane.rollups.source_binding import register
 from confplane.rollups.sources.part_groups import group_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pydantic import SecretStr
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -75,14 +75,17 @@ class RunStore:
             run_id: A run that is begun and held (:class:`confplane.audit.rollup_runs.RollupRuns`).
             attempt: The attempt at the run.
         """
-        self._write(frame, job.output, job.rollup.entity, _options(run_id, attempt, under=run_id))
+        self._write(frame, job.output, job.rollup.entity, run_id, attempt, run_id)
 
     def hand_on(self, frame: DataFrame, fold: Fold, *, run_id: UUID, attempt: RunAttempt) -> None:
         """Write the fold of a run, in any order, like :meth:`publish`."""
         few = frame if self._most_parts is None else frame.coalesce(self._most_parts)
-        self._write(few, fold.schema, None, _options(run_id, attempt, under=fold_id(run_id)))
+        self._write(few, fold.schema, None, run_id, attempt, fold_id(run_id))
 
-    def _write(self, frame: DataFrame, schema: StructType, entity: str | None, options: Mapping[str, str]) -> None:
+    def _write(
+        self, frame: DataFrame, schema: StructType, entity: str | None, run_id: UUID, attempt: RunAttempt, under: UUID
+    ) -> None:
+        given = {"run": run_id, "under": under, "attempt": attempt.number, "partition": attempt.partition}
         items = frame.select(
             (F.lit(None).cast("string") if entity is None else F.col(entity)).alias(_ENTITY),
             F.to_json(
@@ -90,7 +93,9 @@ class RunStore:
                 {**_JSON, "ignoreNullFields": "false"},
             ).alias(_ITEM),
         )
-        items.write.format(self._source).mode("append").options(**options).save()
+        items.write.format(self._source).mode("append").options(
+            **{key: str(value) for key, value in given.items()}
+        ).save()
 
     def rows(self, schema: StructType, *, run_id: UUID, parts: Sequence[int]) -> DataFrame:
         """Return the rows of a complete run, or of a fold by its id, in any order."""
@@ -134,27 +139,27 @@ class _WriteResult(WriterCommitMessage):
     rows: int
 
 
+@dataclass
 class _RunWriter(DataSourceArrowWriter):
-    def __init__(self, dsn: str, run_id: UUID, attempt: RunAttempt, under: UUID) -> None:
-        self._dsn = dsn
-        self._run_id = run_id
-        self._attempt = attempt
-        self._under = under
+    dsn: str = field(repr=False)
+    run_id: UUID
+    attempt: RunAttempt
+    under: UUID
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _WriteResult:
         """Write one partition as the part of its number."""
         context = TaskContext.get()
         assert context is not None  # noqa: S101 - for the type checker: this runs in a task
         part = context.partitionId()
-        pieces = encode_copy(f"{self._attempt.partition}\t{self._under}\t{part}", iterator)
-        return _WriteResult(part, write_part(self._dsn, self._run_id, self._attempt, part, pieces, under=self._under))
+        pieces = encode_copy(f"{self.attempt.partition}\t{self.under}\t{part}", iterator)
+        return _WriteResult(part, write_part(self.dsn, self.run_id, self.attempt, part, pieces, under=self.under))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Check, on the driver, that Postgres has the parts that the tasks report as written."""
         written = {each.part: each.rows for each in messages if isinstance(each, _WriteResult)}
         if len(written) != len(messages):
             raise RuntimeError(f"{len(messages)} tasks wrote {len(written)} parts")
-        check_parts(self._dsn, self._under, written)
+        check_parts(self.dsn, self.under, written)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Do nothing: the runner gives the run up."""
@@ -165,28 +170,22 @@ class _RunPartition(InputPartition):
     numbers: list[int]
 
 
+@dataclass
 class _RunReader(DataSourceReader):
-    def __init__(self, dsn: str, run_id: UUID, parts: Sequence[list[int]]) -> None:
-        self._dsn = dsn
-        self._run_id = run_id
-        self._parts = parts
+    dsn: str = field(repr=False)
+    run_id: UUID
+    parts: Sequence[list[int]]
 
     def partitions(self) -> list[InputPartition]:
         """Return the parts; for a run without rows, one empty part."""
-        return [_RunPartition(numbers) for numbers in self._parts or [[]]]
+        return [_RunPartition(numbers) for numbers in self.parts or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the parts of a task."""
         assert isinstance(partition, _RunPartition)  # noqa: S101 - for the type checker
         for number in partition.numbers:
-            for items in read_part(self._dsn, self._run_id, number):
+            for items in read_part(self.dsn, self.run_id, number):
                 yield pa.RecordBatch.from_pydict({_ITEM: pa.array(items, pa.string())})
-
-
-def _options(run_id: UUID, attempt: RunAttempt, *, under: UUID) -> dict[str, str]:
-    """Return the options for writing."""
-    attempted = {"attempt": str(attempt.number), "partition": str(attempt.partition)}
-    return {"run": str(run_id), "under": str(under), **attempted}
 
 
 def encode_copy(place: str, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int]]:

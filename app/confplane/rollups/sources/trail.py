@@ -237,48 +237,38 @@ class _TrailPartition(InputPartition):
     """The ranges of keys, read one after the other over one connection."""
 
 
+@dataclass
 class _TrailReader(DataSourceReader):
-    def __init__(
-        self,
-        origin: Origin,
-        frame: str,
-        schema: StructType,
-        *,
-        moment: PostgresSnapshot,
-        begins: Sequence[str],
-        ranges: Sequence[KeyRange],
-        most_parts: int | None,
-    ) -> None:
-        self._origin = origin
-        self._frame = frame
-        self._schema = schema
-        self._moment = moment
-        self._begins = begins
-        self._ranges = ranges
-        self._most_parts = most_parts
+    origin: Origin
+    frame: str
+    schema: StructType
+    moment: PostgresSnapshot
+    begins: Sequence[str]
+    ranges: Sequence[KeyRange]
+    most_parts: int | None
 
     def partitions(self) -> list[InputPartition]:
         """Return the ranges of keys, cut where parts begin."""
-        order = TABLES[self._frame].order
+        order = TABLES[self.frame].order
         parts: list[KeyRange] = []
-        for keys in self._ranges:
+        for keys in self.ranges:
             within = [
                 key
-                for key in self._begins
+                for key in self.begins
                 if (keys.low is None or order(key) > order(keys.low))
                 and (keys.high is None or order(key) < order(keys.high))
             ]
             edges = [keys.low, *within, keys.high]
             parts += [KeyRange(low, high) for low, high in itertools.pairwise(edges)]
-        return [_TrailPartition(keys) for keys in group_parts(parts, self._most_parts)]
+        return [_TrailPartition(keys) for keys in group_parts(parts, self.most_parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range on a worker."""
         assert isinstance(partition, _TrailPartition)  # noqa: S101 - for the type checker
-        schema = to_arrow_schema(self._schema, timezone="UTC")
-        table = TABLES[self._frame]
-        queries = [table.query(self._schema.names, self._moment.scope, keys) for keys in partition.keys]
-        with open_transaction(self._origin.dsn, self._moment.snapshot) as connection:
+        schema = to_arrow_schema(self.schema, timezone="UTC")
+        table = TABLES[self.frame]
+        queries = [table.query(self.schema.names, self.moment.scope, keys) for keys in partition.keys]
+        with open_transaction(self.origin.dsn, self.moment.snapshot) as connection:
             for batch in itertools.chain.from_iterable(map(connection.batches, queries)):
                 columns = [convert(batch.column(field.name), field) for field in schema]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -93,37 +93,27 @@ class _ZnodePartition(InputPartition):
     paths: list[tuple[Tree, list[str]]]
 
 
+@dataclass
 class _ZnodeReader(DataSourceReader):
-    def __init__(
-        self,
-        origin: Origin,
-        schema: StructType,
-        *,
-        fingerprinted_as: str,
-        release: str,
-        floor: int,
-        parallelism: int,
-    ) -> None:
-        self._name = origin.name
-        self._fingerprinted_as = fingerprinted_as
-        self._cluster = origin.cluster
-        self._release = release
-        self._floor = floor
-        self._parallelism = parallelism
-        self._schema = schema
+    origin: Origin
+    schema: StructType
+    fingerprinted_as: str
+    release: str
+    floor: int
+    parallelism: int
 
     def partitions(self) -> list[InputPartition]:
         """Return the entities, in ranges of their names."""
-        names = Scanner.of(self._name, self._cluster).names(self._floor)
-        return [_ZnodePartition(paths) for paths in split_paths(names, self._parallelism)]
+        names = Scanner.of(self.origin.name, self.origin.cluster).names(self.floor)
+        return [_ZnodePartition(paths) for paths in split_paths(names, self.parallelism)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range on a worker."""
         assert isinstance(partition, _ZnodePartition)  # noqa: S101 - for the type checker
-        scanner = Scanner.of(self._name, self._cluster)
-        rows = ZnodeRows(self._fingerprinted_as, self._cluster, self._release, self._schema)
+        scanner = Scanner.of(self.origin.name, self.origin.cluster)
+        rows = ZnodeRows(self.fingerprinted_as, self.origin.cluster, self.release, self.schema)
         for tree, paths in partition.paths:
-            found = scanner.read(tree, paths, self._floor)
+            found = scanner.read(tree, paths, self.floor)
             for start in range(0, len(found), _BATCH):
                 yield rows.batch(found[start : start + _BATCH])
 

@@ -63,7 +63,7 @@ METRICS: Final[dict[str, Metric]] = {
     "authentications_failed": Metric(
         _C, "Requests refused for their Authorization: missing, invalid or repeated", ("reason",)
     ),
-    "security_events": Metric(_C, "Security events: denied, unauthenticated, admin-token-used", ("kind",)),
+    "security_events": Metric(_C, "Security events: denied, unauthenticated, admin-token-used, break-glass", ("kind",)),
     "requests_limited": Metric(
         _C, "Requests refused because their caller's limit was used up: read, bulk, write, admin, waiting", ("class",)
     ),

@@ -15,7 +15,6 @@ import confplane
 from confplane.domain.access.grants import Grant
 from confplane.domain.access.identities import CredentialNarrowing, Identity
 from confplane.domain.access.operations import (
-    NOT_IN_USE,
     OPERATIONS,
     Operation,
     PatternType,
@@ -39,7 +38,6 @@ from confplane.services.access_admin.grants import NewGrant
 from confplane.services.access_admin.overview import own_rights, rights_of
 from confplane.services.access_admin.views import etag_of, grant_view
 from confplane.services.etags import Precondition
-from confplane.services.ports.access import StoredGrant
 from tests.audit.rows import run
 from tests.support.access_world import ADMINISTRATOR, World, allow, deny
 
@@ -116,18 +114,6 @@ async def test_a_grant_exists_once_and_its_history_shows_it(world: World) -> Non
         (allow("User:alice", Operation.ALTER, ResourceType.GRANTS, "pay", pattern=PREFIXED), "/name", "begins with"),
         (allow("User:alice", Operation.ALTER, ResourceType.GRANTS, cluster="one"), "/cluster", "limited to a cluster"),
         (replace(ALICE, note="a\nb"), "/note", "control characters"),
-        (replace(ALICE, operation=Operation.BYPASS_RULES, permission=Permission.DENY), "/operation", "not in use yet"),
-        (
-            allow("User:a", Operation.ALTER, ResourceType.MANIFESTS),
-            "/resourceType",
-            "manifests is not in use yet",
-        ),
-        (allow("User:a", Operation.ALL, ResourceType.MANIFESTS), "/resourceType", "not in use yet"),
-        (
-            NewGrant("User:a", role=Role.AUDITOR, resource=ResourceType.MANIFESTS),
-            "/resourceType",
-            "not in use yet",
-        ),
     ],
 )
 async def test_a_grant_that_means_nothing_is_refused_by_name(
@@ -296,22 +282,7 @@ async def test_nothing_is_written_when_only_validated(world: World) -> None:
     assert len(await world.history()) == written
 
 
-async def test_a_stored_grant_of_what_nothing_uses_is_read_and_removed(world: World) -> None:
-    grant = Grant(uuid7(), "User:old", operation=Operation.BYPASS_RULES, resource=ResourceType.USER)
-    await world.add(StoredGrant(grant, world.tokens.now, "User:admin"))
-    assert (await world.grants.find(grant.id, world.caller().access)).grant == grant
-    assert (await world.overview.grants_of("User:old", None, "one", world.caller().access))[0].grant == grant
-    with pytest.raises(InvalidRequestError, match="not in use yet"):
-        await world.grants.replace(
-            grant.id,
-            NewGrant("User:old", operation=Operation.BYPASS_RULES, resource=ResourceType.USER),
-            ANYHOW,
-            world.caller(),
-        )
-    assert (await world.grants.remove(grant.id, ANYHOW, world.caller())).grant == grant
-
-
-def test_every_operation_and_type_of_resource_is_checked_somewhere_or_not_in_use() -> None:
+def test_every_operation_and_type_of_resource_is_checked_somewhere() -> None:
     definitions = {"domain/access", "client/types", "cli", "services/access_admin/rules.py"}
     root = Path(confplane.__file__).parent
     checked = set()
@@ -321,8 +292,7 @@ def test_every_operation_and_type_of_resource_is_checked_somewhere_or_not_in_use
             checked |= set(re.findall(r"\b(?:Operation|ResourceType)\.([A-Z_]+)", file.read_text()))
     used = {each for kind in (Operation, ResourceType) for each in kind if each.name in checked}
     used |= {ResourceType(each.value) for each in EntityType}
-    assert used & NOT_IN_USE == set(), "take these out of NOT_IN_USE"
-    assert {*Operation, *ResourceType} - used == NOT_IN_USE | {Operation.ALL}
+    assert {*Operation, *ResourceType} - used == {Operation.ALL}
 
 
 async def test_hidden_and_absent_grants_are_refused_alike(world: World) -> None:

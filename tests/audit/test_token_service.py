@@ -105,11 +105,6 @@ async def test_an_expiry_that_has_passed_or_is_too_late_is_refused(world: World,
         (NewToken("User:a", owner=""), "/owner", "1 to 1024"),
         (NewToken("User:a", note="\0"), "/note", "control characters"),
         (
-            NewToken("User:a", narrowing=CredentialNarrowing(operations=frozenset({Operation.BYPASS_RULES}))),
-            "/narrowing/operations",
-            "not in use yet",
-        ),
-        (
             NewToken("User:a", narrowing=CredentialNarrowing(clusters=frozenset({"three"}))),
             "/narrowing/clusters",
             "one, two",

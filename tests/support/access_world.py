@@ -42,6 +42,9 @@ class Denials:
     def admitted_admin(self, source: str, request_id: str) -> None:
         del source, request_id
 
+    def broke_glass(self, identity: Identity, source: str, request_id: str, cluster: str, change_request: str) -> None:
+        del identity, source, request_id, cluster, change_request
+
 
 class World:
     """The services on a store, with a token cache."""

@@ -21,6 +21,7 @@ REQUEST_HEADERS: Final = (
     "X-Request-Id",
     "Confplane-Min-Revision",
     "Confplane-On-Behalf-Of",
+    "Confplane-Break-Glass",
     "Confplane-Reason",
     "Confplane-Wait-Applied",
 )

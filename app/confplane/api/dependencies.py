@@ -24,6 +24,7 @@ from confplane.services.changes.alter import AlterService
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.changes.idempotency import IdempotencyService, RequestRun
+from confplane.services.changes.rule_bypass import RuleBypass
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.clusters import Cluster, ClusterRegistry
 from confplane.services.feed.hub import FeedHub
@@ -209,6 +210,10 @@ class Call(ServiceCall):
     """Seconds to wait until a write is applied. None if the request does not ask for it."""
     run: RequestRun | None = None
     """The run of a request with an Idempotency-Key."""
+    break_glass: str | None = None
+    """The reason to write past the rules."""
+    bypass: RuleBypass | None = None
+    """Opens the change request of a write past the rules."""
     observed_at: int | None = None
     """Time of this request's own refresh of an observed Kafka cluster, in milliseconds since the epoch."""
 
@@ -217,7 +222,8 @@ class Call(ServiceCall):
         """The caller, in the form that changes store."""
         context: RequestContext = self.request.scope[REQUEST_CONTEXT]
         terms = self.reason, self.ticket, self.run, context.refused, self.request.scope.get(REVERT_AT)
-        return Caller(self.access, context.deadline, *terms)
+        glass, bypass = self.break_glass, self.bypass
+        return Caller(self.access, context.deadline, *terms, break_glass=glass, bypass=bypass)
 
     def take(self, kind: LimitClass) -> None:
         """Count the request against one more class of limits, in addition to that of its operation.

@@ -86,6 +86,7 @@ _VALUES: Final = frozenset({"examples", "default", "enum", "const"})
 """Keywords of JSON Schema that hold values, not schemas."""
 _PARAMETERS: Final = {
     **{name: name for name in ("cluster", "view", "consistency", "validateOnly", "reason", "ticket", "pageSize")},
+    "Confplane-Break-Glass": "breakGlass",
     "Confplane-Min-Revision": "minRevision",
     "Confplane-Reason": "reasonHeader",
     "Confplane-Wait-Applied": "waitApplied",

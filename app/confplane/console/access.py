@@ -9,7 +9,7 @@ from fastapi import APIRouter
 
 from confplane.console.api import ApiRefusal, TokenRefusedError
 from confplane.console.page import ConsolePage, FormDep, FormFields, PageDep, redirect, whole_number
-from confplane.domain.access.operations import NOT_IN_USE, Operation, ResourceType, Role
+from confplane.domain.access.operations import Operation, ResourceType, Role
 from confplane.domain.texts import rfc3339
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ _PATH: Final = "/console/clusters/{cluster}/access"
 _MAX_DAYS: Final = 36_500
 _MAX_HOURS: Final = 720
 _CHOICES: Final = {
-    "operations": tuple(each.value for each in Operation if each not in NOT_IN_USE),
-    "resource_types": tuple(each.value for each in ResourceType if each not in NOT_IN_USE),
+    "operations": tuple(each.value for each in Operation),
+    "resource_types": tuple(each.value for each in ResourceType),
     "roles": tuple(each.value for each in Role),
 }
 

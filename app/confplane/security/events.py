@@ -1,4 +1,4 @@
-"""Security events: requests without the needed grant, refused credentials, uses of the admin token.
+"""Security events: missing grants, refused credentials, uses of the admin token, and writes past the rules.
 
 Each event is counted, is a line of JSON in the log, and is part of a sum in the history of tokens and grants: one row
 for each kind, principal, source, subject and minute. A flood fills neither: the number of lines per minute is limited
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 DENIED: Final = "denied"
 UNAUTHENTICATED: Final = "unauthenticated"
 ADMIN_TOKEN_USED: Final = "admin-token-used"  # noqa: S105 - the name of an event
-KINDS: Final = (DENIED, UNAUTHENTICATED, ADMIN_TOKEN_USED)
+BREAK_GLASS: Final = "break-glass"
+KINDS: Final = (DENIED, UNAUTHENTICATED, ADMIN_TOKEN_USED, BREAK_GLASS)
 NOBODY: Final = "User:ANONYMOUS"
 """The principal of callers without a valid credential, as Kafka names them."""
 OVERFLOW: Final = "*"
@@ -122,6 +123,16 @@ class EventLog(BackgroundService):
         self._record(key, request_id)
         if self._lines[key[:3]] > LINES:
             self._quiet_sources.add(source)
+
+    def broke_glass(self, identity: Identity, source: str, request_id: str, cluster: str, change_request: str) -> None:
+        """Record a write past the rules of a cluster."""
+        self._record(
+            (BREAK_GLASS, identity.principal, source, f"clusters/{cluster}"),
+            request_id,
+            cluster=cluster,
+            changeRequest=change_request,
+            onBehalfOf=identity.acts_for,
+        )
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 CALLERS: Final = 4_096
 """Maximum number of callers whose rights are cached. The rights of further callers are computed again."""
+_OF_WRITES: Final = frozenset({Operation.ALTER_CONFIGS, Operation.BYPASS_RULES})
 _OWN: Final = UUID(int=0)
 """The id of the implicit grant: the right of a Kafka user to resolve its own client configs."""
 
@@ -193,7 +194,7 @@ class Access:
         raise forbidden_error(kind)(
             _text(self.rights.cause(cluster, operation, spelling), cluster, operation, spelling),
             pointer=pointer,
-            outcome=WriteOutcome.NOT_APPLIED if operation is Operation.ALTER_CONFIGS else None,
+            outcome=WriteOutcome.NOT_APPLIED if operation in _OF_WRITES else None,
         )
 
 

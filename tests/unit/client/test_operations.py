@@ -23,7 +23,8 @@ OPERATIONS: Final = {
 }
 CLIENT: Final = Confplane("http://confplane.test", token=None)
 GENERAL: Final = frozenset(
-    {"reason", "ticket", "validateOnly", "view", "consistency", "Confplane-Reason", "Confplane-Wait-Applied"}
+    {"reason", "ticket", "validateOnly", "view", "consistency"}
+    | {"Confplane-Break-Glass", "Confplane-Reason", "Confplane-Wait-Applied"}
 )
 """Parameters of every operation, or of every read of a cluster."""
 _OF_ROWS: Final = frozenset({"filter", "orderBy", "format"})

@@ -70,6 +70,7 @@ def test_each_event_is_one_line_of_json(lines: Any) -> None:
     world.deny(who=portal)
     world.events.unauthenticated("invalid", "10.0.0.2", "r-2")
     world.events.admitted_admin("10.0.0.3", "r-3")
+    world.events.broke_glass(portal, "10.0.0.4", "r-4", "payments", "c-1")
     assert lines() == [
         {
             "event": "denied",
@@ -88,6 +89,15 @@ def test_each_event_is_one_line_of_json(lines: Any) -> None:
             "reason": "invalid",
         },
         {"event": "admin-token-used", "principal": "User:admin", "source": "10.0.0.3", "requestId": "r-3"},
+        {
+            "event": "break-glass",
+            "principal": "User:portal",
+            "source": "10.0.0.4",
+            "requestId": "r-4",
+            "cluster": "payments",
+            "changeRequest": "c-1",
+            "onBehalfOf": "User:eve",
+        },
     ]
 
 
@@ -176,4 +186,4 @@ def test_events_are_counted_by_kind() -> None:
     world = World()
     world.deny(25)
     counts = {labels: value for _, value, labels in world.events.metrics()}
-    assert counts == {("denied",): 25, ("unauthenticated",): 0, ("admin-token-used",): 0}
+    assert counts == {("denied",): 25, ("unauthenticated",): 0, ("admin-token-used",): 0, ("break-glass",): 0}

@@ -75,7 +75,7 @@ class AccessChangeData(AnswerModel):
         description="token-created, token-revoked, token-rotated, tokens-confirmed, tokens-invalidated, grant-created,"
         " grant-replaced, grant-removed, webhook-created, webhook-replaced, webhook-removed, webhook-assigned,"
         " webhook-resumed, webhook-parked, webhook-secret-rotated, schedules-paused, schedules-resumed; or an event:"
-        " denied, unauthenticated, admin-token-used"
+        " denied, unauthenticated, admin-token-used, break-glass"
     )
     principal: str = Field(description="The principal that did it, or was refused")
     behalf_of: str | None = Field(description="The user for whom a portal acted")

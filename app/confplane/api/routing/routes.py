@@ -16,6 +16,7 @@ from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.routing import refusals
 from confplane.api.routing.binding import Binder
 from confplane.api.routing.bounded import bulk_response
+from confplane.api.routing.break_glass import breakable
 from confplane.api.routing.idempotency import idempotent, keyless
 from confplane.api.routing.operations import Effect, Handler
 from confplane.api.routing.preconditions import refuse_conditions
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 Responder = Callable[[Request], Coroutine[Any, Any, Response]]
 Decorator = Callable[[Handler], Handler]
 _WRAPPED: Final[dict[Effect, Callable[[Handler], Handler]]] = {
-    Effect.CHANGE: idempotent,
+    Effect.CHANGE: lambda handler: idempotent(breakable(handler)),
     Effect.CLEARING: keyless,
     Effect.REPORT: keyless,
     Effect.REAPPLYING: keyless,

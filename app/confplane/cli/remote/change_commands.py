@@ -18,6 +18,7 @@ from confplane.cli.remote.entities import entity_of, keys_of, read_entity_values
 from confplane.cli.remote.options import (
     WRITE_CODES,
     AsJson,
+    BreakGlass,
     ClusterName,
     Duration,
     EntityName,
@@ -84,6 +85,7 @@ def put(
     reason: Reason = None,
     ticket: Ticket = None,
     duration: Duration = None,
+    break_glass: BreakGlass = None,
     quotas_etag: _QuotasEtag = None,
     configs_etag: _ConfigsEtag = None,
     wait_applied: WaitApplied = None,
@@ -96,7 +98,14 @@ def put(
     Keys of quotas set quotas, and all other keys set configs. The values before and after are shown.
     """
     options = ChangeOptions(
-        validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied, seconds_of(duration)
+        validate_only,
+        reason,
+        ticket,
+        quotas_etag,
+        configs_etag,
+        wait_applied,
+        seconds_of(duration),
+        break_glass,
     )
     raise run(profile, cluster, lambda client: _put(client, entity, values, options))
 
@@ -124,6 +133,7 @@ def delete(
     reason: Reason = None,
     ticket: Ticket = None,
     duration: Duration = None,
+    break_glass: BreakGlass = None,
     quotas_etag: _QuotasEtag = None,
     configs_etag: _ConfigsEtag = None,
     wait_applied: WaitApplied = None,
@@ -136,7 +146,14 @@ def delete(
     `--all` removes the keys that the command read first. If they change in the meantime, nothing is removed.
     """
     options = ChangeOptions(
-        validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied, seconds_of(duration)
+        validate_only,
+        reason,
+        ticket,
+        quotas_etag,
+        configs_etag,
+        wait_applied,
+        seconds_of(duration),
+        break_glass,
     )
     raise run(
         profile,

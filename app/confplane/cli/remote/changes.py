@@ -42,6 +42,8 @@ class ChangeOptions:
     """Maximum wait until the change is applied to a Kafka 4 cluster; None for no wait."""
     expires_in_s: int | None = None
     """Seconds after which the keys get their earlier values again; None for a change that stays."""
+    break_glass: str | None = None
+    """The reason to write past the rules of the policies; None for a change within them."""
 
     def client_kwargs(self) -> dict[str, Any]:
         """Return all options except the ETags as arguments of the client library."""
@@ -51,6 +53,7 @@ class ChangeOptions:
             "ticket": self.ticket,
             "wait_applied_ms": self.wait_applied_ms,
             "expires_in": self.expires_in_s,
+            "break_glass": self.break_glass,
         }
 
 

@@ -25,6 +25,7 @@ from confplane.cli.remote.options import (
     WRITE_CODES,
     AsJson,
     AsLines,
+    BreakGlass,
     ClusterName,
     NoPager,
     ProfileName,
@@ -82,16 +83,14 @@ def adopt(
     validate_only: ValidateOnly = False,
     reason: Reason = None,
     ticket: Ticket = None,
+    break_glass: BreakGlass = None,
     as_json: AsJson = False,
     cluster: ClusterName = None,
     profile: ProfileName = None,
 ) -> None:
     """Set each key that differs to the value that the Kafka cluster has. Each entity is a separate change."""
-    raise run(
-        profile,
-        cluster,
-        lambda client: _adopt(client, _arguments(entities, key, validate_only, reason=reason, ticket=ticket)),
-    )
+    terms = {"reason": reason, "ticket": ticket, "break_glass": break_glass}
+    raise run(profile, cluster, lambda client: _adopt(client, _arguments(entities, key, validate_only, **terms)))
 
 
 @drift.command(

@@ -17,7 +17,16 @@ from confplane.cli.command_group import CommandGroup
 from confplane.cli.output import echo, is_json, print_error, print_json, print_table, show_count, sides_of
 from confplane.cli.remote.changes import ChangeOptions, differences, report_many
 from confplane.cli.remote.entities import facets_of
-from confplane.cli.remote.options import AsLines, ClusterName, ProfileName, Reason, Ticket, ValidateOnly, WaitApplied
+from confplane.cli.remote.options import (
+    AsLines,
+    BreakGlass,
+    ClusterName,
+    ProfileName,
+    Reason,
+    Ticket,
+    ValidateOnly,
+    WaitApplied,
+)
 from confplane.cli.remote.session import FAILED, UNKNOWN, refusal_texts, run
 from confplane.client import Change, ClientChange, ClientError, ProblemError
 from confplane.domain.configs import ConfigsFacet
@@ -54,6 +63,7 @@ def load(
     validate_only: ValidateOnly = False,
     reason: Reason = None,
     ticket: Ticket = None,
+    break_glass: BreakGlass = None,
     wait_applied: WaitApplied = None,
     as_json: AsLines = False,
     cluster: ClusterName = None,
@@ -64,7 +74,7 @@ def load(
     Keys that are not in the file are not changed, and neither are keys with null, which stands for a secret. The first
     refusal ends the load, but not a dry run. A file may be loaded again: equal values are not changed.
     """
-    options = ChangeOptions(validate_only, reason, ticket, wait_applied_ms=wait_applied)
+    options = ChangeOptions(validate_only, reason, ticket, wait_applied_ms=wait_applied, break_glass=break_glass)
     raise run(profile, cluster, lambda client: _load(client, file, options))
 
 

@@ -12,7 +12,16 @@ import typer
 from confplane.cli.command_group import CommandGroup, PipelineCommand
 from confplane.cli.output import echo, is_json, print_error, print_json, say
 from confplane.cli.remote.manifests import ManifestFiles
-from confplane.cli.remote.options import AsJson, ClusterName, Duration, ProfileName, Reason, Ticket, seconds_of
+from confplane.cli.remote.options import (
+    AsJson,
+    BreakGlass,
+    ClusterName,
+    Duration,
+    ProfileName,
+    Reason,
+    Ticket,
+    seconds_of,
+)
 from confplane.cli.remote.plan_output import print_plan_diff, print_plan_table
 from confplane.cli.remote.session import DONE, FAILED, INVALID, UNKNOWN, code_of, refusal_texts, run_with_client
 from confplane.client import ProblemError
@@ -157,6 +166,7 @@ def apply(
     env_prefix: EnvPrefix = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     duration: Duration = None,
+    break_glass: BreakGlass = None,
     reason: Reason = None,
     ticket: Ticket = None,
     as_json: AsJson = False,
@@ -172,7 +182,8 @@ def apply(
         raise typer.BadParameter("The file has the options of its plan; give no others.", param_hint="--plan")
     options = plan_options(atomic=atomic, prune=prune, scope=scope, max_deletes=max_deletes, force=force)
     files = ManifestFiles(path, env_prefix)
-    run = _Apply(files, options, {"reason": reason, "ticket": ticket, "expires_in": seconds_of(duration)}, yes=yes)
+    terms = {"reason": reason, "ticket": ticket, "expires_in": seconds_of(duration), "break_glass": break_glass}
+    run = _Apply(files, options, terms, yes=yes)
     run_manifest(profile, cluster, files, lambda client: run.run(client, plan_file))
 
 

@@ -62,6 +62,15 @@ Reason = Annotated[
     str | None,
     typer.Option("--reason", metavar="TEXT", help="The reason, which is stored in the trail.", show_default=False),
 ]
+BreakGlass = Annotated[
+    str | None,
+    typer.Option(
+        "--break-glass",
+        metavar="REASON",
+        help="In an emergency, write past the rules of the policies. Another person has to acknowledge it.",
+        show_default=False,
+    ),
+]
 Ticket = Annotated[
     str | None,
     typer.Option(

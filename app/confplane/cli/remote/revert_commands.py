@@ -16,6 +16,7 @@ from confplane.cli.remote.changes import report_many
 from confplane.cli.remote.entities import entity_of, facets_of, read_entity_values
 from confplane.cli.remote.options import (
     AsJson,
+    BreakGlass,
     ClusterName,
     ProfileName,
     Reason,
@@ -84,6 +85,7 @@ def revert(
     validate_only: ValidateOnly = False,
     reason: Reason = None,
     ticket: Ticket = None,
+    break_glass: BreakGlass = None,
     wait_applied: WaitApplied = None,
     as_json: AsJson = False,
     cluster: ClusterName = None,
@@ -96,6 +98,7 @@ def revert(
     """
     target = _RevertTarget(entity, to, change, request_id, principal, since, until, tuple(key or ()))
     options = {"force": force, "reason": reason, "ticket": ticket, "wait_applied_ms": wait_applied}
+    options["break_glass"] = break_glass
     raise run(
         profile,
         cluster,

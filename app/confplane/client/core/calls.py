@@ -125,6 +125,8 @@ class WriteOptions(UnkeyedWriteOptions, total=False):
     and manifests."""
     revert_at: str
     """The time at which changed keys get their earlier values again, RFC 3339; instead of ``expires_in``."""
+    break_glass: str
+    """The reason of an emergency: write past the rules of the policies. Another person has to acknowledge it."""
 
 
 class ConditionalWriteOptions(WriteOptions, total=False):
@@ -160,6 +162,7 @@ _HEADERS = {
     "if_none_match": "If-None-Match",
     "idempotency_key": "Idempotency-Key",
     "wait_applied_ms": "Confplane-Wait-Applied",
+    "break_glass": "Confplane-Break-Glass",
 }
 
 

@@ -21,7 +21,7 @@ class AccessChangeData(TypedDict):
     # token-created, token-revoked, token-rotated, tokens-confirmed, tokens-invalidated, grant-created, grant-
     # replaced, grant-removed, webhook-created, webhook-replaced, webhook-removed, webhook-assigned, webhook-
     # resumed, webhook-parked, webhook-secret-rotated, schedules-paused, schedules-resumed; or an event: denied,
-    # unauthenticated, admin-token-used
+    # unauthenticated, admin-token-used, break-glass
     kind: str
     # The principal that did it, or was refused
     principal: str

@@ -141,12 +141,6 @@ OPERATIONS: Final[Mapping[ResourceType, frozenset[Operation]]] = {
     ResourceType.MANIFESTS: _OWN | {Operation.TAKE_OVER},
 }
 """The operations of each type of resource, besides ALL."""
-NOT_IN_USE: Final[frozenset[Operation | ResourceType]] = frozenset(
-    {
-        Operation.BYPASS_RULES,
-    }
-)
-"""Operations and types of resources that no feature checks yet. Roles bundle them for the features to come."""
 
 
 class PatternType(StrEnum):

@@ -182,8 +182,6 @@ class GrantService:
                 f"A grant on {wanted.resource} can't be limited to a cluster. Omit cluster.", pointer="/cluster"
             )
         rules.check_right(wanted.operation, wanted.role, wanted.resource)
-        rules.check_in_use(wanted.operation, "/operation")
-        rules.check_in_use(wanted.resource, "/resourceType")
         rules.check_pattern(wanted.resource, wanted.pattern, wanted.name)
         rules.check_text(wanted.note, "note", "/note")
 

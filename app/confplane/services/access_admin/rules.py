@@ -8,7 +8,6 @@ from unicodedata import bidirectional, category
 from confplane.domain.access.grants import ANY
 from confplane.domain.access.identities import ADMIN, EVERYBODY, GROUP, USER
 from confplane.domain.access.operations import (
-    NOT_IN_USE,
     OPERATIONS,
     ROLES,
     Operation,
@@ -171,19 +170,6 @@ def check_right(operation: Operation | None, role: Role | None, resource: Resour
         raise InvalidRequestError(
             f"The resource type {resource} has no operation {operation}; it has: ALL, {known}",
             pointer=f"{at}/operation",
-        )
-
-
-def check_in_use(named: Operation | ResourceType | None, pointer: str) -> None:
-    """Refuse an operation or type of resource in a new grant or limit that no feature uses yet.
-
-    Raises:
-        InvalidRequestError: It would have no effect now, and an unnoticed one with a later release.
-    """
-    if named in NOT_IN_USE:
-        what = "operation" if isinstance(named, Operation) else "resource type"
-        raise InvalidRequestError(
-            f"The {what} {named} is not in use yet; name it once a release uses it. Roles may have it", pointer=pointer
         )
 
 

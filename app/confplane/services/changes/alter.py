@@ -186,7 +186,7 @@ class AlterService:
         if error is not None:
             raise error
         items = [each for each in prepared if isinstance(each, PreparedEdit)]
-        change = EntitiesChange(items, caller, validate_only=True)
+        change = EntitiesChange(items, caller, validate_only=True, altered=await self._altered(items, caller))
         [ended] = await self._runner.run_entries(parts[0][0].store, [change], caller, validate_only=True)
         if isinstance(ended, ConfplaneError):
             raise ended
@@ -262,6 +262,8 @@ class AlterService:
         """Count the results of edits, by Kafka's names of errors, and collect the refused ones."""
         refused = None if validate_only else caller.refused
         for cluster_facet, result in results:
+            if caller.bypass is not None:
+                caller.bypass.record(result)
             if (error := result.error) is not None:
                 if refused is not None:
                     refused.append(RefusedEdit(result.edit.entity.id, [op.key for op in result.edit.ops], error))
@@ -271,6 +273,11 @@ class AlterService:
             else:
                 ended = "unchanged" if result.change_id is None else "applied", _NONE
             self._results[cluster_facet.store.name, cluster_facet.name.value, *ended] += 1
+
+    async def _altered(self, items: Sequence[PreparedEdit], caller: Caller) -> frozenset[tuple[str, Entity]]:
+        """Return what the rules count as altered; see :class:`~confplane.services.changes.sizes.ChangeSizes`."""
+        ruled = [item for item in items if item.policies]
+        return await self._sizes.altered(ruled, caller) if ruled else frozenset()
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics."""
@@ -302,9 +309,10 @@ class AlterService:
         validate_only: bool,
     ) -> list[EditResult]:
         """Run changes, each of the edits in a range; errors are in the results."""
-        altered: frozenset[tuple[str, Entity]] = frozenset()
-        if ruled := [item for item in prepared if isinstance(item, PreparedEdit) and item.policies]:
-            altered = await self._sizes.altered(ruled, caller)
+        altered = await self._altered([item for item in prepared if isinstance(item, PreparedEdit)], caller)
+        if caller.bypass is not None:
+            caller.bypass.include(part.edit.entity.id for part in prepared)
+            caller.bypass.include(entity.id for _, entity in caller.altered)
 
         def change_of(some: range) -> EntitiesChange | None:
             items = [item for item in prepared[some.start : some.stop] if isinstance(item, PreparedEdit)]

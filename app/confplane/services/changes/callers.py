@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
     from confplane.services.access import Access
     from confplane.services.changes.idempotency import RequestRun
+    from confplane.services.changes.rule_bypass import RuleBypass
     from confplane.services.ports.refusals import RefusedEdit
 
 
@@ -50,6 +51,8 @@ class Caller:
     :class:`~confplane.domain.policy_rules.PolicyRequest`."""
     break_glass: str | None = None
     """The reason to write past the rules of the policies and their approvals; None for changes within them."""
+    bypass: RuleBypass | None = None
+    """Opens the change request of a write past the rules. None if ``break_glass`` is, and where nothing is written."""
 
     @classmethod
     def operator(
@@ -98,6 +101,13 @@ class Caller:
     def request_id(self) -> str:
         """The id of the request."""
         return self.access.request_id
+
+    @property
+    def request_applied(self) -> UUID | None:
+        """The change request that the changes apply, or in which a write past the rules is acknowledged."""
+        if self.bypass is None or self.bypass.request is None:
+            return self.applies
+        return self.bypass.request.id
 
     def require(self, cluster: str, operation: Operation, spelling: str, *, pointer: str | None = None) -> None:
         """Refuse what the caller may not do (:meth:`confplane.services.access.Access.require`).

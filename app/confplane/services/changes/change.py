@@ -346,7 +346,7 @@ class Submission:
             principal=caller.principal,
             source=caller.source,
             request_id=caller.request_id,
-            reason=caller.reason,
+            reason=caller.reason or caller.break_glass,
             ticket=caller.ticket,
             entities=attempt.draft.entities,
             behalf_of=caller.behalf_of,
@@ -355,7 +355,7 @@ class Submission:
             reverts=attempt.draft.reverts,
             revert_at=caller.revert_at,
             ends=caller.ends,
-            applies=caller.applies,
+            applies=caller.request_applied,
         )
 
 

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confplane.domain.approvals import missing
 from confplane.domain.changes import Node, stored
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, InvalidRequestError, UnavailableError
@@ -22,9 +21,9 @@ from confplane.domain.texts import clipped
 from confplane.services.changes.bulk import Planned
 from confplane.services.changes.draft import Draft, NoChange
 from confplane.services.changes.edits import EntityDraft
+from confplane.services.changes.rule_check import RuleCheck
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.cooperative_yielding import TimeSlice
-from confplane.services.policies import Policies, PolicyRequest, RiskAssessor, approval_error, approval_text
 from confplane.services.ports.applying import DryRunResult
 from confplane.services.ports.history import Znode
 from confplane.services.ports.trail import CLIENTS, MOST_REVERTS, IntentEntity
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from confplane.domain.risks import Risk
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.edits import Drafter, Edit
+    from confplane.services.policies import Policies, RiskAssessor
     from confplane.services.ports.cluster_states import LayoutCheck
 
 DecideEntity = Callable[[ClusterFacet, Node | None, Planned], Awaitable[EntityDraft]]
@@ -255,7 +255,10 @@ class EntitiesChange:
             risks = await item.risks.assess(facts, planned, item.policies.risk_options, self._caller.deadline)
         if risks:
             draft = replace(draft, warnings=(*draft.warnings, *(risk.text for risk in risks)))
-        return self._allowed(item.policies, draft, risks) if item.policies else draft
+        if not item.policies:
+            return draft
+        rules = RuleCheck(self._caller, validate_only=self._validate_only, altered=self._altered)
+        return await rules.check(item.policies, draft, risks)
 
     async def _dry_run(self, drafts: list[EntityDraft]) -> tuple[list[EntityDraft], ConfplaneError | None]:
         """Dry-run drafts on the Kafka cluster; return them with its warnings, up to the first that it would refuse."""
@@ -310,43 +313,6 @@ class EntitiesChange:
                     " can't be changed temporarily. Send the change without expiresIn and revertAt",
                     pointer=pointers.get(item.key),
                 )
-
-    def _allowed(self, policies: Policies, draft: EntityDraft, risks: tuple[Risk, ...]) -> EntityDraft:
-        request = self._policy_request(draft, risks)
-        policies.check(request)
-        if self._caller.is_exempt:
-            return draft
-        requirements = policies.requirements(request)
-        lacking = missing(requirements, self._caller.approvals or ())
-        if not lacking:
-            return replace(draft, requirements=requirements) if requirements else draft
-        entity = draft.edit.entity
-        if not self._validate_only:
-            raise approval_error(request.cluster, entity, lacking, pointer=draft.edit.pointer)
-        return replace(draft, requirements=requirements, warnings=(*draft.warnings, approval_text(entity, lacking)))
-
-    def _policy_request(self, draft: EntityDraft, risks: tuple[Risk, ...]) -> PolicyRequest:
-        cluster_facet, entity, after = draft.cluster_facet, draft.edit.entity, draft.after
-        before = {} if draft.node is None else draft.node.config
-        redact, tree = cluster_facet.redact, cluster_facet.tree
-        shown = redact(tree, entity.id, after)
-        changed = {difference.key for difference in draft.diff}
-        owns = cluster_facet.facet.owns
-        return PolicyRequest(
-            cluster=cluster_facet.store.name,
-            principal=self._caller.principal,
-            facet=cluster_facet.name.value,
-            entity=entity,
-            set={key: shown[key] for key in changed & after.keys()},
-            removed=frozenset(changed - after.keys()),
-            before={key: value for key, value in redact(tree, entity.id, before).items() if owns(entity, key)},
-            after={key: value for key, value in shown.items() if owns(entity, key)},
-            validate_only=self._validate_only,
-            pointers={op.key: op.pointer for op in draft.edit.ops if op.pointer is not None},
-            behalf_of=self._caller.behalf_of,
-            risks=risks,
-            altered=self._altered,
-        )
 
 
 def _layout(placed: Sequence[ClusterFacet]) -> LayoutCheck | None:

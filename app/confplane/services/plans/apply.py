@@ -195,7 +195,7 @@ class ApplyService:
 def _refusal(plan: Plan, caller: Caller, *, validate_only: bool) -> ConfplaneError | None:
     """Return the refusal of a plan, or that of an edit that can't be made or lacks approvals; None: there is none."""
     error = plan.refusal or offender(each.result.error for each in plan.edits)
-    if error is not None or validate_only:
+    if error is not None or validate_only or caller.break_glass is not None:
         return error
     for each in plan.edits:
         if lacking := missing(each.result.requirements, caller.approvals or ()):

@@ -108,7 +108,9 @@ class PlanService:
             owned |= await self._owners.exact(cluster, map(_place, pruned), caller.deadline)
             pruned = await in_slices(partial(_of_owner, owned, options), pruned)
         entries = _joined(readable, pruned)
-        planner = Caller(unrestricted(caller.access), caller.deadline, approvals=caller.approvals)
+        planner = Caller(
+            unrestricted(caller.access), caller.deadline, approvals=caller.approvals, break_glass=caller.break_glass
+        )
         results = await self._alter.alter_entries(entries, planner, validate_only=True)
         planned: list[tuple[PlannedEdit, ...]] = []
         time_slice = TimeSlice()

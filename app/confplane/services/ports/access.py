@@ -52,6 +52,9 @@ class SecurityEvents(Protocol):
     def admitted_admin(self, source: str, request_id: str) -> None:
         """Note a use of the admin token."""
 
+    def broke_glass(self, identity: Identity, source: str, request_id: str, cluster: str, change_request: str) -> None:
+        """Note a write past the rules of a cluster, and the change request in which it is acknowledged."""
+
 
 @dataclass(frozen=True, slots=True)
 class Token:
@@ -96,7 +99,7 @@ class AccessChange:
     kind: str
     """``token-created``, ``token-revoked``, ``token-rotated``, ``tokens-confirmed``, ``tokens-invalidated``,
     ``grant-created``, ``grant-replaced``,
-    ``grant-removed``; or an event: ``denied``, ``unauthenticated``, ``admin-token-used``."""
+    ``grant-removed``; or an event: ``denied``, ``unauthenticated``, ``admin-token-used``, ``break-glass``."""
     principal: str
     """The principal that did it, or was refused."""
     source: str

@@ -117,7 +117,8 @@ class Intent:
     ends: UUID | None = None
     """The temporary change that this change ends; None for any other change."""
     applies: UUID | None = None
-    """The change request that this change applies; None for any other change."""
+    """The change request that this change applies, or that was opened because the change bypassed the rules; None for
+    any other change."""
 
 
 @dataclass(frozen=True, slots=True)

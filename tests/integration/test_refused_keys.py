@@ -13,10 +13,13 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
+from confplane.services.changes.edits import Edit, Mode
 from confplane.services.kraft.apply.apply_status import ApplyWaiter
 from confplane.services.kraft.reconcile.entity_drift import DriftSelection
+from confplane.services.ports.applying import AlterRefused
 from tests.support.adopting import ADMIN, adopt_drift, alter, apply, drift, equal, kinds, opener, shown_drift
 from tests.support.kafka_double import KafkaDouble, nothing
+from tests.support.observing import caller
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -203,3 +206,83 @@ async def test_a_cluster_that_goes_away_during_the_search_leaves_the_entity_queu
     await apply(one)
     assert kafka.now.configs[TOPIC] == {good: value}
     assert list((await status(one, TOPIC)).refused_keys) == [bad]
+
+
+MANAGED = "min.insync.replicas"
+
+
+@pytest.mark.parametrize("others", [{}, {"log.cleaner.threads": "2"}], ids=["refused", "partly refused"])
+@pytest.mark.parametrize("way", ["delete", "put", "adopt", "before it was sent"])
+async def test_a_key_that_the_cluster_never_had_is_removed_without_it(
+    opened: Opener, kafka: KafkaDouble, way: str, others: dict[str, str]
+) -> None:
+    """Under eligible leader replicas a broker refuses both the key and its removal."""
+    one = await opened()
+    kafka.refused_keys = {MANAGED: {"2", None}}
+    kafka.down = "No broker answers"
+    await alter(one, BROKER, {MANAGED: "2", **others})
+    kafka.down = None
+    if way != "before it was sent":
+        await apply(one)
+        assert (await status(one, BROKER)).state == ("partly-refused" if others else "refused")
+    match way:
+        case "put":
+            ops = tuple(Op(key, OpType.SET, value) for key, value in others.items())
+            collection = one.replica.parts.clusters.get("default").facets[FacetName.CONFIGS]
+            [result] = await one.replica.parts.alter.alter(collection, [Edit(BROKER, ops, Mode.REPLACE)], caller())
+            assert result.error is None
+        case "adopt":
+            assert [each.error for each in await adopt_drift(one, DriftSelection(BROKER, None))] == [None]
+        case _:
+            await alter(one, BROKER, {MANAGED: None})
+    await apply(one)
+    assert (await status(one, BROKER)).state == "applied"
+    await one.poll()
+    assert one.config(BROKER) == kafka.now.configs.get(BROKER, {}) == others
+    # It is not sent later either.
+    await alter(one, BROKER, {"num.io.threads": "9"})
+    await apply(one)
+    assert kafka.requests[-1] == {BROKER: {"num.io.threads": "9"}}
+    assert (await drift(one), one.queues.report().refused.count) == ([], 0)
+
+
+async def test_a_key_that_the_cluster_had_is_removed_by_a_request(opened: Opener, kafka: KafkaDouble) -> None:
+    kafka.alter(BROKER, {MANAGED: "1"})
+    one = await opened()
+    kafka.refused_keys = {MANAGED: {"2"}}
+    kafka.down = "No broker answers"
+    await alter(one, BROKER, {MANAGED: "2", "log.cleaner.threads": "2"})
+    kafka.down = None
+    await apply(one)
+    await alter(one, BROKER, {MANAGED: None})
+    await apply(one)
+    assert kafka.requests[-1] == {BROKER: {MANAGED: None}}
+    assert kafka.now.configs[BROKER] == {"log.cleaner.threads": "2"}
+
+
+async def test_a_key_of_a_broker_that_never_registered_is_given_up(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    kafka.away = True
+    await alter(one, BROKER, {"log.cleaner.threads": "2"})
+    await apply(one)
+    assert one.queues.report().held.count == 1
+    await alter(one, BROKER, {"log.cleaner.threads": None})
+    await apply(one)
+    assert (one.queues.report().pending, one.queues.report().held.count) == (0, 0)
+    assert (await status(one, BROKER)).state == "applied"
+    assert await drift(one) == []
+
+
+async def test_a_refusal_ends_once_the_cluster_has_the_values(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await one.poll()
+    kafka.refusals[DEFAULT] = AlterRefused(40, "Not now")
+    kafka.down = "No broker answers"
+    await alter(one, DEFAULT, {"log.retention.ms": "5"})
+    kafka.down = None
+    await apply(one)
+    kafka.alter(DEFAULT, {"log.retention.ms": "5"})
+    await one.poll()
+    await apply(one)
+    assert (await status(one, DEFAULT)).state == "applied"
+    assert one.queues.report().refused.count == 0

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from confplane.connection_settings import KafkaSettings
+from confplane.domain.entities import Entity
+from confplane.domain.releases import newest
+from confplane.kraft.cluster import KraftCluster as Cluster
 from confplane.kraft.views import ConfigResourceType, Resource
+from confplane.kraft_wiring import rules_of
+from confplane.services.ports.applying import AlterApplied, Alteration, AlterRefused, AlterRetriable
 from tests.support.kraft import kraft_cluster
 from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
@@ -94,3 +100,22 @@ async def test_a_refused_key_holds_up_no_other_key(kraft: KraftCluster, world: W
                 # The refused keys are given up.
                 result = await alter(http, resource, dict.fromkeys(bad), **WAIT)
                 assert result["applied"]["state"] == "applied"
+
+
+async def test_a_controller_is_no_broker(tmp_path: Path, kraft_class_path: str) -> None:
+    with kraft_cluster(tmp_path / "apart", kraft_class_path, controllers=1) as running:
+        [controller], [broker] = running.controllers, running.brokers
+        settings = KafkaSettings.model_validate({"bootstrap": running.bootstrap})
+        cluster: Cluster = Cluster("test", settings, rules_of(newest), lambda: None)
+        try:
+            outcomes = [
+                (
+                    await cluster.alter_configs(
+                        [Alteration(Entity.of(broker=str(node)), {"log.cleaner.threads": "2"})], soon()
+                    )
+                )[0]
+                for node in (broker.node_id, controller.node_id, broker.node_id + controller.node_id)
+            ]
+        finally:
+            await cluster.close()
+    assert [type(each) for each in outcomes] == [AlterApplied, AlterRefused, AlterRetriable]

@@ -221,11 +221,17 @@ WITH asked AS MATERIALIZED (
 
 # No poll shows the value of a secret, so its refusal stays.
 _CLEAR_DRIFT: Final = text("""
-UPDATE target_states SET drift = (
-  SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(drift)
-  WHERE starts_with(value -> 'refused' ->> 'value', :fingerprint)
-)
-WHERE cluster = :cluster AND entity_id = ANY(:ids) AND drift <> '{}' AND applied_offset <= :offset
+UPDATE target_states SET
+  drift = (
+    SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(drift)
+    WHERE starts_with(value -> 'refused' ->> 'value', :fingerprint)
+  ),
+  refused_code = NULL, refused_text = NULL,
+  applied_mzxid = CASE WHEN refused_code IS NULL THEN applied_mzxid ELSE sent_mzxid END
+WHERE cluster = :cluster AND entity_id = ANY(:ids) AND (drift <> '{}' OR refused_code IS NOT NULL)
+  AND applied_offset <= :offset AND (refused_code IS NULL OR NOT EXISTS (
+    SELECT FROM jsonb_array_elements(sent) AS item WHERE starts_with(item ->> 'value', :fingerprint)
+  ))
 """).bindparams(bindparam("ids", type_=ARRAY(Text)))
 
 _DROP: Final = text("""
@@ -425,7 +431,7 @@ class PostgresTargetStates:
         return {(row.entity_id, row.key) for row in found}
 
     async def clear_drift(self, cluster: str, entity_ids: Collection[str], offset: int) -> None:
-        """Drop the drift of some entities that a poll found equal."""
+        """Drop the drift and the refusals of some entities that a poll found equal."""
 
         async def work(connection: AsyncConnection) -> None:
             parameters = {"ids": list(entity_ids), "offset": offset, "fingerprint": FINGERPRINT}

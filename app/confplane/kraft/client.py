@@ -130,13 +130,24 @@ class KraftClient:
 
         async def ask(connection: KraftConnection) -> tuple[int, ...]:
             fenced = _FENCED_VERSION in connection.has(DescribeClusterRequest)
-            answer = await connection.call(
-                DescribeClusterRequest(include_fenced_brokers=fenced), DescribeClusterResponse, deadline
-            )
-            errors.check("DescribeCluster", answer.error_code, answer.error_message)
-            return tuple(sorted(each.broker_id for each in answer.brokers))
+            return await _brokers(connection, deadline, fenced=fenced)
 
         return await self._anywhere(ask, deadline)
+
+    async def is_controller_only(self, node: int, deadline: float) -> bool:
+        """Return whether a node is a controller and not a broker; False also if the cluster does not show this."""
+
+        async def ask(connection: KraftConnection) -> tuple[int, ...] | None:
+            if _FENCED_VERSION not in connection.has(DescribeClusterRequest):
+                return None
+            return await _brokers(connection, deadline, fenced=True)
+
+        try:
+            voters = {each.node_id for each in (await self.quorum(deadline)).voters}
+            brokers = await self._anywhere(ask, deadline) if node in voters else None
+        except errors.KraftError:
+            return False
+        return brokers is not None and node not in brokers
 
     async def features(self, deadline: float, broker: int | None = None) -> Features:
         """Return the features and the metadata offset of :attr:`source`, or of one broker by its number."""
@@ -378,3 +389,10 @@ def _is_later(reached: Features, first: Features) -> bool:
 
 def _replicas(states: Sequence[ReplicaState]) -> tuple[Replica, ...]:
     return tuple(Replica(each.replica_id, each.log_end_offset) for each in states)
+
+
+async def _brokers(connection: KraftConnection, deadline: float, *, fenced: bool) -> tuple[int, ...]:
+    request = DescribeClusterRequest(include_fenced_brokers=fenced)
+    answer = await connection.call(request, DescribeClusterResponse, deadline)
+    errors.check("DescribeCluster", answer.error_code, answer.error_message)
+    return tuple(sorted(each.broker_id for each in answer.brokers))

@@ -273,6 +273,9 @@ class KraftCluster:
             except errors.UnreachableError as error:
                 if not brokers:
                     raise
+                [broker] = brokers
+                if await (await self._client()).is_controller_only(broker, self._by(deadline)):
+                    return [AlterRefused(errors.INVALID_REQUEST, f"Node {broker} is a controller, not a broker")]
                 return [AlterRetriable(str(error))]
 
     async def names(self, entity_type: KraftEntityType, deadline: float) -> tuple[list[Entity], list[Unmanaged]]:

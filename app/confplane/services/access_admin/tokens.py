@@ -349,7 +349,7 @@ class TokenService:
                     f"No {name} at all would leave a token without any right; leave it out for no limit",
                     pointer=f"/narrowing/{name}",
                 )
-        for operation in sorted(limits.operations or ()):
+        for cluster in sorted(limits.clusters or ()):
             rules.check_cluster(cluster, self._clusters, "/narrowing/clusters")
 
     def _expiry(self, wanted: datetime | None, now: datetime, last: datetime | None) -> datetime:

@@ -162,7 +162,8 @@ class Round:
             self._polls.record_behind(state)
             return False
         if snapshot is None or not snapshot.unchanged:
-            self._queues.redeliver(await self._polls.clear_drift_of_equal(state, snapshot), {})
+            equal = await self._polls.clear_drift_of_equal(state, snapshot, self._queues.refused)
+            self._queues.redeliver(equal, {})
         self._polls.record(state, snapshot, result, cost, touched)
         return True
 

@@ -173,6 +173,8 @@ class RefusedValue:
     """The value; of a secret, its fingerprint."""
     code: int
     text: str
+    absent: bool = False
+    """True if the cluster had no value of the key before, according to the trail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,7 +391,7 @@ class TargetStates(Protocol):
         """
 
     async def clear_drift(self, cluster: str, entity_ids: Collection[str], offset: int) -> None:
-        """Drop the drift of some entities that no longer differ.
+        """Drop the drift and the refusals of some entities that no longer differ, except for those of secrets.
 
         Args:
             cluster: The cluster.

@@ -19,6 +19,7 @@ from confplane.domain.errors import ConfplaneError, UnavailableError
 from confplane.domain.facets import Tree
 from confplane.domain.texts import LONGEST_INDEXED
 from confplane.services.kraft import topics
+from confplane.services.kraft.apply.absent_keys import find_absent_keys
 from confplane.services.kraft.apply.deliveries import PendingEntity
 from confplane.services.kraft.apply.isolation import is_isolable, isolate_refused_keys
 from confplane.services.kraft.refused_keys import describe_refusals, refused_keys
@@ -195,7 +196,7 @@ class ApplyQueue:
             # The entities stay queued, and are sent if the mode allows it again.
             await self._withdraw(deliveries)
             return
-        requested = [each for each in deliveries if each.delivery.values]
+        requested = [each for each in deliveries if each.delivery.values.keys() - each.unsent]
         try:
             answered = await self._alter_all([each.alteration for each in requested], deadline) if requested else []
         except UnavailableError:
@@ -303,7 +304,7 @@ class ApplyQueue:
                     DriftCause.CONTESTED,
                     befores.get((entity_id, key)),
                     now_ms,
-                    RefusedValue(delivery.values[key], each.code, each.text),
+                    RefusedValue(delivery.values[key], each.code, each.text, befores.get((entity_id, key), "") is None),
                 )
                 for key, each in found.items()
             }
@@ -380,7 +381,14 @@ class ApplyQueue:
                 taken[entity_id] = same
         named = await self._parts.states.keys_in_open_changes(self._parts.store.name, taken)
         left = {name: {key for key in same if (name, key) not in named} for name, same in taken.items()}
-        return [each.excluding(left.get(each.delivery.entity_id, ())) for each in deliveries]
+        deliveries = [each.excluding(left.get(each.delivery.entity_id, ())) for each in deliveries]
+        removed = {
+            each.delivery.entity_id: (known.get(each.delivery.entity_id), gone)
+            for each in deliveries
+            if (gone := [key for key, value in each.delivery.values.items() if value is None])
+        }
+        absent = await find_absent_keys(self._parts.states, self._parts.store.name, removed)
+        return [each._replace(unsent=frozenset(absent.get(each.delivery.entity_id, ()))) for each in deliveries]
 
     def _pending_entity(self, node: Node, state: TargetState | None) -> PendingEntity:
         return PendingEntity(node, state)

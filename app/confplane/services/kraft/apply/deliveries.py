@@ -34,11 +34,13 @@ class EntityDelivery(NamedTuple):
     secrets: Mapping[str, Secret]
     refused: Mapping[str, RefusedValue]
     """The keys that the cluster refused earlier, and that are not sent again."""
+    unsent: frozenset[str] = frozenset()
+    """The keys of the delivery that the cluster never had and that are removed: their outcome is known."""
 
     @property
     def alteration(self) -> Alteration:
         """The keys with their values in clear."""
-        values = dict(self.delivery.values)
+        values = {key: value for key, value in self.delivery.values.items() if key not in self.unsent}
         return Alteration(self.entity, values | {key: each.plain for key, each in self.secrets.items()})
 
     def excluding(self, keys: Collection[str]) -> EntityDelivery:

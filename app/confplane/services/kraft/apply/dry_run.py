@@ -26,6 +26,7 @@ from confplane.domain.errors import (
 )
 from confplane.domain.facets import Tree
 from confplane.services.kraft import topics
+from confplane.services.kraft.apply.absent_keys import find_absent_keys
 from confplane.services.kraft.apply.apply_queue import queue_name
 from confplane.services.kraft.apply.deliveries import PendingEntity
 from confplane.services.kraft.apply.restart_check import check_restart
@@ -118,8 +119,14 @@ class DryRunValidator:
         if node is not None and pending_keys(node.extra):
             state = (await self._states.load(self._store.name, [entity.id])).get(entity.id)
         waiting = set() if node is None else PendingEntity(node, state).waiting - set(keys)
-        refused = {key: each for key, each in all_refused_keys(node, state).items() if key not in keys}
+        removed = set() if node is None else {*keys, *waiting} & set(pending_keys(node.extra)) - config.keys()
+        found = await find_absent_keys(self._states, self._store.name, {entity.id: (state, removed)})
+        absent = found.get(entity.id, set())
+        keys, waiting = set(keys) - absent, waiting - absent
+        refused = {key: each for key, each in all_refused_keys(node, state).items() if key not in keys | absent}
         warnings = [_REFUSED.format(describe_refusals(refused))] if refused else []
+        if not keys:
+            return DryRunResult(tuple(warnings))
         try:
             result = await self._ask(entity, config, {*keys, *waiting}, pointer)
         except ConfplaneError as error:

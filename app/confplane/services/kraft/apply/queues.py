@@ -205,9 +205,14 @@ class ApplyQueues:
         return {each for queue in self._queues.values() for each in queue.pending if each not in queue.held}
 
     @property
+    def refused(self) -> set[str]:
+        """The ids of the entities that the cluster refused, at least in part."""
+        return {each for queue in self._queues.values() for each in queue.refused}
+
+    @property
     def differing(self) -> set[str]:
         """The ids of the entities with queued changes, or with changes that the cluster refused."""
-        return {each for queue in self._queues.values() for each in (*queue.pending, *queue.refused)}
+        return self.refused.union(*(queue.pending for queue in self._queues.values()))
 
     # -- report and metrics
 

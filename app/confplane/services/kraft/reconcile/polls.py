@@ -18,7 +18,7 @@ from confplane.services.ports.journal import ExpiredCursor
 from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType, kraft_type_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from confplane.services.kraft.observe.entity_types import PollCost
     from confplane.services.kraft.observe.poller import PollResult, TopicList
@@ -232,10 +232,15 @@ class Polls:
             # They still differ, even if the cluster's answer does not change.
             state.touch()
 
-    async def clear_drift_of_equal(self, state: EntityTypeState, snapshot: PollResult | None) -> set[str]:
-        """Clear the drift of entities that a poll found equal, and return their ids.
+    async def clear_drift_of_equal(
+        self, state: EntityTypeState, snapshot: PollResult | None, refused: Collection[str]
+    ) -> set[str]:
+        """Clear the drift and the refusals of entities that a poll found equal, and return their ids.
 
-        None means that the cluster has no topics at all.
+        Args:
+            state: The entity type.
+            snapshot: The poll; None if the cluster has no topics at all.
+            refused: The ids of the entities that the cluster refused, at least in part.
 
         Raises:
             UnavailableError: Postgres is unavailable.
@@ -245,7 +250,7 @@ class Polls:
         if self._left is None:
             self._left = set(await self._states.drifting_entities(self._store.name))
         differing = set() if snapshot is None else {each.entity.id for each in snapshot.differing}
-        equal = state.covered(snapshot, self._left | self.drift.keys()) - differing
+        equal = state.covered(snapshot, self._left.union(self.drift, refused)) - differing
         if equal:
             offset = _LAST_OFFSET if snapshot is None else snapshot.after
             await self._states.clear_drift(self._store.name, equal, offset)

@@ -401,3 +401,29 @@ async def test_another_mode_takes_over_what_was_left_alone(opened: Opener, kafka
     assert one.config(TOPIC) == {**SET[TOPIC], "retention.bytes": "77"}
     assert await kinds(one, TOPIC) == ["observed"]
     equal(one, kafka)
+
+
+async def test_throttles_of_a_reassignment_are_followed_and_other_keys_put_back(
+    opened: Opener, kafka: KafkaDouble
+) -> None:
+    one = await opened(enforced=True)
+    throttles = {TOPIC: "leader.replication.throttled.replicas", BROKER: "leader.replication.throttled.rate"}
+    values = {TOPIC: "0:1", BROKER: "1000000"}
+    before = {entity: dict(kafka.now.configs.get(entity, {})) for entity in throttles}
+    await alter(one, TOPIC, {RETENTION: "5"})
+    await apply(one)
+    for entity, key in throttles.items():
+        kafka.alter(entity, {key: values[entity]})
+    kafka.alter(TOPIC, {RETENTION: "6"})
+    for _ in range(2):
+        await restore(one)
+    assert kafka.now.configs[TOPIC] == {**before[TOPIC], RETENTION: "5", throttles[TOPIC]: values[TOPIC]}
+    assert kafka.now.configs[BROKER] == {**before[BROKER], throttles[BROKER]: values[BROKER]}
+    equal(one, kafka)
+    for entity, key in throttles.items():
+        kafka.alter(entity, {key: None})
+    await restore(one)
+    assert kafka.now.configs[TOPIC] == {**before[TOPIC], RETENTION: "5"}
+    equal(one, kafka)
+    assert sorted(await kinds(one, TOPIC)) == ["change", "observed", "observed", "put-back"]
+    assert await kinds(one, BROKER) == ["observed", "observed"]

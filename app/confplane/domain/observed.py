@@ -35,6 +35,21 @@ _MANAGED: Final = "min.insync.replicas"
 """Source: ConfigurationControlManager of Kafka 4.4, and KIP-966."""
 
 
+_THROTTLES: Final = {
+    EntityType.TOPIC: frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}),
+    EntityType.BROKER: frozenset(
+        {
+            "leader.replication.throttled.rate",
+            "follower.replication.throttled.rate",
+            "replica.alter.log.dirs.io.max.bytes.per.second",
+        }
+    ),
+}
+"""The keys that ``kafka-reassign-partitions.sh`` and similar tools set for the time of a reassignment.
+
+Source: ``ReassignPartitionsCommand`` of Kafka 4.4."""
+
+
 class Observation(NamedTuple):
     """One entity's declared configs, as observed in the cluster."""
 
@@ -91,6 +106,13 @@ class ObservedRules:
         them it is a key like any other.
         """
         return entity.types[0] is EntityType.BROKER and key == _MANAGED and self._keeps_eligible_replicas()
+
+    def follows(self, entity: Entity, key: str) -> bool:
+        """Return True if external changes of a key are followed in every mode.
+
+        These are the keys that the cluster manages, and the throttles of reassignments, whose tools also remove them.
+        """
+        return self.manages(entity, key) or key in _THROTTLES.get(entity.types[0], ())
 
     def entity_of(self, components: Iterable[tuple[str, str | None]]) -> Entity | str:
         """Return the entity for a cluster's own names, or the reason why ZooKeeper has no place for it.

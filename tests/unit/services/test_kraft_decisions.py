@@ -191,6 +191,25 @@ def test_a_key_that_the_cluster_manages_is_followed_in_every_mode(mode: TargetMo
     assert decide(declared, None, observed, mode, RULES, imported=True) == EntityDecision(WRITTEN, {MANAGED: "2"})
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("entity", "key"),
+    [
+        (TOPIC, "leader.replication.throttled.replicas"),
+        (TOPIC, "follower.replication.throttled.replicas"),
+        (BROKERS, "leader.replication.throttled.rate"),
+        (Entity.of(broker="1"), "follower.replication.throttled.rate"),
+        (Entity.of(broker="1"), "replica.alter.log.dirs.io.max.bytes.per.second"),
+    ],
+)
+def test_a_throttle_of_a_reassignment_is_followed_in_every_mode(mode: TargetMode, entity: Entity, key: str) -> None:
+    topic_id = "A" if entity == TOPIC else None
+    for before, now in ((NOTHING, {key: "1"}), ({key: "1"}, {key: "2"}), ({key: "1"}, NOTHING)):
+        observed = replace(poll(now), entity=entity, topic_id=topic_id)
+        decision = decide(znode(before, topic_id=topic_id), None, observed, mode, RULES, imported=True)
+        assert decision == EntityDecision(WRITTEN, now)
+
+
 @pytest.mark.parametrize(
     ("declared", "delivered", "after", "expected"),
     [

@@ -267,15 +267,15 @@ def _enforce(
     rules: ObservedRules,
     after: dict[str, str],
 ) -> EntityDecision:
-    """Decide on external changes under ``enforce``. Keys that the cluster itself manages are followed nevertheless."""
+    """Decide on external changes under ``enforce``, in which some keys are followed: :meth:`ObservedRules.follows`."""
     before = stored(declared)
     if delivered is not None and _is_behind(declared, delivered):
         return EntityDecision(FollowDecision.STALE, before)
     if delivered is not None and delivered.refused is not None:
         return EntityDecision(FollowDecision.REFUSED, before)
-    ours = {key: value for key, value in before.items() if not rules.manages(observed.entity, key)}
-    managed = {key: value for key, value in after.items() if rules.manages(observed.entity, key)}
-    followed = ours | managed
+    ours = {key: value for key, value in before.items() if not rules.follows(observed.entity, key)}
+    theirs = {key: value for key, value in after.items() if rules.follows(observed.entity, key)}
+    followed = ours | theirs
     return EntityDecision(FollowDecision.ENFORCED if followed == before else FollowDecision.WRITTEN, followed)
 
 

@@ -99,6 +99,7 @@ class Shape:
         authorizer: ``StandardAuthorizer``: ``User:ANONYMOUS``, which is everybody on PLAINTEXT and the nodes
             themselves, is a super user; others have the rights that a test gives them.
         properties: More lines of every ``server.properties``.
+        controller_properties: More lines of that of a controller that is not a broker.
         features: Levels of features, which are those of a new cluster otherwise.
         java: Options of each JVM; by default those of little memory and a quick start.
     """
@@ -108,6 +109,7 @@ class Shape:
     logins: bool = False
     authorizer: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
+    controller_properties: Mapping[str, str] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
     java: Sequence[str] = ()
     cluster_id: str = field(default_factory=random_id)
@@ -250,7 +252,8 @@ class KraftNode(Server):
         if self._shape.authorizer:
             settings["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
             settings["super.users"] = "User:ANONYMOUS"
-        return settings | dict(self._shape.properties)
+        own = {} if self.broker else self._shape.controller_properties
+        return settings | {**self._shape.properties, **own}
 
     def _logins(self) -> dict[str, str]:
         modules = "org.apache.kafka.common.security."
@@ -389,7 +392,8 @@ def kraft_cluster(
         brokers: Their numbers are 1, 2 and so on.
         controllers: Their numbers are 101, 102 and so on; 0: some brokers are controllers too.
         combined: The number of these brokers.
-        shape: More of :class:`Shape`: ``logins``, ``authorizer``, ``properties``, ``features``, ``java``.
+        shape: More of :class:`Shape`: ``logins``, ``authorizer``, ``properties``, ``controller_properties``, ``features``,
+            ``java``.
     """
     voters = (101, controllers) if controllers else (1, combined)
     cluster = _started(directory, class_path, brokers, *voters, shape)

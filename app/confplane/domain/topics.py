@@ -39,7 +39,14 @@ _LIKE_TOTAL: Final = -2
 _LONG_MAX: Final = str(2**63 - 1)
 _REMOTE: Final = "remote.storage.enable"
 _REMOTE_OF_BROKERS: Final = "remote.log.storage.system.enable"
-_KRAFT_ONLY: Final = ("remote.log.copy.disable", "remote.log.delete.on.disable")
+_COPY_DISABLE: Final = "remote.log.copy.disable"
+_DELETE_ON_DISABLE: Final = "remote.log.delete.on.disable"
+_KRAFT_ONLY: Final = (_COPY_DISABLE, _DELETE_ON_DISABLE)
+_RETENTIONS: Final = (
+    ("local.retention.ms", "retention.ms", "remote.copy.lag.ms"),
+    ("local.retention.bytes", "retention.bytes", "remote.copy.lag.bytes"),
+)
+"""The local and the total retention of a topic with tiered storage, and the delay of its copies."""
 _MIN_LAG: Final = "min.compaction.lag.ms"
 _MAX_LAG: Final = "max.compaction.lag.ms"
 _DIFFERENCE: Final = "message.timestamp.difference.max.ms"
@@ -109,7 +116,7 @@ def check_topic(
         else:
             values[name] = after[name]
     errors.raise_all()
-    check = _TopicCheck(values, _Defaults(levels), pointers)
+    check = _TopicCheck(values, _Defaults(levels), pointers, stored)
     check.compaction()
     check.remote()
     check.errors.raise_all()
@@ -180,8 +187,11 @@ class _Defaults:
 class _TopicCheck:
     """The rules about several configs of one topic."""
 
-    def __init__(self, values: Mapping[str, str], defaults: _Defaults, pointers: Mapping[str, str]) -> None:
+    def __init__(
+        self, values: Mapping[str, str], defaults: _Defaults, pointers: Mapping[str, str], stored: Mapping[str, str]
+    ) -> None:
         self._values = values
+        self._stored = stored
         self._defaults = defaults
         self._catalog = defaults.catalog
         self._pointers = pointers
@@ -200,6 +210,7 @@ class _TopicCheck:
             if self._catalog.release == ON_ZOOKEEPER and self._value(name) is True:
                 self._refuse(f"{name} is not supported in a cluster that runs on ZooKeeper", name)
         if self._value(_REMOTE) is not True:
+            self._turned_off()
             return
         enabled = self._defaults.broker_flag(_REMOTE_OF_BROKERS)
         if enabled is None:
@@ -211,8 +222,41 @@ class _TopicCheck:
         policy = self._value("cleanup.policy")
         if isinstance(policy, list) and "compact" in policy:
             self._refuse(f"{_REMOTE} is not supported for a topic that is compacted", _REMOTE, "cleanup.policy")
-        self._local("local.retention.ms", "retention.ms")
-        self._local("local.retention.bytes", "retention.bytes")
+        for local, total, lag in _RETENTIONS:
+            self._local(local, total)
+            self._copy_lag(lag, local, total)
+            self._read_only(local, total)
+
+    def _turned_off(self) -> None:
+        """Check that tiered storage is turned off only together with the deletion of the remote data."""
+        was_on = self._stored.get(_REMOTE, "").lower() == "true"
+        if was_on and self._catalog.release != ON_ZOOKEEPER and self._value(_DELETE_ON_DISABLE) is not True:
+            self._refuse(
+                f"{_REMOTE} can be turned off only with {_DELETE_ON_DISABLE}=true, which deletes the remote data. To"
+                f" keep this data and copy no more, leave {_REMOTE}=true and set {_COPY_DISABLE}=true",
+                _REMOTE,
+                _DELETE_ON_DISABLE,
+            )
+
+    def _read_only(self, name: str, total_name: str) -> None:
+        """Check that a topic that copies no more keeps all of its data locally."""
+        local, total = self._integer(name), self._integer(total_name)
+        if self._value(_COPY_DISABLE) is True and local not in {None, _LIKE_TOTAL, total}:
+            self._refuse(
+                f"{name} ({local}) must be {total_name} ({total}), or -2, while {_COPY_DISABLE} is true",
+                name,
+                total_name,
+                _COPY_DISABLE,
+            )
+
+    def _copy_lag(self, name: str, local_name: str, total_name: str) -> None:
+        """Check that data is copied before it is removed locally."""
+        lag = self._integer(name) if name in self._catalog.topic else None
+        local = self._integer(local_name)
+        if local == _LIKE_TOTAL:
+            local_name, local = total_name, self._integer(total_name)
+        if lag is not None and local is not None and 0 <= local < lag:
+            self._refuse(f"{name} ({lag}) must be at most {local_name} ({local})", name, local_name)
 
     def _local(self, name: str, total_name: str) -> None:
         local, total = self._integer(name), self._integer(total_name)

@@ -7,11 +7,16 @@ from hypothesis import strategies as st
 from confplane.domain.broker_levels import ConfigLevels, ConfigSource
 from confplane.domain.errors import InvalidConfigError, InvalidTopicError, KafkaCode
 from confplane.domain.topics import check_topic, check_topic_name, describe_topic, effective_topic
-from tests.support.catalogs import ZOOKEEPER
+from tests.support.catalogs import NEWEST, ZOOKEEPER
 
 KNOWN = ConfigLevels(ZOOKEEPER, static={})
 UNKNOWN = ConfigLevels(ZOOKEEPER)
 LONG_MAX = str(2**63 - 1)
+NEWEST_TIERED = ConfigLevels(NEWEST, static={"remote.log.storage.system.enable": "true"})
+REMOTE, NO_COPY = (
+    {"remote.storage.enable": "true"},
+    {"remote.storage.enable": "true", "remote.log.copy.disable": "true"},
+)
 TIERED = ConfigLevels(ZOOKEEPER, static={"remote.log.storage.system.enable": "true"})
 
 # ---------------------------------------------------------------- names
@@ -154,6 +159,45 @@ def test_contradictions(config: dict[str, str], levels: ConfigLevels, error: str
 )
 def test_what_fits(config: dict[str, str]) -> None:
     assert check_topic(config, levels=TIERED) == []
+
+
+@pytest.mark.parametrize(
+    ("stored", "after", "error"),
+    [
+        (REMOTE, {}, "can be turned off only with remote.log.delete.on.disable=true"),
+        (REMOTE, {"remote.storage.enable": "false"}, "can be turned off only with"),
+        (REMOTE, {"remote.log.delete.on.disable": "false"}, "can be turned off only with"),
+        (REMOTE, {"remote.log.delete.on.disable": "true"}, None),
+        (REMOTE, {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"}, None),
+        ({"remote.storage.enable": "TRUE"}, {}, "can be turned off only with"),
+        ({"remote.storage.enable": "false"}, {}, None),
+        ({}, {"remote.storage.enable": "false"}, None),
+        (REMOTE, {**NO_COPY, "local.retention.ms": "5"}, "must be retention.ms (604800000), or -2, while remote.log.copy"),
+        (REMOTE, {**NO_COPY, "local.retention.ms": "5", "retention.ms": "5"}, None),
+        (REMOTE, {**NO_COPY, "local.retention.bytes": "5"}, "(5) must be retention.bytes (-1), or -2"),
+        (REMOTE, {**NO_COPY, "local.retention.bytes": "-1"}, None),
+        (REMOTE, NO_COPY, None),
+        (REMOTE, {"remote.log.copy.disable": "true", "local.retention.ms": "5", **REMOTE}, "while remote.log.copy.disable"),
+        ({}, {"remote.log.copy.disable": "true", "local.retention.ms": "5"}, None),
+        ({}, {**REMOTE, "remote.copy.lag.ms": "604800001"}, "(604800001) must be at most retention.ms (604800000)"),
+        ({}, {**REMOTE, "remote.copy.lag.ms": "6", "local.retention.ms": "5"}, "(6) must be at most local.retention.ms (5)"),
+        ({}, {**REMOTE, "remote.copy.lag.ms": "5", "local.retention.ms": "5"}, None),
+        ({}, {**REMOTE, "remote.copy.lag.bytes": "1", "retention.bytes": "0"}, "must be at most retention.bytes (0)"),
+        ({}, {**REMOTE, "remote.copy.lag.bytes": "-1", "retention.bytes": "0"}, None),
+        ({}, {"remote.copy.lag.ms": "6", "local.retention.ms": "5"}, None),
+    ],
+)  # fmt: skip
+def test_tiered_storage_of_kafka_4(stored: dict[str, str], after: dict[str, str], error: str | None) -> None:
+    if error is None:
+        assert check_topic(after, levels=NEWEST_TIERED, stored=stored) == []
+        return
+    with pytest.raises(InvalidConfigError) as caught:
+        check_topic(after, levels=NEWEST_TIERED, stored=stored)
+    assert error in caught.value.detail
+
+
+def test_tiered_storage_can_be_turned_off_in_zookeeper_mode() -> None:
+    assert check_topic({}, levels=TIERED, stored=REMOTE) == []
 
 
 def test_without_tiered_storage_local_retention_is_not_checked() -> None:

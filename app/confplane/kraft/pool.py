@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _CLOSED: Final = "The connections of this cluster were closed."
 _BACK_OFF_S: Final = (0.1, 10.0)
+_OTHER_ENDPOINT: Final = 114
+"""MISMATCHED_ENDPOINT_TYPE: a broker was asked as a controller."""
 _CONTROLLERS: Final = 2  # DescribeCluster's number for controllers
 
 
@@ -208,9 +210,19 @@ class ConnectionPool:
                 # Controllers require ALTER on the cluster for this request. They check the cluster id in each request
                 # for the log.
                 return
+            if described.error_code == _OTHER_ENDPOINT:
+                raise UnreachableError(
+                    f"{connection.address} is the port of a broker, not of a controller: name controllers in"
+                    " `kafka.controllers`, and brokers in `kafka.bootstrap`."
+                )
             errors.check("DescribeCluster", described.error_code, described.error_message)
             self._check(connection.address, described.cluster_id)
             return
+        if not connection.offers(MetadataRequest):
+            raise UnreachableError(
+                f"{connection.address} is the port of a controller, not of a broker: name brokers in `kafka.bootstrap`,"
+                " and controllers in `kafka.controllers`."
+            )
         metadata = await connection.call(
             MetadataRequest(topics=(), allow_auto_topic_creation=False), MetadataResponse, deadline
         )

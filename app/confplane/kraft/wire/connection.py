@@ -195,6 +195,10 @@ class KraftConnection:
         low, high = self._versions.get(-1 if kind.API_KEY is None else kind.API_KEY, (0, -1))
         return range(max(low, kind.VERSIONS[0]), min(high, kind.VERSIONS[-1]) + 1)
 
+    def offers(self, kind: type[Message]) -> bool:
+        """Return whether the node has the API of a request, in any version."""
+        return kind.API_KEY in self._versions
+
     async def api_versions(self, deadline: float) -> ApiVersionsResponse:
         """Ask for the node's APIs, its features and its metadata offset (``finalized_features_epoch``)."""
         request = ApiVersionsRequest(SOFTWARE, self._options.software_version)

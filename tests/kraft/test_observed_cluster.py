@@ -12,6 +12,7 @@ import pytest
 
 from confplane.client.errors import ProblemError
 from confplane.connection_settings import KafkaSettings
+from confplane.devstack.process import free_port
 from confplane.domain.releases import newest
 from confplane.kraft.cluster import KraftCluster as Cluster
 from confplane.kraft.views import ConfigResourceType, Resource
@@ -81,6 +82,7 @@ async def test_an_import_by_commands_writes_nothing_to_the_cluster(kraft: KraftC
     ]
     assert "barrier         yes" in said.out
     assert "topic table     none yet" in said.out
+    assert "target          none yet" in said.out
 
     said = commands.run("target", "import")
     assert said.code == 0, said
@@ -332,11 +334,15 @@ async def test_another_cluster_is_never_followed(
 ) -> None:
     chroot, database = servers.make_chroot(zookeeper.hosts), servers.make_migrated(postgres)
     theirs = Target(random_id(), imported=True)
+    commands = Commands(tmp_path / "commands", connect=chroot, dsn=database.service_dsn, cluster=settings_of(kraft))
     with Service(tmp_path, connect=chroot, dsn=database.service_dsn, cluster=settings_of(kraft)) as service:
         for raw in servers.raw_client(chroot):
             _set_target(raw, theirs)
         async with service.client() as client:
             await until_warned(client, f"belongs to the cluster {kraft.cluster_id}")
+            said = commands.run("target", "check")
+            assert said.code == 1
+            assert f"belong to the cluster {kraft.cluster_id}, and {theirs.cluster_id} is followed" in said.err
             assert theirs.cluster_id in json.dumps((await client.request("GET", "/readyz")).body)
             assert (await client.request("GET", "client-quotas")).body["items"] == []
             with pytest.raises(ProblemError) as caught:
@@ -350,6 +356,15 @@ async def test_another_cluster_is_never_followed(
                 return bool((await client.request("GET", "client-quotas")).body["items"])
 
             await until(followed)
+
+
+def test_the_check_needs_no_zookeeper(kraft: KraftCluster, postgres: Postgres, tmp_path: Path) -> None:
+    database = servers.make_migrated(postgres)
+    connect = f"127.0.0.1:{free_port()}/none"
+    commands = Commands(tmp_path, connect=connect, dsn=database.service_dsn, cluster=settings_of(kraft))
+    said = commands.run("target", "check")
+    assert said.code == 0, said
+    assert "target          not known: " in said.out
 
 
 def _set_target(raw: KazooClient, target: Target) -> None:

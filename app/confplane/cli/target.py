@@ -13,7 +13,7 @@ from confplane.audit import Database, PostgresObservedTopics
 from confplane.cli import callers
 from confplane.cli.callers import counted
 from confplane.cli.output import bars, emit, is_json, say
-from confplane.domain.errors import InvalidRequestError, UnavailableError
+from confplane.domain.errors import ConfplaneError, InvalidRequestError, UnavailableError
 from confplane.domain.releases import newest
 from confplane.gc_tuning import tune_gc_for_batch
 from confplane.kraft.cluster import KraftCluster
@@ -314,6 +314,8 @@ def _differing(survey: ImportSurvey) -> int:
 
 
 _DEADLINE_S: Final = 120.0
+_TARGET_S: Final = 10.0
+"""Seconds to read the target from ZooKeeper."""
 
 
 @callers.command("Not checked")
@@ -328,6 +330,8 @@ async def check(settings: Settings, cluster: str) -> int:
         logged = kafka_settings is not None and bool(kafka_settings.controllers)
         unfollowed = await found.unfollowed(deadline) if logged else None
     topics, unknown = await _observed_topics(settings, cluster)
+    target, target_line = await _stored_target(settings, cluster)
+    other = target is not None and target.cluster_id != identity.cluster_id
     now = datetime.now(UTC)
     emit(
         clusterId=identity.cluster_id,
@@ -345,6 +349,7 @@ async def check(settings: Settings, cluster: str) -> int:
         barrier=unproven is None,
         metadataLog=logged and unfollowed is None,
         topics=None if topics is None else topics.as_json(now),
+        target=None if target is None else target.cluster_id,
     )
     brokers = ", ".join(map(str, identity.brokers))
     say(
@@ -365,6 +370,7 @@ async def check(settings: Settings, cluster: str) -> int:
             "  metadata log    "
             + ("yes: every write is in the trail" if unfollowed is None else f"no: {unfollowed}. Polls work without it")
         )
+    say(f"  target          {target_line}")
     say(f"  topic table     {unknown if topics is None else _topics_line(topics, now)}")
     unaltered = [
         entity_type for entity_type, each in permissions.items() if each.permission is not EntityTypePermission.FULL
@@ -378,6 +384,13 @@ async def check(settings: Settings, cluster: str) -> int:
         for entity_type, each in permissions.items()
         if each.permission is EntityTypePermission.NONE or each.described < each.listed
     ]
+    if target is not None and other:
+        say(
+            f"The brokers in `clusters.{cluster}.kafka` belong to the cluster {identity.cluster_id}, and"
+            f" {target.cluster_id} is followed. Nothing is followed from these brokers. Nothing was written",
+            err=True,
+        )
+        return callers.FAILED
     if not missing:
         say("Everything can be followed. Nothing was written")
         return callers.DONE
@@ -390,6 +403,16 @@ def _permission_line(entity_type: KraftEntityType, granted: GrantedPermission) -
     if granted.listed:
         line += f", {granted.described} of {granted.listed} described"
     return f"{line}: {granted.reason}" if granted.reason else line
+
+
+async def _stored_target(settings: Settings, cluster: str) -> tuple[Target | None, str]:
+    """Return the target, and a line about it; None if there is none, or ZooKeeper is unavailable."""
+    try:
+        async with open_cluster(settings, cluster, timeout_s=_TARGET_S) as parts:
+            target = (await parts.stores[cluster].read_state(Target, callers.caller(None).deadline)).value
+    except ConfplaneError as error:
+        return None, f"not known: {error.detail}"
+    return target, "none yet: `confplane target import --apply` stores it" if target is None else str(target)
 
 
 async def _observed_topics(settings: Settings, cluster: str) -> tuple[TopicPoll | None, str]:

@@ -22,6 +22,7 @@ from confplane.domain.errors import (
     StalePlanError,
 )
 from confplane.domain.facets import FacetName
+from confplane.policy.loading import read_policy
 from confplane.services.access_admin.tokens import NewToken
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.etags import Precondition
@@ -223,6 +224,30 @@ async def test_every_entity_needs_an_approver_who_may_alter_it(world: World) -> 
         await one.approve(request, Identity("User:stranger", Authentication.CERTIFICATE))
     with pytest.raises(ForbiddenError):
         await one.propose(reader, one.entry(ALICE, producer_byte_rate=3))
+
+
+async def test_the_rules_decide_how_many_approve_and_who_also_when_the_request_is_applied(
+    world: World, tmp_path: Path
+) -> None:
+    path = tmp_path / "policy.yaml"
+    rule = "rules: [{name: leads, match: {names: {user: alice}}, approvals: {count: 1, from: 'Group:leads'}}]"
+    path.write_text(rule)
+    one = await started(world, policy_file=path)
+    lead = replace(SRE, groups=frozenset({"Group:leads"}))
+    request = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2))
+    assert ([each.rule for each in request.requirements], request.warnings) == (["leads"], ())
+    assert (await one.approve(request, OPS)).state is RequestState.OPEN
+    assert (await one.approve(request, lead)).state is RequestState.APPROVED
+    path.write_text(rule.replace("count: 1", "count: 2"))
+    one.replica.parts.policies["default"].replace_rules(read_policy(path))
+    with pytest.raises(RequestStateError, match="rule 'leads' asks for 2 approvals"):
+        await one.apply(request, DEV)
+    opened = await one.found(request)
+    assert (opened.state, len(opened.approvals)) == (RequestState.OPEN, 2)
+    path.write_text(rule)
+    one.replica.parts.policies["default"].replace_rules(read_policy(path))
+    await one.approve(request, lead)
+    assert (await one.apply(request, DEV)).state is RequestState.APPLIED
 
 
 async def test_requests_end_without_a_change(world: World) -> None:

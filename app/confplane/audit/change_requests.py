@@ -15,7 +15,9 @@ from confplane.audit.batcher import Batcher
 from confplane.audit.tables import WAITING_STATES
 from confplane.domain.access.identities import Authentication, CredentialNarrowing, Identity
 from confplane.domain.access.operations import Operation
+from confplane.domain.approvals import Requirement
 from confplane.domain.change_requests import RequestKind, RequestState
+from confplane.domain.globs import Globs
 from confplane.services.ports.change_requests import (
     ChangeRequest,
     GivenApproval,
@@ -225,7 +227,9 @@ def _content(request: ChangeRequest) -> dict[str, Any]:
         "ticket": request.ticket,
         "warnings": request.warnings,
         "approvals": [{"approver": _participant_json(each.approver), "at": each.at} for each in request.approvals],
-        "requirements": request.requirements,
+        "requirements": [
+            {"rule": each.rule, "count": each.count, "approvers": each.approvers.texts} for each in request.requirements
+        ],
         "application": None if application is None else {"writer": application.writer, "until": application.until},
         "change_id": request.change_id,
         "error": request.error,
@@ -257,7 +261,7 @@ def _request(row: Row[Any]) -> ChangeRequest:
             GivenApproval(_participant(each["approver"]), datetime.fromisoformat(each["at"]))
             for each in content["approvals"]
         ),
-        tuple(content["requirements"]),
+        tuple(Requirement(each["rule"], each["count"], Globs(each["approvers"])) for each in content["requirements"]),
         None
         if application is None
         else RequestApplication(application["writer"], datetime.fromisoformat(application["until"])),

@@ -10,6 +10,7 @@ from confplane.domain.facets import FacetName
 from confplane.domain.texts import rfc3339
 from confplane.services.changes.edits import json_of
 from confplane.services.changes.stored_draft import to_supply
+from confplane.services.requests.participants import lacking
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,7 +36,7 @@ def summary(request: ChangeRequest) -> dict[str, Any]:
         "expiresAt": _time(request.expires_at),
         "applyAt": _time(request.apply_at),
         "approvals": [{**_person(each.approver), "at": rfc3339(each.at)} for each in request.approvals],
-        "requirements": list(request.requirements),
+        "requirements": [str(each) for each in lacking(request, request.approvals)],
         "changeId": None if request.change_id is None else str(request.change_id),
         "error": request.error,
     }

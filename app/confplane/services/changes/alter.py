@@ -186,7 +186,8 @@ class AlterService:
         if error is not None:
             raise error
         items = [each for each in prepared if isinstance(each, PreparedEdit)]
-        change = EntitiesChange(items, caller, validate_only=True, altered=await self._altered(items, caller))
+        altered = await self._sizes.altered(items, caller)
+        change = EntitiesChange(items, caller, validate_only=True, altered=altered)
         [ended] = await self._runner.run_entries(parts[0][0].store, [change], caller, validate_only=True)
         if isinstance(ended, ConfplaneError):
             raise ended

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.domain.access.identities import Identity
+    from confplane.domain.approvals import Requirement
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,8 @@ class ChangeRequest:
     """The time from which the leader applies it once it is approved, until it expires."""
     warnings: tuple[str, ...] = ()
     approvals: tuple[GivenApproval, ...] = ()
-    requirements: tuple[str, ...] = ()
-    """The requirements of rules that the approvals do not meet, in words."""
+    requirements: tuple[Requirement, ...] = ()
+    """The approvals that rules ask for, as decided last."""
     application: RequestApplication | None = None
     change_id: UUID | None = None
     """The change that applied it."""

@@ -13,13 +13,15 @@ several processes may attempt it, and may be killed at any step:
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from confplane.domain.change_requests import RequestAction, RequestState, check_action, uncovered
 from confplane.domain.errors import (
     ConcurrentChangeError,
+    ConfplaneError,
     FrozenError,
     ObservedError,
     OutcomeUnknownError,
@@ -32,8 +34,8 @@ from confplane.services.access import Access, unrestricted
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import offender
 from confplane.services.ports.change_requests import RequestApplication
-from confplane.services.requests.contents import differences, entries_of
-from confplane.services.requests.participants import approval_of
+from confplane.services.requests.contents import differences, entries_of, requirements_of
+from confplane.services.requests.participants import approval_of, lacking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -157,7 +159,7 @@ class RequestApplier:
         check_action(request.kind, request.state, RequestAction.BEGIN)
         self.check_time(request)
         entries = await entries_of(cluster, self._fingerprints[cluster.name], request.draft, supplied)
-        counting = await self._checked(request)
+        counting = await self._checked(cluster, request, entries, caller)
         until = self._now() + timedelta(seconds=max(0.0, caller.deadline - time.monotonic())) + _MARGIN
         before = request.state
         request = await self._transitions.move(
@@ -214,7 +216,9 @@ class RequestApplier:
             return ended
         return await self._delay(request, RequestState.APPROVED, "The process that applied the request has ended")
 
-    async def _checked(self, request: ChangeRequest) -> list[GivenApproval]:
+    async def _checked(
+        self, cluster: Cluster, request: ChangeRequest, entries: Sequence[Entry], caller: Caller
+    ) -> list[GivenApproval]:
         """Return the approvals that count, and open the request again if they do not suffice any more."""
         if not await self._participants.may_propose(request.authors[-1], request):
             raise RequestStateError(
@@ -224,11 +228,22 @@ class RequestApplier:
         counting = await self._participants.counting(request)
         left = uncovered(request.entity_ids, [covered for _, covered in counting])
         approvals = tuple(approval for approval, _ in counting)
-        if left:
-            error = f"No approver may alter {left[0]} any more, or the approver's token was revoked"
-            await self._transitions.move(
-                request, RequestAction.REOPEN, RequestState.OPEN, text=error, approvals=approvals, error=error
+        error = f"No approver may alter {left[0]} any more, or the approver's token was revoked" if left else None
+        requirements = request.requirements
+        try:
+            requirements = requirements_of(
+                await self._alter.decide_entries(entries, self.author(request, caller, approvals))
             )
+        except PreconditionFailedError:
+            await self.reopen(cluster, request, caller)
+            raise RequestStateError(_CHANGED, outcome=WriteOutcome.NOT_APPLIED) from None
+        except ConfplaneError:
+            pass  # the change is refused for the same reason, and then the request has it
+        if asked := lacking(replace(request, requirements=requirements), approvals):
+            error = error or f"Approvals are missing: {'; '.join(map(str, asked))}"
+        if error is not None:
+            changes: dict[str, Any] = {"approvals": approvals, "requirements": requirements, "error": error}
+            await self._transitions.move(request, RequestAction.REOPEN, RequestState.OPEN, text=error, **changes)
             raise RequestStateError(f"{error}; the request is open again")
         return list(approvals)
 

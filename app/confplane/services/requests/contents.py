@@ -8,21 +8,25 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from confplane.domain.approvals import missing
 from confplane.domain.changes import stored
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.domain.texts import rfc3339
 from confplane.services.changes.stored_draft import restore, store
+from confplane.services.policies import approval_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from confplane.domain.approvals import Requirement
     from confplane.domain.facets import JsonValue
     from confplane.services.changes.alter import AlterService, Entry
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.edits import Edit, EditResult
+    from confplane.services.changes.entities_change import Drafts
     from confplane.services.changes.stored_draft import Fingerprint
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.clusters import Cluster
@@ -35,6 +39,8 @@ class RequestContent(NamedTuple):
     """The edits with an effect, as data."""
     entity_ids: tuple[str, ...]
     warnings: tuple[str, ...]
+    requirements: tuple[Requirement, ...]
+    """The approvals that rules ask for."""
 
 
 async def decide(alter: AlterService, fingerprint: Fingerprint, entries: list[Entry], caller: Caller) -> RequestContent:
@@ -54,8 +60,16 @@ async def decide(alter: AlterService, fingerprint: Fingerprint, entries: list[En
     if not drafts:
         raise InvalidRequestError("The request changes nothing: every key has the given value already")
     draft = await asyncio.to_thread(store, drafts, fingerprint)
-    warnings = dict.fromkeys(text for each in drafts for text in each.warnings)
-    return RequestContent(draft, tuple(sorted({each.edit.entity.id for each in drafts})), tuple(warnings))
+    # What rules ask for is no warning here, but the subject of the request.
+    asked = {approval_text(each.edit.entity, missing(each.requirements, ())) for each in drafts if each.requirements}
+    warnings = dict.fromkeys(text for each in drafts for text in each.warnings if text not in asked)
+    entity_ids = tuple(sorted({each.edit.entity.id for each in drafts}))
+    return RequestContent(draft, entity_ids, tuple(warnings), requirements_of(drafts))
+
+
+def requirements_of(drafts: Drafts) -> tuple[Requirement, ...]:
+    """Return the approvals that rules ask for, each once."""
+    return tuple(dict.fromkeys(requirement for each in drafts for requirement in each.requirements))
 
 
 async def entries_of(

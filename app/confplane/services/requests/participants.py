@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.access.operations import Operation
-from confplane.domain.approvals import Approval
+from confplane.domain.approvals import Approval, missing
 from confplane.domain.errors import UnauthenticatedError
 from confplane.services.ports.change_requests import GivenApproval, Participant
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.domain.access.identities import Identity
+    from confplane.domain.approvals import Requirement
     from confplane.services.access import AccessControl, Rights
     from confplane.services.ports.access import AccessStore
     from confplane.services.ports.change_requests import ChangeRequest
@@ -108,6 +109,11 @@ class Participants:
             return frozenset()
         allowed = rights.allowed(cluster, operation)
         return frozenset(each for each in entity_ids if each in allowed)
+
+
+def lacking(request: ChangeRequest, approvals: Iterable[GivenApproval]) -> tuple[Requirement, ...]:
+    """Return the requirements of rules that approvals do not meet."""
+    return missing(request.requirements, [approval_of(each.approver) for each in approvals])
 
 
 def approval_of(participant: Participant) -> Approval:

@@ -131,6 +131,7 @@ class RequestProposals:
             expires_at=expires_at,
             apply_at=terms.apply_at,
             warnings=content.warnings,
+            requirements=content.requirements,
             draft=content.draft,
         )
         if not validate_only:
@@ -176,6 +177,7 @@ class RequestProposals:
             "digest": digest_of(cluster.name, content.draft, request.apply_at, request.expires_at),
             "entity_ids": content.entity_ids,
             "warnings": content.warnings,
+            "requirements": content.requirements,
             "draft": content.draft,
             "authors": authors,
             "approvals": (),

@@ -19,7 +19,8 @@ from confplane.domain.change_requests import (
 from confplane.domain.errors import ForbiddenError, PreconditionFailedError, RequestStateError, StalePlanError
 from confplane.services.changes.stored_draft import to_supply
 from confplane.services.ports.change_requests import GivenApproval
-from confplane.services.requests.contents import entries_of
+from confplane.services.requests.contents import entries_of, requirements_of
+from confplane.services.requests.participants import lacking
 from confplane.services.requests.reader import check_manages, check_some, check_text
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class RequestReviews:
         counting = [approval for approval, _ in await self._participants.counting(request)]
         approvals = with_approval(counting, given, lambda each: each.approver.person)
         if request.kind is RequestKind.CHANGE and not to_supply(request.draft):
-            await self._decided_again(cluster, request, caller, approvals)
+            request = await self._decided_again(cluster, request, caller, approvals)
         state = await self._state(request, approvals)
         changes: dict[str, Any] = {"approvals": tuple(approvals), "error": None, "differences": ()}
         if validate_only:
@@ -141,21 +142,22 @@ class RequestReviews:
 
     async def _decided_again(
         self, cluster: Cluster, request: ChangeRequest, caller: Caller, approvals: Sequence[GivenApproval]
-    ) -> None:
-        """Decide the content of a request again, on the versions on which it was decided."""
+    ) -> ChangeRequest:
+        """Decide a request again, on the versions on which it was decided; return it with what rules ask for now."""
         entries = await entries_of(cluster, self._fingerprints[cluster.name], request.draft, {})
         try:
-            await self._alter.decide_entries(entries, self._applier.author(request, caller, approvals))
+            drafts = await self._alter.decide_entries(entries, self._applier.author(request, caller, approvals))
         except PreconditionFailedError as error:
             await self._applier.reopen(cluster, request, caller)
             raise RequestStateError(f"{error.detail}. The request is open again, without approvals") from None
+        return replace(request, requirements=requirements_of(drafts))
 
     async def _state(self, request: ChangeRequest, approvals: Sequence[GivenApproval]) -> RequestState:
         """Return the state of a request with these approvals."""
         covered = [
             await self._participants.covered(each.approver, request.cluster, request.entity_ids) for each in approvals
         ]
-        if uncovered(request.entity_ids, covered):
+        if uncovered(request.entity_ids, covered) or lacking(request, approvals):
             return RequestState.OPEN
         if request.kind is RequestKind.BREAK_GLASS:
             return RequestState.ACKNOWLEDGED

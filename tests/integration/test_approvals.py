@@ -155,3 +155,23 @@ def test_commands_say_how_to_propose_a_change(tmp_path: Path, capsys: pytest.Cap
         said = run_here(*line)
         assert said.code != 0, said
         assert "needs approval: rule 'two-people' asks for an approval of Group:leads" in said.err + said.out
+
+
+@pytest.mark.usefixtures("_commands")
+def test_commands_break_the_glass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    glass = ["--break-glass", "an outage"]
+    assert command.run([*shlex.split("--alter --user held-3 --add-config producer_byte_rate=1"), *glass]) == 0
+    assert "Past the rules" in capsys.readouterr().err
+    assert command.run([*shlex.split("--describe --user held-3"), *glass]) != 0
+    assert "--break-glass is only for --alter" in capsys.readouterr().err
+    dump = tmp_path / "dump.jsonl"
+    dump.write_text(run_here("export").out.replace("held-3", "held-4"))
+    for line in (
+        ["set", "user=held-3", f"{RATE}=2"],
+        ["delete", "user=held-3", RATE],
+        ["load", str(dump)],
+    ):
+        said = run_here(*line, *glass)
+        assert said.code == 0, said
+    said = run_here("audit", "--json", "--limit", "1")
+    assert ("user=held-4" in said.out, '"reason": "an outage"' in said.out) == (True, True), said

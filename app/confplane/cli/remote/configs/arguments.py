@@ -68,6 +68,8 @@ class Command:
     cluster: str | None
     wait_applied_ms: int | None = None
     """Maximum wait until an alter is applied to a Kafka 4 cluster; None for no wait."""
+    break_glass: str | None = None
+    """The reason to write past the rules of the policies; None for an alter within them."""
 
     @property
     def quotas(self) -> bool:
@@ -106,6 +108,7 @@ def read(parsed: ParsedOptions) -> Command:
         profile=parsed.value("command-config") or parsed.value("profile"),
         cluster=parsed.value("cluster"),
         wait_applied_ms=_wait_applied(parsed),
+        break_glass=_break_glass(parsed),
     )
     if command.alter:
         _check_alter(parsed, command)
@@ -190,6 +193,13 @@ def _wait_applied(parsed: ParsedOptions) -> int | None:
     if not (text.isascii() and text.isdecimal() and int(text) <= _LONGEST_WAIT_MS):
         raise InvalidRequestError(f"--wait-applied is a number of milliseconds up to {_LONGEST_WAIT_MS}")
     return int(text)
+
+
+def _break_glass(parsed: ParsedOptions) -> str | None:
+    reason = parsed.value("break-glass")
+    if reason is not None and not parsed.has("alter"):
+        raise InvalidRequestError("--break-glass is only for --alter.")
+    return reason
 
 
 def _check_alter(parsed: ParsedOptions, command: Command) -> None:

@@ -236,12 +236,16 @@ async def _alter_clients(client: AsyncConfplane, command: Command, change: Entit
     if registrations:
         del change.configs[SUPPORTED_CONFIGS]
     altered = change.quotas or change.configs
-    result = await change.send(client, ChangeOptions(wait_applied_ms=command.wait_applied_ms)) if altered else {}
+    result = await change.send(client, _options(command)) if altered else {}
     if registrations:
         # Registrations are not configs, and are in another store. Their endpoint accepts no Idempotency-Key, because
         # clearing is idempotent.
         await client.registrations.clear(command.entity)
     return result
+
+
+def _options(command: Command) -> ChangeOptions:
+    return ChangeOptions(wait_applied_ms=command.wait_applied_ms, break_glass=command.break_glass)
 
 
 async def _alter_resource(client: AsyncConfplane, command: Command, change: EntityUpdate) -> dict[str, Any]:
@@ -250,7 +254,7 @@ async def _alter_resource(client: AsyncConfplane, command: Command, change: Enti
     if command.deleted:
         async for result in _of_resources(client, kind, [name], synonyms=False):
             refuse_unset(command.deleted, {each["name"] for each in _own(kind, result)})
-    return await change.send(client, ChangeOptions(wait_applied_ms=command.wait_applied_ms))
+    return await change.send(client, _options(command))
 
 
 _KINDS: Final = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}

@@ -76,6 +76,7 @@ GROUPS: Final = (
             "wait-applied": Option(
                 "MS", "For --alter: the maximum wait until a Kafka 4 cluster has applied the change."
             ),
+            "break-glass": Option("REASON", "For --alter, in an emergency: write past the rules of the policies."),
             "force": Option(None, "Accepted as by Kafka's tool; it has no effect."),
             "help": Option(None, "Show this text."),
             "version": Option(None, "Show the version."),

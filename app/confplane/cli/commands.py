@@ -105,6 +105,11 @@ _MODULES: Final = (
     ),
     _Module(
         _API,
+        "remote.request_commands",
+        {"requests": "Changes that two people agree on (docs/change-requests.md)."},
+    ),
+    _Module(
+        _API,
         "remote.drift_commands",
         {
             "drift": "Differences between a Kafka cluster without ZooKeeper (Kafka 4) and the configs written"

@@ -29,7 +29,7 @@ from confplane.cli.remote.options import (
     WaitApplied,
     seconds_of,
 )
-from confplane.cli.remote.session import run
+from confplane.cli.remote.session import DONE, run
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
 
@@ -59,12 +59,19 @@ _ConfigsEtag = Annotated[
 ]
 
 
+_Propose = Annotated[
+    bool,
+    typer.Option("--propose", help="Propose the change for another person to approve (`confplane requests`)."),
+]
+
+
 @commands.command(
     "set",
     epilog="Examples:\n\n"
     "    confplane set user=alice producer_byte_rate=1048576 acks=all --reason 'more load'\n\n"
     "    confplane set topic=orders retention.ms=86400000 --validate-only\n\n"
     "    confplane set topic=orders retention.ms=3600000 --for 6h\n\n"
+    "    confplane set topic=orders retention.ms=86400000 --propose --reason 'keep a day'\n\n"
     "    confplane set broker=0 listener.name.external.ssl.keystore.password\n\n"
     f"{WRITE_CODES}",
 )
@@ -86,6 +93,7 @@ def put(
     ticket: Ticket = None,
     duration: Duration = None,
     break_glass: BreakGlass = None,
+    propose: _Propose = False,
     quotas_etag: _QuotasEtag = None,
     configs_etag: _ConfigsEtag = None,
     wait_applied: WaitApplied = None,
@@ -107,7 +115,7 @@ def put(
         seconds_of(duration),
         break_glass,
     )
-    raise run(profile, cluster, lambda client: _put(client, entity, values, options))
+    raise run(profile, cluster, lambda client: _put(client, entity, values, options, propose=propose))
 
 
 @commands.command(
@@ -134,6 +142,7 @@ def delete(
     ticket: Ticket = None,
     duration: Duration = None,
     break_glass: BreakGlass = None,
+    propose: _Propose = False,
     quotas_etag: _QuotasEtag = None,
     configs_etag: _ConfigsEtag = None,
     wait_applied: WaitApplied = None,
@@ -158,13 +167,17 @@ def delete(
     raise run(
         profile,
         cluster,
-        lambda client: _delete(client, entity, keys or (), options, everything=everything),
+        lambda client: _delete(client, entity, keys or (), options, everything=everything, propose=propose),
     )
 
 
-async def _put(client: AsyncConfplane, name: str, words: Sequence[str], options: ChangeOptions) -> int:
-    """Set keys, print what changed, and return the exit code."""
+async def _put(
+    client: AsyncConfplane, name: str, words: Sequence[str], options: ChangeOptions, *, propose: bool
+) -> int:
+    """Set keys or propose to, print what changed, and return the exit code."""
     change = EntityUpdate.of(entity_of(name), values_of(words))
+    if propose:
+        return await _propose(client, change, options)
     on_line = {key for key, equals, text in (word.partition("=") for word in words) if equals and text[:1] != "@"}
     result = await change.send(client, options)
     if bared := sorted(each["key"] for each in differences(result) if each.get("secret") and each["key"] in on_line):
@@ -178,9 +191,9 @@ async def _put(client: AsyncConfplane, name: str, words: Sequence[str], options:
 
 
 async def _delete(
-    client: AsyncConfplane, name: str, keys: Sequence[str], options: ChangeOptions, *, everything: bool
+    client: AsyncConfplane, name: str, keys: Sequence[str], options: ChangeOptions, *, everything: bool, propose: bool
 ) -> int:
-    """Remove keys, or all keys; print what changed, and return the exit code.
+    """Remove keys, or all keys, or propose to; print what changed, and return the exit code.
 
     "All keys" are those of one read. The change fails if another key is set after that read.
     """
@@ -201,9 +214,33 @@ async def _delete(
             configs_etag=options.configs_etag or configs,
         )
     change = EntityUpdate.of(entity, dict.fromkeys(present if everything else keys))
+    if propose:
+        return await _propose(client, change, options)
     result = await change.send(client, options)
     _show(change, result, options)
     return report_one(result)
+
+
+async def _propose(client: AsyncConfplane, change: EntityUpdate, options: ChangeOptions) -> int:
+    """Propose a change, and print the request.
+
+    Raises:
+        InvalidRequestError: An option is given that only a direct change has.
+    """
+    if options.quotas_etag or options.configs_etag or options.wait_applied_ms is not None or options.expires_in_s:
+        raise InvalidRequestError(
+            "--for, --wait-applied and ETags are options of direct changes, and not of --propose."
+        )
+    found = await change.propose(client, options)
+    if is_json():
+        print_json(found)
+    else:
+        print_changes(each for part in found["changes"] for each in part["diff"])
+    said = "Valid; nothing was written"
+    if not options.validate_only:
+        said = f"Proposed {change.entity.id}: request {found['id']}, see `confplane requests show {found['id']}`"
+    echo(said, err=True)
+    return DONE
 
 
 def _show(change: EntityUpdate, result: Mapping[str, Any], options: ChangeOptions) -> None:

@@ -86,6 +86,26 @@ class EntityUpdate:
             )
         return cls(entity, quotas, configs)
 
+    async def propose(self, client: AsyncConfplane, options: ChangeOptions) -> dict[str, Any]:
+        """Propose the change for another person to approve, and return the request in the API's form."""
+        of_facets: dict[FacetName, Mapping[str, float | str | None]] = {FacetName.CLIENT_QUOTAS: self.quotas}
+        of_facets[_configs_facet(self.entity)] = self.configs
+        edits: Any = [
+            {
+                "facet": facet.value,
+                "id": self.entity.id,
+                "ops": [
+                    {"key": key, "op": "DELETE"} if value is None else {"key": key, "value": value}
+                    for key, value in values.items()
+                ],
+            }
+            for facet, values in of_facets.items()
+            if values
+        ]
+        terms: Any = {"validate_only": options.validate_only, "reason": options.reason, "ticket": options.ticket}
+        found: Any = (await client.change_requests.propose(edits, **terms)).body
+        return dict(found)
+
     async def send(self, client: AsyncConfplane, options: ChangeOptions | None = None) -> dict[str, Any]:
         """Make the change, print its warnings, and return its result in the API's form."""
         options = options or ChangeOptions()
@@ -100,6 +120,11 @@ class EntityUpdate:
             echo(f"Warning: {warning}", err=True)
         found: dict[str, Any] = result
         return found
+
+
+def _configs_facet(entity: Entity) -> FacetName:
+    """Return the facet of an entity's configs that are not quotas."""
+    return FacetName.CONFIGS if facets_of(entity) == (FacetName.CONFIGS,) else FacetName.CLIENT_CONFIGS
 
 
 def differences(result: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -1,0 +1,115 @@
+"""``confplane set --propose`` and ``confplane requests``, against made-up answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from typer.testing import CliRunner
+
+from confplane.cli.commands import cli
+
+if TYPE_CHECKING:
+    from tests.unit.cli.answers import Recorded
+
+REQUEST: Final = "0195f3a0-6c1e-7d3a-9b7e-2f6c1d0a4b5c"
+ONE: Final = f"change-requests/{REQUEST}"
+DIGEST: Final = "7d2f9c0d1e3b4a6c7d8e9f00112233445566abcd"
+SHOWN: Final[dict[str, Any]] = {
+    "id": REQUEST,
+    "state": "approved",
+    "digest": DIGEST,
+    "author": {"principal": "User:portal", "behalfOf": "User:dev"},
+    "reason": "more load",
+    "approvals": [{"principal": "User:ops", "behalfOf": None, "at": "2026-01-31T12:00:00Z"}],
+    "requirements": ["rule 'leads' asks for an approval of Group:leads"],
+    "changeId": None,
+    "error": None,
+    "entities": ["user=alice"],
+    "changes": [
+        {
+            "facet": "client-quotas",
+            "id": "user=alice",
+            "mode": "alter",
+            "diff": [{"key": "producer_byte_rate", "before": 1, "after": 2}],
+        }
+    ],
+    "warnings": [],
+    "toSupply": [{"id": "broker=1", "key": "ssl.key.password"}],
+    "differences": [
+        {"entity": "user=bob", "facet": "client-quotas", "revision": "7", "keys": [{"key": "k", "now": "9"}]}
+    ],
+    "events": [
+        {"action": "approve", "at": "2026-01-31T12:00:00Z", "principal": "User:ops", "behalfOf": None, "text": "fine"}
+    ],
+}
+
+
+def test_a_change_is_proposed_with_its_reason(answered: Recorded) -> None:
+    answered.answers["change-requests"] = SHOWN
+    given = ["set", "user=alice", "producer_byte_rate=2", "acks=all", "--propose", "--reason", "more load"]
+    answer = CliRunner().invoke(cli, given)
+    assert (answer.exit_code, f"confplane requests show {REQUEST}" in answer.stderr) == (0, True)
+    [(path, body)] = answered.sent
+    assert path.startswith("change-requests?")
+    assert body == {
+        "edits": [
+            {"facet": "client-quotas", "id": "user=alice", "ops": [{"key": "producer_byte_rate", "value": 2}]},
+            {"facet": "client-configs", "id": "user=alice", "ops": [{"key": "acks", "value": "all"}]},
+        ]
+    }
+
+
+def test_options_of_direct_changes_are_refused(answered: Recorded) -> None:
+    answer = CliRunner().invoke(cli, ["set", "topic=orders", "retention.ms=1", "--propose", "--for", "6h"])
+    assert (answer.exit_code != 0, answered.sent) == (True, [])
+
+
+def test_a_request_is_shown_with_all_that_a_reviewer_needs(answered: Recorded) -> None:
+    answered.answers[ONE] = SHOWN
+    answer = CliRunner().invoke(cli, ["requests", "show", REQUEST])
+    assert answer.exit_code == 0
+    for text in (
+        "approved by User:ops",
+        "User:portal for User:dev: more load",
+        DIGEST,
+        "producer_byte_rate",
+        "Group:leads",
+        "Changed since: user=bob, client-quotas: k is 9",
+        "approve by User:ops: fine",
+    ):
+        assert text in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "body"),
+    [
+        (["approve", REQUEST, "--digest", DIGEST], {"digest": DIGEST}),
+        (["reject", REQUEST, "--comment", "no"], {"comment": "no"}),
+        (["cancel", REQUEST], {}),
+        (["comment", REQUEST, "please"], {"comment": "please"}),
+        (["revise", REQUEST], {"edits": []}),
+    ],
+)
+def test_each_command_sends_its_operation(answered: Recorded, words: list[str], body: dict[str, Any]) -> None:
+    answered.answers[words[0]] = SHOWN
+    answer = CliRunner().invoke(cli, ["requests", *words])
+    assert (answer.exit_code, f"Request {REQUEST}: approved" in answer.stderr) == (0, True)
+    assert answered.sent == [(f"change-requests/{REQUEST}:{words[0]}", body)]
+
+
+def test_a_sensitive_value_is_supplied_for_the_entity_that_needs_it(answered: Recorded) -> None:
+    answered.answers |= {ONE: SHOWN, "apply": SHOWN}
+    answer = CliRunner().invoke(cli, ["requests", "apply", REQUEST, "ssl.key.password=hunter2"])
+    assert answer.exit_code == 0
+    path, body = answered.sent[-1]
+    assert path == f"change-requests/{REQUEST}:apply"
+    assert body == {"values": [{"id": "broker=1", "key": "ssl.key.password", "value": "hunter2"}]}
+
+
+def test_only_an_applied_request_is_reverted(answered: Recorded) -> None:
+    answered.answers |= {ONE: SHOWN, "change-requests": SHOWN}
+    assert CliRunner().invoke(cli, ["requests", "revert", REQUEST]).exit_code != 0
+    answered.answers[ONE] = {**SHOWN, "changeId": DIGEST}
+    assert CliRunner().invoke(cli, ["requests", "revert", REQUEST]).exit_code == 0
+    assert answered.sent[-1] == ("change-requests", {"edits": [], "revert": DIGEST})

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.integration.test_manifest_runs import FACETS, HEAD, State, connected, manifest, some_state
+from tests.support.service import Service
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import httpx
     from kazoo.client import KazooClient
 
-    from tests.support.service import Service
+    from tests.support.servers import Database
 
 Owned = dict[tuple[str, str], dict[str, tuple[Any, "str | None"]]]
 """The values and the owners of keys, by entity and member."""
@@ -269,3 +271,11 @@ def test_an_apply_makes_the_keys_of_its_owner_what_the_document_says(http: httpx
         wait_for(lambda: owned(http, name) == state, why=lambda: (owned(http, name), state))  # noqa: B023 - called here
         again = planned(http, body)
         assert again["changes"] == [], again
+
+
+def test_keys_are_claimed_right_after_the_first_start(tmp_path: Path, chroot: str, migrated: Database) -> None:
+    """The recorder takes what it finds at its first contact as it is, and no claim may come before that."""
+    body = document("early", *(topic(f"early-{number}", retention_ms="1") for number in range(50)))
+    with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn) as early, connected(early) as http:
+        apply(http, body)
+        assert planned(http, body)["changes"] == []

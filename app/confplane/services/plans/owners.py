@@ -59,11 +59,15 @@ class OwnershipReader:
         self._trail = trail
         self._recorded = recorded
 
-    def check(self, cluster: Cluster) -> None:
+    async def check(self, cluster: Cluster, deadline: float) -> None:
         """Refuse an owner in a cluster whose owners can't be known.
+
+        Before its first contact is complete, the recorder takes states as they are, without the claims that led to
+        them.
 
         Raises:
             InvalidRequestError: The external changes of the cluster are not recorded.
+            UnavailableError: Postgres is unavailable, or the first contact is not complete.
         """
         if cluster.name not in self._recorded:
             raise InvalidRequestError(
@@ -71,6 +75,16 @@ class OwnershipReader:
                 " Leave the owner out",
                 pointer="/owner",
             )
+        patience = min(deadline, time.monotonic() + _PATIENCE_S)
+        while await self._trail.coverage(cluster.name) is None:
+            if time.monotonic() >= patience:
+                raise UnavailableError(
+                    f"The configs of cluster {cluster.name} were not recorded completely yet, so their owners are not"
+                    " known. Send the request again",
+                    outcome=WriteOutcome.NOT_APPLIED,
+                    retry_after_s=2,
+                )
+            await asyncio.sleep(_PAUSE_S)
 
     async def exact(self, cluster: Cluster, parts: Iterable[tuple[ClusterFacet, str]], deadline: float) -> OwnedBases:
         """Return the bases of the nodes of the mirror, and the owners of their keys at these versions.

@@ -99,7 +99,7 @@ class PlanService:
         readable = await in_slices(partial(_readable, caller.access), document)
         owned: OwnedBases = {}
         if options.owner is not None:
-            self._owners.check(cluster)
+            await self._owners.check(cluster, caller.deadline)
             check_forced(options, document)
             owned = await self._owners.exact(cluster, _edited(readable), caller.deadline)
             readable = await in_slices(partial(_claiming, owned, options), readable)

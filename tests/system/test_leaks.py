@@ -179,6 +179,7 @@ TARGET_COMMANDS: Final = [
 """Commands on a cluster whose settings name brokers, and the password of a login; nobody answers at the address."""
 ABSENT: Final = "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"
 ACCESS_COMMANDS: Final = [
+    ["doctor"],
     ["tokens", "create", "--principal", "User:cli"],
     ["tokens", "list"],
     ["tokens", "rotate", ABSENT],

@@ -180,6 +180,14 @@ _MODULES: Final = (
     _Module(_SERVICE, "policy_commands", {"policy": "Check and test policy files (docs/policies.md)."}),
     _Module(
         _STORES,
+        "doctor_commands",
+        {
+            "doctor": "Check settings, stores, rights, clocks, certificates and tokens, and show the command that fixes"
+            " each problem."
+        },
+    ),
+    _Module(
+        _STORES,
         "backup_commands",
         {
             "backup": "Write all configs and the trail to an archive, while the service runs.",

@@ -28,8 +28,8 @@ NOT_KEPT: Final = "(not kept)"
 """Text shown for a value that the trail does not have: that of a secret, or of a write that was not observed."""
 _COLOURS: Final = {"KEY": "cyan", "BEFORE": "red", "AFTER": "green"}
 _FOLDED: Final = {
-    *("", "AFTER", "BEFORE", "ENTITY", "KEYS", "LAST RUN", "NOTE", "OURS", "OWNER", "QUESTION", "REASON", "RESOURCE"),
-    *("RESULT", "RIGHT", "SOURCE", "THEIRS", "VALUE", "WARNINGS"),
+    *("", "AFTER", "BEFORE", "ENTITY", "KEYS", "LAST RUN", "NOTE", "OURS", "OWNER", "QUESTION", "REASON", "REMEDY"),
+    *("RESOURCE", "RESULT", "RIGHT", "SOURCE", "THEIRS", "VALUE", "WARNINGS"),
 }
 """Columns whose cells may be folded on a narrow terminal. Times, ids of changes and keys can be copied as they are."""
 _LEAST: Final = 20

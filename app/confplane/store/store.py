@@ -644,6 +644,11 @@ class ZooKeeperStore:
         return self._gate.rejected is not None
 
     @property
+    def rejected(self) -> str | None:
+        """The reason why the store is taken for a restored one; None otherwise."""
+        return self._gate.rejected
+
+    @property
     def accepted(self) -> bool:
         """True if the current connection leads to the store that the trail describes."""
         return self._gate.open

@@ -1,0 +1,150 @@
+"""The work of ``confplane doctor``: the facts of an installation, and the findings that follow from them."""
+
+from __future__ import annotations
+
+import io
+import json
+import platform
+import time
+import zipfile
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import distributions
+from typing import TYPE_CHECKING, Any, Final
+
+from confplane import __version__
+from confplane.audit import Database
+from confplane.audit.diagnosis import postgres_facts
+from confplane.cli import archive_files, callers
+from confplane.cli.doctor_settings import settings_facts
+from confplane.cli.output import is_json, print_json, print_table, say
+from confplane.cli.target import open_kafka
+from confplane.domain.errors import ConfplaneError, UnavailableError
+from confplane.services.doctor.diagnosis import diagnose, exit_code
+from confplane.services.doctor.facts import ClusterFacts, Facts, KafkaFacts
+from confplane.wiring import build
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from confplane.services.doctor.findings import Finding
+    from confplane.settings import Settings
+    from confplane.store import ZooKeeperStore
+    from confplane.wiring import ServiceParts
+
+_CLUSTER_S: Final = 20.0
+_OLD_MARKER_MS: Final = 600_000
+
+
+@callers.command("Not checked")
+async def doctor(settings: Settings, bundle: Path | None) -> int:
+    """Print the findings, write the bundle, and return the exit code."""
+    facts = await _facts(settings)
+    findings = diagnose(facts)
+    if is_json():
+        print_json({"findings": [each.as_json() for each in findings]})
+    else:
+        _show(findings)
+    if bundle is not None:
+        with archive_files.written(str(bundle), None) as file:
+            file.write(_bundle(settings, facts, findings))
+        say(f"{bundle}: findings, facts, settings and versions, without secrets", err=True)
+    return exit_code(findings)
+
+
+def _show(findings: list[Finding]) -> None:
+    if not findings:
+        say("No findings")
+        return
+    rows = [(each.severity.value, each.cluster or "", each.text, each.command) for each in findings]
+    print_table(("SEVERITY", "CLUSTER", "RESULT", "REMEDY"), rows)
+
+
+async def _facts(settings: Settings) -> Facts:
+    given = settings_facts(settings, datetime.now(UTC))
+    database = Database(settings.postgres.dsn.get_secret_value(), pool_size=2)
+    try:
+        postgres = await postgres_facts(database, list(settings.clusters))
+    finally:
+        await database.close()
+    # One after another, so that memory has one copy of the configs.
+    clusters = [] if given.problems else [await _cluster(settings, name) for name in settings.clusters]
+    return Facts(given, postgres, clusters)
+
+
+async def _cluster(settings: Settings, name: str) -> ClusterFacts:
+    parts = build(settings, [name])
+    store = parts.stores[name]
+    async with parts.running():
+        deadline = time.monotonic() + _CLUSTER_S
+        try:
+            await store.wait_for(0, deadline)
+            facts = await _store(parts, store, deadline)
+        except ConfplaneError as error:
+            return ClusterFacts(name, fault=error.detail.rstrip("."))
+    if settings.clusters[name].kafka is None:
+        return facts
+    return ClusterFacts(**{**_shallow(facts), "kafka": await _kafka(settings, name)})
+
+
+async def _store(parts: ServiceParts, store: ZooKeeperStore, deadline: float) -> ClusterFacts:
+    check = parts.incarnation_checks[store.name]
+    with suppress(UnavailableError):  # Postgres is unavailable, which is a finding of its own
+        await check.ensure(deadline)
+    status = store.status()
+    change_ids, strays = await store.markers.found(deadline)
+    now_ms = time.time() * 1000
+    restored = store.rejected
+    lost = [] if restored is not None else check.warnings()
+    return ClusterFacts(
+        store.name,
+        warnings=[str(each) for each in status.warnings if restored is None or restored not in str(each)],
+        restored=restored,
+        lost_changes=next((str(each) for each in lost if "Postgres lacks" in str(each)), None),
+        processes=len(await store.markers.writers(deadline)) - 1,
+        frozen=None if status.frozen is None else str(status.frozen),
+        # A change id begins with a time in milliseconds.
+        old_markers=sum(now_ms - (each.int >> 80) > _OLD_MARKER_MS for each in change_ids),
+        stray_markers=len(strays),
+        notifications=status.notifications,
+        target=store.target(),
+    )
+
+
+async def _kafka(settings: Settings, name: str) -> KafkaFacts:
+    try:
+        async with open_kafka(settings, name) as found:
+            deadline = time.monotonic() + _CLUSTER_S
+            permissions = await found.permissions(deadline, alters=True)
+            barrier = await found.unproven(deadline)
+            kafka = settings.clusters[name].kafka
+            log = await found.unfollowed(deadline) if kafka is not None and kafka.controllers else None
+    except ConfplaneError as error:
+        return KafkaFacts(fault=error.detail.rstrip("."))
+    return KafkaFacts(None, dict(permissions), barrier, log)
+
+
+def _shallow(facts: ClusterFacts) -> dict[str, Any]:
+    return {name: getattr(facts, name) for name in ClusterFacts.__slots__}
+
+
+def _bundle(settings: Settings, facts: Facts, findings: list[Finding]) -> bytes:
+    """Return a zip file. Settings have secrets as ``SecretStr``, whose JSON is masked, and otherwise name files."""
+    versions = {each.metadata["Name"]: each.version for each in distributions()}
+    content = {
+        "findings.json": [each.as_json() for each in findings],
+        "facts.json": asdict(facts),
+        "settings.json": settings.model_dump(mode="json"),
+        "versions.json": {
+            "confplane": __version__,
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "packages": dict(sorted(versions.items())),
+        },
+    }
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as bundle:
+        for name, value in content.items():
+            bundle.writestr(name, json.dumps(value, indent=1, default=str))
+    return file.getvalue()

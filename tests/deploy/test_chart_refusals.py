@@ -46,6 +46,7 @@ WRONG = [
         {"settings": {"clusters": {"payments": {"kafka": {"bootstrap": ["kafka"]}}}}},
         "/settings/clusters/payments/kafka/bootstrap/0",
     ),
+    ({"settings": {"clusters": {"payments": {"server_properties": {"all": "/a"}}}}}, "server_properties"),
     ({"settings": {"log_level": "trace"}}, "/settings/log_level"),
     ({"settings": {"postgres": {"pool_size": 1}}}, "/settings/postgres/pool_size"),
     ({"podSecurityContext": {"runAsUser": 0}}, "/podSecurityContext/runAsUser"),

@@ -23,7 +23,7 @@ from confplane.domain.errors import UnavailableError
 from confplane.domain.rollups import ROLLUPS
 from confplane.rollups import session
 from confplane.rollups.jobs import JOBS
-from confplane.rollups.progress import StageProgress
+from confplane.rollups.session import StageProgress
 from confplane.rollups.small_clusters import SETTINGS
 from tests.audit.rows import fetch, run
 from tests.rollups.lake import current, runs

@@ -19,7 +19,7 @@ from confplane.rollups.jobs import JOBS, integrity
 from confplane.rollups.origin import Origin
 from confplane.rollups.sinks.postgres import sort_rows
 from confplane.rollups.sources import trail as trail_source
-from confplane.rollups.sources.part_groups import group_parts
+from confplane.rollups.sources.trail import group_parts
 from confplane.settings import ClusterSettings
 from tests.audit.rows import committed, entity, run
 from tests.rollups.made import counted

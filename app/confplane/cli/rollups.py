@@ -25,9 +25,9 @@ from confplane.rollups.exports.exporter import Exporter, exclusive_export
 from confplane.rollups.exports.reading import count_rows, read_lake
 from confplane.rollups.jobs import JOBS, integrity
 from confplane.rollups.origin import Origin
-from confplane.rollups.progress import stages_of
 from confplane.rollups.reading import NotInReadingError
 from confplane.rollups.runner import RunOptions, runner
+from confplane.rollups.session import stages_of
 from confplane.rollups.sinks.files import Files, check_writable
 from confplane.rollups.small_clusters import ROWS, is_small
 from confplane.rollups.sources.tables import TABLES
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from confplane.domain.teams import Teams
     from confplane.rollups.exports.manifest import Manifest
     from confplane.rollups.job import Job
-    from confplane.rollups.progress import StageProgress
     from confplane.rollups.reading import Reading
     from confplane.rollups.runner import FinishedRun, Runner
+    from confplane.rollups.session import StageProgress
     from confplane.rollups.stores import Side
     from confplane.settings import Settings
 

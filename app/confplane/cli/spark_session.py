@@ -20,7 +20,7 @@ from confplane.rollups.small_clusters import SETTINGS, java_options, join_java_o
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from confplane.rollups.progress import StageProgress
+    from confplane.rollups.session import StageProgress
     from confplane.settings import Settings
 
 

@@ -81,8 +81,11 @@ class ClassArchive:
         return cls(directory / f"{name}.{uuid.uuid4().hex}.making", is_made=False)
 
     def options(self) -> list[str]:
-        """Return the options of Java to use the archive, or to make it."""
-        return options_to_read(self.path) if self.is_made else options_to_write(self.path)
+        """Return the options of Java to use the archive, or to make it of the classes that it has loaded when it ends.
+
+        With a missing archive, Java would not use the archive of its own classes either.
+        """
+        return [*_QUIET, f"-XX:{'SharedArchiveFile' if self.is_made else 'ArchiveClassesAtExit'}={self.path}"]
 
     @contextlib.contextmanager
     def kept(self, spark: SparkSession) -> Iterator[None]:
@@ -128,20 +131,6 @@ def archive_name(java: Path) -> str:
     jars = None if spark is None or spark.origin is None else Path(spark.origin).with_name("jars")
     parts = [f"{each} {each.stat().st_mtime_ns}" for each in (java.resolve(), jars) if each and each.exists()]
     return f"spark-{hashlib.sha256(os.pathsep.join(parts).encode()).hexdigest()[:16]}"
-
-
-def options_to_read(archive: Path) -> list[str]:
-    """Return the options of Java to start with the classes of an archive.
-
-    Args:
-        archive: An existing file: with a missing one, Java would not use the archive of its own classes either.
-    """
-    return [*_QUIET, f"-XX:SharedArchiveFile={archive}"]
-
-
-def options_to_write(archive: Path) -> list[str]:
-    """Return the options of Java to write an archive of the classes that it has loaded when it ends."""
-    return [*_QUIET, f"-XX:ArchiveClassesAtExit={archive}"]
 
 
 def process_of(spark: SparkSession) -> subprocess.Popen[bytes]:

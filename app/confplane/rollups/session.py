@@ -1,17 +1,19 @@
-"""The Spark session of a run: the settings that every run needs."""
+"""The Spark session of a run: the settings that every run needs, and the progress of its stages."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from uuid import UUID
+
 
 _ALWAYS: Final = {
     # Times are compared with those of Postgres and shown in UTC.
@@ -109,3 +111,26 @@ def use_this_python() -> None:
     ours = [str(Path(__file__).with_name("workers")), str(Path(__file__).parents[2])]
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     os.environ["PYTHONPATH"] = os.pathsep.join([*(path for path in ours if path not in paths), *paths])
+
+
+class StageProgress(NamedTuple):
+    """The progress of a stage of a run."""
+
+    done: int
+    """The number of its tasks that are done."""
+    tasks: int
+    """The number of all its tasks."""
+    is_running: bool
+
+
+def stages_of(spark: SparkSession, run_id: UUID) -> dict[int, StageProgress]:
+    """Return the stages of a run known so far, by number. Later ones become known when earlier ones have ended."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(str(run_id))]
+    stages = {number for job in jobs if job is not None for number in job.stageIds}
+    found = {number: tracker.getStageInfo(number) for number in sorted(stages)}
+    return {
+        number: StageProgress(stage.numCompletedTasks, stage.numTasks, stage.numActiveTasks > 0)
+        for number, stage in found.items()
+        if stage is not None
+    }

@@ -27,7 +27,7 @@ from pyspark.sql.types import DoubleType, StringType
 from confplane.audit.rollup_parts import RunAttempt, check_parts, fold_id, read_part, write_part
 from confplane.domain.texts import LONGEST_INDEXED
 from confplane.rollups.source_binding import register
-from confplane.rollups.sources.part_groups import group_parts
+from confplane.rollups.sources.trail import group_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -8,7 +8,7 @@ import random
 from bisect import bisect_right
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +16,6 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from confplane.rollups.sources.arrow import convert
-from confplane.rollups.sources.part_groups import group_parts
 from confplane.rollups.sources.postgres import open_transaction
 from confplane.rollups.sources.tables import TABLES, KeyRange, Table, TableScope
 
@@ -27,6 +26,9 @@ if TYPE_CHECKING:
 
     from confplane.rollups.origin import Origin
     from confplane.rollups.sources.postgres import ReadOnlyTransaction
+
+    T = TypeVar("T")
+
 
 NAME: Final = "confplane_trail"
 
@@ -285,3 +287,9 @@ def trail_options(
         "most_parts": most_parts or "",
         **moment.as_options(),
     }
+
+
+def group_parts(parts: Sequence[T], most: int | None) -> list[list[T]]:
+    """Group neighbouring parts into at most ``most`` lists of even length; one list per part if ``most`` is None."""
+    count = len(parts) if most is None else min(most, len(parts))
+    return [[*parts[len(parts) * at // count : len(parts) * (at + 1) // count]] for at in range(count)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import signal
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confplane.cli import migrate
@@ -15,7 +17,6 @@ from confplane.devstack.stack import Stack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
     from types import FrameType
 
 
@@ -123,6 +124,12 @@ def _observe(stack: Stack) -> int:
     return 0
 
 
+def _command() -> str:
+    """Return the command of this installation for a POSIX shell, which may not have it on its PATH."""
+    own = Path(sys.executable).with_name("confplane")
+    return shlex.quote(str(own)) if own.is_file() else f"{shlex.quote(sys.executable)} -m confplane"
+
+
 def _guide(stack: Stack, clusters: str) -> str:
     """Return commands to try first, for a POSIX shell.
 
@@ -132,18 +139,19 @@ def _guide(stack: Stack, clusters: str) -> str:
     """
     cluster = f"{clusters}/{_CLUSTER}"
     settings = f"--cluster {_CLUSTER} --settings-file {shlex.quote(str(stack.settings_file))}"
+    command = _command()
     steps = {
         "all client quotas": f"{cluster}/client-quotas",
         "one user's quotas, each with its level": f"{cluster}/client-quotas/user=NAME/effective",
         "a topic's configs, each with its level": f"{cluster}/configs/topic=NAME/effective",
         "the default of all brokers": f"{cluster}/configs/broker",
         "brokers and topics that deviate from most": (
-            f"confplane rollups run drift {settings} && confplane rollups show drift {settings}"
+            f"{command} rollups run drift {settings} && {command} rollups show drift {settings}"
         ),
         "external changes, from now on": f"{cluster}/audit",
         "the age of this information": cluster,
     }
-    lines = [f"  # {purpose}\n  {command}" for purpose, command in steps.items()]
+    lines = [f"  # {purpose}\n  {line}" for purpose, line in steps.items()]
     return (
         "Confplane follows the Kafka cluster, and has written nothing to it. Try in another shell:\n\n"
         + "\n\n".join(lines)

@@ -223,6 +223,31 @@ async def test_a_topic_that_the_cluster_was_not_asked_about_gets_its_id_by_the_f
     equal(one, kafka)
 
 
+@pytest.mark.parametrize("enforced", [False, True], ids=["adopt", "enforce"])
+async def test_a_config_of_a_topic_that_never_was_is_undone_by_confplane(
+    opened: Opener, kafka: KafkaDouble, *, enforced: bool
+) -> None:
+    one = await opened(enforced=enforced)
+    never, gone = Entity.of(topic="never"), Entity.of(topic="gone")
+    kafka.create_topic("gone")
+    await alter(one, gone, {"retention.ms": "5"})
+    await apply(one)
+    await one.poll()
+    kafka.down = "No broker answers"
+    await edit(one, never, retention_ms="5")
+    kafka.down = None
+    kafka.delete_topic("gone")
+    await one.poll()
+    assert (one.config(never), one.config(gone)) == ({}, {})
+    written, undone = await rows(one, never)
+    assert (undone.intent.principal, undone.kind, written.kind) == ("confplane", "observed", "change")
+    assert "has no topic of this name" in (undone.intent.reason or "")
+    removed = (await rows(one, gone))[-1]
+    assert removed.intent.principal == "External:unknown"
+    await apply(one)
+    assert never not in {entity for request in kafka.requests for entity in request}
+
+
 @pytest.mark.parametrize("applied", [False, True], ids=["not applied", "applied"])
 async def test_a_broker_that_does_not_know_a_new_topic_yet_takes_no_config_of_it_away(
     opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch, *, applied: bool

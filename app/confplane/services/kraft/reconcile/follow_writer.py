@@ -21,9 +21,10 @@ from confplane.services.changes.bulk import AT_ONCE
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.runner import ChangeJob
 from confplane.services.kraft import topics
-from confplane.services.kraft.decisions import UNWRITTEN, FollowDecision
+from confplane.services.kraft.decisions import UNWRITTEN, FollowDecision, metadata_of
 from confplane.services.kraft.reconcile.enforce import SOURCE, Enforcer
 from confplane.services.kraft.reconcile.lost_updates import LostUpdates
+from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.recorder.ports import PRINCIPAL
 
@@ -42,6 +43,8 @@ _MOST: Final = 200
 which has room for 250 of them; loads of larger changes are halved at their admission."""
 _IN_IMPORT: Final = 25
 """The greatest number of entities in one change of an import. A change of its own for each would cost twice as much."""
+_OWN_PRINCIPAL: Final = "confplane"
+_NO_TOPIC: Final = "The cluster has no topic of this name, so that the waiting change can't be applied"
 _LOAD_S: Final = 60.0
 _ENTITY_ERRORS: Final = (BodyTooLargeError, CorruptZnodeError, InvalidRequestError, ListFullError)
 """Errors that concern only one entity."""
@@ -242,26 +245,44 @@ class FollowWriter:
     async def _commit_together(
         self, load: Sequence[Sequence[EntityObservation]]
     ) -> list[ChangeResult[tuple[FollowDecision, ...]] | Exception]:
-        caller = Caller.operator(PRINCIPAL, SOURCE, "", time.monotonic() + _LOAD_S)
+        deadline = time.monotonic() + _LOAD_S
+        external = Caller.operator(PRINCIPAL, SOURCE, "", deadline)
+        own = Caller.operator(_OWN_PRINCIPAL, SOURCE, "", deadline, reason=_NO_TOPIC)
         ends: dict[int, ChangeResult[tuple[FollowDecision, ...]] | Exception] = {}
         all_ended = asyncio.Event()
 
-        def on_end(number: int, end: ChangeResult[tuple[FollowDecision, ...]] | Exception) -> None:
-            ends[number] = end
+        def on_end(numbers: list[int], at: int, end: ChangeResult[tuple[FollowDecision, ...]] | Exception) -> None:
+            ends[numbers[at]] = end
             if len(ends) == len(load):
                 all_ended.set()
 
         jobs = [
             ChangeJob(
-                partial(self._drafts.decide, observations, deadline=caller.deadline),
+                partial(self._drafts.decide, observations, deadline=deadline),
                 [full_path(Tree.CONFIG, each.entity) for each in observations],
                 waits=any(each.emptied is not None for each in observations),
             )
             for observations in load
         ]
-        await self._runner.run_together(self._store, jobs, caller, on_end)
+        undone = [number for number, each in enumerate(load) if all(map(self._has_no_topic, each))]
+        followed = sorted(set(range(len(load))).difference(undone))
+        for caller, numbers in ((external, followed), (own, undone)):
+            if numbers:
+                some = [jobs[number] for number in numbers]
+                await self._runner.run_together(self._store, some, caller, partial(on_end, numbers))
         await all_ended.wait()
         return [ends[number] for number in range(len(load))]
+
+    def _has_no_topic(self, observed: EntityObservation) -> bool:
+        """Return whether a topic is gone, or never was, and its znode has only client changes that no topic got."""
+        node = self._store.get(Tree.CONFIG, observed.entity.id)
+        return (
+            observed.observation is None
+            and not observed.is_from_log
+            and node is not None
+            and bool(pending_keys(node.extra))
+            and metadata_of(node, observed.state).topic_id is None
+        )
 
     def _remember_revision(self, revision: int) -> None:
         self._revisions[revision] = None

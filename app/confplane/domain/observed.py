@@ -154,9 +154,14 @@ class ObservedRules:
         definition = _definition_of(self._catalog(), entity, key)
         return definition is not None and _parsed(definition, one) == _parsed(definition, other)
 
+    def _hidden_reason(self, entity: Entity, key: str) -> str:
+        if _definition_of(self._catalog(), entity, key) is not None:
+            return _NOT_SHOWN
+        return _BLOCKING if entity.types[0] is EntityType.TOPIC else _UNKNOWN
+
     def uncompared(self, entity: Entity, observation: Observation) -> dict[str, str]:
         """Return the declared keys that are not followed, each with the reason."""
-        found = dict.fromkeys(observation.hidden, "The cluster does not show the value of a password")
+        found = {key: self._hidden_reason(entity, key) for key in observation.hidden}
         for key, value in observation.config.items():
             if not self.governs(entity, key):
                 secret = self.facet_of(entity).owns(entity, key)
@@ -166,6 +171,14 @@ class ObservedRules:
             elif REFERENCE in value:
                 found[key] = "A reference to a config provider is not compared"
         return found
+
+
+_NOT_SHOWN: Final = "The cluster does not show the value of a password"
+_UNKNOWN: Final = "No catalog has this key, and the cluster does not show its value"
+_BLOCKING: Final = (
+    f"{_UNKNOWN}. Kafka refuses every alter of the topic that leaves the key, for example one of Kafka 3;"
+    " `kafka-configs.sh --alter --delete-config` removes it"
+)
 
 
 def _definition_of(catalog: Catalog, entity: Entity, key: str) -> ConfigDef | None:

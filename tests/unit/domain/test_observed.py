@@ -123,6 +123,19 @@ def test_passwords_references_and_unknown_keys_are_listed_and_not_followed() -> 
     assert RULES.uncompared(TOPIC, observation(**{"retention.ms": "1"})) == {}
 
 
+def test_a_hidden_key_without_a_definition_is_no_password() -> None:
+    hidden = Observation({}, frozenset({"message.format.version"}))
+    assert (
+        "Kafka refuses every alter of the topic that leaves the key"
+        in RULES.uncompared(TOPIC, hidden)["message.format.version"]
+    )
+    own = RULES.uncompared(BROKER, Observation({}, frozenset({"acme.key", "ssl.keystore.password"})))
+    assert own == {
+        "acme.key": "No catalog has this key, and the cluster does not show its value",
+        "ssl.keystore.password": "The cluster does not show the value of a password",
+    }
+
+
 @pytest.mark.parametrize(
     ("components", "reason"),
     [

@@ -122,7 +122,8 @@ async def _kafka(settings: Settings, name: str) -> KafkaFacts:
             log = await found.unfollowed(deadline) if kafka is not None and kafka.controllers else None
     except ConfplaneError as error:
         return KafkaFacts(fault=error.detail.rstrip("."))
-    return KafkaFacts(None, dict(permissions), barrier, log)
+    granted = {kind: (each.permission, each.reason) for kind, each in permissions.items()}
+    return KafkaFacts(None, granted, barrier, log)
 
 
 def _shallow(facts: ClusterFacts) -> dict[str, Any]:

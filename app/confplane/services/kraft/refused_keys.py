@@ -38,8 +38,9 @@ def all_refused_keys(node: Node | None, state: TargetState | None) -> dict[str, 
     """Return the refused keys of a znode, also those of an entity whose values the cluster refused as a whole."""
     found: dict[str, AlterRefused | RefusedValue] = {}
     if node is not None and state is not None and state.refused is not None and state.sent_mzxid == node.mzxid:
-        config, taken = node.config, state.applied
-        keys = [key for key in pending_keys(node.extra) if key not in taken or taken[key] != config.get(key)]
+        config = node.config
+        taken = {key for key, value in state.applied.items() if value == config.get(key)} - state.reapply
+        keys = [key for key in pending_keys(node.extra) if key not in taken]
         found.update(dict.fromkeys(keys, state.refused))
     return found | refused_keys(node, state)
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 
 from confplane.rollups.session import session
 from tests.support.java import java_environment
-from tests.support.processes import ROOT
+from tests.support.processes import ROOT, start_children_with_defaults
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,4 +54,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    start_children_with_defaults()
     main()

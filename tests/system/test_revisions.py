@@ -200,6 +200,7 @@ NOT_OF_CONFIGS: Final = {
         "listConfigDefinitions",
         "listRegistrations",
         "listDrift",
+        "listChangeRequests",
         "listSchedules",
         "searchAudit",
         "getAuditedChange",

@@ -117,6 +117,7 @@ ROWS: Final[dict[str, list[Sent]]] = {
         ("POST", "manifests:apply", {**MANIFEST, "planId": PLAN, "atomic": True}),
     ],
     "adoptDrift": [],  # of a Kafka 4 cluster: tests/integration/test_drift.py
+    "applyChangeRequest": [],  # with approvals: tests/integration/test_change_requests.py
 }
 
 ALL: Final = [

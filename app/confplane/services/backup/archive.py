@@ -23,7 +23,7 @@ FORMAT: Final = "confplane-backup"
 VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
 CHECKSUM: Final = "manifest.json.sha256"
-_PART_BYTES: Final = 4 * 2**20
+_PART_BYTES: Final = 2**20
 """Bytes of a member before compression, about: a longer line has a member of its own."""
 _LEVEL: Final = 4
 

@@ -128,6 +128,7 @@ CHANGES: Final = [
 ]  # fmt: skip
 
 EVENTS: Final = [
+    cleared(0, "user=gone"),  # and after this, with all
     seen(1, "user=gone", "lib", "1", ["acks"]),
     cleared(2, None),
     seen(3, "user=a", "lib", "1", ["acks"]),

@@ -95,6 +95,42 @@ async def test_quotas_are_written_by_http_and_by_kafkas_own_way(
             assert "none are waiting to be applied" in target(service, "status")
 
 
+async def test_the_end_of_a_temporary_change_is_applied_and_keeps_what_kafkas_tools_wrote_since(
+    service: Service, kraft: KraftCluster, client: KraftClient
+) -> None:
+    consumers, entity = "consumer_byte_rate", [("user", "for-some-time")]
+    with service:
+        async with service.client() as http, KraftWriter(kraft.bootstrap[0]) as outside:
+            entity_id = "user=for-some-time"
+            path = f"client-quotas/{entity_id}"
+            await http.request("PUT", path, json={"quotas": {RATE: 1000, consumers: 1000}})
+            body = {"quotas": {RATE: 2000, consumers: 2000}}
+            begun = await http.request("PUT", f"{path}?expiresIn=3600", json=body)
+
+            async def has(quotas: dict[str, float]) -> bool:
+                return await client.describe_quotas_of(entity, soon()) == quotas
+
+            await until(partial(has, {RATE: 2000.0, consumers: 2000.0}))
+            await outside.quotas(({"user": "for-some-time"}, {consumers: 3000.0}))
+
+            async def followed() -> bool:
+                return bool((await http.request("GET", path)).body["quotas"] == {RATE: 2000, consumers: 3000})
+
+            await until(followed)
+
+            async def ended() -> dict[str, Any] | None:
+                # The leader may be busy with the write that it follows.
+                with suppress(ProblemError):
+                    found: dict[str, Any] = (await http.request("POST", f"schedules/{begun.change_id}:end")).body
+                    return found
+                return None
+
+            end = await until(ended)
+            assert (end["state"], end["kept"]) == ("ended-partly", [{"entity": entity_id, "key": consumers}])
+            await until(partial(has, {RATE: 1000.0, consumers: 3000.0}))
+            assert await kinds(http, entity_id) == ["change", "change", "observed", "change"]
+
+
 async def test_configs_of_each_kind_are_written_by_http(
     service: Service, kraft: KraftCluster, client: KraftClient
 ) -> None:

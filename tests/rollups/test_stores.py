@@ -154,3 +154,6 @@ def test_runs_that_continue_come_to_the_rows_of_runs_from_the_beginning(
     second = run_all()
     assert {name: found.previous for name, found in second.items()} == {name: each.id for name, each in first.items()}
     assert second["integrity"].folded == first["integrity"].position["fold"]["revision"]
+    # The outcome of a revision below that of the fold comes late.
+    write(migrated.service_dsn, [], [committed(late, revision=stat.czxid)])
+    assert run_all()["integrity"].folded is None

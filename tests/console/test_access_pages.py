@@ -95,13 +95,6 @@ def test_a_grant_is_added_and_removed(visitor: Visitor) -> None:
     assert ids_of(visitor, GRANTS, "Group:granted") == []
 
 
-def test_no_form_offers_what_the_api_refuses(visitor: Visitor) -> None:
-    shown = visitor.page(GRANTS) + visitor.page(TOKENS)
-    assert ">ALTER_CONFIGS<" in shown
-    assert ">BYPASS_RULES<" in shown
-    assert ">manifests<" not in shown
-
-
 def test_what_the_api_refuses_is_said_and_what_was_typed_is_kept(visitor: Visitor) -> None:
     for path, form in (
         (TOKENS, {"principal": "nobody", "note": MARKUP}),

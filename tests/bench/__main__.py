@@ -94,6 +94,7 @@ def main() -> None:
         "feed": lambda world: feed.measure(
             world, rounds=rounds, changes=options.changes, seconds=options.seconds, idle=options.consumers
         ),
+        "feed-snapshot": lambda world: feed.snapshot(world, rounds=rounds, entities=options.entities),
         "hostile": lambda world: hostile.measure(
             world, rounds=rounds, seconds=options.seconds, entities=options.entities
         ),

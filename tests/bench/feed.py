@@ -60,6 +60,52 @@ def measure(world: World, *, rounds: int, changes: int, seconds: float, idle: in
         yield Figure(f"Alters beside {idle:,} idle consumers", "/s", rates, "without them", alone, decimals=0)
 
 
+def snapshot(world: World, *, rounds: int, entities: int) -> Iterator[Figure]:
+    """Yield the rate of a snapshot of all entities beside that of a describe of them, and the growth of the process."""
+    headers = {"Accept": "application/x-ndjson"}
+    with (
+        world.service(world.filled(entities)) as service,
+        httpx.Client(
+            base_url=service.url,
+            headers={**headers, "Authorization": f"Bearer {service.token}"},
+            timeout=600,
+            trust_env=False,
+        ) as client,
+    ):
+        process = psutil.Process(service.pid)
+        growth: list[float] = []
+
+        def states(_: int) -> Sample:
+            before, most, count, begun = process.memory_info().rss, 0, 0, time.perf_counter()
+            with client.stream("GET", f"{_FEED}?snapshot=true") as answer:
+                for line in answer.iter_lines():
+                    if '"type":"bookmark"' in line:
+                        break
+                    count += 1
+                    if not count % 10_000:
+                        most = max(most, process.memory_info().rss - before)
+            if count != entities:
+                raise AssertionError(f"{count} states were sent, not {entities}")
+            growth.append(most / 2**20)
+            return (entities / (time.perf_counter() - begun),)
+
+        def described(_: int) -> Sample:
+            begun = time.perf_counter()
+            body = {"components": [], "strict": False}
+            with client.stream("POST", f"{QUOTAS}:describe", json=body) as answer:
+                count = sum(1 for _ in answer.iter_lines()) - 1
+            if count != entities:
+                raise AssertionError(f"{count} entities were described, not {entities}")
+            return (entities / (time.perf_counter() - begun),)
+
+        name = f"snapshot of {entities:,} entities | describe of them, entities/s"
+        ours, reference = alternate(name, rounds, states, described)
+    yield Figure(
+        f"Snapshot of {entities:,} entities", "/s", column(ours), "describe, a line for each", column(reference)
+    )
+    yield Figure(f"Growth of the process in a snapshot of {entities:,} entities", "MiB", growth)
+
+
 async def _tokens(service: Service, count: int) -> list[str]:
     """Return a token for each consumer: a principal has a bounded number of streams."""
     headers = {"Authorization": f"Bearer {service.token}"}

@@ -91,8 +91,9 @@ def main() -> None:
         "memory": lambda world: mirror.memory(world, rounds=rounds, entities=options.entities),
         "console": lambda world: console.measure(world, rounds=rounds, entities=options.entities),
         "describe": lambda world: _describe(world, rounds, options.entities),
-        "feed": lambda world: feed.measure(
-            world, rounds=rounds, changes=options.changes, seconds=options.seconds, idle=options.consumers
+        "feed": lambda world: feed.measure(world, rounds=rounds, changes=options.changes),
+        "feed-idle": lambda world: feed.idle(
+            world, rounds=rounds, seconds=options.seconds, consumers=options.consumers
         ),
         "feed-snapshot": lambda world: feed.snapshot(world, rounds=rounds, entities=options.entities),
         "hostile": lambda world: hostile.measure(

@@ -31,8 +31,8 @@ _PATH: Final = f"{QUOTAS}/user=bench"
 _FEED: Final = "/v1/clusters/default/changes"
 
 
-def measure(world: World, *, rounds: int, changes: int, seconds: float, idle: int) -> Iterator[Figure]:
-    """Yield the figures; the reference of the delay is as many watches of a kazoo client, each followed by a read."""
+def measure(world: World, *, rounds: int, changes: int) -> Iterator[Figure]:
+    """Yield the delay of events; the reference is as many watches of a kazoo client, each followed by a read."""
     with world.service() as service:
         tokens = asyncio.run(_tokens(service, max(CONSUMERS)))
         for count in CONSUMERS:
@@ -54,10 +54,14 @@ def measure(world: World, *, rounds: int, changes: int, seconds: float, idle: in
                     decimals=2,
                     less_is_better=True,
                 )
+
+
+def idle(world: World, *, rounds: int, seconds: float, consumers: int) -> Iterator[Figure]:
+    """Yield the memory of a consumer that follows another entity, and the rate of alters beside so many of them."""
     with world.service() as service:
-        rates, alone, size = asyncio.run(_idle(service, idle, seconds, rounds))
-        yield Figure(f"Memory of one of {idle:,} idle consumers", "kB", [size], decimals=1)
-        yield Figure(f"Alters beside {idle:,} idle consumers", "/s", rates, "without them", alone, decimals=0)
+        rates, alone, size = asyncio.run(_idle(service, consumers, seconds, rounds))
+        yield Figure(f"Memory of one of {consumers:,} idle consumers", "kB", [size], decimals=1)
+        yield Figure(f"Alters beside {consumers:,} idle consumers", "/s", rates, "without them", alone, decimals=0)
 
 
 def snapshot(world: World, *, rounds: int, entities: int) -> Iterator[Figure]:

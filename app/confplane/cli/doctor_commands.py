@@ -36,7 +36,7 @@ def doctor(
     """Check settings, stores, rights, clocks, certificates and tokens, and show the command that fixes each problem.
 
     The command works on ZooKeeper, Postgres and Kafka directly, with the service's settings; the service may run. It
-    changes nothing. See docs/doctor.md.
+    repairs nothing. See docs/doctor.md.
     """
     from confplane.cli import doctor as command
 

@@ -87,10 +87,10 @@ class FormField:
         Raises:
             ValueError: What was typed has a unit, and is not a number; the text is for people.
         """
-        typed = _line_ends(self.typed)
+        typed = line_ends(self.typed)
         if self.secret:
             return typed or None
-        was = None if self.was is None else _line_ends(self.was)
+        was = None if self.was is None else line_ends(self.was)
         factor = dict(self.units).get(self.unit, 1)
         if factor != 1:
             number = _EXACT.multiply(_decimal(typed), Decimal(factor))
@@ -218,7 +218,7 @@ def read_edit(form: FormFields, facet: str, entity_id: str, definitions: Definit
     return edit
 
 
-def _line_ends(text: str) -> str:
+def line_ends(text: str) -> str:
     """Return a text with the line ends that Kafka has; browsers send those of HTTP."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from confplane.console.api import ApiRefusal
 from confplane.console.page import PageDep
-from confplane.console.rights import may_use
+from confplane.console.rights import allowed, may_use
 from confplane.domain.access.operations import Operation, ResourceType
 
 router = APIRouter()
@@ -30,7 +30,8 @@ async def overview(page: PageDep) -> Response:
     with_webhooks = [
         each["name"] for each in listed if may_use(page.caller, each["name"], ResourceType.WEBHOOKS, Operation.DESCRIBE)
     ]
-    return page.render("overview.html", items=clusters, with_webhooks=with_webhooks, command=command)
+    reviewed = [each["name"] for each in listed if allowed(page.caller, each["name"], Operation.ALTER_CONFIGS)]
+    return page.render("overview.html", items=clusters, with_webhooks=with_webhooks, reviewed=reviewed, command=command)
 
 
 @router.get("/console/clusters/{cluster}/activity")

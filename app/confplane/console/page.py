@@ -38,6 +38,7 @@ NAVIGATION: Final = (
     ("Overview", HOME),
     ("Entities", "/console/clusters/{cluster}/entities"),
     ("Manifest", "/console/clusters/{cluster}/manifest"),
+    ("Requests", "/console/clusters/{cluster}/requests"),
     ("Audit", "/console/clusters/{cluster}/audit"),
     ("Webhooks", "/console/clusters/{cluster}/webhooks"),
     ("Definitions", "/console/clusters/{cluster}/definitions"),

@@ -3,35 +3,44 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
+from confplane.domain.access.grants import ANY, Grant, GrantRules
 from confplane.domain.access.identities import Authentication
-from confplane.domain.access.operations import ROLES, Operation, Permission, ResourceType, Role, gives
+from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
+from confplane.domain.access.ranges import EVERYTHING, NameRanges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def may_use(caller: Mapping[str, Any], cluster: str, kind: ResourceType, operation: Operation) -> bool:
-    """Return False if no grant of a caller gives an operation on any resource of a type.
+def allowed(caller: Mapping[str, Any], cluster: str, operation: Operation) -> NameRanges:
+    """Return the resources of a cluster on which the grants of a caller allow an operation.
 
     Args:
         caller: The answer of `/v1/whoami`.
         cluster: The cluster.
-        kind: A type of the service's own resources.
-        operation: DESCRIBE or ALTER.
+        operation: The operation.
     """
     if caller["authenticatedBy"] == Authentication.ADMIN_TOKEN:
-        return True
-    return any(
-        grant["permission"] == Permission.ALLOW
-        and grant["cluster"] in {None, cluster}
-        and grant["resourceType"] in ({None, kind} if grant["role"] else {kind})
-        and any(gives(granted, operation) for granted in _operations(grant, kind))
-        for grant in caller["grants"]
+        return EVERYTHING
+    return GrantRules(map(_grant, caller["grants"]), cluster)[operation]
+
+
+def may_use(caller: Mapping[str, Any], cluster: str, kind: ResourceType, operation: Operation) -> bool:
+    """Return False if the grants of a caller allow an operation on no resource of a type of the service's own."""
+    return bool(allowed(caller, cluster, operation).within(kind))
+
+
+def _grant(each: Mapping[str, Any]) -> Grant:
+    return Grant(
+        UUID(each["id"]),
+        each["principal"],
+        Permission(each["permission"]),
+        each["cluster"],
+        operation=None if each["operation"] is None else Operation(each["operation"]),
+        role=None if each["role"] is None else Role(each["role"]),
+        resource=None if each["resourceType"] is None else ResourceType(each["resourceType"]),
+        pattern=PatternType(each["patternType"] or PatternType.LITERAL),
+        name=each["name"] or ANY,
     )
-
-
-def _operations(grant: Mapping[str, Any], kind: ResourceType) -> frozenset[Operation]:
-    if grant["role"] is None:
-        return frozenset({Operation(grant["operation"])})
-    return ROLES[Role(grant["role"])].get(kind, frozenset())

@@ -1,0 +1,209 @@
+"""Change requests: the list, and one request with its diff, its approvals, and the forms of reviewers and authors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+from fastapi import APIRouter
+from starlette.exceptions import HTTPException
+
+from confplane.console.api import ApiRefusal
+from confplane.console.edit_form import line_ends
+from confplane.console.page import ConsolePage, FormDep, FormFields, PageDep, redirect
+from confplane.console.rights import allowed
+from confplane.domain.access.identities import Authentication
+from confplane.domain.access.operations import Operation, ResourceType
+from confplane.domain.access.ranges import spell
+from confplane.domain.change_requests import TRANSITIONS, RequestAction, RequestKind, RequestState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from starlette.responses import Response
+
+router = APIRouter()
+
+_PATH: Final = "/console/clusters/{cluster}/requests"
+_LISTED: Final = 50
+_OPEN: Final = 100
+"""Open requests that are searched for those that await an approval of the caller."""
+_AWAITING: Final = "awaiting"
+"""Instead of a state: open requests that the caller may approve."""
+_VALUE: Final = "value "
+"""The beginning of the names of fields with sensitive values, which keep their surrounding spaces."""
+_COMMENTED: Final = frozenset({"reject", "cancel", "comment"})
+_STEPS: Final = _COMMENTED | {"approve", "apply", "revise"}
+
+
+@router.get(_PATH)
+async def change_requests(page: PageDep, cluster: str) -> Response:
+    """The requests that the filters of the address select, newest first."""
+    given = page.request.query_params
+    search = {name: given.get(name, "").strip() for name in ("state", "entity")}
+    chosen = {name: text for name, text in search.items() if text}
+    token = given.get("token")
+    path = f"/v1/clusters/{cluster}/change-requests"
+    query = {**chosen, "state": RequestState.OPEN.value} if search["state"] == _AWAITING else chosen
+    found: dict[str, Any] = {"items": [], "nextPageToken": None}
+    error, status = None, 200
+    try:
+        found = await page.api.get(path, pageSize=_LISTED, pageToken=token, **query)
+    except ApiRefusal as refused:
+        error, status = refused.detail, refused.status
+    items = found["items"]
+    following = found["nextPageToken"]
+    options = [part for name, text in query.items() for part in (f"--{name}", text)]
+    return page.render(
+        "change_requests.html",
+        status=status,
+        cluster=cluster,
+        search=search,
+        chosen=chosen,
+        states=[each.value for each in RequestState],
+        items=_awaiting(page, cluster, items) if search["state"] == _AWAITING else items,
+        next=None if following is None else urlencode({**chosen, "token": following}),
+        error=error,
+        command=page.command("GET", path, "requests", "list", *options, "--cluster", cluster, query=query),
+    )
+
+
+@router.get(f"{_PATH}:awaiting")
+async def awaiting(page: PageDep, cluster: str) -> Response:
+    """The newest requests that await an approval of the caller, as a part of the overview."""
+    path = f"/v1/clusters/{cluster}/change-requests"
+    items = (await page.api.get(path, state=RequestState.OPEN.value, pageSize=_OPEN))["items"]
+    return page.partial("change_requests_awaiting.html", items=_awaiting(page, cluster, items), cluster=cluster)
+
+
+@router.get(f"{_PATH}/{{request_id}}")
+async def change_request(page: PageDep, cluster: str, request_id: str) -> Response:
+    """One request."""
+    return await _one(page, cluster, request_id)
+
+
+@router.post(f"{_PATH}/{{request_id}}")
+async def review_change_request(page: PageDep, form: FormDep, cluster: str, request_id: str) -> Response:
+    """One step: approve, reject, comment, cancel, apply, or decide again."""
+    step = form.get("step", "")
+    if step not in _STEPS:
+        raise HTTPException(400, "The form is not complete")
+    body: dict[str, Any] = {}
+    if step == "approve":
+        body = {"digest": form.get("digest", ""), "comment": form.text("comment")}
+    elif step in _COMMENTED:
+        body = {"comment": form.get("comment", "") if step == "comment" else form.text("comment")}
+    elif step == "apply":
+        body = {"values": list(_supplied(form))}
+    condition = {"If-Match": form.get("etag", "")} if step == "revise" else {}
+    try:
+        await page.api.send("POST", f"{_api_path(cluster, request_id)}:{step}", body=body, headers=condition)
+    except ApiRefusal as refused:
+        comment = form.get("comment", "")
+        return await _one(page, cluster, request_id, error=refused.detail, comment=comment, status=refused.status)
+    return redirect(f"{_PATH.format(cluster=cluster)}/{request_id}")
+
+
+def _api_path(cluster: str, request_id: str) -> str:
+    return f"/v1/clusters/{cluster}/change-requests/{request_id}"
+
+
+def _supplied(form: FormFields) -> Iterable[dict[str, str]]:
+    """Yield the sensitive values of a form, with the line ends that Kafka has."""
+    for name, text in form.items():
+        if name.startswith(_VALUE):
+            entity_id, _, key = name.removeprefix(_VALUE).partition(" ")
+            yield {"id": entity_id, "key": key, "value": line_ends(text)}
+
+
+async def _one(
+    page: ConsolePage, cluster: str, request_id: str, *, error: str | None = None, comment: str = "", status: int = 200
+) -> Response:
+    path = _api_path(cluster, request_id)
+    answer = await page.api.send("GET", path)
+    request = answer.json()
+    return page.render(
+        "change_request.html",
+        status=status,
+        cluster=cluster,
+        proposal=request,
+        etag=answer.headers["etag"],
+        changes=[_change(each) for each in request["changes"]],
+        differences=[_difference(each) for each in request["differences"]],
+        steps=_steps(page.caller, cluster, request),
+        is_past=request["kind"] == RequestKind.BREAK_GLASS,
+        comment=comment,
+        error=error,
+        command=page.command("GET", path, "requests", "show", request_id, "--cluster", cluster),
+    )
+
+
+def _change(change: dict[str, Any]) -> dict[str, Any]:
+    shown = [each for each in change["diff"] if not each.get("secret")]
+    return {
+        **change,
+        "before": {each["key"]: each["before"] for each in shown if each["before"] is not None},
+        "after": {each["key"]: each["after"] for each in shown if each["after"] is not None},
+        "secrets": [each["key"] for each in change["diff"] if each.get("secret")],
+    }
+
+
+def _difference(difference: dict[str, Any]) -> dict[str, Any]:
+    keys = difference["keys"]
+    return {
+        **difference,
+        "before": {each["key"]: each["decided"] for each in keys if each["decided"] is not None},
+        "after": {each["key"]: each["now"] for each in keys if each["now"] is not None},
+    }
+
+
+def _awaiting(page: ConsolePage, cluster: str, items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the requests that the caller may approve and has not approved yet."""
+    principal = page.caller["principal"]
+    return [
+        each
+        for each in items
+        if may_approve(page.caller, cluster, each)
+        and not any(given["principal"] == principal for given in each["approvals"])
+    ]
+
+
+def may_approve(caller: Mapping[str, Any], cluster: str, request: Mapping[str, Any]) -> bool:
+    """Return True if a caller may alter an entity of a request, and has another name than its authors."""
+    if caller["authenticatedBy"] == Authentication.ADMIN_TOKEN:
+        return False  # it belongs to the service, and not to a person
+    names = {caller["principal"], caller["owner"]} - {None}
+    alterable = allowed(caller, cluster, Operation.ALTER_CONFIGS)
+    return not names & _authors(request) and any(each in alterable for each in request["entities"])
+
+
+def _authors(request: Mapping[str, Any]) -> set[str]:
+    return {
+        each[name] for each in request.get("authors", [request["author"]]) for name in ("principal", "behalfOf")
+    } - {None}
+
+
+def _steps(caller: Mapping[str, Any], cluster: str, request: Mapping[str, Any]) -> set[str]:
+    """Return the steps that the state of a request allows, and for which the caller's grants are of use."""
+    entities = request["entities"]
+    alterable = allowed(caller, cluster, Operation.ALTER_CONFIGS)
+    proposable = allowed(caller, cluster, Operation.PROPOSE)
+    readable = allowed(caller, cluster, Operation.DESCRIBE_CONFIGS)
+    first = request.get("authors", [request["author"]])[0]
+    managed = spell(ResourceType.CHANGE_REQUESTS, first["principal"]) in allowed(caller, cluster, Operation.ALTER)
+    may_alter_some = any(each in alterable for each in entities)
+    rights = {
+        "comment": managed or may_alter_some or any(each in proposable for each in entities),
+        "approve": may_approve(caller, cluster, request),
+    }
+    if request["kind"] == RequestKind.CHANGE:
+        rights |= {
+            "reject": managed or may_alter_some,
+            "cancel": managed or caller["principal"] in _authors(request),
+            "apply": all(each in proposable or each in alterable for each in entities),
+            "revise": all(each in proposable and each in readable for each in entities),
+        }
+    possible = {"comment", *TRANSITIONS[RequestState(request["state"])]}
+    if RequestAction.BEGIN in possible and request["state"] == RequestState.APPROVED:
+        possible.add("apply")
+    return {step for step, right in rights.items() if right and step in possible}

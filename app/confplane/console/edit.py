@@ -6,24 +6,23 @@ A review is of one ETag, and saving it fails if the entity has another one by th
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 from fastapi import APIRouter
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from uuid_utils import uuid7
 
+from confplane.console import proposal
 from confplane.console.api import ApiAnswer, ApiRefusal
 from confplane.console.edit_form import DURATIONS, QUOTAS, Definitions, EntityEdit, new_field, read_edit
 from confplane.console.entities import FACETS, facets_of
 from confplane.console.entity import SOURCES, declared_in
 from confplane.console.impact import impact_of
-from confplane.console.page import ConsolePage, FormDep, PageDep, redirect
+from confplane.console.page import ConsolePage, FormDep, FormFields, PageDep, redirect
 from confplane.console.texts import entity_title, plain
 from confplane.domain.entities import split_id
-
-if TYPE_CHECKING:
-    from starlette.responses import Response
 
 router = APIRouter()
 
@@ -50,28 +49,53 @@ async def edit_step(page: PageDep, form: FormDep, cluster: str, facet: str, enti
     step = "add" if form.text("add") else form.get("step", "review")
     if step in {"add", "edit"}:
         return _form_page(page, cluster, edit, definitions, focus=form.get("add", ""))
+    refused: ApiRefusal | None = None
     try:
-        if step == "save":
-            # What was reviewed, whatever is set by now: a form that is sent again repeats the request that was done.
-            try:
-                return await _save(page, cluster, edit, edit.merged(edit.shown()), form.text("attempt"))
-            except ApiRefusal as refused:
-                if refused.status != _CHANGED:
-                    raise
-                now, etag, definitions = await _current(page, cluster, facet, entity_id)
+        if step in {"save", "propose"}:
+            done = await _done(page, cluster, edit, etag, form)
+            if isinstance(done, Response):
+                return done
+            refused = done
+            now, etag, definitions = await _current(page, cluster, facet, entity_id)
         if etag != edit.etag:
             edit.rebase(now, etag, definitions)
         wanted = edit.merged(now)
         if wanted == now and edit.changed is None:
             return _form_page(page, cluster, edit, definitions, error="Nothing is different from what is set now.")
-        answer = await _write(page, cluster, edit, wanted)
-        body = answer.json()
-        return await _review(page, cluster, edit, now, wanted, body.get("status", body).get("warnings", ()))
+        return await _review(page, cluster, edit, now, wanted, refused=refused)
     except ValueError:
         return _form_page(page, cluster, edit, definitions, error="Some values can't be used; see below.", status=400)
+    except ApiRefusal as other:
+        error = _explain(edit, other.problem)
+        return _form_page(page, cluster, edit, definitions, error=error, status=other.status)
+
+
+async def _done(
+    page: ConsolePage, cluster: str, edit: EntityEdit, etag: str | None, form: FormFields
+) -> Response | ApiRefusal | None:
+    """Save or propose what was reviewed, whatever is set by now: a form that is sent again repeats the request.
+
+    Returns:
+        The response; a refusal that another review shows; or None if the entity was changed since the review.
+
+    Raises:
+        ValueError: A value can't be used.
+        ApiRefusal: The change was refused.
+    """
+    reviewed = edit.merged(edit.shown())
+    is_proposal = form["step"] == "propose"
+    if is_proposal and etag != edit.etag:
+        return None
+    try:
+        if is_proposal:
+            return await _propose(page, cluster, edit, reviewed)
+        return await _save(page, cluster, edit, reviewed, form.text("attempt"))
     except ApiRefusal as refused:
-        error = _explain(edit, refused.problem)
-        return _form_page(page, cluster, edit, definitions, error=error, status=refused.status)
+        if refused.status == _CHANGED:
+            return None
+        if is_proposal or proposal.needs_approval([refused.detail]):
+            return refused
+        raise
 
 
 async def _save(
@@ -81,6 +105,22 @@ async def _save(
     answer = await _write(page, cluster, edit, wanted, attempt=attempt or str(uuid7()))
     change, home = answer.headers.get("confplane-change-id"), f"/console/clusters/{cluster}"
     return redirect(f"{home}/entities/{edit.entity_id}" if change is None else f"{home}/audit/{change}?saved=true")
+
+
+async def _propose(page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[str, Any]) -> Response:
+    """Propose a reviewed change, and lead to the request."""
+    made = (await proposal.propose(page, cluster, edit, proposal.proposal_body(edit, wanted))).json()
+    return redirect(f"/console/clusters/{cluster}/requests/{made['id']}")
+
+
+async def _warnings(page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[str, Any]) -> list[str]:
+    """Return the API's warnings about a change, which it checks as a write, or else as a proposal."""
+    if proposal.may_propose(page, cluster, edit) and not proposal.may_save(page, cluster, edit):
+        body = {"edits": proposal.proposal_body(edit, wanted)["edits"]}
+        found = (await proposal.propose(page, cluster, edit, body, validate_only=True)).json()
+        return [*found["warnings"], *found["requirements"]]
+    found = (await _write(page, cluster, edit, wanted)).json()
+    return list(found.get("status", found).get("warnings", ()))
 
 
 async def _current(
@@ -162,7 +202,9 @@ def _form_page(
     )
 
 
-def _command(page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[str, Any] | None) -> Any:
+def _command(
+    page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[str, Any] | None, *, proposes: bool = False
+) -> Any:
     path = f"/v1/clusters/{cluster}/{edit.facet}/{edit.entity_id}"
     if wanted is None:
         return page.command("GET", path, "get", edit.entity_id, "--cluster", cluster)
@@ -176,25 +218,37 @@ def _command(page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[str
     ]  # fmt: skip
     removed = [each.key for each in edit.fields.values() if each.remove and each.was is not None]
     options = ["--cluster", cluster]
-    if edit.etag is not None:
+    if edit.etag is not None and not proposes:
         options += ["--quotas-etag" if edit.facet == QUOTAS else "--configs-etag", edit.etag]
     for name in ("reason", "ticket"):
         options += [f"--{name}", getattr(edit, name)] if getattr(edit, name) else []
     options += ["--for", edit.duration] if edit.duration else []
+    options += ["--propose"] if proposes else []
     if not sets and not removed:
         return None
     verb, parts = ("set", sets) if sets else ("delete", removed)
     cli = () if sets and removed else (verb, edit.entity_id, *parts, *options)
+    hidden = {each.key for each in edit.fields.values() if each.secret and each.typed}
+    if proposes:
+        kept_secret = {key: "..." if key in hidden else value for key, value in wanted.items()}
+        path = f"/v1/clusters/{cluster}/change-requests"
+        return page.command("POST", path, *cli, query=edit.query, body=proposal.proposal_body(edit, kept_secret))
     if body is not None:
-        hidden = {each.key for each in edit.fields.values() if each.secret and each.typed}
         body = {member: {key: "..." if key in hidden else value for key, value in values.items()}
                 for member, values in body.items()}  # fmt: skip
     return page.command(method, path, *cli, query=edit.query, body=body, headers=_condition(edit))
 
 
 async def _review(
-    page: ConsolePage, cluster: str, edit: EntityEdit, now: dict[str, Any], wanted: dict[str, Any], warnings: Any
+    page: ConsolePage,
+    cluster: str,
+    edit: EntityEdit,
+    now: dict[str, Any],
+    wanted: dict[str, Any],
+    *,
+    refused: ApiRefusal | None,
 ) -> Response:
+    warnings = await _warnings(page, cluster, edit, wanted)
     base = f"/v1/clusters/{cluster}"
     fall, shared, impact = {}, None, None
     try:
@@ -214,9 +268,19 @@ async def _review(
     except ApiRefusal:
         pass  # the review is without these remarks
     secrets = {each.key for each in edit.fields.values() if each.secret}
+    may_propose = proposal.may_propose(page, cluster, edit)
+    may_save = not may_propose or (
+        proposal.may_save(page, cluster, edit)
+        and not proposal.needs_approval(warnings)
+        and (refused is None or not proposal.needs_approval([refused.detail]))
+    )
     return page.render(
         "edit_review.html",
+        status=200 if refused is None else refused.status,
         cluster=cluster,
+        error=None if refused is None else refused.detail,
+        may_save=may_save,
+        may_propose=may_propose,
         edit=edit,
         before={key: None if value is None else plain(value) for key, value in now.items()},
         after={key: None if key in secrets or value is None else plain(value) for key, value in wanted.items()},
@@ -229,7 +293,7 @@ async def _review(
         shown=orjson.dumps(edit.shown()).decode(),
         keys=orjson.dumps(list(edit.fields)).decode(),
         attempt=str(uuid7()),
-        command=_command(page, cluster, edit, wanted),
+        command=_command(page, cluster, edit, wanted, proposes=not may_save),
         action=page.request.url.path,
     )
 

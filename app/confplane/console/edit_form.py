@@ -33,6 +33,9 @@ _EXACT: Final = Context(prec=300)
 DURATIONS: Final = {"1h": 3_600, "6h": 21_600, "1d": 86_400, "7d": 604_800}
 """The seconds of each time that a temporary change may last."""
 
+TIMES: Final = ("applyAt", "expiresAt")
+"""The times of a change request that a person may choose."""
+
 Definitions = dict[str, dict[str, Any]]
 """Definitions of keys, by key."""
 
@@ -119,6 +122,8 @@ class EntityEdit:
     ticket: str = ""
     duration: str = ""
     """The time for which the change lasts, one of :data:`DURATIONS`; empty for a change that stays."""
+    times: dict[str, str] = field(default_factory=dict)
+    """The times of a change request, :data:`TIMES`, as they were typed."""
     changed: dict[str, dict[str, Any]] | None = None
     """The content that the person was shown, and the content now, if somebody changed it in between."""
 
@@ -198,6 +203,7 @@ def read_edit(form: FormFields, facet: str, entity_id: str, definitions: Definit
     edit = EntityEdit(facet, entity_id, form.text("etag"), reason=form.get("reason", ""), ticket=form.get("ticket", ""))
     duration = form.get("duration", "")
     edit.duration = duration if duration in DURATIONS else ""
+    edit.times = {name: text for name in TIMES if (text := form.text(name)) is not None}
     try:
         shown = orjson.loads(form.get("shown", "{}"))
         keys = orjson.loads(form.get("keys", "[]"))

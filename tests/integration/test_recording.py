@@ -777,7 +777,7 @@ async def test_what_compaction_removes_is_ours(world: World) -> None:
     await one.alter(pair, producer_byte_rate=1)
     await one.record()
     await one.edit(pair, FacetName.CLIENT_QUOTAS, (Op(RATE, OpType.DELETE),))
-    service = CompactService(ChangeRunner(one.audit), one.store)
+    service = CompactService(ChangeRunner(one.audit), one.store, one.parts.target_states)
     caller = Caller.operator("User:admin", "127.0.0.1", "r", soon(30))
     run = service.run([(Tree.CONFIG, pair.id)], caller, older_than_s=-60, apply=True)
     assert [result is not None and result.error is None async for result in run] == [True]
@@ -990,7 +990,7 @@ async def test_a_compaction_that_postgres_lost_is_recovered_by_its_marker(world:
     await one.edit(pair, FacetName.CLIENT_QUOTAS, (Op(RATE, OpType.DELETE),))
     await one.record()
     backup = Backup(world.database.owner_dsn)
-    service = CompactService(ChangeRunner(one.audit), one.store)
+    service = CompactService(ChangeRunner(one.audit), one.store, one.parts.target_states)
     caller = Caller.operator("User:admin", "127.0.0.1", "r", soon(30))
     run = service.run([(Tree.CONFIG, pair.id)], caller, older_than_s=-60, apply=True)
     [removed] = [result async for result in run]

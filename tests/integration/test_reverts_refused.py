@@ -256,7 +256,7 @@ async def test_upkeep_is_left_out_with_its_reason(world: World) -> None:
     one = await world.replica()
     removed = made(await one.alter(ALICE, producer_byte_rate=1))
     await one.edit(ALICE, QUOTAS, (Op(RATE, OpType.DELETE),))
-    compact = CompactService(one.parts.runner, one.store).run(
+    compact = CompactService(one.parts.runner, one.store, one.parts.target_states).run(
         [(Tree.CONFIG, ALICE.id)], caller_of(request_id="compact"), older_than_s=-60, apply=True
     )
     assert [result is None or result.error is None async for result in compact] == [True]

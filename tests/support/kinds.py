@@ -148,7 +148,7 @@ class Made:
         await FreezeService(self.parts.runner).thaw(self.store, "upgraded", self.caller)
 
     async def compact(self) -> None:
-        service = CompactService(self.parts.runner, self.store)
+        service = CompactService(self.parts.runner, self.store, self.parts.target_states)
         run = service.run([(Tree.CONFIG, PAIR.id)], self.caller, older_than_s=-60, apply=True)
         assert [result is None or result.error is None async for result in run] == [True]
 

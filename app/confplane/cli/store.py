@@ -206,7 +206,7 @@ async def compact(settings: Settings, cluster: str, *, older_than_s: float, appl
     """Show the znodes to remove, remove them if ``apply``, and return the exit code."""
     gone = failed = 0
     async with open_cluster(settings, cluster) as parts:
-        service = CompactService(parts.runner, parts.stores[cluster])
+        service = CompactService(parts.runner, parts.stores[cluster], parts.target_states)
         candidates = service.candidates()
         with bar("Empty znodes", len(candidates)) as advance:
             caller = callers.caller("confplane compact: empty, and not touched for a while")

@@ -181,7 +181,8 @@ def compact(
 
     A config that is emptied leaves an empty znode, so that its version does not start again while a client may still
     have it. Newer Kafka versions remove such znodes at once. An empty znode of a user is removed with its last client.
-    Each removal is one change, in the trail. Znodes of topics and brokers stay.
+    Each removal is one change, in the trail. Znodes of topics and brokers stay. Of a Kafka cluster without ZooKeeper,
+    znodes are removed under adopt and enforce, once the cluster has taken their removal.
     """
     from confplane.cli import store as command
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 PENDING_KEYS: Final = "altered"
 TOPIC_ID: Final = "topic_id"
 """The name of the member with the id of the topic that the configs belong to."""
+FOLLOWED: Final = "followed"
+"""The name of the member with the position in the metadata log (:mod:`confplane.services.kraft.znode_metadata`)."""
 
 
 @lru_cache(4096)
@@ -29,6 +31,12 @@ def pending_keys(extra: bytes | None) -> tuple[str, ...]:
         case [*keys] if all(isinstance(key, str) for key in keys):
             return tuple(keys)
     return ()
+
+
+@lru_cache(4096)
+def has_foreign_members(extra: bytes | None) -> bool:
+    """Return True if a znode has members besides its config that Confplane did not write."""
+    return extra is not None and not json.loads(extra).keys() <= {PENDING_KEYS, TOPIC_ID, FOLLOWED}
 
 
 def with_pending_keys(extra: bytes | None, keys: Iterable[str], topic_id: str | None = None) -> bytes:

@@ -13,9 +13,7 @@ import json
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from confplane.services.pending_keys import PENDING_KEYS, TOPIC_ID
-
-FOLLOWED: Final = "followed"
+from confplane.services.pending_keys import FOLLOWED, PENDING_KEYS, TOPIC_ID
 
 
 class ZnodeMetadata(NamedTuple):

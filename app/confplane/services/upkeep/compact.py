@@ -4,6 +4,11 @@ An alter never deletes a node, so that a version never starts again while any cl
 later the nodes that Kafka 3.5 and newer remove at once: nodes of users, clients and ips, and the parents of a user's
 client that are left with nothing. Topics' and brokers' nodes stay, as in Kafka.
 
+With a Kafka cluster without ZooKeeper, a node has bounds that keep older observations out, and keys that wait for their
+delivery. It is removed in the modes ``adopt`` and ``enforce`` if the cluster has taken its revision: the states in
+Postgres keep the removed keys and the offset of their delivery, and no poll is as old as the node. In the mode
+``observe`` such a node stays, because the metadata log may be read again from any earlier offset.
+
 Each entity is a change of its own (docs/architecture.md, "One write"): intent, transaction, outcome.
 
 Source: AdminZkClient.tryCleanQuotaNodes.
@@ -17,7 +22,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from confplane.domain.errors import ConcurrentChangeError, ConfplaneError, InvalidRequestError, ThrottledError
+from confplane.domain.facets import Tree
 from confplane.services.changes.draft import Draft, NoChange
+from confplane.services.pending_keys import pending_keys
+from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.ports.store import ClusterStore
 from confplane.services.ports.trail import IntentEntity
 from confplane.services.ports.transactions import Removal
@@ -25,9 +33,11 @@ from confplane.services.ports.transactions import Removal
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from confplane.domain.facets import Tree
+    from confplane.domain.changes import Node
+    from confplane.domain.entities import Entity
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.runner import ChangeRunner
+    from confplane.services.ports.applying import TargetState, TargetStates
 
 _Removals = tuple[Removal, ...]
 
@@ -70,11 +80,18 @@ class CompactResult:
 
 
 class CompactService:
-    """Compacts one cluster."""
+    """Compacts one cluster.
 
-    def __init__(self, runner: ChangeRunner, store: CompactedStore) -> None:
+    Args:
+        runner: Runs the changes.
+        store: The cluster's store.
+        states: The states of entities in the Kafka cluster.
+    """
+
+    def __init__(self, runner: ChangeRunner, store: CompactedStore, states: TargetStates) -> None:
         self._runner = runner
         self._store = store
+        self._states = states
 
     def candidates(self) -> list[tuple[Tree, str]]:
         """Return the entities that may be removed, by the mirror."""
@@ -99,8 +116,43 @@ class CompactService:
             if apply:
                 yield await self._remove(tree, entity_id, caller, older_than_s)
             else:
-                found = await self._store.emptiness(tree, entity_id, older_than_s, time.monotonic() + _CHANGE_S)
+                found = await self._removals(tree, entity_id, older_than_s, time.monotonic() + _CHANGE_S)
                 yield None if found is None else CompactResult(_ids(found))
+
+    async def _removals(self, tree: Tree, entity_id: str, older_than_s: float, deadline: float) -> _Removals | None:
+        """Return the nodes that may be removed with an entity; None if it stays."""
+        found = await self._store.emptiness(tree, entity_id, older_than_s, deadline)
+        if found is None or tree is not Tree.CONFIG or self._store.target() is None:
+            return found
+        needless = await self._needless(found)
+        if all(each.entity is None or each.entity.id in needless for each in found):
+            return found
+        # Without the user of a pair, and the folder between them.
+        return found[:1] if entity_id in needless else None
+
+    async def _needless(self, removals: _Removals) -> set[str]:
+        """Return the ids of the entities whose nodes neither a delivery nor a poll depends on."""
+        nodes = {
+            node.id: node
+            for each in removals
+            if each.entity is not None
+            and (node := self._store.get(Tree.CONFIG, each.entity.id)) is not None
+            and (node.version, node.czxid) == (each.expected, each.czxid)
+            and self._needs_no_bounds(each.entity, node)
+        }
+        states = await self._states.load(self._store.name, list(nodes))
+        pending = {entity_id: pending_keys(nodes[entity_id].extra) for entity_id in states}
+        is_open = {entity_id for entity_id, _ in await self._states.keys_in_open_changes(self._store.name, pending)}
+        return {
+            entity_id
+            for entity_id, node in nodes.items()
+            if entity_id not in is_open and _is_delivered(node, states.get(entity_id))
+        }
+
+    def _needs_no_bounds(self, entity: Entity, node: Node) -> bool:
+        """Return whether an entity's node needs no bounds against records of the log, because clients write it."""
+        target = self._store.target()
+        return node.extra is None or target is None or (target.imported and target.applies_to(kraft_type_of(entity)))
 
     async def _remove(self, tree: Tree, entity_id: str, caller: Caller, older_than_s: float) -> CompactResult | None:
         while True:
@@ -108,7 +160,7 @@ class CompactService:
 
             async def decide(*, again: bool, deadline: float = deadline) -> Draft[_Removals] | NoChange[_Removals]:
                 del again  # decided on ZooKeeper's state at every attempt
-                found = await self._store.emptiness(tree, entity_id, older_than_s, deadline)
+                found = await self._removals(tree, entity_id, older_than_s, deadline)
                 return NoChange(()) if found is None else _draft(tree, found)
 
             try:
@@ -119,6 +171,15 @@ class CompactService:
                 return CompactResult((entity_id,), error=error)
             else:
                 return None if ended.change_id is None else CompactResult(_ids(ended.decided), str(ended.change_id))
+
+
+def _is_delivered(node: Node, state: TargetState | None) -> bool:
+    """Return whether the Kafka cluster has taken an empty node, and nothing of it is to be delivered again."""
+    if state is None:
+        return not pending_keys(node.extra)
+    if state.is_open or state.refused is not None or state.uncertain or state.drift:
+        return False
+    return not pending_keys(node.extra) or state.applied_mzxid == node.mzxid
 
 
 def _ids(removals: _Removals) -> tuple[str, ...]:

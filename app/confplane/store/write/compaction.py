@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.exceptions import NoNodeError
 
 from confplane.domain.entities import Entity, EntityType
+from confplane.services.pending_keys import has_foreign_members
 from confplane.services.ports.transactions import Removal
 from confplane.store import znodes
 
@@ -26,7 +27,7 @@ def seemingly_empty(mirror: Mirror) -> list[tuple[Tree, str]]:
         (tree, node.id)
         for tree, copy in mirror.trees.items()
         for node in sorted(copy.nodes.values(), key=lambda each: (each.id.partition(",")[0], -len(each.id)))
-        if not node.items and node.defect is None and node.extra is None and node.id.startswith(_TYPES)
+        if not node.items and node.defect is None and not has_foreign_members(node.extra) and node.id.startswith(_TYPES)
     ]
 
 
@@ -76,6 +77,8 @@ async def _with_parents(
 
 def _empty(entity: Entity, path: str, data: bytes | None, stat: Any, untouched_since: float) -> Removal | None:
     content = znodes.decode_entity(data)
-    if content.items or content.defect is not None or content.extra is not None or stat.mtime > untouched_since:
+    if content.items or content.defect is not None or has_foreign_members(content.extra):
+        return None
+    if stat.mtime > untouched_since:
         return None
     return Removal(path, entity, stat.version, stat.czxid)

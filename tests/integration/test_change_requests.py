@@ -11,7 +11,7 @@ import pytest
 
 from confplane.domain.access.identities import Authentication, Identity
 from confplane.domain.access.operations import Operation, ResourceType, Role
-from confplane.domain.change_requests import RequestState
+from confplane.domain.change_requests import RequestAction, RequestState
 from confplane.domain.entities import Entity
 from confplane.domain.errors import (
     ConfplaneError,
@@ -35,6 +35,7 @@ from tests.support.stores import ALICE, content, kafka_writes, soon, until
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from confplane.services.ports.change_requests import ChangeRequest
     from tests.support.world import World
 
 BOB: Final = Entity.of(user="bob")
@@ -366,6 +367,81 @@ async def test_an_application_that_was_interrupted_at_a_step_is_completed_once_o
     [change] = await other.changes(request)
     assert (await other.found(request)).change_id == change.intent.change_id
     assert await now(other.replica, ALICE) == {"producer_byte_rate": "2"}
+
+
+async def _revise(one: Requests, request: ChangeRequest) -> None:
+    await one.service.proposals.revise(one.cluster, request.id, None, one.caller(DEV), Precondition())
+
+
+async def _cancel(one: Requests, request: ChangeRequest) -> None:
+    await one.service.reviews.cancel(one.cluster, request.id, None, one.caller(DEV))
+
+
+async def _reject(one: Requests, request: ChangeRequest) -> None:
+    await one.service.reviews.reject(one.cluster, request.id, None, one.caller(SRE))
+
+
+async def _expire(one: Requests, _request: ChangeRequest) -> None:
+    await one.pass_(2 * HOUR)
+
+
+async def _keep(_one: Requests, _request: ChangeRequest) -> None:
+    pass
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["lives", "killed"])
+@pytest.mark.parametrize(
+    ("recorded", "state"),
+    [
+        (_keep, RequestState.APPROVED),
+        (_revise, RequestState.OPEN),
+        (_cancel, RequestState.CANCELLED),
+        (_reject, RequestState.REJECTED),
+        (_expire, RequestState.EXPIRED),
+    ],
+)
+async def test_a_change_of_a_process_that_was_paused_beyond_its_time_applies_the_request_whatever_was_recorded(
+    world: World, monkeypatch: pytest.MonkeyPatch, recorded: Any, state: RequestState, *, is_killed: bool
+) -> None:
+    one = await started(world)
+    other = await another(world, one)
+    request = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2), expires_at=one.now() + HOUR)
+    await one.approve(request, OPS)
+    paused, continues = asyncio.Event(), asyncio.Event()
+    intend, move = one.replica.audit.intend, one.service._transitions.move
+
+    async def pause(*given: Any, **named: Any) -> Any:
+        paused.set()
+        await continues.wait()
+        return await intend(*given, **named)
+
+    async def end(*given: Any, **named: Any) -> Any:
+        if is_killed and given[1] is RequestAction.FINISH:
+            raise asyncio.CancelledError
+        return await move(*given, **named)
+
+    monkeypatch.setattr(one.replica.audit, "intend", pause)
+    monkeypatch.setattr(one.service._transitions, "move", end)
+    applying = asyncio.create_task(one.apply(request, OPS))
+    await paused.wait()
+    await other.pass_(timedelta(minutes=2))
+    await recorded(other, request)
+    assert await other.state(request) is state
+    continues.set()
+    [result] = await asyncio.gather(applying, return_exceptions=True)
+    if is_killed:
+        assert isinstance(result, asyncio.CancelledError)
+        assert await other.state(request) is state
+        await other.pass_(timedelta(minutes=2))
+    applied = await other.found(request)
+    [change] = await other.changes(request)
+    assert (applied.state, applied.change_id) == (RequestState.APPLIED, change.intent.change_id)
+    assert (await other.service.reader.events(applied))[-1].text == (
+        f"The change was committed late; the request was {state} by then"
+    )
+    await other.pass_(timedelta(minutes=2))
+    assert await other.apply(request, OPS) == applied
+    assert await other.changes(request) == [change]
 
 
 async def test_a_secret_is_nowhere_and_is_supplied_again_by_the_one_who_applies(world: World, tmp_path: Path) -> None:

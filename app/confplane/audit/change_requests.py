@@ -97,6 +97,14 @@ _ATTEMPTS: Final = text("""
 SELECT intents.change_id, outcomes.committed FROM intents LEFT JOIN outcomes USING (change_id)
 WHERE intents.applies = :id
 """).bindparams(bindparam("id", type_=Uuid))
+_LATE: Final = text("""
+SELECT id FROM change_requests
+WHERE cluster = :cluster AND state NOT IN ('applied', 'applying') AND content->>'kind' = 'change'
+  AND EXISTS (
+    SELECT FROM intents JOIN outcomes USING (change_id) WHERE intents.applies = change_requests.id AND committed
+  )
+ORDER BY id LIMIT :most
+""")
 _STATUS: Final = text(f"""
 SELECT ARRAY(
   SELECT id FROM change_requests
@@ -175,6 +183,10 @@ class PostgresChangeRequests:
         rows = await self._database.rows(_ATTEMPTS, id=request_id)
         committed = next((row.change_id for row in rows if row.committed), None)
         return RequestAttempts(committed, any(row.committed is None for row in rows))
+
+    async def late(self, cluster: str, most: int) -> list[UUID]:
+        """Return the requests whose change was committed late."""
+        return [row.id for row in await self._database.rows(_LATE, cluster=cluster, most=most)]
 
     async def status(self, cluster: str, now: datetime, most: int) -> RequestStatus:
         """Return the requests that have not ended."""

@@ -77,12 +77,17 @@ class RequestAction(StrEnum):
 
 
 _O, _A, _S = RequestState.OPEN, RequestState.APPROVED, RequestState.SCHEDULED
+_COMMITTED: Final[Mapping[RequestAction, frozenset[RequestState]]] = {
+    RequestAction.FINISH: frozenset({RequestState.APPLIED})
+}
+"""A process that was paused may commit the change after the request was given back, and even after it ended."""
 _WAITING: Final[Mapping[RequestAction, frozenset[RequestState]]] = {
     RequestAction.REVISE: frozenset({_O}),
     RequestAction.REJECT: frozenset({RequestState.REJECTED}),
     RequestAction.CANCEL: frozenset({RequestState.CANCELLED}),
     RequestAction.EXPIRE: frozenset({RequestState.EXPIRED}),
     RequestAction.REOPEN: frozenset({_O}),
+    **_COMMITTED,
 }
 _READY: Final = {
     **_WAITING,
@@ -94,7 +99,7 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestAction, frozenset[Reques
     _A: _READY,
     _S: _READY,
     RequestState.APPLYING: {
-        RequestAction.FINISH: frozenset({RequestState.APPLIED}),
+        **_COMMITTED,
         RequestAction.DELAY: frozenset({_A, _S}),
         RequestAction.REOPEN: frozenset({_O}),
         RequestAction.FAIL: frozenset({RequestState.FAILED}),
@@ -102,11 +107,12 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestAction, frozenset[Reques
     RequestState.FAILED: {
         RequestAction.REVISE: frozenset({_O}),
         RequestAction.CANCEL: frozenset({RequestState.CANCELLED}),
+        **_COMMITTED,
     },
     RequestState.APPLIED: {},
-    RequestState.REJECTED: {},
-    RequestState.CANCELLED: {},
-    RequestState.EXPIRED: {},
+    RequestState.REJECTED: _COMMITTED,
+    RequestState.CANCELLED: _COMMITTED,
+    RequestState.EXPIRED: _COMMITTED,
     RequestState.ACKNOWLEDGED: {},
 }
 """The states to which each action leads, by the state before it."""

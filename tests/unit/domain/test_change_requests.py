@@ -30,6 +30,7 @@ open      reject  rejected
 open      cancel  cancelled
 open      expire  expired
 open      reopen  open
+open      finish  applied
 approved  revise  open
 approved  approve open approved scheduled
 approved  reject  rejected
@@ -37,6 +38,7 @@ approved  cancel  cancelled
 approved  expire  expired
 approved  reopen  open
 approved  begin   applying
+approved  finish  applied
 scheduled revise  open
 scheduled approve open approved scheduled
 scheduled reject  rejected
@@ -44,12 +46,17 @@ scheduled cancel  cancelled
 scheduled expire  expired
 scheduled reopen  open
 scheduled begin   applying
+scheduled finish  applied
 applying  finish  applied
 applying  delay   approved scheduled
 applying  reopen  open
 applying  fail    failed
 failed    revise  open
 failed    cancel  cancelled
+failed    finish  applied
+rejected  finish  applied
+cancelled finish  applied
+expired   finish  applied
 """
 
 

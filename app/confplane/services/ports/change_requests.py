@@ -164,5 +164,8 @@ class ChangeRequestStore(Protocol):
     async def attempts(self, request_id: UUID) -> RequestAttempts:
         """Return the attempts to apply a request."""
 
+    async def late(self, cluster: str, most: int) -> list[UUID]:
+        """Return the requests whose change was committed after they were given back, and that are not applied yet."""
+
     async def status(self, cluster: str, now: datetime, most: int) -> RequestStatus:
         """Return the requests that have not ended, with so many due ones at most."""

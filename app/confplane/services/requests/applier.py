@@ -8,6 +8,8 @@ several processes may attempt it, and may be killed at any step:
   of the first has ended, or its time is up.
 - Of two attempts on the same versions, ZooKeeper commits one. The other finds the outcome of the first in the trail.
 - If an entity was changed by another change, nothing is written. The request is opened again, without approvals.
+- A process that was paused beyond its time may commit after the request was given back. The request is applied then,
+  whatever was recorded in the meantime.
 """
 
 from __future__ import annotations
@@ -289,10 +291,36 @@ class RequestApplier:
             await self._delay(request, before, error.detail)
         raise error
 
+    async def finish_late(self, request: ChangeRequest) -> None:
+        """Record that a request is applied whose change was committed after it was given back.
+
+        Raises:
+            UnavailableError: Postgres is unavailable.
+        """
+        await self._ended(request)
+
     async def _finish(self, request: ChangeRequest, change_id: UUID | None) -> ChangeRequest:
-        return await self._transitions.move(
-            request, RequestAction.FINISH, RequestState.APPLIED, change_id=change_id, error=None, differences=()
-        )
+        """Record that a request is applied, also if it was written since it was read: its change is committed."""
+        while request.state is not RequestState.APPLIED:
+            late = None
+            if request.state is not RequestState.APPLYING:
+                late = f"The change was committed late; the request was {request.state} by then"
+            try:
+                return await self._transitions.move(
+                    request,
+                    RequestAction.FINISH,
+                    RequestState.APPLIED,
+                    text=late,
+                    change_id=change_id,
+                    error=None,
+                    differences=(),
+                )
+            except ConcurrentChangeError:
+                found = await self._store.find(request.cluster, request.id)
+                if found is None or change_id is None:
+                    raise
+                request = found
+        return request
 
     async def _delay(self, request: ChangeRequest, state: RequestState, error: str) -> ChangeRequest:
         if request.apply_at is not None:

@@ -1,8 +1,8 @@
 """The scheduler of change requests, in the leader of a cluster.
 
 Scheduled requests are applied at their times, and those whose time has passed expire. An application whose process is
-gone is completed or given back. A delayed application is attempted again, at growing intervals up to a minute, until
-the request expires.
+gone is completed or given back; a change that it commits after that is looked for once a minute. A delayed application
+is attempted again, at growing intervals up to a minute, until the request expires.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ _MOST: Final = 100
 """Requests of one round."""
 _APPLY_S: Final = 20.0
 _LONGEST_PAUSE_S: Final = 60.0
+_LATE_EVERY: Final = timedelta(minutes=1)
 
 
 class _Retry(NamedTuple):
@@ -84,6 +85,7 @@ class RequestScheduler(BackgroundService):
     def _end_term(self) -> None:
         self._leading = False
         self._retries: dict[UUID, _Retry] = {}
+        self._late_at = datetime.min.replace(tzinfo=UTC)
         self._status = RequestStatus()
 
     def metrics(self) -> Iterator[Sample]:
@@ -120,6 +122,16 @@ class RequestScheduler(BackgroundService):
             retry = self._retries.get(request_id)
             if (retry is None or retry.next_at <= now) and self._cluster.store.leadership.held:
                 await self._attend(request_id, retry)
+        if self._late_at <= now:
+            await self._finish_late()
+            self._late_at = now + _LATE_EVERY
+
+    async def _finish_late(self) -> None:
+        for request_id in await self._store.late(self._cluster.name, _MOST):
+            request = await self._store.find(self._cluster.name, request_id)
+            if request is not None:
+                await self._applier.finish_late(request)
+                logger.warning("Cluster %s: the change request %s was applied late", self._cluster.name, request_id)
 
     async def _attend(self, request_id: UUID, retry: _Retry | None) -> None:
         request = await self._store.find(self._cluster.name, request_id)

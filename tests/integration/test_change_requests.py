@@ -207,6 +207,40 @@ async def test_a_revoked_token_and_a_lost_grant_count_no_more_when_the_request_i
     assert await one.changes(request) == []
 
 
+async def test_an_author_who_may_not_propose_any_more_or_whose_token_is_revoked_blocks_the_request(
+    world: World,
+) -> None:
+    one = await started(world)
+    token = await _token(one, "User:dev")
+    first, second = [await one.propose(token, one.entry(user, producer_byte_rate=2)) for user in (ALICE, BOB)]
+    await one.approve(first, OPS)
+    await one.approve(second, OPS)
+    await one.access.give(deny("User:dev", Operation.PROPOSE, ResourceType.USER, "alice"))
+    with pytest.raises(RequestStateError, match="may not propose"):
+        await one.apply(first, OPS)
+    assert token.token_id is not None
+    await one.access.tokens.revoke(token.token_id, one.access.caller())
+    await one.access.book.refresh()
+    with pytest.raises(RequestStateError, match="may not propose"):
+        await one.apply(second, OPS)
+    assert (await one.changes(first), await one.changes(second)) == ([], [])
+
+
+async def test_an_approval_counts_after_its_token_has_expired_and_not_after_its_revocation(world: World) -> None:
+    one = await started(world)
+    expiring, revoked = await _token(one, "User:ops"), await _token(one, "User:ops")
+    requests = [await one.propose(DEV, one.entry(user, producer_byte_rate=2)) for user in (ALICE, BOB)]
+    for request, token in zip(requests, (expiring, revoked), strict=True):
+        await one.approve(request, token)
+    assert expiring.token_id is not None
+    assert revoked.token_id is not None
+    found = await one.access.store.find_token(expiring.token_id)
+    assert found is not None
+    await one.access.tokens.revoke(revoked.token_id, one.access.caller())
+    one.ahead = found.expires_at - one.now() + timedelta(seconds=1)
+    assert [len(await one.service._participants.counting(await one.found(each))) for each in requests] == [1, 0]
+
+
 async def test_every_entity_needs_an_approver_who_may_alter_it(world: World) -> None:
     one = await started(world)
     people = []

@@ -12,13 +12,16 @@ from confplane.audit import Database, PostgresAuditLog, PostgresTableSnapshot, P
 from confplane.audit.backup_tables import KEPT
 from confplane.domain.errors import UnavailableError
 from confplane.services.ports.backups import TrailCut
-from tests.audit.rows import change_id, fetch, intent, run
+from tests.audit.rows import change_id, fetch, intent, past_the_trigger, run
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from tests.support.servers import Database as Lent
 
 NOW_MS: Final = int(time.time() * 1000)
 BEFORE, AFTER, OPEN, OTHER = (change_id(NOW_MS, number) for number in range(4))
+REQUEST: Final = "00000000-0000-0000-0000-0000000000aa"
 CUTS: Final = {"payments": TrailCut(10, 1)}
 
 
@@ -57,6 +60,16 @@ async def filled(migrated: Lent) -> Lent:
         )
     run(
         migrated.owner_dsn,
+        "INSERT INTO change_requests (id, cluster, state, version, revision, entity_ids, created_at, content) VALUES ("  # noqa: S608 - ids
+        f"'{REQUEST}', 'payments', 'applied', 3, 1, '{{user=alice}}', now(),"
+        f""" '{{"change_id": "{AFTER}", "application": null, "approvals": ["one"]}}');"""
+        f" INSERT INTO change_request_revisions VALUES ('{REQUEST}', 1, 'digest', '{{}}');"
+        " INSERT INTO change_request_events (id, request_id, action, revision, state, at) VALUES"
+        f" (gen_random_uuid(), '{REQUEST}', 'approve', 1, 'approved', now()),"
+        f" (gen_random_uuid(), '{REQUEST}', 'finish', 1, 'applied', now())",
+    )
+    run(
+        migrated.owner_dsn,
         "INSERT INTO registrations (event, cluster, principal, request_id) VALUES ('cleared', 'payments', 'p', 'r');"
         " INSERT INTO tokens (id, digest, principal, groups, created_at, created_by, expires_at, version) VALUES"
         " (gen_random_uuid(), '\\x00ff', 'User:a', '{g,\"h \\\" i\"}', now(), 'User:b', 'infinity', 1)",
@@ -82,6 +95,53 @@ async def test_changes_after_the_cut_are_left_out_of_all_tables(filled: Lent) ->
     assert (schedule["state"], schedule["end_id"], schedule["kept"], schedule["ended_at"]) == ("active", None, [], None)
     assert [row["key"] for row in rows["request_keys"]] == ["0"]
     assert [row["change_id"] for row in rows["request_changes"]] == [str(BEFORE)]
+
+
+async def test_a_request_that_a_later_change_applied_keeps_its_approvals_and_awaits_its_application(
+    filled: Lent,
+) -> None:
+    rows = await copied(filled, CUTS)
+    [request] = rows["change_requests"]
+    assert (request["state"], request["version"], request["content"]) == (
+        "approved",
+        3,
+        {"change_id": None, "application": None, "approvals": ["one"]},
+    )
+    assert [row["digest"] for row in rows["change_request_revisions"]] == ["digest"]
+    assert [row["action"] for row in rows["change_request_events"]] == ["approve"]
+    [request] = (await copied(filled, {}))["change_requests"]
+    assert (request["state"], request["content"]["change_id"]) == ("applied", str(AFTER))
+
+
+@pytest.mark.parametrize(
+    ("state", "apply_at", "change", "attempt", "kept"),
+    [
+        ("open", "NULL", None, None, "open"),
+        ("applied", "NULL", BEFORE, BEFORE, "applied"),
+        ("applied", "NULL", None, None, "applied"),
+        ("applied", "now()", AFTER, AFTER, "scheduled"),
+        ("applying", "NULL", None, None, "approved"),
+        ("applying", "now()", None, None, "scheduled"),
+        ("applying", "NULL", None, AFTER, "approved"),
+        ("applying", "NULL", None, OPEN, "approved"),
+        # The leader finds the change, and finishes the request.
+        ("applying", "NULL", None, BEFORE, "applying"),
+    ],
+)
+async def test_the_state_of_a_request_follows_the_changes_that_are_kept(
+    filled: Lent, state: str, apply_at: str, change: UUID | None, attempt: UUID | None, *, kept: str
+) -> None:
+    content = json.dumps({"change_id": None if change is None else str(change), "application": {"writer": "w"}})
+    run(
+        filled.owner_dsn,
+        f"UPDATE change_requests SET state = '{state}', apply_at = {apply_at}, content = '{content}'",  # noqa: S608 - literals
+    )
+    if attempt is not None:
+        update = f"UPDATE intents SET applies = '{REQUEST}' WHERE change_id = '{attempt}'"  # noqa: S608 - ids
+        past_the_trigger(filled.owner_dsn, "intents", update)
+    [request] = (await copied(filled, CUTS))["change_requests"]
+    assert request["state"] == kept
+    assert (request["content"]["application"] is None) == (kept != state)
 
 
 async def test_states_after_the_cut_are_listed(filled: Lent) -> None:

@@ -12,6 +12,11 @@ KEPT: Final = {
     "access_changes": _ALL,
     "access_version": _ALL,
     "change_keys": _OF_CHANGE,
+    # A request whose change is left out is not applied any more.
+    "change_request_events": """NOT (action = 'finish' AND request_id IN (
+      SELECT id FROM change_requests JOIN later ON change_id = CAST(content ->> 'change_id' AS uuid)))""",
+    "change_request_revisions": _ALL,
+    "change_requests": _ALL,
     "entity_states": _OF_CUT,
     "grants": _ALL,
     "intent_entities": _OF_CHANGE,
@@ -54,5 +59,21 @@ _ENDED_LATER: Final = """
   CASE WHEN NOT ended_later THEN error END AS error, CASE WHEN NOT ended_later THEN ended_at END AS ended_at
 FROM (SELECT *, coalesce(end_id IN (SELECT change_id FROM later), false) AS ended_later FROM schedules) AS given)
 """
-SOURCES: Final = {"schedules": _ENDED_LATER}
-"""Queries instead of tables: a temporary change that a later change ended is active."""
+_APPLIED_LATER: Final = """
+(SELECT
+  id, cluster, version, revision, entity_ids, created_at, expires_at, apply_at,
+  CASE WHEN NOT given_back THEN state WHEN apply_at IS NULL THEN 'approved' ELSE 'scheduled' END AS state,
+  CASE WHEN given_back THEN content || '{"change_id": null, "application": null}' ELSE content END AS content
+FROM (
+  SELECT *, CASE state
+    WHEN 'applied' THEN coalesce(CAST(content ->> 'change_id' AS uuid) IN (SELECT change_id FROM later), false)
+    WHEN 'applying' THEN NOT EXISTS (
+      SELECT FROM intents WHERE applies = requests.id AND change_id NOT IN (SELECT change_id FROM later)
+        AND NOT EXISTS (SELECT FROM outcomes WHERE outcomes.change_id = intents.change_id AND NOT committed))
+    ELSE false
+  END AS given_back FROM change_requests AS requests
+) AS given)
+"""
+SOURCES: Final = {"change_requests": _APPLIED_LATER, "schedules": _ENDED_LATER}
+"""Queries instead of tables: a temporary change that a later change ended is active, and a request that a later change
+applied awaits its application. A request whose change is kept, but not yet known to it, is finished by the leader."""

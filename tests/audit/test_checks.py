@@ -62,8 +62,8 @@ async def test_commits_that_a_crash_may_lose_are_a_warning(migrated: servers.Dat
 async def test_a_service_that_owns_the_tables_is_a_warning(migrated: servers.Database) -> None:
     (warning,) = await warnings_of(migrated.owner_dsn)
     assert (
-        "confplane_owner owns access_changes, access_version, applied_reports, change_keys, console_sessions, entity_states, grants,"
-        " intent_entities, intents, manifest_runs, observed_topics, outcomes, refused_attempts, registra" in warning
+        "confplane_owner owns access_changes, access_version, applied_reports, change_keys, change_request_events,"
+        " change_request_revisions, change_requests, console_sessions," in warning
     )
 
 

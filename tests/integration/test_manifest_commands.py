@@ -125,7 +125,9 @@ def test_prune_needs_a_scope_and_shows_what_it_deletes(run: Callable[..., Said],
     for name in ("cut-a", "cut-b"):
         assert run("set", f"topic={name}", "retention.ms=1").code == 0
     (tmp_path / "m.yaml").write_text(f"{HEAD}entities: []\n")
-    assert run("plan", "m.yaml", "--prune").code == 64
+    refused = run("plan", "m.yaml", "--prune")
+    assert refused.code == 1
+    assert "prune needs an owner or a scope" in refused.err
     assert run("plan", "m.yaml", "--scope", "topic:cut-").code == 64
     assert run("plan", "m.yaml", "--max-deletes", "1").code == 64
     assert run("plan").code == 64

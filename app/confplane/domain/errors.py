@@ -36,6 +36,7 @@
     ├── LayoutMovingError              -1  the cluster's client configs are being moved to the other layout
     ├── CorruptZnodeError              -1  stored data that can't be read, with its path
     ├── UndecodablePasswordError       -1  a stored password that none of the secrets opens
+    ├── RequestStateError              42  a change request whose state or approvals do not allow the action
     ├── AlreadyExistsError             92  create of what is there with other content
     ├── PreconditionFailedError        95  the etag given is not the current one
     ├── StalePlanError                 95  what a plan rests on has changed

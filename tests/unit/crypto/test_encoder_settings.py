@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,24 +22,6 @@ def test_the_settings_offer_what_there_is() -> None:
     assert choices("keyfactory_algorithm") == set(HASHES)
     bounds = BrokerEncoderSettings.model_json_schema()["properties"]["iterations"]["anyOf"][0]
     assert (bounds["minimum"], bounds["maximum"]) == (MIN_ITERATIONS, MAX_ITERATIONS)
-
-
-def test_the_chart_s_schema_has_the_same_settings_at_both_levels() -> None:
-    schema = json.loads((CHART / "values.schema.json").read_text())
-    (cluster,) = schema["properties"]["settings"]["properties"]["clusters"]["patternProperties"].values()
-    shared = dict(cluster["properties"]["password_encoder"]["properties"])
-    (broker,) = shared.pop("brokers")["patternProperties"].values()
-    assert shared == broker["properties"]
-    theirs = BrokerEncoderSettings.model_json_schema()["properties"]
-    assert set(shared) == set(theirs)
-    for name, mine in shared.items():
-        kinds = {option.pop("type"): option for option in theirs[name]["anyOf"]}
-        assert set(mine.pop("type")) == set(kinds), name
-        (said,) = (option for kind, option in kinds.items() if kind != "null")
-        said.pop("format", None)
-        if "enum" in said:
-            said["enum"] = [*said["enum"], None]
-        assert mine == said, name
 
 
 def test_brokers_are_named_by_number_as_a_settings_file_or_the_chart_writes_them() -> None:

@@ -155,6 +155,9 @@ METRICS: Final[dict[str, Metric]] = {
     "change_requests": Metric(
         _G, "Change requests that have not ended, as of the leader's last round", ("cluster", "state")
     ),
+    "change_requests_oldest_open_seconds": Metric(
+        _G, "Age of the oldest open change request, or 0, as of the leader's last round", ("cluster", "kind")
+    ),
     "change_requests_applied": Metric(_C, "Change requests that this process applied at their times", _CLUSTER),
     # rollups
     "rollup_as_of_timestamp_seconds": Metric(_G, "The time that a rollup's current rows describe", _ROLLUP),

@@ -338,6 +338,27 @@ async def test_a_scheduled_request_is_applied_at_its_time_or_expires(world: Worl
     assert (await now(one.replica, ALICE), await now(one.replica, BOB)) == ({"producer_byte_rate": "2"}, {})
 
 
+async def test_the_age_of_the_oldest_open_request_of_each_kind_is_a_metric(world: World) -> None:
+    one = await started(world)
+
+    async def ages() -> dict[str, int]:
+        await one.pass_(HOUR)
+        samples = [each for each in one.scheduler.metrics() if each.name == "change_requests_oldest_open_seconds"]
+        return {each.labels[1]: int(str(each.value).partition(".")[0]) // 3600 for each in samples}
+
+    assert await ages() == {"change": 0, "break-glass": 0}
+    first = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2))
+    glass = await one.service.open_break_glass(one.cluster, [BOB.id], one.caller(OPS, break_glass="an outage"))
+    assert await ages() == {"change": 1, "break-glass": 1}
+    second = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=3))
+    assert await ages() == {"change": 2, "break-glass": 2}
+    await one.approve(first, OPS)
+    await one.approve(glass, SRE)
+    assert await ages() == {"change": 2, "break-glass": 0}
+    await one.approve(second, OPS)
+    assert await ages() == {"change": 0, "break-glass": 0}
+
+
 async def test_two_processes_at_once_apply_a_request_once(world: World) -> None:
     one = await started(world)
     other = await another(world, one)

@@ -116,7 +116,12 @@ SELECT ARRAY(
     SELECT state, count(*) AS number FROM change_requests
     WHERE cluster = wanted.cluster AND state IN {WAITING_STATES} GROUP BY state
   ) AS counted
-) AS states
+) AS states, (
+  SELECT jsonb_object_agg(kind, oldest) FROM (
+    SELECT content->>'kind' AS kind, min(created_at) AS oldest FROM change_requests
+    WHERE cluster = wanted.cluster AND state IN {WAITING_STATES} AND state = 'open' GROUP BY kind
+  ) AS aged
+) AS oldest
 FROM jsonb_to_recordset(CAST(:wanted AS jsonb)) AS wanted(number integer, cluster text, now timestamptz, most integer)
 ORDER BY number
 """)  # noqa: S608 - as above
@@ -195,7 +200,11 @@ class PostgresChangeRequests:
     async def _status(self, wanted: Sequence[Mapping[str, Any]]) -> Sequence[RequestStatus]:
         given = orjson.dumps([{"number": number, **each} for number, each in enumerate(wanted)]).decode()
         return [
-            RequestStatus(row.due, {RequestState(state): number for state, number in (row.states or {}).items()})
+            RequestStatus(
+                row.due,
+                {RequestState(state): number for state, number in (row.states or {}).items()},
+                {RequestKind(kind): datetime.fromisoformat(at) for kind, at in (row.oldest or {}).items()},
+            )
             for row in await self._database.rows(_STATUS, wanted=given)
         ]
 

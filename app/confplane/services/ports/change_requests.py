@@ -122,6 +122,8 @@ class RequestStatus:
     """The requests that are expired, whose time to be applied has come, or whose application has begun."""
     states: dict[RequestState, int] = field(default_factory=dict)
     """The number of requests by state."""
+    oldest: dict[RequestKind, datetime] = field(default_factory=dict)
+    """The creation of the oldest open request by kind."""
 
 
 class ChangeRequestStore(Protocol):

@@ -12,7 +12,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from confplane.domain.change_requests import RequestAction, RequestState
+from confplane.domain.change_requests import RequestAction, RequestKind, RequestState
 from confplane.domain.errors import ConfplaneError
 from confplane.services.background import BackgroundService, BackgroundTask, ErrorLog
 from confplane.services.changes.callers import Caller
@@ -97,6 +97,10 @@ class RequestScheduler(BackgroundService):
         if self._leading:
             for state in (RequestState.OPEN, RequestState.APPROVED, RequestState.SCHEDULED, RequestState.APPLYING):
                 yield Sample("change_requests", self._status.states.get(state, 0), (state.value,))
+            now = self._now()
+            for kind in RequestKind:
+                age = now - self._status.oldest.get(kind, now)
+                yield Sample("change_requests_oldest_open_seconds", max(0.0, age.total_seconds()), (kind.value,))
 
     async def _run(self) -> None:
         while True:

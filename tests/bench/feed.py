@@ -82,7 +82,8 @@ def snapshot(world: World, *, rounds: int, entities: int) -> Iterator[Figure]:
         def states(_: int) -> Sample:
             before, most, count, begun = process.memory_info().rss, 0, 0, time.perf_counter()
             with client.stream("GET", f"{_FEED}?snapshot=true") as answer:
-                for line in answer.iter_lines():
+                answer.raise_for_status()
+                for line in filter(None, answer.iter_lines()):
                     if '"type":"bookmark"' in line:
                         break
                     count += 1

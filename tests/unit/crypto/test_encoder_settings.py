@@ -9,8 +9,6 @@ from confplane.crypto.ciphers import HASHES, SCHEMES
 from confplane.crypto.password_encoder import MAX_ITERATIONS, MIN_ITERATIONS
 from confplane.settings import BrokerEncoderSettings, ClusterSettings, PasswordEncoderSettings
 
-CHART = Path(__file__).parents[3] / "deploy" / "helm" / "confplane"
-
 
 def choices(name: str) -> set[str]:
     literal, _ = get_args(BrokerEncoderSettings.model_fields[name].annotation)

@@ -175,7 +175,7 @@ async def _list_drift(client: AsyncConfplane, *, pages: bool) -> int:
 def _rows(item: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     for key in item["keys"]:
         theirs = _UNSEEN if item["observedAt"] is None else _value(key, "theirs")
-        refused = key.get("refusedMessage") or ""
+        refused = key.get("refusedMessage") or (item["refusedMessage"] if key["state"] == "refused" else None) or ""
         yield (
             item["id"],
             key["key"],

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.kraft import KraftCluster
+    from tests.support.world import World
 
 KEY, DEFAULT = "min.insync.replicas", Entity.of(broker=None)
 
@@ -42,3 +43,30 @@ async def test_a_new_cluster_has_them(kraft: KraftCluster) -> None:
 async def test_a_cluster_that_has_none_sets_no_key_of_brokers(kraft_class_path: str, tmp_path: Path) -> None:
     with kraft_cluster(tmp_path, kraft_class_path, features={"eligible.leader.replicas.version": 0}) as kraft:
         assert await managed(kraft) == (True, False)
+
+
+async def test_whole_resources_leave_the_key_to_a_new_cluster(
+    kraft_class_path: str, tmp_path: Path, world: World
+) -> None:
+    path, wait = "configs/broker", {"Confplane-Wait-Applied": "9000"}
+    with kraft_cluster(tmp_path / "kafka", kraft_class_path) as kraft, world.adopting(kraft) as service:
+        async with service.client() as http:
+
+            async def configs() -> dict[str, str]:
+                body = (await http.request("GET", f"{path}?view=full")).body
+                assert body["status"]["managedKeys"] == [KEY]
+                return {**body["configs"]}
+
+            before = await configs()
+            assert list(before) == [KEY]
+            body = {"id": "broker", "configs": {"log.retention.ms": "604800000"}}
+            for method, at, given, status in (
+                ("POST", "configs", body, 201),
+                ("PUT", path, body, 200),
+                ("PUT", path, {"configs": {"message.max.bytes": "2000000"}}, 200),
+                ("DELETE", path, None, 200),
+            ):
+                answer = await http.request(method, at, json=given, headers=wait)
+                assert answer.status == status, answer.body
+                assert answer.body["applied"]["state"] == "applied"
+                assert await configs() == before | ({} if given is None else given["configs"])  # type: ignore[operator]

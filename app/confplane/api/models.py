@@ -368,6 +368,12 @@ class ResourceStatus(AnswerModel):
         description="For an observed Kafka cluster: the time of the last poll that covered the entity. Absent for"
         " client configs",
     )
+    managed_keys: list[str] | Absent = Field(
+        default=None,
+        description="Keys that the Kafka cluster sets by itself and that no client can remove: a replacement or"
+        " deletion keeps them. Absent without any",
+        examples=[["min.insync.replicas"]],
+    )
     applied: AppliedData | Absent = Field(
         default=None,
         description="Of what callers write to a Kafka cluster: the standing of the entity there. Absent while Postgres"

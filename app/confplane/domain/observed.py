@@ -35,6 +35,9 @@ _MANAGED: Final = "min.insync.replicas"
 """Source: ConfigurationControlManager of Kafka 4.4, and KIP-966."""
 
 
+_DEFAULT_BROKER: Final = Entity.of(broker=None)
+_MANAGED_KEYS: Final = frozenset({_MANAGED})
+
 _THROTTLES: Final = {
     EntityType.TOPIC: frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}),
     EntityType.BROKER: frozenset(
@@ -48,6 +51,14 @@ _THROTTLES: Final = {
 """The keys that ``kafka-reassign-partitions.sh`` and similar tools set for the time of a reassignment.
 
 Source: ``ReassignPartitionsCommand`` of Kafka 4.4."""
+
+
+def managed_keys(entity: Entity) -> frozenset[str]:
+    """Return the keys of an entity that a cluster with eligible leader replicas sets, and that no client can remove.
+
+    Clients may set them. Of a single broker the cluster refuses both, so no broker has them.
+    """
+    return _MANAGED_KEYS if entity == _DEFAULT_BROKER else frozenset()
 
 
 class Observation(NamedTuple):

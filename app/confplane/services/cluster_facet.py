@@ -23,6 +23,7 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.domain.facets import FacetName, full_path
+from confplane.domain.observed import managed_keys
 from confplane.services.cooperative_yielding import in_slices
 from confplane.services.etags import etag_of
 from confplane.services.ports.cluster_states import LayoutCheck
@@ -150,6 +151,12 @@ class ClusterFacet:
             return False
         entity = Entity.from_id(node.id)
         return node.defect is not None or any(self.facet.owns(entity, key) for key in node.items[::2])
+
+    def managed_keys(self, entity: Entity) -> frozenset[str]:
+        """Return the keys that the Kafka cluster sets by itself and that no client can remove."""
+        if self.name is not FacetName.CONFIGS or not self.store.keeps_eligible_replicas():
+            return frozenset()
+        return managed_keys(entity)
 
     def check_readable(self, entity: Entity, node: Node | None, pointer: str | None = None) -> None:
         """Refuse a node whose content can't be read at all.

@@ -283,6 +283,10 @@ class ZooKeeperStore:
         """Return the release of an observed cluster, or the last release that runs on ZooKeeper."""
         return ON_ZOOKEEPER if self._guard.target is None else self._observation.release
 
+    def keeps_eligible_replicas(self) -> bool:
+        """Return True if an observed cluster keeps eligible leader replicas, or may keep them."""
+        return self._guard.target is not None and self._observation.eligible_replicas
+
     def topic_exists(self, name: str) -> bool | None:
         """Return True if the cluster's followed metadata contain a topic, or None if there are no such metadata."""
         self._follower.loaded()

@@ -68,10 +68,15 @@ class ObservationReportNode(_WatchedNode):
         """The latest report, or None before the first."""
         self.release = newest()
         """The release of the Kafka cluster according to that report, or the newest release before the first report."""
+        self.eligible_replicas = True
+        """True if the Kafka cluster keeps eligible leader replicas according to that report, and before the first."""
 
     def _update(self, data: bytes | None) -> None:
         self.report = data or None
         self.release = release_in(self.report) or self.release
+        found = parse(self.report)
+        if found is not None and found.eligible_replicas is not None:
+            self.eligible_replicas = found.eligible_replicas
 
 
 class AppliedWatermarkNode(_WatchedNode):

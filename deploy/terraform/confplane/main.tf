@@ -41,6 +41,12 @@ resource "restapi_object" "configs" {
   object_id = each.key
   data      = "{\"id\":${jsonencode(each.key)},\"configs\":${jsonencode(each.value)}}"
 
+  # Kafka 4 sets this key in the default of all brokers by itself, and refuses its removal.
+  ignore_changes_to = (
+    each.key == "broker" && !contains(keys(each.value), "min.insync.replicas")
+    ? ["configs.min.insync.replicas"] : null
+  )
+
   lifecycle {
     ignore_changes = [debug]
   }

@@ -63,3 +63,18 @@ def test_a_problem_with_the_log_is_a_member_only_where_there_is_one() -> None:
     assert "log_problem" not in json.loads(ObservationReport(1, "writer").encode())
     report = ObservationReport(1, "writer", log_problem="a right is missing")
     assert parse(report.encode()) == report
+
+
+def test_earlier_releases_ignore_the_feature_of_eligible_replicas() -> None:
+    """Unknown members make a report unreadable for them, except in a list of names."""
+    areas = {each: EntityTypeReport(EntityTypePermission.READ_ONLY) for each in KraftEntityType}
+    report = ObservationReport(1, "writer", areas=areas)
+    unknown = json.loads(report.encode())
+    for keeps in (True, False):
+        known = replace(report, eligible_replicas=keeps)
+        assert parse(known.encode()) == known
+        encoded = json.loads(known.encode())
+        names = encoded["areas"]["brokers"]["unmanaged"]
+        assert {*names} - {*unknown["areas"]["brokers"]["unmanaged"]} == {"eligible_replicas"}
+        del names["eligible_replicas"]
+        assert encoded == unknown

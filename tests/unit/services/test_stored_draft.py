@@ -31,7 +31,10 @@ PASSWORD = "ssl.key.password"
 LISTENER_PASSWORD = "listener.name.internal.ssl.keystore.password"
 ALICE, BROKER, TOPIC = Entity.of(user="alice"), Entity.of(broker="7"), Entity.of(topic="orders")
 FACETS: dict[FacetName, ClusterFacet] = {
-    facet.name: cast("ClusterFacet", SimpleNamespace(facet=facet, name=facet.name, tree=Tree.CONFIG))
+    facet.name: cast(
+        "ClusterFacet",
+        SimpleNamespace(facet=facet, name=facet.name, tree=Tree.CONFIG, managed_keys=lambda _entity: frozenset()),
+    )
     for facet in (ClientQuotasFacet(), ClientConfigsFacet(ZOOKEEPER), ConfigsFacet(lambda: ZOOKEEPER))
 }
 _of_secret = fingerprinter("encoder secret", "default")

@@ -39,6 +39,7 @@ async def full_resource(
     entity = Entity.from_id(entity_id)
     observed = None if cluster_facet.laid_out else refreshed_at or observed_at(cluster_facet.store, entity)
     declared, etag = cluster_facet.tagged(entity, stored, node)
+    managed = sorted(cluster_facet.managed_keys(entity) & declared.keys())
     fingerprints = await cluster_facet.fingerprints(entity, stored)
     return {
         **resource(cluster_facet, entity_id, declared),
@@ -48,6 +49,7 @@ async def full_resource(
             "etag": etag,
             "updatedAt": None if node is None else timestamp(node.mtime_ms),
             **({} if observed is None else {"observedAt": timestamp(observed)}),
+            **({"managedKeys": managed} if managed else {}),
             **(members or {}),
             "warnings": list(warnings),
             **({} if fingerprints is None else {"fingerprints": fingerprints}),

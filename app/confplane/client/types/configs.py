@@ -167,6 +167,9 @@ class ConfigsStatus(TypedDict):
     updatedAt: str | None
     # For an observed Kafka cluster: the time of the last poll that covered the entity. Absent for client configs
     observedAt: NotRequired[str]
+    # Keys that the Kafka cluster sets by itself and that no client can remove: a replacement or deletion keeps
+    # them. Absent without any
+    managedKeys: NotRequired[list[str]]
     # Of what callers write to a Kafka cluster: the standing of the entity there. Absent while Postgres is away
     applied: NotRequired[AppliedData]
     # The owners of keys, by key, as manifests claimed them. Absent without any, or while Postgres is away

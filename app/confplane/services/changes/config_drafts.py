@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _SLICE: Final = 10
 """Brokers checked between two pauses for other requests: a few milliseconds."""
 
+_STAYS: Final = "{} stays: the Kafka cluster sets it by itself and refuses its removal"
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigOps:
@@ -103,11 +105,12 @@ class ConfigDrafter:
                 pointer=encoded.kept[missing],
             )
         ops = list(encoded.ops)
+        managed = cluster_facet.managed_keys(entity)
         if edit.mode is not Mode.ALTER:
             named = {op.key for op in ops} | encoded.kept.keys()
             # In a replacement a missing key is a fault of the map itself, so the pointer names the map.
             lacking = f"/{cluster_facet.facet.member}" if named else None
-            removed = [key for key in before if key not in named and key not in edit.keeps]
+            removed = [key for key in before if key not in named | edit.keeps | managed]
             ops += [Op(key, OpType.DELETE, pointer=lacking) for key in removed]
         [(kind, _)] = entity.components
         asked = apply_incremental(before, ops, _definitions(cluster_facet, entity))
@@ -118,11 +121,13 @@ class ConfigDrafter:
             passwords = []  # no other entity has any
         if (
             edit.mode is Mode.CREATE
-            and before
+            and before.keys() - managed
             and any(before.get(key) != after.get(key) for key in before.keys() | after.keys() if key not in passwords)
         ):
             raise already_exists(cluster_facet, entity)
         warnings = [*repetitions, *await self._check(entity, before, asked, pointers, planned)]
+        if edit.mode is Mode.REPLACE and not edit.ops:
+            warnings += [_STAYS.format(key) for key in sorted(managed & before.keys())]
         if passwords:
             broker_id = int(entity.get(EntityType.BROKER) or 0)  # the default broker has no passwords
             try:
@@ -130,7 +135,7 @@ class ConfigDrafter:
             except EncoderSecretMissingError as error:
                 error.pointer = pointers.get(passwords[0])
                 raise
-        if edit.mode is Mode.CREATE and before and after != before:
+        if edit.mode is Mode.CREATE and before.keys() - managed and after != before:
             raise already_exists(cluster_facet, entity)
         return EntityDraft.of(cluster_facet, edit, node, after, warnings)
 

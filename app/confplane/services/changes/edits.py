@@ -43,7 +43,10 @@ _MOST_LISTED: Final = 20
 
 
 class Mode(StrEnum):
-    """The treatment of the facet's keys that an edit does not name."""
+    """The treatment of the facet's keys that an edit does not name.
+
+    All modes keep the keys that the Kafka cluster manages (:meth:`ClusterFacet.managed_keys`).
+    """
 
     ALTER = "alter"
     """Keep them."""
@@ -131,7 +134,10 @@ class EntityDraft:
         removed = [key for key in before if key not in after]
         if removed and edit.mode is Mode.REPLACE and edit.ops and not edit.is_conditional:
             warnings = [*warnings, _removal(removed)]
-        created = any(owns(entity, key) for key in after) and not any(owns(entity, key) for key in before)
+        managed = cluster_facet.managed_keys(entity)
+        created = any(owns(entity, key) for key in after.keys() - managed) and not any(
+            owns(entity, key) for key in before.keys() - managed
+        )
         path = full_path(cluster_facet.tree, entity)
         return cls(cluster_facet, path, edit, node, after, tuple(diff), tuple(warnings), created)
 

@@ -32,6 +32,9 @@ _NEW_LISTS: Final = frozenset({"denied", "ineffective"})
 """The lists of names that earlier releases do not know."""
 _ENTITY_TYPE_LISTS: Final = frozenset({"unmanaged", "hidden"}) | _NEW_LISTS
 """The lists of names in a report on an entity type."""
+_ELIGIBLE_REPLICAS: Final = "eligible_replicas"
+"""A member of the list ``unmanaged`` of the brokers. Earlier releases read no report with a member that they do not
+know, but ignore further members of a list of names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,8 @@ class ObservationReport:
     """The release of the cluster's oldest broker; empty before the first contact."""
     metadata_version: str = ""
     brokers: tuple[int, ...] = ()
+    eligible_replicas: bool | None = None
+    """True if the cluster keeps eligible leader replicas (KIP-966). None: unknown. It needs the report on brokers."""
     problem: str = ""
     """The reason why the cluster is not observed now; empty if polls succeed."""
     problem_since: int | None = None
@@ -152,8 +157,11 @@ class ObservationReport:
         if not self.log_problem:
             # Earlier releases read no report with a member that they do not know.
             del encoded["log_problem"]
+        del encoded[_ELIGIBLE_REPLICAS]
         while True:
             shown = {**encoded, "areas": {entity_type.value: _encoded(each) for entity_type, each in areas.items()}}
+            if self.eligible_replicas is not None and KraftEntityType.BROKERS in areas:
+                shown["areas"][KraftEntityType.BROKERS.value]["unmanaged"][_ELIGIBLE_REPLICAS] = self.eligible_replicas
             if applying is None:
                 del shown["applying"]
             else:
@@ -197,10 +205,13 @@ def parse(data: bytes | None) -> ObservationReport | None:
         given: dict[str, Any] = json.loads(data)
         if given.pop("version") != _VERSION:
             return None
+        brokers = given["areas"].get(KraftEntityType.BROKERS.value)
+        eligible_replicas = None if brokers is None else brokers["unmanaged"].get(_ELIGIBLE_REPLICAS)
         areas = {KraftEntityType(entity_type): _entity_type(each) for entity_type, each in given.pop("areas").items()}
         applying = given.pop("applying", None)
         return ObservationReport(
             **{**given, "brokers": tuple(given["brokers"]), "areas": areas},
+            eligible_replicas=eligible_replicas,
             applying=None
             if applying is None
             else ApplyReport(**{**applying, **_names(applying, *(_LISTS & applying.keys()))}),

@@ -136,6 +136,7 @@ class LeaderReporter:
             release=self._session.release,
             metadata_version="" if identity is None else identity.metadata_version,
             brokers=() if identity is None else identity.brokers,
+            eligible_replicas=self._session.keeps_eligible_replicas,
             problem=self.problem,
             problem_since=self._problem_since or None,
             paused=target.paused,

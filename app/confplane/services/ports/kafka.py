@@ -175,6 +175,10 @@ class LogPage:
 class KafkaCluster(Protocol):
     """One cluster, by its brokers."""
 
+    @property
+    def keeps_eligible_replicas(self) -> bool:
+        """True if the last poll found eligible leader replicas (KIP-966), and before the first poll."""
+
     async def identity(self, deadline: float) -> ClusterIdentity:
         """Return the cluster's id, release and brokers."""
 

@@ -228,6 +228,13 @@ class ClusterStore(Protocol):
         while this process runs, when the brokers are upgraded.
         """
 
+    def keeps_eligible_replicas(self) -> bool:
+        """Return True if an observed cluster keeps eligible leader replicas (KIP-966); it costs next to nothing.
+
+        Until the first report of the leader it is True for every observed cluster. It can change while this process
+        runs.
+        """
+
     def topic_exists(self, name: str) -> bool | None:
         """Return whether the followed metadata of the cluster have a topic, or None without such metadata.
 

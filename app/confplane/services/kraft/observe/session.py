@@ -57,6 +57,11 @@ class ClusterSession:
         self.reset()
         self._permissions_due = 0.0
 
+    @property
+    def keeps_eligible_replicas(self) -> bool | None:
+        """True if the cluster keeps eligible leader replicas (KIP-966); None before the first check of a term."""
+        return None if self.identity is None else self._cluster.keeps_eligible_replicas
+
     async def check(self, target: Target) -> None:
         """Check the cluster's identity.
 

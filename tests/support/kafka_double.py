@@ -131,6 +131,7 @@ class KafkaDouble:
         for key, value in {**(values or {}), **more}.items():
             if value is None:
                 config.pop(key, None)
+                self.now.hidden.get(entity, set()).discard(key)
             else:
                 config[key] = value
             name = entity.get(EntityType.TOPIC)

@@ -295,10 +295,11 @@ SELECT asked.entity_id, asked.key, found.*
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS asked(entity_id text, key text)
 CROSS JOIN LATERAL (
   WITH newest AS MATERIALIZED (
-    SELECT change_id, attempt, keys, before FROM intent_entities
+    SELECT change_id, attempt, keys, before, after FROM intent_entities
     WHERE cluster = :cluster AND entity_id = asked.entity_id ORDER BY change_id DESC LIMIT :most
   ), ended AS MATERIALIZED (
-    SELECT newest.keys, newest.before, outcomes.committed, outcomes.revision, intents.kind = ANY(:following) OR (
+    SELECT newest.keys, newest.before, newest.after, outcomes.committed, outcomes.revision,
+      intents.kind = ANY(:following) OR (
       outcomes.revision <= (
         SELECT applied_mzxid FROM target_states
         WHERE target_states.cluster = :cluster AND target_states.entity_id = asked.entity_id
@@ -316,14 +317,15 @@ _ALL_READ: Final = "((SELECT count(*) FROM newest) < :most OR EXISTS (SELECT FRO
 """SQL for: no more changes are open than are read."""
 
 # The value comes from the first change that the cluster has not accepted yet, after the last change that followed the
-# cluster. There is no result for an entity with a change without an outcome, or with more open changes than are read.
+# cluster. There is no result for an entity with a change without an outcome, or with more open changes than are read,
+# and none for a key that the change had neither before nor after: only the cluster had it.
 _VALUES_BEFORE: Final = _of_changes(f"""
-  SELECT before ->> asked.key AS "value" FROM ended
+  SELECT "value" FROM (SELECT before ->> asked.key AS "value", before || after AS whole FROM ended
   WHERE committed AND asked.key = ANY(keys) AND NOT coalesce(taken, false)
     AND revision > coalesce((SELECT max(revision) FROM ended WHERE committed AND taken), 0)
     AND NOT EXISTS (SELECT FROM ended WHERE committed IS NULL)
     AND {_ALL_READ}
-  ORDER BY revision LIMIT 1
+  ORDER BY revision LIMIT 1) AS oldest WHERE jsonb_exists(whole, asked.key)
 """)  # noqa: S608 - constants
 
 # If an entity has more open changes than are read, each of its keys counts as named.

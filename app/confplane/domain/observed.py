@@ -188,7 +188,7 @@ _NOT_SHOWN: Final = "The cluster does not show the value of a password"
 _UNKNOWN: Final = "No catalog has this key, and the cluster does not show its value"
 _BLOCKING: Final = (
     f"{_UNKNOWN}. Kafka refuses every alter of the topic that leaves the key, for example one of Kafka 3;"
-    " `kafka-configs.sh --alter --delete-config` removes it"
+    " `confplane delete` removes it, and while the cluster is only observed `kafka-configs.sh --alter --delete-config`"
 )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +28,7 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.domain.facets import FacetName
+from confplane.services.changes.config_drafts import deleted_unknown_keys
 from confplane.services.changes.edits import Edit, EditResult, EntryResult, offender
 from confplane.services.changes.entities_change import EntitiesChange, PreparedEdit, by_znode, decide_with
 from confplane.services.cooperative_yielding import in_slices
@@ -37,7 +38,7 @@ from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.ports.refusals import RefusedEdit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from uuid import UUID
 
     from confplane.domain.changes import Node
@@ -81,7 +82,7 @@ class AlterService:
         runner: Runs the changes.
         rules: By cluster and facet.
         dry_runs: By cluster and facet, the dry runs on Kafka clusters before a commit.
-        refreshes: By cluster, the refresh of entities from its Kafka cluster before conditional edits.
+        refreshes: By cluster, the refresh of entities from its Kafka cluster before edits that depend on it.
         sizes: Finds the sizes of requests.
     """
 
@@ -196,27 +197,30 @@ class AlterService:
         return ended.decided
 
     async def _refreshed(self, parts: list[FacetEdit], caller: Caller) -> list[FacetEdit]:
-        """Refresh the entities of conditional edits from the Kafka cluster, one entity type at a time.
+        """Refresh the entities of edits from the Kafka cluster, one entity type at a time.
+
+        These are conditional edits, and those that delete keys which only the Kafka cluster may know.
 
         Returns:
-            The parts; a conditional edit is refused if its entity type can't be refreshed.
+            The parts; such an edit is refused if its entity type can't be refreshed.
         """
         if not parts or (store := parts[0][0].store).target() is None:
             return parts
-        conditional: dict[KraftEntityType, dict[str, Entity]] = {}
+        dependent: dict[KraftEntityType, dict[str, Entity]] = {}
         for part in parts:
-            if (edit := _conditional(part)) is not None:
-                conditional.setdefault(kraft_type_of(edit.entity), {})[edit.entity.id] = edit.entity
+            if (edit := _dependent(part)) is not None:
+                dependent.setdefault(kraft_type_of(edit.entity), {})[edit.entity.id] = edit.entity
         refused: dict[KraftEntityType, ConfplaneError] = {}
-        for entity_type, entities in conditional.items():
+        hidden: set[str] = set()
+        for entity_type, entities in dependent.items():
             try:
-                await self.refreshes[store.name](list(entities.values()), caller.deadline)
+                hidden |= await self.refreshes[store.name](list(entities.values()), caller.deadline)
             except UnavailableError as error:
                 refused[entity_type] = UnavailableError(
                     f"The conditions of this write can't be compared with the Kafka cluster now. {error.detail}",
                     outcome=WriteOutcome.NOT_APPLIED,
                 )
-        return [_refused(part, refused) for part in parts] if refused else parts
+        return [_compared(part, refused, hidden) for part in parts] if dependent else parts
 
     async def rewrite(
         self,
@@ -350,19 +354,23 @@ def _permitted(caller: Caller, part: FacetEdit) -> FacetEdit:
     return part
 
 
-def _conditional(part: FacetEdit) -> Edit | None:
-    """Return a conditional edit; None for other edits, and for client configs, which no Kafka cluster has."""
+def _dependent(part: FacetEdit) -> Edit | None:
+    """Return an edit that depends on the Kafka cluster; None for others, and for client configs, which it never has."""
     cluster_facet, edit = part
-    if not isinstance(edit, Edit) or not edit.is_conditional or cluster_facet.name is FacetName.CLIENT_CONFIGS:
+    if not isinstance(edit, Edit) or cluster_facet.name is FacetName.CLIENT_CONFIGS:
         return None
-    return edit
+    return edit if edit.is_conditional or deleted_unknown_keys(cluster_facet, edit) else None
 
 
-def _refused(part: FacetEdit, refused: Mapping[KraftEntityType, ConfplaneError]) -> FacetEdit:
-    """Return a part, its edit refused if it is conditional and its entity type has an error."""
-    edit = _conditional(part)
-    error = None if edit is None else refused.get(kraft_type_of(edit.entity))
-    return part if edit is None or error is None else (part[0], EditResult(edit, error))
+def _compared(part: FacetEdit, refused: Mapping[KraftEntityType, ConfplaneError], hidden: Collection[str]) -> FacetEdit:
+    """Return a part after the refresh: refused if its entity type has an error, or with the keys that it deletes."""
+    edit = _dependent(part)
+    if edit is None:
+        return part
+    if (error := refused.get(kraft_type_of(edit.entity))) is not None:
+        return part[0], EditResult(edit, error)
+    unknown = deleted_unknown_keys(part[0], edit)
+    return part[0], replace(edit, reported=frozenset(key for key in unknown if f"{edit.entity.id} {key}" in hidden))
 
 
 def _applied(run: RequestRun, part: FacetEdit) -> FacetEdit:

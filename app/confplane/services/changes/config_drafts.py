@@ -21,6 +21,7 @@ from confplane.domain.errors import (
     UndecodablePasswordError,
     UnknownTopicError,
 )
+from confplane.domain.facets import FacetName
 from confplane.domain.groups import check_group
 from confplane.domain.incremental import apply_incremental, check_list_ops, check_ops, without_repetitions
 from confplane.domain.ops import Op, OpType
@@ -204,6 +205,19 @@ class ConfigDrafter:
             return self._cipher.matches(broker_id, key, encoded, plain)
         except UndecodablePasswordError:
             return False
+
+
+def deleted_unknown_keys(cluster_facet: ClusterFacet, edit: Edit) -> list[str]:
+    """Return the keys that an edit deletes although no catalog and no znode has them; a Kafka cluster may have them."""
+    entity = edit.entity
+    if cluster_facet.name is not FacetName.CONFIGS or entity.types not in KINDS:
+        return []
+    keys = [op.key for op in edit.ops if op.type is OpType.DELETE]
+    unknown = [key for key in keys if _definition_of(cluster_facet, entity, key) is None]
+    if not unknown:
+        return []
+    before = stored(cluster_facet.whole.get(entity.id))
+    return [key for key in unknown if key not in before]
 
 
 def _definition_of(cluster_facet: ClusterFacet, entity: Entity, key: str) -> ConfigDef | None:

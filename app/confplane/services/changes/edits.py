@@ -82,6 +82,8 @@ class Edit:
     """The changes that the edit reverts."""
     keeps: frozenset[str] = frozenset()
     """Keys that a replacement leaves as they are although it does not name them: those of other owners."""
+    reported: frozenset[str] = frozenset()
+    """Keys that the edit deletes, that no catalog has, and that the Kafka cluster has although no znode does."""
     claim: OwnershipClaim | None = None
     """The keys that the edit gives to an owner."""
     claims: bool = False
@@ -124,6 +126,7 @@ class EntityDraft:
         """Build the draft that changes a node's map to ``after``."""
         entity, before = edit.entity, stored(node)
         diff = difference(before, after)
+        diff += [Difference(key, None, None, secret=True) for key in sorted(edit.reported - before.keys())]
         if cluster_facet.facet.has_secrets:
             is_secret = cluster_facet.facet.is_secret
             diff = [

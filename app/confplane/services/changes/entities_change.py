@@ -47,7 +47,7 @@ DryRunEdit = Callable[[Entity, Mapping[str, str], Sequence[str], str | None], Aw
 """Validates new values of some keys of an entity with a dry run on a Kafka cluster without ZooKeeper, given the stored
 map as it would be, the keys, and the JSON pointer to the entity. Raises the cluster's refusal."""
 
-RefreshEntities = Callable[[Sequence[Entity], float], Awaitable[None]]
+RefreshEntities = Callable[[Sequence[Entity], float], Awaitable[frozenset[str]]]
 """Refreshes entities from a Kafka cluster without ZooKeeper, until a deadline, so that the preconditions of a write are
 compared with the configs of the cluster."""
 

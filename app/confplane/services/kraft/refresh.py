@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from confplane.domain.errors import UnavailableError
 from confplane.services.kraft.report import parse
@@ -17,6 +17,15 @@ if TYPE_CHECKING:
     from confplane.services.kraft.report import ObservationReport
     from confplane.services.ports.kafka import KraftEntityType
     from confplane.services.ports.store import ClusterStore
+
+
+class EntityRefresh(NamedTuple):
+    """The result of a refresh of entities."""
+
+    observed_at: int
+    """The time of the poll, milliseconds since the epoch."""
+    hidden: frozenset[str]
+    """The entities' ids with the keys that the cluster has and that are not followed: ``topic=orders acme.key``."""
 
 
 class Refresher:
@@ -49,8 +58,9 @@ class Refresher:
         Raises:
             UnavailableError: As :meth:`refresh_entities`.
         """
+        refreshed = await self.refresh_entities(entities, deadline) if entities else None
         times = [
-            await self.refresh_entities(entities, deadline) if entities else None,
+            None if refreshed is None else refreshed.observed_at,
             await self.refresh_types(entity_types, deadline) if entity_types else None,
         ]
         # Another process may have written the observed changes.
@@ -98,7 +108,7 @@ class Refresher:
         target = self._store.target()
         return target is not None and target.imported and not target.paused
 
-    async def refresh_entities(self, entities: Sequence[Entity], deadline: float) -> int | None:
+    async def refresh_entities(self, entities: Sequence[Entity], deadline: float) -> EntityRefresh | None:
         """Poll entities after all changes that the cluster acknowledged before the call, and follow them.
 
         Args:
@@ -106,7 +116,7 @@ class Refresher:
             deadline: On ``time.monotonic()``'s clock.
 
         Returns:
-            The time of the poll, milliseconds since the epoch. None if the cluster is not observed now.
+            The result; None if the cluster is not observed now.
 
         Raises:
             UnavailableError: The cluster or a store is unavailable, the observation was paused, or the cluster does not
@@ -116,9 +126,10 @@ class Refresher:
             return None
         offset = await self._cluster.barrier(deadline)
         report = parse(self._store.observation())
-        left, times = list(entities), [int(time.time() * 1000)]
+        left, times, hidden = list(entities), [int(time.time() * 1000)], set[str]()
         while left:
             behind = False
+            hidden.clear()
             for result in await self._poller.poll_entities(
                 left, _recorded_offset(report, map(kraft_type_of, left)), deadline
             ):
@@ -127,10 +138,11 @@ class Refresher:
                 outcome = await self._writer.follow(result.differing)
                 behind = behind or result.after < offset or bool(outcome.stale)
                 times.append(result.at_ms)
+                hidden |= result.hidden.keys()
             if not behind:
                 break
             await self._poller.wait_for_broker(offset, deadline)
-        return min(times)
+        return EntityRefresh(min(times), frozenset(hidden))
 
 
 def no_brokers(cluster: str) -> UnavailableError:
@@ -142,8 +154,8 @@ def no_brokers(cluster: str) -> UnavailableError:
 
 async def refresh_first(
     store: ClusterStore, refresher: Refresher | None, entities: Sequence[Entity], deadline: float
-) -> None:
-    """Refresh those of some entities that may have external changes, before a conditional write.
+) -> frozenset[str]:
+    """Refresh those of some entities that may have external changes, before a write that depends on these.
 
     Args:
         store: The cluster's store, started.
@@ -151,16 +163,22 @@ async def refresh_first(
         entities: The entities.
         deadline: On ``time.monotonic()``'s clock.
 
+    Returns:
+        As of :attr:`EntityRefresh.hidden`.
+
     Raises:
-        UnavailableError: As of :meth:`Refresher.refresh`.
+        UnavailableError: As of :meth:`Refresher.refresh_entities`.
     """
     target = store.target()
     shared = [each for each in entities if target is not None and target.applies_to(kraft_type_of(each))]
     if not shared:
-        return
+        return frozenset()
     if refresher is None:
         raise no_brokers(store.name)
-    await refresher.refresh(shared, (), deadline)
+    refreshed = await refresher.refresh_entities(shared, deadline)
+    # Another process may have written the observed changes.
+    await store.catch_up(deadline)
+    return frozenset() if refreshed is None else refreshed.hidden
 
 
 def _recorded_offset(report: ObservationReport | None, entity_types: Iterable[KraftEntityType]) -> int | None:

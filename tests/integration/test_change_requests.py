@@ -14,6 +14,7 @@ from confplane.domain.access.operations import Operation, ResourceType, Role
 from confplane.domain.change_requests import RequestAction, RequestState
 from confplane.domain.entities import Entity
 from confplane.domain.errors import (
+    BodyTooLargeError,
     ConfplaneError,
     ForbiddenError,
     InvalidRequestError,
@@ -357,6 +358,15 @@ async def test_the_age_of_the_oldest_open_request_of_each_kind_is_a_metric(world
     assert await ages() == {"change": 2, "break-glass": 0}
     await one.approve(second, OPS)
     assert await ages() == {"change": 0, "break-glass": 0}
+
+
+async def test_a_request_that_does_not_fit_into_one_transaction_is_refused_when_it_is_proposed(world: World) -> None:
+    one = await started(world)
+    users = [Entity.of(user=f"{number:04}-" + "u" * 200) for number in range(1_000)]
+    with pytest.raises(BodyTooLargeError, match="ZooKeeper transaction"):
+        await one.propose(DEV, *(one.entry(user, producer_byte_rate=2) for user in users))
+    page = await one.service.reader.page("default", one.caller(ADMINISTRATOR).access, state=None, before=None, size=9)
+    assert page.requests == []
 
 
 async def test_two_processes_at_once_apply_a_request_once(world: World) -> None:

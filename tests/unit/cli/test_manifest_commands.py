@@ -1,7 +1,8 @@
-"""``confplane diff`` of a manifest, and ``confplane apply --for``, against made-up answers."""
+"""``confplane diff`` of a manifest, and ``confplane apply`` with ``--for`` and ``--propose``, against made-up answers."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -10,8 +11,6 @@ from typer.testing import CliRunner
 from confplane.cli.commands import cli
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.unit.cli.answers import Recorded
 
 PLAN_ID: Final = "7d2f9c0d1e3b4a6c7d8e9f00112233445566abcd"
@@ -23,7 +22,7 @@ def change(name: str, action: str, *diff: dict[str, Any], **members: Any) -> dic
     return {"id": name, "action": action, "warnings": [], "diff": list(diff), **plain, **members}
 
 
-def key(name: str, before: str | None, after: str | None, **members: Any) -> dict[str, Any]:
+def key(name: str, before: str | None, after: str | float | None, **members: Any) -> dict[str, Any]:
     """A key before and after."""
     return {"key": name, "before": before, "after": after, **members}
 
@@ -114,4 +113,52 @@ def test_an_apply_for_some_time_makes_its_changes_temporary(answered: Recorded, 
 
 def test_an_apply_for_a_text_that_is_no_duration_is_refused(answered: Recorded, manifest: str) -> None:
     refused = CliRunner().invoke(cli, ["apply", manifest, "--yes", "--for", "soon"])
+    assert (refused.exit_code, answered.sent) == (64, [])
+
+
+def test_the_changes_of_a_plan_are_proposed_as_one_request(answered: Recorded, manifest: str) -> None:
+    answered.answers["plan"] = plan(
+        change("topic=a", "update", key("flush.ms", "1", "2"), key("retention.ms", "1", None)),
+        change("topic=b", "none"),
+        change("user=c", "create", key("producer_byte_rate", None, 1.5), facet="client-quotas"),
+    )
+    answered.answers["change-requests"] = {"id": "0195f3a0-6c1e-7d3a-9b7e-2f6c1d0a4b5c"}
+    proposed = CliRunner().invoke(cli, ["apply", manifest, "--propose", "--yes", "--reason", "load"])
+    assert (proposed.exit_code, "confplane requests show 0195f3a0" in proposed.stderr) == (0, True)
+    [(_, planned), (path, body)] = answered.sent
+    assert (planned["atomic"], path) == (True, "change-requests?reason=load")
+    assert body == {
+        "edits": [
+            {
+                "facet": "configs",
+                "id": "topic=a",
+                "ops": [{"key": "flush.ms", "value": "2"}, {"key": "retention.ms", "op": "DELETE"}],
+            },
+            {"facet": "client-quotas", "id": "user=c", "ops": [{"key": "producer_byte_rate", "value": 1.5}]},
+        ]
+    }
+
+
+def test_a_plan_that_does_not_fit_into_one_transaction_is_not_proposed(answered: Recorded, manifest: str) -> None:
+    refusal = {"detail": "The change makes a ZooKeeper transaction of about 2000000 bytes"}
+    answered.answers["plan"] = {**plan(change("topic=a", "update", key("flush.ms", "1", "2"))), "refusal": refusal}
+    refused = CliRunner().invoke(cli, ["apply", manifest, "--propose", "--yes"])
+    assert (refused.exit_code, "2000000 bytes" in refused.stderr) == (1, True)
+    assert [path for path, _ in answered.sent] == ["manifests:plan"]
+
+
+def test_a_secret_and_an_owner_are_not_proposed(answered: Recorded, manifest: str) -> None:
+    answered.answers["plan"] = plan(change("broker=1", "update", key("ssl.key.password", None, None, secret=True)))
+    secret = CliRunner().invoke(cli, ["apply", manifest, "--propose", "--yes"])
+    assert (secret.exit_code, "ssl.key.password is a secret" in secret.stderr) == (1, True)
+    with Path(manifest).open("a") as file:
+        file.write("owner: team\n")
+    owned = CliRunner().invoke(cli, ["apply", manifest, "--propose", "--yes"])
+    assert (owned.exit_code, "has an owner" in owned.stderr) == (1, True)
+    assert [path for path, _ in answered.sent] == ["manifests:plan"]
+
+
+@pytest.mark.parametrize("words", [["--for", "6h"], ["--force", "topic=a/k"], ["--break-glass", "x"], ["--plan", "p"]])
+def test_options_of_direct_changes_are_not_for_proposals(answered: Recorded, manifest: str, words: list[str]) -> None:
+    refused = CliRunner().invoke(cli, ["apply", manifest, "--propose", *words])
     assert (refused.exit_code, answered.sent) == (64, [])

@@ -23,6 +23,7 @@ from confplane.cli.remote.options import (
     Duration,
     EntityName,
     ProfileName,
+    Propose,
     Reason,
     Ticket,
     ValidateOnly,
@@ -59,12 +60,6 @@ _ConfigsEtag = Annotated[
 ]
 
 
-_Propose = Annotated[
-    bool,
-    typer.Option("--propose", help="Propose the change for another person to approve (`confplane requests`)."),
-]
-
-
 @commands.command(
     "set",
     epilog="Examples:\n\n"
@@ -93,7 +88,7 @@ def put(
     ticket: Ticket = None,
     duration: Duration = None,
     break_glass: BreakGlass = None,
-    propose: _Propose = False,
+    propose: Propose = False,
     quotas_etag: _QuotasEtag = None,
     configs_etag: _ConfigsEtag = None,
     wait_applied: WaitApplied = None,
@@ -142,7 +137,7 @@ def delete(
     ticket: Ticket = None,
     duration: Duration = None,
     break_glass: BreakGlass = None,
-    propose: _Propose = False,
+    propose: Propose = False,
     quotas_etag: _QuotasEtag = None,
     configs_etag: _ConfigsEtag = None,
     wait_applied: WaitApplied = None,

@@ -11,6 +11,7 @@ import typer
 
 from confplane.cli.command_group import CommandGroup, PipelineCommand
 from confplane.cli.output import echo, is_json, print_error, print_json, say
+from confplane.cli.remote.manifest_proposal import propose_plan
 from confplane.cli.remote.manifests import ManifestFiles
 from confplane.cli.remote.options import (
     AsJson,
@@ -18,6 +19,7 @@ from confplane.cli.remote.options import (
     ClusterName,
     Duration,
     ProfileName,
+    Propose,
     Reason,
     Ticket,
     seconds_of,
@@ -141,6 +143,7 @@ def plan(
     "    confplane apply manifests\n\n"
     "    confplane apply manifests --plan plan.json --reason 'CHG-1234'\n\n"
     "    confplane apply overrides.yaml --for 6h\n\n"
+    "    confplane apply manifests --propose --reason 'keep a day'\n\n"
     "Exit codes: 0 applied, or there was nothing to apply; 1 refused, stale or not confirmed, a file can't be read, or"
     " the service did not answer; 64 the arguments are not valid.",
 )
@@ -165,6 +168,7 @@ def apply(
     force: Force = None,
     env_prefix: EnvPrefix = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    propose: Propose = False,
     duration: Duration = None,
     break_glass: BreakGlass = None,
     reason: Reason = None,
@@ -183,7 +187,13 @@ def apply(
     options = plan_options(atomic=atomic, prune=prune, scope=scope, max_deletes=max_deletes, force=force)
     files = ManifestFiles(path, env_prefix)
     terms = {"reason": reason, "ticket": ticket, "expires_in": seconds_of(duration), "break_glass": break_glass}
-    run = _Apply(files, options, terms, yes=yes)
+    if propose:
+        if plan_file is not None or force or duration is not None or break_glass is not None:
+            raise typer.BadParameter(
+                "--plan, --force, --for and --break-glass are options of direct changes.", param_hint="--propose"
+            )
+        options["atomic"] = True
+    run = _Apply(files, options, terms, yes=yes, propose=propose)
     run_manifest(profile, cluster, files, lambda client: run.run(client, plan_file))
 
 
@@ -332,9 +342,14 @@ class _Apply:
     options: dict[str, Any]
     terms: dict[str, Any]
     yes: bool
+    propose: bool
 
     async def run(self, client: AsyncConfplane, plan_file: Path | None) -> int:
         """Apply the plan of a file, or a new one, and return the exit code."""
+        if self.propose and "owner" in self.files.document:
+            raise InvalidRequestError(
+                "The manifest has an owner, and change requests leave owners as they are. Leave out --propose"
+            )
         if plan_file is not None:
             plan_id, revision = self._read(plan_file)
         else:
@@ -342,9 +357,15 @@ class _Apply:
             result = _print_plan(found, self.files)
             if result != _PLANNED:
                 return result
-            if not (self.yes or typer.confirm("Apply this plan?", err=True)):
+            if not (self.yes or typer.confirm(f"{'Propose' if self.propose else 'Apply'} this plan?", err=True)):
                 echo("Nothing was written", err=True)
                 return FAILED
+            if self.propose:
+                made = await propose_plan(client, found, self.terms["reason"], self.terms["ticket"])
+                if is_json():
+                    print_json(made)
+                say(f"Proposed: request {made['id']}, see `confplane requests show {made['id']}`", err=True)
+                return DONE
             plan_id, revision = found["planId"], int(found["revision"])
         return await self._apply(client, plan_id, revision)
 

@@ -62,6 +62,10 @@ Reason = Annotated[
     str | None,
     typer.Option("--reason", metavar="TEXT", help="The reason, which is stored in the trail.", show_default=False),
 ]
+Propose = Annotated[
+    bool,
+    typer.Option("--propose", help="Propose the change for another person to approve (`confplane requests`)."),
+]
 BreakGlass = Annotated[
     str | None,
     typer.Option(

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from confplane.audit import Database, PostgresAuditLog, PostgresTableSnapshot, PostgresTableWriter
+from confplane.audit import (
+    Database,
+    PostgresAuditLog,
+    PostgresOwnerships,
+    PostgresTableSnapshot,
+    PostgresTableWriter,
+)
 from confplane.audit.backup_tables import KEPT
 from confplane.domain.errors import UnavailableError
 from confplane.services.ports.backups import TrailCut
@@ -198,3 +204,54 @@ async def test_each_cluster_is_rejected_even_if_it_has_no_position(filled: Lent)
         await writer.reject(["payments"], "again")
     found = fetch(filled.owner_dsn, "SELECT cluster, rejected FROM store_positions ORDER BY cluster")
     assert found == [("it's", "half"), ("payments", "again")]
+
+
+RED: Final = {"owner": "red", "keys": ["a", "b"], "labels": {"team": "x"}}
+BLUE: Final = {"owner": "blue", "keys": ["b"], "labels": {}}
+
+
+def changed(dsn: str, number: int, after: dict[str, str], revision: int, **given: Any) -> None:
+    """A committed change of ``user=c`` in the trail."""
+    id_ = change_id(NOW_MS, number)
+    values = {"writes": "NULL", "version": revision - 20, "claim": "NULL", "kind": "change", "incarnation": 1, **given}
+    claim = values["claim"] if values["claim"] == "NULL" else f"'{json.dumps(values['claim'])}'"
+    run(
+        dsn,
+        "INSERT INTO intents (change_id, attempt, cluster, principal, writer, source, request_id, kind, writes)"  # noqa: S608 - literals
+        f" VALUES ('{id_}', 1, 'payments', 'p', 'w', 's', 'r', '{values['kind']}', {values['writes']});"
+        " INSERT INTO intent_entities (change_id, attempt, position, cluster, entity_id, facet, path, keys, ops, before,"
+        f" after, claim) VALUES ('{id_}', 1, 0, 'payments', 'user=c', 'f', '/config/users/c', '{{}}', '[]', '{{}}',"
+        f" '{json.dumps(after)}', {claim});"
+        " INSERT INTO outcomes (change_id, attempt, cluster, committed, revision, time, versions, incarnation) VALUES"
+        f" ('{id_}', 1, 'payments', true, {revision}, now(), '{{\"/config/users/c\": {values['version']}}}',"
+        f" {values['incarnation']})",
+    )
+
+
+@pytest.mark.parametrize(
+    ("last", "owners"),
+    [
+        ({"after": {"b": "2"}, "revision": 23}, {"b": "blue"}),
+        ({"after": {"a": "1", "b": "2"}, "revision": 23, "kind": "external", "writes": 1}, {"a": "red", "b": "blue"}),
+        ({"after": {"a": "1", "b": "2"}, "revision": 23, "kind": "external", "writes": 2, "version": 0}, {}),
+        # The adoption of a store, whose revisions begin again.
+        (
+            {"after": {"b": "2"}, "revision": 3, "kind": "external", "writes": 1, "version": 0, "incarnation": 2},
+            {"b": "blue"},
+        ),
+        ({"after": {}, "revision": 23, "kind": "recovered"}, {"a": "red", "b": "blue"}),
+    ],
+)
+async def test_the_owners_of_an_entity_without_a_state_follow_from_its_changes(
+    migrated: Lent, last: dict[str, Any], owners: dict[str, str]
+) -> None:
+    dsn = migrated.owner_dsn
+    # Not in the order of their ids.
+    changed(dsn, 12, {"a": "1", "b": "1"}, 21, claim=RED)
+    changed(dsn, 11, {"a": "1", "b": "2"}, 22, claim=BLUE)
+    changed(dsn, 10, **last)
+    database = Database(migrated.service_dsn, pool_size=1)
+    found = await PostgresOwnerships(database).derived("payments", [("/config", "user=c"), ("/config", "user=d")])
+    await database.close()
+    assert found["/config", "user=c"].owners == owners
+    assert found["/config", "user=d"].owners == {}

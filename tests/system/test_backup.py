@@ -15,6 +15,8 @@ import pytest
 from confplane.client import RestoredStoreError
 from confplane.services.backup.archive import read_archive
 from confplane.services.backup.lines import znode_of
+from tests.integration.test_manifest_owners import apply, document, status, topic
+from tests.integration.test_manifest_runs import connected
 from tests.support.commands import Commands, Said, run
 from tests.support.feeding import page
 from tests.support.servers import lent, make_chroot, make_migrated, raw_client
@@ -262,6 +264,27 @@ async def test_a_restore_over_a_later_state_shows_its_plan_first_and_consumers_l
             assert (await client.put("client-quotas", "user=changed", {RATE: 3})).status == 200
             await asyncio.to_thread(service.wait_recorded)
             await first.agrees(other)
+
+
+async def test_owners_of_entities_that_were_written_during_the_backup_are_restored(
+    first: Installation, second: Installation, tmp_path: Path
+) -> None:
+    file = tmp_path / "backup.tar"
+    body = document("payments", topic("written", retention_ms="1"), topic("other", retention_ms="1"))
+    with first.service as service:
+        with connected(service) as http:
+            await asyncio.to_thread(apply, http, body)
+            await asyncio.to_thread(service.wait_recorded)
+            await until(lambda: status(http, "topic=written")[0] == {"retention.ms": "payments"})
+        # The state of a later write, which the backup leaves out.
+        with psycopg.connect(first.database.owner_dsn) as connection:
+            later = "UPDATE entity_states SET mzxid = mzxid + 1000000000000 WHERE entity_id = 'topic=written'"
+            assert connection.execute(later).rowcount == 1
+        assert (await first.run("backup", str(file))).code == 0
+    assert (await second.restore(file)).code == 0
+    with second.service as service, connected(service) as http:
+        for name in ("topic=written", "topic=other"):
+            assert status(http, name) == ({"retention.ms": "payments"}, {"payments": {}}), name
 
 
 @pytest.mark.parametrize("step", ["znodes", "rows", "restored", "recorded", "transaction"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from confplane import __version__, properties
-from confplane.audit import PostgresEntityStates, PostgresStorePositions
+from confplane.audit import PostgresEntityStates, PostgresOwnerships, PostgresStorePositions
 from confplane.cli import callers
 from confplane.cli.output import HIDDEN, bar, echo, emit, is_json, print_error, print_table, say
 from confplane.domain.global_config import ImportDecision
@@ -20,7 +20,7 @@ from confplane.services.upkeep.renames import RenameService
 from confplane.wiring import open_cluster, redaction
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from confplane.domain.definitions import ConfigKind
@@ -54,7 +54,7 @@ async def adopt_store(settings: Settings, cluster: str, reason: str) -> int:
     return callers.DONE
 
 
-async def adopt(settings: Settings, cluster: str, reason: str, explained: Collection[Key] = ()) -> None:
+async def adopt(settings: Settings, cluster: str, reason: str, explained: Sequence[Key] = ()) -> None:
     """Adopt the store of a cluster, and print the result.
 
     Args:
@@ -74,7 +74,7 @@ async def adopt(settings: Settings, cluster: str, reason: str, explained: Collec
             PostgresStorePositions(parts.database),
             PostgresEntityStates(parts.database),
             redaction(settings.clusters[cluster], store),
-            explained=explained,
+            explained=await PostgresOwnerships(parts.database).derived(cluster, explained),
         )
         adoption = await service.adopt(callers.caller(reason))
     emit(

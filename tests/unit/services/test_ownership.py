@@ -8,7 +8,14 @@ import pytest
 
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.ownership import NO_OWNERS, Ownership, OwnershipClaim, OwnershipFilter
-from confplane.services.recorder.versions import ABSENT, OwnWrite, Point, ownership_after
+from confplane.services.recorder.versions import (
+    ABSENT,
+    OwnershipStep,
+    OwnWrite,
+    Point,
+    ownership_after,
+    ownership_after_all,
+)
 
 RED = OwnershipClaim("red", ("a", "b"), {"stage": "test"})
 BLUE = OwnershipClaim("blue", ("b",))
@@ -68,6 +75,28 @@ def test_an_owner_keeps_its_keys_as_long_as_they_exist(own: list[OwnWrite], end:
     found = ownership_after(start, own, end)
     assert found.owners == dict.fromkeys(sorted(owned), "red")
     assert found.labels == ({"red": {"stage": "test"}} if owned else {})
+
+
+def step(*keys: str, claim: OwnershipClaim | None = None, recreated: bool = False) -> OwnershipStep:
+    return OwnershipStep(keys, recreated, claim)
+
+
+@pytest.mark.parametrize(
+    ("steps", "owners"),
+    [
+        pytest.param([], {}, id="no change"),
+        pytest.param([step("a", "b", claim=RED), step("a", "b", "c")], {"a": "red", "b": "red"}, id="a direct write"),
+        pytest.param([step("a", "b", claim=RED), step("a", "b", claim=BLUE)], {"a": "red", "b": "blue"}, id="claims"),
+        pytest.param([step("a", "b", claim=RED), step("a"), step("a", "b")], {"a": "red"}, id="a key set again"),
+        pytest.param([step("a", "b", claim=RED), step(), step("a", "b")], {}, id="a deletion"),
+        pytest.param([step("a", "b", claim=RED), step("a", "b", recreated=True)], {}, id="recreated externally"),
+        pytest.param(
+            [step("a", "b", claim=RED), step("b", claim=BLUE, recreated=True)], {"b": "blue"}, id="recreated, claimed"
+        ),
+    ],
+)
+def test_the_owners_of_keys_follow_from_all_changes(steps: list[OwnershipStep], owners: dict[str, str]) -> None:
+    assert ownership_after_all(steps).owners == owners
 
 
 def test_a_claim_has_an_effect_unless_its_keys_and_labels_are_those_of_its_owner() -> None:

@@ -29,10 +29,11 @@ from confplane.services.recorder.versions import ABSENT, Gap, Point
 from confplane.services.upkeep.incarnation import restored
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection
+    from collections.abc import AsyncIterator, Mapping
     from uuid import UUID
 
     from confplane.domain.facets import Tree
+    from confplane.domain.ownership import Ownership
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.ports.incarnation import StorePosition, StorePositions
@@ -67,7 +68,8 @@ class AdoptionService:
         positions: The positions of stores in Postgres.
         states: The recorder's states.
         redact: The redaction of znodes for the trail.
-        explained: Entities without a state whose content the trail explains, as after a restore of a backup.
+        explained: Entities without a state whose content the trail explains, as after a restore of a backup, each with
+            the owners of its keys.
     """
 
     def __init__(
@@ -78,9 +80,9 @@ class AdoptionService:
         states: EntityStates,
         redact: Redact,
         *,
-        explained: Collection[Key] = (),
+        explained: Mapping[Key, Ownership] | None = None,
     ) -> None:
-        self._explained = explained
+        self._explained = explained or {}
         self._runner = runner
         self._store = store
         self._positions = positions
@@ -160,8 +162,8 @@ class AdoptionService:
 
     def _move(self, key: Key, tree: Tree, before: Point | None, now: Point, found: StorePosition) -> Move:
         path = full_path(tree, Entity.from_id(key[1]))
-        if before is None and key in self._explained:
-            return Move(key, None, now, ())
+        if before is None and (owned := self._explained.get(key)) is not None:
+            return Move(key, None, replace(now, ownership=owned.keeping(now.content)), ())
         gap = Gap(before or ABSENT, now, found.revision, found.time_ms, found.time_ms)
         row = row_of(self._store.name, path, gap, self._store.get(tree, key[1]), None)
         if before is not None:

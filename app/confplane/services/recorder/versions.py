@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from confplane.domain.ownership import NO_OWNERS, Ownership
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from confplane.domain.ownership import OwnershipClaim
 
@@ -153,6 +153,27 @@ def _left_by_external(ownership: Ownership, before: Point, after: Point) -> Owne
         return ownership
     recreated = not (before.present and after.present) or before.czxid != after.czxid
     return NO_OWNERS if recreated else ownership.keeping(after.content)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipStep:
+    """The part of a change that decides the owners of an entity's keys."""
+
+    keys: Collection[str]
+    """The keys that the change left."""
+    recreated: bool
+    """True if the znode was deleted and created again externally."""
+    claim: OwnershipClaim | None
+
+
+def ownership_after_all(steps: Iterable[OwnershipStep]) -> Ownership:
+    """Return the owners of the keys of an entity after all of its changes, in their order."""
+    ownership = NO_OWNERS
+    for step in steps:
+        ownership = NO_OWNERS if step.recreated else ownership.keeping(step.keys)
+        if step.claim is not None:
+            ownership = ownership.claimed(step.claim)
+    return ownership
 
 
 def changed_keys(before: Content, after: Content) -> list[str]:

@@ -37,8 +37,10 @@ rules:
     approvals: {count: 1, min_entities: 3}
 """
 RATE: Final = "producer_byte_rate"
-LEAD: Final = Approval("User:lena", frozenset({f"{GROUP}leads"}))
 HELD: Final = Entity.of(user="held-1")
+ON_HELD: Final = frozenset({HELD.id})
+LEADS: Final = frozenset({f"{GROUP}leads"})
+LEAD: Final = Approval("User:lena", LEADS, ON_HELD)
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +72,9 @@ def refused(results: list[EditResult]) -> list[bool]:
     [
         (None, True),
         ((), True),
-        ((Approval("User:bob"), Approval("User:carl", frozenset({"Group:staff"}))), True),
-        ((Approval("User:bob"), LEAD), False),
+        ((Approval("User:bob", entities=ON_HELD), Approval("User:carl", frozenset({"Group:staff"}), ON_HELD)), True),
+        ((Approval("User:lena", LEADS, frozenset({"user=held-2"})),), True),
+        ((Approval("User:bob", entities=ON_HELD), LEAD), False),
     ],
 )
 async def test_a_change_is_written_with_the_approvals_that_its_rules_ask_for(

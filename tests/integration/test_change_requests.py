@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from confplane.api.change_requests.render import summary
 from confplane.domain.access.identities import Authentication, Identity
 from confplane.domain.access.operations import Operation, ResourceType, Role
 from confplane.domain.change_requests import RequestAction, RequestState
@@ -242,13 +243,17 @@ async def test_an_approval_counts_after_its_token_has_expired_and_not_after_its_
     assert [len(await one.service._participants.counting(await one.found(each))) for each in requests] == [1, 0]
 
 
+async def _of_one_user(one: Requests, name: str, operation: Operation, user: str) -> Identity:
+    """Somebody who may see everything, and run an operation on one user."""
+    await one.access.give(allow(f"User:{name}", Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER))
+    await one.access.give(allow(f"User:{name}", operation, ResourceType.USER, user))
+    return Identity(f"User:{name}", Authentication.CERTIFICATE)
+
+
 async def test_every_entity_needs_an_approver_who_may_alter_it(world: World) -> None:
     one = await started(world)
-    people = []
-    for name, user in (("first", "alice"), ("second", "bob")):
-        await one.access.give(allow(f"User:{name}", Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER))
-        await one.access.give(allow(f"User:{name}", Operation.ALTER_CONFIGS, ResourceType.USER, user))
-        people.append(Identity(f"User:{name}", Authentication.CERTIFICATE))
+    users = (("first", "alice"), ("second", "bob"))
+    people = [await _of_one_user(one, name, Operation.ALTER_CONFIGS, user) for name, user in users]
     request = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2), one.entry(BOB, producer_byte_rate=2))
     assert (await one.approve(request, people[0])).state is RequestState.OPEN
     assert (await one.approve(request, people[1])).state is RequestState.APPROVED
@@ -271,7 +276,7 @@ async def test_the_rules_decide_how_many_approve_and_who_also_when_the_request_i
     one = await started(world, policy_file=path)
     lead = replace(SRE, groups=frozenset({"Group:leads"}))
     request = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2))
-    assert ([each.rule for each in request.requirements], request.warnings) == (["leads"], ())
+    assert ([each.rule for each in request.requirements[ALICE.id]], request.warnings) == (["leads"], ())
     assert (await one.approve(request, OPS)).state is RequestState.OPEN
     assert (await one.approve(request, lead)).state is RequestState.APPROVED
     path.write_text(rule.replace("count: 1", "count: 2"))
@@ -284,6 +289,26 @@ async def test_the_rules_decide_how_many_approve_and_who_also_when_the_request_i
     one.replica.parts.policies["default"].replace_rules(read_policy(path))
     await one.approve(request, lead)
     assert (await one.apply(request, DEV)).state is RequestState.APPLIED
+
+
+async def test_an_approver_who_may_not_alter_an_entity_does_not_count_for_its_rules(
+    world: World, tmp_path: Path
+) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text("rules: [{name: two, match: {names: {user: alice}}, approvals: {count: 2}}]")
+    one = await started(world, policy_file=path)
+    other = await _of_one_user(one, "other", Operation.ALTER_CONFIGS, "bob")
+    request = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2), one.entry(BOB, producer_byte_rate=2))
+    assert (await one.approve(request, OPS, other)).state is RequestState.OPEN
+    [shown] = summary(await one.found(request))["requirements"]
+    assert shown == "rule 'two' asks for 2 approvals"
+    approved = await one.approve(request, SRE)
+    assert (approved.state, len(approved.approvals)) == (RequestState.APPROVED, 3)
+    await one.access.give(deny("User:sre", Operation.ALTER_CONFIGS, ResourceType.USER, "alice"))
+    with pytest.raises(RequestStateError, match="rule 'two' asks for 2 approvals"):
+        await one.apply(request, DEV)
+    assert await one.state(request) is RequestState.OPEN
+    assert (await now(one.replica, ALICE), await now(one.replica, BOB)) == ({}, {})
 
 
 async def test_requests_end_without_a_change(world: World) -> None:

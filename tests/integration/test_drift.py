@@ -250,9 +250,8 @@ async def test_adopting_needs_the_approvals_of_the_rules(world: World, kafka: Ka
         [result] = await adopt_drift(one, DriftSelection(ALICE, None), by=person("User:bob"))
         assert isinstance(result.error, PolicyViolationError)
         assert "needs approval" in result.error.detail
-        [result] = await adopt_drift(
-            one, DriftSelection(ALICE, None), by=person("User:bob", approvals=(Approval("User:eve"),))
-        )
+        approvals = (Approval("User:eve", entities=frozenset({ALICE.id})),)
+        [result] = await adopt_drift(one, DriftSelection(ALICE, None), by=person("User:bob", approvals=approvals))
         assert result.error is None
 
 

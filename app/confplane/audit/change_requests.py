@@ -247,10 +247,14 @@ def _content(request: ChangeRequest) -> dict[str, Any]:
         "reason": request.reason,
         "ticket": request.ticket,
         "warnings": request.warnings,
-        "approvals": [{"approver": _participant_json(each.approver), "at": each.at} for each in request.approvals],
-        "requirements": [
-            {"rule": each.rule, "count": each.count, "approvers": each.approvers.texts} for each in request.requirements
+        "approvals": [
+            {"approver": _participant_json(each.approver), "at": each.at, "entities": sorted(each.entities)}
+            for each in request.approvals
         ],
+        "requirements": {
+            entity_id: [{"rule": each.rule, "count": each.count, "approvers": each.approvers.texts} for each in some]
+            for entity_id, some in request.requirements.items()
+        },
         "application": None if application is None else {"writer": application.writer, "until": application.until},
         "change_id": request.change_id,
         "error": request.error,
@@ -279,10 +283,15 @@ def _request(row: Row[Any]) -> ChangeRequest:
         row.apply_at,
         tuple(content["warnings"]),
         tuple(
-            GivenApproval(_participant(each["approver"]), datetime.fromisoformat(each["at"]))
+            GivenApproval(
+                _participant(each["approver"]), datetime.fromisoformat(each["at"]), frozenset(each["entities"])
+            )
             for each in content["approvals"]
         ),
-        tuple(Requirement(each["rule"], each["count"], Globs(each["approvers"])) for each in content["requirements"]),
+        {
+            entity_id: tuple(Requirement(each["rule"], each["count"], Globs(each["approvers"])) for each in some)
+            for entity_id, some in content["requirements"].items()
+        },
         None
         if application is None
         else RequestApplication(application["writer"], datetime.fromisoformat(application["until"])),

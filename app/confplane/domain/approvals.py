@@ -50,11 +50,19 @@ class Approval:
     """The principal that approved, as ``User:name``."""
     groups: frozenset[str] = frozenset()
     """The groups of its credential at that time, as ``Group:name``."""
+    entities: frozenset[str] = frozenset()
+    """The ids of the entities for which it counts: those that the approver may alter."""
 
 
-def missing(requirements: Iterable[Requirement], approvals: Sequence[Approval]) -> tuple[Requirement, ...]:
-    """Return the requirements that approvals do not meet. One approval counts for every rule whose patterns match."""
-    return tuple([each for each in requirements if _met(each, approvals) < each.count])
+def missing(
+    entity_id: str, requirements: Iterable[Requirement], approvals: Iterable[Approval]
+) -> tuple[Requirement, ...]:
+    """Return the requirements for a change of an entity that approvals do not meet.
+
+    One approval counts for every rule whose patterns match, and for no entity that the approver may not alter.
+    """
+    counting = [each for each in approvals if entity_id in each.entities]
+    return tuple([each for each in requirements if _met(each, counting) < each.count])
 
 
 def _met(requirement: Requirement, approvals: Sequence[Approval]) -> int:

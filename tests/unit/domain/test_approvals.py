@@ -9,9 +9,16 @@ from confplane.domain.globs import Globs
 
 ANYBODY = Requirement("anybody", 2)
 LEADS = Requirement("leads", 1, Globs(["Group:leads-*", "User:carol"]))
-ALICE = Approval("User:alice", frozenset({"Group:leads-emea"}))
-BOB = Approval("User:bob", frozenset({"Group:staff"}))
-CAROL = Approval("User:carol")
+TOPIC = "topic=orders"
+
+
+def approval(principal: str, *groups: str, entities: frozenset[str] = frozenset({TOPIC})) -> Approval:
+    return Approval(principal, frozenset(groups), entities)
+
+
+ALICE = approval("User:alice", "Group:leads-emea")
+BOB = approval("User:bob", "Group:staff")
+CAROL = approval("User:carol")
 
 
 @pytest.mark.parametrize(
@@ -22,17 +29,19 @@ CAROL = Approval("User:carol")
         ([ALICE], ["anybody"]),
         ([CAROL], ["anybody"]),
         ([ALICE, ALICE], ["anybody"]),
-        ([ALICE, Approval("User:alice", frozenset({"Group:staff"}))], ["anybody"]),
-        ([BOB, Approval("User:dave", frozenset({"Group:Leads-emea"}))], ["leads"]),
+        ([ALICE, approval("User:alice", "Group:staff")], ["anybody"]),
+        ([BOB, approval("User:dave", "Group:Leads-emea")], ["leads"]),
         ([BOB, CAROL], []),
+        ([BOB, approval("User:carol", entities=frozenset({"topic=other"}))], ["anybody", "leads"]),
+        ([ALICE, approval("User:bob", entities=frozenset())], ["anybody"]),
     ],
 )
 def test_missing_approvals(approvals: list[Approval], names: list[str]) -> None:
-    assert [each.rule for each in missing([ANYBODY, LEADS], approvals)] == names
+    assert [each.rule for each in missing(TOPIC, [ANYBODY, LEADS], approvals)] == names
 
 
 def test_nothing_is_missing_where_no_rule_asks() -> None:
-    assert missing([], []) == ()
+    assert missing(TOPIC, [], []) == ()
 
 
 def test_a_requirement_in_words() -> None:

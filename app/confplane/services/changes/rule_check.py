@@ -49,7 +49,7 @@ class RuleCheck:
         if not requirements:
             return draft
         draft = replace(draft, requirements=requirements)
-        lacking = missing(requirements, caller.approvals or ())
+        lacking = missing(draft.edit.entity.id, requirements, caller.approvals or ())
         if not lacking:
             return draft
         entity, text = draft.edit.entity, approval_text(draft.edit.entity, lacking)

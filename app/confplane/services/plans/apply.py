@@ -198,7 +198,7 @@ def _refusal(plan: Plan, caller: Caller, *, validate_only: bool) -> ConfplaneErr
     if error is not None or validate_only or caller.break_glass is not None:
         return error
     for each in plan.edits:
-        if lacking := missing(each.result.requirements, caller.approvals or ()):
+        if lacking := missing(each.entity.id, each.result.requirements, caller.approvals or ()):
             store, pointer = each.cluster_facet.store, each.result.edit.pointer
             return approval_error(store.name, each.entity, lacking, pointer=pointer)
     return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from confplane.domain.change_requests import Person, RequestKind, RequestState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -37,6 +37,8 @@ class GivenApproval:
 
     approver: Participant
     at: datetime
+    entities: frozenset[str]
+    """The ids of the request's entities that the approver may alter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,8 @@ class ChangeRequest:
     """The time from which the leader applies it once it is approved, until it expires."""
     warnings: tuple[str, ...] = ()
     approvals: tuple[GivenApproval, ...] = ()
-    requirements: tuple[Requirement, ...] = ()
-    """The approvals that rules ask for, as decided last."""
+    requirements: Mapping[str, tuple[Requirement, ...]] = field(default_factory=dict)
+    """The approvals that rules ask for, by entity id, as decided last."""
     application: RequestApplication | None = None
     change_id: UUID | None = None
     """The change that applied it."""

@@ -115,7 +115,7 @@ class RequestApplier:
             request.reason,
             request.ticket,
             applies=request.id if applies else None,
-            approvals=tuple(approval_of(each.approver) for each in approvals),
+            approvals=tuple(map(approval_of, approvals)),
         )
 
     async def reopen(self, cluster: Cluster, request: ChangeRequest, caller: Caller) -> ChangeRequest:
@@ -228,26 +228,25 @@ class RequestApplier:
                 " more, or the author's token was revoked"
             )
         counting = await self._participants.counting(request)
-        left = uncovered(request.entity_ids, [covered for _, covered in counting])
-        approvals = tuple(approval for approval, _ in counting)
+        left = uncovered(request.entity_ids, [each.entities for each in counting])
         error = f"No approver may alter {left[0]} any more, or the approver's token was revoked" if left else None
         requirements = request.requirements
         try:
             requirements = requirements_of(
-                await self._alter.decide_entries(entries, self.author(request, caller, approvals))
+                await self._alter.decide_entries(entries, self.author(request, caller, counting))
             )
         except PreconditionFailedError:
             await self.reopen(cluster, request, caller)
             raise RequestStateError(_CHANGED, outcome=WriteOutcome.NOT_APPLIED) from None
         except ConfplaneError:
             pass  # the change is refused for the same reason, and then the request has it
-        if asked := lacking(replace(request, requirements=requirements), approvals):
+        if asked := lacking(replace(request, requirements=requirements), counting):
             error = error or f"Approvals are missing: {'; '.join(map(str, asked))}"
         if error is not None:
-            changes: dict[str, Any] = {"approvals": approvals, "requirements": requirements, "error": error}
+            changes: dict[str, Any] = {"approvals": tuple(counting), "requirements": requirements, "error": error}
             await self._transitions.move(request, RequestAction.REOPEN, RequestState.OPEN, text=error, **changes)
             raise RequestStateError(f"{error}; the request is open again")
-        return list(approvals)
+        return counting
 
     async def _ended(self, request: ChangeRequest) -> ChangeRequest | None:
         """Return the request as applied if an attempt was committed; None if none was.

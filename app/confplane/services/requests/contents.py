@@ -8,7 +8,6 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confplane.domain.approvals import missing
 from confplane.domain.changes import stored
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError
@@ -39,8 +38,8 @@ class RequestContent(NamedTuple):
     """The edits with an effect, as data."""
     entity_ids: tuple[str, ...]
     warnings: tuple[str, ...]
-    requirements: tuple[Requirement, ...]
-    """The approvals that rules ask for."""
+    requirements: dict[str, tuple[Requirement, ...]]
+    """The approvals that rules ask for, by entity id."""
 
 
 async def decide(alter: AlterService, fingerprint: Fingerprint, entries: list[Entry], caller: Caller) -> RequestContent:
@@ -61,15 +60,20 @@ async def decide(alter: AlterService, fingerprint: Fingerprint, entries: list[En
         raise InvalidRequestError("The request changes nothing: every key has the given value already")
     draft = await asyncio.to_thread(store, drafts, fingerprint)
     # What rules ask for is no warning here, but the subject of the request.
-    asked = {approval_text(each.edit.entity, missing(each.requirements, ())) for each in drafts if each.requirements}
+    asked = {approval_text(each.edit.entity, each.requirements) for each in drafts if each.requirements}
     warnings = dict.fromkeys(text for each in drafts for text in each.warnings if text not in asked)
     entity_ids = tuple(sorted({each.edit.entity.id for each in drafts}))
     return RequestContent(draft, entity_ids, tuple(warnings), requirements_of(drafts))
 
 
-def requirements_of(drafts: Drafts) -> tuple[Requirement, ...]:
-    """Return the approvals that rules ask for, each once."""
-    return tuple(dict.fromkeys(requirement for each in drafts for requirement in each.requirements))
+def requirements_of(drafts: Drafts) -> dict[str, tuple[Requirement, ...]]:
+    """Return the approvals that rules ask for, by entity id, each once."""
+    found: dict[str, tuple[Requirement, ...]] = {}
+    for each in drafts:
+        if each.requirements:
+            entity_id = each.edit.entity.id
+            found[entity_id] = tuple(dict.fromkeys((*found.get(entity_id, ()), *each.requirements)))
+    return found
 
 
 async def entries_of(

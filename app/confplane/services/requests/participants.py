@@ -92,14 +92,13 @@ class Participants:
         allowed = await self._allowed(participant, request.cluster, Operation.PROPOSE, request.entity_ids)
         return len(allowed) == len(request.entity_ids)
 
-    async def counting(self, request: ChangeRequest) -> list[tuple[GivenApproval, frozenset[str]]]:
-        """Return the approvals of a request that count now, each with the entities that it covers."""
-        found = []
-        for approval in request.approvals:
-            covered = await self.covered(approval.approver, request.cluster, request.entity_ids)
-            if covered:
-                found.append((approval, covered))
-        return found
+    async def counting(self, request: ChangeRequest) -> list[GivenApproval]:
+        """Return the approvals of a request that count now, each for the entities that its approver may alter now."""
+        found = [
+            replace(each, entities=await self.covered(each.approver, request.cluster, request.entity_ids))
+            for each in request.approvals
+        ]
+        return [each for each in found if each.entities]
 
     async def _allowed(
         self, participant: Participant, cluster: str, operation: Operation, entity_ids: Iterable[str]
@@ -112,13 +111,20 @@ class Participants:
 
 
 def lacking(request: ChangeRequest, approvals: Iterable[GivenApproval]) -> tuple[Requirement, ...]:
-    """Return the requirements of rules that approvals do not meet."""
-    return missing(request.requirements, [approval_of(each.approver) for each in approvals])
+    """Return the requirements of rules that approvals do not meet, each once."""
+    given = [approval_of(each) for each in approvals]
+    return tuple(
+        dict.fromkeys(
+            each
+            for entity_id, requirements in request.requirements.items()
+            for each in missing(entity_id, requirements, given)
+        )
+    )
 
 
-def approval_of(participant: Participant) -> Approval:
+def approval_of(given: GivenApproval) -> Approval:
     """Return an approval as rules see it. The groups of a portal's credential are not those of the user it acts for."""
-    identity = participant.identity
+    identity = given.approver.identity
     if identity.acts_for is not None:
-        return Approval(identity.acts_for)
-    return Approval(identity.principal, identity.groups)
+        return Approval(identity.acts_for, entities=given.entities)
+    return Approval(identity.principal, identity.groups, given.entities)

@@ -105,12 +105,13 @@ class RequestReviews:
                 f"The request has the content {request.digest} by now; read it again", pointer="/digest"
             )
         approver = await self._approver(request, caller)
-        given = GivenApproval(approver, self._now())
-        counting = [approval for approval, _ in await self._participants.counting(request)]
+        covered = await self._participants.covered(approver, cluster.name, request.entity_ids)
+        given = GivenApproval(approver, self._now(), covered)
+        counting = await self._participants.counting(request)
         approvals = with_approval(counting, given, lambda each: each.approver.person)
         if request.kind is RequestKind.CHANGE and not to_supply(request.draft):
             request = await self._decided_again(cluster, request, caller, approvals)
-        state = await self._state(request, approvals)
+        state = _state(request, approvals)
         changes: dict[str, Any] = {"approvals": tuple(approvals), "error": None, "differences": ()}
         if validate_only:
             return replace(request, state=state, **changes)
@@ -151,17 +152,6 @@ class RequestReviews:
             await self._applier.reopen(cluster, request, caller)
             raise RequestStateError(f"{error.detail}. The request is open again, without approvals") from None
         return replace(request, requirements=requirements_of(drafts))
-
-    async def _state(self, request: ChangeRequest, approvals: Sequence[GivenApproval]) -> RequestState:
-        """Return the state of a request with these approvals."""
-        covered = [
-            await self._participants.covered(each.approver, request.cluster, request.entity_ids) for each in approvals
-        ]
-        if uncovered(request.entity_ids, covered) or lacking(request, approvals):
-            return RequestState.OPEN
-        if request.kind is RequestKind.BREAK_GLASS:
-            return RequestState.ACKNOWLEDGED
-        return RequestState.APPROVED if request.apply_at is None else RequestState.SCHEDULED
 
     async def reject(
         self, cluster: Cluster, request_id: UUID, comment: str | None, caller: Caller, *, validate_only: bool = False
@@ -231,3 +221,12 @@ class RequestReviews:
         if not validate_only:
             await self._transitions.comment(request, await self._participants.of(caller.access.identity), comment)
         return request
+
+
+def _state(request: ChangeRequest, approvals: Sequence[GivenApproval]) -> RequestState:
+    """Return the state of a request with these approvals."""
+    if uncovered(request.entity_ids, [each.entities for each in approvals]) or lacking(request, approvals):
+        return RequestState.OPEN
+    if request.kind is RequestKind.BREAK_GLASS:
+        return RequestState.ACKNOWLEDGED
+    return RequestState.APPROVED if request.apply_at is None else RequestState.SCHEDULED

@@ -311,6 +311,32 @@ async def test_an_approver_who_may_not_alter_an_entity_does_not_count_for_its_ru
     assert (await now(one.replica, ALICE), await now(one.replica, BOB)) == ({}, {})
 
 
+async def test_nobody_takes_over_a_request_of_entities_that_they_may_not_propose_changes_of(world: World) -> None:
+    one = await started(world)
+    stranger = await _of_one_user(one, "stranger", Operation.PROPOSE, "bob")
+    request = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2))
+
+    await one.access.user("portal", Role.OPERATOR)
+    of_portal = await one.propose(_for(PORTAL, "ops"), one.entry(ALICE, producer_byte_rate=2))
+
+    async def revise(by: Identity, other: ChangeRequest = request) -> ChangeRequest:
+        entries = [one.entry(BOB, producer_byte_rate=3)]
+        return await one.service.proposals.revise(one.cluster, other.id, entries, one.caller(by), Precondition())
+
+    for by, other in ((stranger, request), (_for(PORTAL, "stranger"), of_portal)):
+        with pytest.raises(ForbiddenError, match="alice"):
+            await revise(by, other)
+        with pytest.raises(ForbiddenError):
+            await one.service.reviews.cancel(one.cluster, other.id, None, one.caller(by))
+        assert await one.found(other) == other
+    await one.access.give(allow("User:stranger", Operation.ALTER, ResourceType.CHANGE_REQUESTS, "User:dev"))
+    revised = await revise(stranger)
+    assert (revised.entity_ids, len(revised.authors)) == ((BOB.id,), 2)
+    assert (await revise(OPS)).authors[-1].identity == OPS
+    await one.access.give(deny("User:dev", Operation.PROPOSE, ResourceType.USER, "alice"))
+    assert (await revise(DEV)).authors[-1].identity == DEV
+
+
 async def test_requests_end_without_a_change(world: World) -> None:
     one = await started(world)
     rejected, cancelled, expired = [

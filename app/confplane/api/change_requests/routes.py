@@ -118,7 +118,8 @@ async def revise_change_request(
 ) -> Response:
     """Without edits, the same edits are decided on the present state. All approvals are dropped.
 
-    Needs PROPOSE and DESCRIBE_CONFIGS on each entity. The caller becomes an author.
+    Needs PROPOSE and DESCRIBE_CONFIGS on each entity of the new content, and to be an author, or PROPOSE on each entity
+    of the content before, or ALTER on `change-requests`. The caller becomes an author.
     """
     call.charge(LimitClass.WRITE, len(body.edits))
     entries = await _entries(call, body) if body.edits or body.revert is not None else None

@@ -18,7 +18,7 @@ from confplane.services.changes.stored_draft import to_supply
 from confplane.services.ports.change_requests import ChangeRequest
 from confplane.services.reads import trail as reading
 from confplane.services.requests.contents import decide, digest_of, entries_of
-from confplane.services.requests.reader import check_text, etag_of
+from confplane.services.requests.reader import check_text, etag_of, is_author, manages
 from confplane.services.reverts.service import RevertSelection
 
 if TYPE_CHECKING:
@@ -159,6 +159,8 @@ class RequestProposals:
             validate_only: Check everything, and write nothing.
 
         Raises:
+            ForbiddenError: The caller is not an author, does not manage change requests, and may not propose a change of
+                an entity of the content before; or as of :meth:`create`.
             RequestStateError: The state does not allow it.
             ConfplaneError: As of :meth:`create`.
         """
@@ -166,6 +168,9 @@ class RequestProposals:
         request = await self._reader.find(cluster.name, request_id, caller.access)
         precondition.check(etag_of(request))
         check_action(request.kind, request.state, RequestAction.REVISE)
+        if not is_author(caller, request) and not manages(caller.access, request):
+            for each in request.entity_ids:
+                caller.require(cluster.name, Operation.PROPOSE, each)
         if entries is None:
             entries = await entries_of(cluster, self._fingerprints[cluster.name], request.draft, {}, on_versions=False)
         content = await self._decided(cluster, entries, caller)

@@ -97,6 +97,11 @@ def check_some(caller: Caller, request: ChangeRequest, *operations: Operation) -
         caller.require(request.cluster, operations[0], request.entity_ids[0])
 
 
+def is_author(caller: Caller, request: ChangeRequest) -> bool:
+    """Return True if a caller is an author of a request. A portal that acts for another user is not."""
+    return any(caller.author in each.person.principals for each in request.authors)
+
+
 def check_manages(caller: Caller, request: ChangeRequest) -> None:
     """Refuse a caller who does not manage the requests of the author.
 

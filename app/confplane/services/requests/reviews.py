@@ -21,7 +21,7 @@ from confplane.services.changes.stored_draft import to_supply
 from confplane.services.ports.change_requests import GivenApproval
 from confplane.services.requests.contents import entries_of, requirements_of
 from confplane.services.requests.participants import lacking
-from confplane.services.requests.reader import check_manages, check_some, check_text
+from confplane.services.requests.reader import check_manages, check_some, check_text, is_author
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -182,9 +182,7 @@ class RequestReviews:
         request = await self._reader.find(cluster.name, request_id, caller.access)
         if request.kind is RequestKind.BREAK_GLASS:
             raise RequestStateError("The change of this request is made already; another person has to approve it")
-        principals = {name for each in request.authors for name in each.person.principals}
-        identity = caller.access.identity
-        if not principals & {identity.principal, identity.acts_for}:
+        if not is_author(caller, request):
             check_manages(caller, request)
         return await self._end(
             request, RequestAction.CANCEL, RequestState.CANCELLED, comment, caller, validate_only=validate_only

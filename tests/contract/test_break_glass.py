@@ -189,6 +189,20 @@ async def test_a_batch_is_acknowledged_as_a_whole(world: World, *, atomic: bool)
     assert world.events() == events + 1
 
 
+async def test_only_entities_that_the_request_may_alter_have_to_be_acknowledged(world: World) -> None:
+    await reset(world.inside)
+    for operation in (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.BYPASS_RULES):
+        await world.inside.give("User:of-alice", operation=operation, resource=ResourceType.USER, name="alice")
+    entities = [("user", "alice"), ("user", "bob"), ("nothing", "x")]
+    entries = [
+        {"entity": [{"entityType": kind, "entityName": name}], "ops": [{"key": "producer_byte_rate", "value": 4321}]}
+        for kind, name in entities
+    ]
+    answer = await world.send("of-alice", ("POST", "client-quotas:alter", {"entries": entries}))
+    assert [each["errorCode"] == 0 for each in answer.json()["entries"]] == [True, False, False], answer.text
+    assert world.requests()[-1][1:] == ("open", ["user=alice"])
+
+
 async def test_a_repeated_request_is_acknowledged_once(world: World) -> None:
     await reset(world.inside)
     refused = await world.send("breaker", put("user=alice"), why=None, Idempotency_Key="bg-1")

@@ -315,9 +315,6 @@ class AlterService:
     ) -> list[EditResult]:
         """Run changes, each of the edits in a range; errors are in the results."""
         altered = await self._altered([item for item in prepared if isinstance(item, PreparedEdit)], caller)
-        if caller.bypass is not None:
-            caller.bypass.include(part.edit.entity.id for part in prepared)
-            caller.bypass.include(entity.id for _, entity in caller.altered)
 
         def change_of(some: range) -> EntitiesChange | None:
             items = [item for item in prepared[some.start : some.stop] if isinstance(item, PreparedEdit)]
@@ -331,6 +328,11 @@ class AlterService:
         ends: deque[ChangeResult[Drafts] | ConfplaneError] = deque()
         if to_run:
             store = to_run[0].items[0].cluster_facet.store
+            if caller.bypass is not None:
+                caller.bypass.include(item.edit.entity.id for change in to_run for item in change.items)
+                more = (entity.id for _, entity in caller.altered)
+                allows = partial(caller.access.allows, store.name, Operation.ALTER_CONFIGS)
+                caller.bypass.include(filter(allows, more))
             ends.extend(await self._runner.run_entries(store, to_run, caller, validate_only=validate_only))
 
         def results_of(found: tuple[range, EntitiesChange | None]) -> list[EditResult]:

@@ -33,7 +33,7 @@ class RuleBypass:
         self._opening = asyncio.Lock()
 
     def include(self, entity_ids: Iterable[str]) -> None:
-        """Name entities that the request alters."""
+        """Name entities that the request alters; none that the caller may not alter."""
         self._entity_ids.update(entity_ids)
 
     async def open(self) -> None:

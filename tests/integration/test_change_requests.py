@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from confplane.api.change_requests.render import summary
+from confplane.audit import PostgresChangeRequests
 from confplane.domain.access.identities import Authentication, Identity
 from confplane.domain.access.operations import Operation, ResourceType, Role
 from confplane.domain.change_requests import RequestAction, RequestState
@@ -418,6 +419,33 @@ async def test_a_request_that_does_not_fit_into_one_transaction_is_refused_when_
         await one.propose(DEV, *(one.entry(user, producer_byte_rate=2) for user in users))
     page = await one.service.reader.page("default", one.caller(ADMINISTRATOR).access, state=None, before=None, size=9)
     assert page.requests == []
+
+
+async def test_an_unexpected_error_of_one_request_does_not_stop_the_others_and_is_attempted_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await started(world)
+    at = one.now() + HOUR
+    first, second = [
+        await one.propose(DEV, one.entry(user, producer_byte_rate=2), apply_at=at) for user in (ALICE, BOB)
+    ]
+    for each in (first, second):
+        await one.approve(each, OPS)
+    attempts = one.store.attempts
+
+    async def failing(_store: Any, request_id: Any) -> Any:
+        if request_id == first.id:
+            raise ValueError
+        return await attempts(request_id)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresChangeRequests, "attempts", failing)
+        await one.pass_(HOUR)
+        assert await one.state(second) is RequestState.APPLIED
+    await one.pass_(timedelta(minutes=2))
+    assert await one.state(first) is RequestState.SCHEDULED
+    await one.pass_(timedelta(minutes=2))
+    assert await one.state(first) is RequestState.APPLIED
 
 
 async def test_two_processes_at_once_apply_a_request_once(world: World) -> None:

@@ -144,11 +144,15 @@ class RequestScheduler(BackgroundService):
         try:
             await self._advance(request)
         except ConfplaneError as error:
-            number = 1 if retry is None else retry.number + 1
-            pause = timedelta(seconds=min(2.0 ** (number - 1), _LONGEST_PAUSE_S))
-            self._retries[request_id] = _Retry(number, self._now() + pause)
             if retry is None:
                 logger.warning("Change request %s waits: %s", request_id, error.detail)
+        except Exception:
+            logger.exception("Change request %s failed and is attempted again", request_id)
+        else:
+            return
+        number = 1 if retry is None else retry.number + 1
+        pause = timedelta(seconds=min(2.0 ** (number - 1), _LONGEST_PAUSE_S))
+        self._retries[request_id] = _Retry(number, self._now() + pause)
 
     async def _advance(self, request: ChangeRequest) -> None:
         principal = request.authors[-1].identity.principal

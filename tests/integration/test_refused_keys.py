@@ -262,7 +262,7 @@ async def test_a_key_that_the_cluster_had_is_removed_by_a_request(opened: Opener
 
 async def test_a_key_of_a_broker_that_never_registered_is_given_up(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
-    kafka.away = True
+    kafka.brokers = ()
     await alter(one, BROKER, {"log.cleaner.threads": "2"})
     await apply(one)
     assert one.queues.report().held.count == 1
@@ -271,6 +271,86 @@ async def test_a_key_of_a_broker_that_never_registered_is_given_up(opened: Opene
     assert (one.queues.report().pending, one.queues.report().held.count) == (0, 0)
     assert (await status(one, BROKER)).state == "applied"
     assert await drift(one) == []
+
+
+@pytest.mark.parametrize("entity", KEYS, ids=str)
+@pytest.mark.parametrize("enforced", [False, True], ids=["adopt", "enforce"])
+@pytest.mark.parametrize("was_refused", [False, True], ids=["never sent", "refused"])
+async def test_a_removal_also_removes_what_another_tool_has_set(
+    opened: Opener, kafka: KafkaDouble, entity: Entity, *, enforced: bool, was_refused: bool
+) -> None:
+    one = await opened(enforced=enforced)
+    (bad, value), *_ = KEYS[entity]
+    taken: dict[str, str] = {}
+    if was_refused:
+        _, _, taken = await refuse(one, kafka, entity)
+    else:
+        kafka.down = "No broker answers"
+        await alter(one, entity, {bad: value})
+    kafka.alter(entity, {bad: str(int(value) + 1)})
+    if was_refused:
+        # Polls leave the refused key alone.
+        await one.poll()
+    await alter(one, entity, {bad: None})
+    kafka.down = None
+    await apply(one)
+    assert kafka.requests[-1] == {entity: {bad: None}}
+    assert (await status(one, entity)).state == "applied"
+    for _ in range(2):
+        await one.poll()
+        await apply(one)
+    equal(one, kafka)
+    assert kafka.now.configs.get(entity, {}) == taken
+    assert (await drift(one), one.queues.report().refused.count) == ([], 0)
+
+
+@pytest.mark.parametrize("entity", KEYS, ids=str)
+@pytest.mark.parametrize("cut", ["before", "after"])
+async def test_a_removal_without_an_answer_is_sent_again(
+    opened: Opener, kafka: KafkaDouble, entity: Entity, cut: str
+) -> None:
+    one = await opened()
+    (bad, value), *_ = KEYS[entity]
+    kafka.down = "No broker answers"
+    await alter(one, entity, {bad: value})
+    kafka.alter(entity, {bad: str(int(value) + 1)})
+    await alter(one, entity, {bad: None})
+    kafka.down, kafka.cut = None, cut
+    await apply(one)
+    assert one.queues.report().unknown.count == 1
+    assert (await status(one, entity)).state == "pending"
+    await apply(one)
+    assert kafka.requests == [{entity: {bad: None}}] * 2
+    assert kafka.now.configs == {}
+    assert (await status(one, entity)).state == "applied"
+
+
+async def test_a_removal_waits_for_a_broker_that_is_away(opened: Opener, kafka: KafkaDouble) -> None:
+    """While a broker is away, another tool may have set the key before."""
+    one = await opened()
+    kafka.away = True
+    await alter(one, BROKER, {"log.cleaner.threads": "2"})
+    kafka.alter(BROKER, {"log.cleaner.threads": "3"})
+    await alter(one, BROKER, {"log.cleaner.threads": None})
+    await apply(one)
+    assert one.queues.report().held.count == 1
+    assert (await status(one, BROKER)).state == "pending"
+    kafka.away = False
+    await apply(one)
+    assert (kafka.now.configs, (await status(one, BROKER)).state) == ({}, "applied")
+
+
+async def test_an_absent_key_is_removed_although_all_keys_are_refused(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    kafka.refused_keys = {MANAGED: {"2", None}, "log.cleaner.threads": {"3"}}
+    kafka.down = "No broker answers"
+    await alter(one, BROKER, {MANAGED: "2"})
+    await alter(one, BROKER, {MANAGED: None, "log.cleaner.threads": "3"})
+    kafka.down = None
+    await apply(one)
+    refused = await status(one, BROKER)
+    assert (refused.state, list(refused.refused_keys)) == ("partly-refused", ["log.cleaner.threads"])
+    assert kafka.now.configs == {}
 
 
 async def test_a_refusal_ends_once_the_cluster_has_the_values(opened: Opener, kafka: KafkaDouble) -> None:

@@ -119,3 +119,5 @@ async def test_a_controller_is_no_broker(tmp_path: Path, kraft_class_path: str) 
         finally:
             await cluster.close()
     assert [type(each) for each in outcomes] == [AlterApplied, AlterRefused, AlterRetriable]
+    assert isinstance(outcomes[-1], AlterRetriable)
+    assert outcomes[-1].unregistered

@@ -96,7 +96,8 @@ class KafkaDouble:
     """
 
     def __init__(self) -> None:
-        self.cluster_id, self.release, self.brokers = CLUSTER_ID, "4.4", (1,)
+        self.cluster_id, self.release = CLUSTER_ID, "4.4"
+        self.brokers: tuple[int, ...] = (1,)
         self.now = BrokerState()
         self.behind: BrokerState | None = None
         self.log: list[LogChange] = []
@@ -202,6 +203,8 @@ class KafkaDouble:
             if validate_only and not self.broker_answers.is_set():
                 return [AlterUnknown("No answer came")]
             await self.broker_answers.wait()
+            if int(first.entity.components[0][1]) not in self.brokers:
+                return [AlterRetriable("The broker is not registered", unregistered=True)]
             if self.away:
                 return [AlterRetriable("Broker 1 is not alive")]
         return await self._alter(alterations, validate_only=validate_only)

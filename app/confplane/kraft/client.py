@@ -134,20 +134,25 @@ class KraftClient:
 
         return await self._anywhere(ask, deadline)
 
-    async def is_controller_only(self, node: int, deadline: float) -> bool:
-        """Return whether a node is a controller and not a broker; False also if the cluster does not show this."""
+    async def is_unregistered(self, node: int, deadline: float) -> bool:
+        """Return whether a node is not registered as a broker; False also if the cluster does not show this."""
 
-        async def ask(connection: KraftConnection) -> tuple[int, ...] | None:
+        async def ask(connection: KraftConnection) -> bool:
             if _FENCED_VERSION not in connection.has(DescribeClusterRequest):
-                return None
-            return await _brokers(connection, deadline, fenced=True)
+                return False
+            return node not in await _brokers(connection, deadline, fenced=True)
 
         try:
-            voters = {each.node_id for each in (await self.quorum(deadline)).voters}
-            brokers = await self._anywhere(ask, deadline) if node in voters else None
+            return await self._anywhere(ask, deadline)
         except errors.KraftError:
             return False
-        return brokers is not None and node not in brokers
+
+    async def is_controller(self, node: int, deadline: float) -> bool:
+        """Return whether a node is a controller; False also if the cluster does not show this."""
+        try:
+            return node in {each.node_id for each in (await self.quorum(deadline)).voters}
+        except errors.KraftError:
+            return False
 
     async def features(self, deadline: float, broker: int | None = None) -> Features:
         """Return the features and the metadata offset of :attr:`source`, or of one broker by its number."""

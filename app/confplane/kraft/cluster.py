@@ -274,9 +274,11 @@ class KraftCluster:
                 if not brokers:
                     raise
                 [broker] = brokers
-                if await (await self._client()).is_controller_only(broker, self._by(deadline)):
+                client = await self._client()
+                unregistered = await client.is_unregistered(broker, self._by(deadline))
+                if unregistered and await client.is_controller(broker, self._by(deadline)):
                     return [AlterRefused(errors.INVALID_REQUEST, f"Node {broker} is a controller, not a broker")]
-                return [AlterRetriable(str(error))]
+                return [AlterRetriable(str(error), unregistered)]
 
     async def names(self, entity_type: KraftEntityType, deadline: float) -> tuple[list[Entity], list[Unmanaged]]:
         """Return the entities of a type that may have declared configs."""

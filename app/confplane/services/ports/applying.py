@@ -65,6 +65,8 @@ class AlterRetriable:
     """The cluster definitely has not taken the values, but may later: a broker is away, or a right is missing."""
 
     reason: str
+    unregistered: bool = False
+    """True if the cluster shows that the broker is not registered, and not only away."""
 
 
 AlterOutcome = AlterApplied | AlterRefused | AlterUnknown | AlterRetriable

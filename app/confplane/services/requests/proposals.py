@@ -159,8 +159,8 @@ class RequestProposals:
             validate_only: Check everything, and write nothing.
 
         Raises:
-            ForbiddenError: The caller is not an author, does not manage change requests, and may not propose a change of
-                an entity of the content before; or as of :meth:`create`.
+            ForbiddenError: The caller is not an author, does not manage change requests, and may not propose a change
+                of an entity of the content before; or as of :meth:`create`.
             RequestStateError: The state does not allow it.
             ConfplaneError: As of :meth:`create`.
         """

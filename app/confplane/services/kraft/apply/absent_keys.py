@@ -1,7 +1,8 @@
-"""Absent keys: removed keys that the Kafka cluster never had, because it never took a value of them.
+"""Absent keys: removed keys that the Kafka cluster never had, as far as the trail shows.
 
-Their removal needs no delivery, so it is neither checked by the cluster nor sent. The cluster may refuse it, or the
-broker may not exist. The trail has the value before the first change that the cluster has not taken.
+Another tool may have set them since, so their removal is sent like any other. It counts as applied also if the cluster
+refuses it, or if the broker is not registered. The trail has the value before the first change that the cluster has not
+taken.
 """
 
 from __future__ import annotations
@@ -46,7 +47,11 @@ async def find_absent_keys(
 
 
 def _may_be_there(state: TargetState, key: str) -> bool:
-    """Return True if the cluster took a value of a key, may still take one, or was seen with one."""
+    """Return True if the cluster took a value of a key, may still take one, or was seen with one.
+
+    An earlier delivery of the removal without a known outcome can't have set the key.
+    """
     base = state.base.get(key)
     seen = base is not None and base.value is not None
-    return seen or state.applied.get(key) is not None or key in state.uncertain or key in state.reapply
+    uncertain = any(value is not None for value in state.uncertain.get(key, ()))
+    return seen or state.applied.get(key) is not None or uncertain or key in state.reapply

@@ -196,15 +196,15 @@ class ApplyQueue:
             # The entities stay queued, and are sent if the mode allows it again.
             await self._withdraw(deliveries)
             return
-        requested = [each for each in deliveries if each.delivery.values.keys() - each.unsent]
+        requested = [each for each in deliveries if each.delivery.values]
         try:
-            answered = await self._alter_all([each.alteration for each in requested], deadline) if requested else []
+            answered = await self._alter_all(requested, deadline) if requested else []
         except UnavailableError:
             await self._withdraw(deliveries)
             raise
         outcomes: dict[str, AlterOutcome] = {each.delivery.entity_id: AlterApplied() for each in deliveries}
         outcomes |= {
-            each.delivery.entity_id: each.redacted(outcome) for each, outcome in zip(requested, answered, strict=True)
+            each.delivery.entity_id: each.to_outcome(answer) for each, answer in zip(requested, answered, strict=True)
         }
         # Before the barrier, because a controller that hangs blocks the barrier too.
         for entity_id, outcome in outcomes.items():
@@ -247,13 +247,13 @@ class ApplyQueue:
             self._parts.store.name, [DeliveryOutcome(each.delivery, nothing) for each in deliveries]
         )
 
-    async def _alter_all(self, alterations: Sequence[Alteration], deadline: float) -> list[AlterOutcome]:
-        """Alter entities; of a refused one, alter the keys that the cluster accepts.
+    async def _alter_all(self, deliveries: Sequence[EntityDelivery], deadline: float) -> list[AlterOutcome]:
+        """Return the cluster's answers to deliveries; of a refused entity, alter the keys that the cluster accepts.
 
         Raises:
             UnavailableError: Nothing was sent.
         """
-        cluster = self._parts.cluster
+        cluster, alterations = self._parts.cluster, [each.alteration for each in deliveries]
         is_quotas = kraft_type_of(alterations[0].entity) is KraftEntityType.QUOTAS
         alter = cluster.alter_quotas if is_quotas else cluster.alter_configs
         outcomes = await alter(alterations, deadline)
@@ -270,6 +270,8 @@ class ApplyQueue:
                 outcomes[at] = found
             elif accepted := {key: value for key, value in alteration.values.items() if key not in found}:
                 again[at] = Alteration(alteration.entity, accepted), found
+            elif deliveries[at].absent:
+                outcomes[at] = AlterApplied(found)
         if not again:
             return outcomes
         try:
@@ -388,7 +390,7 @@ class ApplyQueue:
             if (gone := [key for key, value in each.delivery.values.items() if value is None])
         }
         absent = await find_absent_keys(self._parts.states, self._parts.store.name, removed)
-        return [each._replace(unsent=frozenset(absent.get(each.delivery.entity_id, ()))) for each in deliveries]
+        return [each._replace(absent=frozenset(absent.get(each.delivery.entity_id, ()))) for each in deliveries]
 
     def _pending_entity(self, node: Node, state: TargetState | None) -> PendingEntity:
         return PendingEntity(node, state)

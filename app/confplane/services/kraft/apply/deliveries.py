@@ -34,14 +34,13 @@ class EntityDelivery(NamedTuple):
     secrets: Mapping[str, Secret]
     refused: Mapping[str, RefusedValue]
     """The keys that the cluster refused earlier, and that are not sent again."""
-    unsent: frozenset[str] = frozenset()
-    """The keys of the delivery that the cluster never had and that are removed: their outcome is known."""
+    absent: frozenset[str] = frozenset()
+    """The removed keys of the delivery that the cluster never had, according to the trail."""
 
     @property
     def alteration(self) -> Alteration:
         """The keys with their values in clear."""
-        values = {key: value for key, value in self.delivery.values.items() if key not in self.unsent}
-        return Alteration(self.entity, values | {key: each.plain for key, each in self.secrets.items()})
+        return Alteration(self.entity, self.delivery.values | {key: each.plain for key, each in self.secrets.items()})
 
     def excluding(self, keys: Collection[str]) -> EntityDelivery:
         """Return the delivery without some keys."""
@@ -50,15 +49,20 @@ class EntityDelivery(NamedTuple):
         refused = {key: each for key, each in self.refused.items() if key not in values}
         return EntityDelivery(self.entity, replace(self.delivery, values=values), secrets, refused)
 
-    def redacted(self, outcome: AlterOutcome) -> AlterOutcome:
-        """Return the outcome of the delivery without secrets in the cluster's message."""
-        match outcome:
+    def to_outcome(self, answer: AlterOutcome) -> AlterOutcome:
+        """Return the outcome of the delivery: the cluster's answer without secrets, and with absent keys as removed."""
+        only_absent = self.delivery.values.keys() <= self.absent
+        match answer:
+            case AlterRefused() | AlterRetriable(unregistered=True) if only_absent:
+                return AlterApplied()
             case AlterRefused():
-                return self._redacted(outcome)
+                return self._redacted(answer)
             case AlterApplied(refused):
-                return AlterApplied({key: self._redacted(each) for key, each in refused.items()})
+                return AlterApplied(
+                    {key: self._redacted(each) for key, each in refused.items() if key not in self.absent}
+                )
             case AlterUnknown() | AlterRetriable():
-                return replace(outcome, reason=redact(outcome.reason, self.secrets.values()))
+                return replace(answer, reason=redact(answer.reason, self.secrets.values()))
 
     def _redacted(self, refused: AlterRefused) -> AlterRefused:
         return replace(refused, text=redact(refused.text, self.secrets.values()))

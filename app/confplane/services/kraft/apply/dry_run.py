@@ -38,6 +38,7 @@ from confplane.services.ports.kafka import kraft_type_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from confplane.services.kraft.apply.secrets import SecretOpener
     from confplane.services.ports.applying import AlterOutcome, TargetStates, WritableKafkaCluster
@@ -122,20 +123,36 @@ class DryRunValidator:
         removed = set() if node is None else {*keys, *waiting} & set(pending_keys(node.extra)) - config.keys()
         found = await find_absent_keys(self._states, self._store.name, {entity.id: (state, removed)})
         absent = found.get(entity.id, set())
-        keys, waiting = set(keys) - absent, waiting - absent
-        refused = {key: each for key, each in all_refused_keys(node, state).items() if key not in keys | absent}
+        refused = {key: each for key, each in all_refused_keys(node, state).items() if key not in {*keys, *absent}}
         warnings = [_REFUSED.format(describe_refusals(refused))] if refused else []
         if not keys:
             return DryRunResult(tuple(warnings))
         try:
-            result = await self._ask(entity, config, {*keys, *waiting}, pointer)
+            result = await self._ask_without(absent, entity, config, {*keys, *waiting}, pointer)
         except ConfplaneError as error:
-            if not waiting:
+            if not waiting - absent:
                 raise
             # The queue sends the keys that the cluster accepts without those that it refuses.
-            result = await self._ask(entity, config, keys, pointer)
-            warnings.append(_WAITING.format(", ".join(sorted(waiting)), error.detail))
+            result = await self._ask_without(absent, entity, config, set(keys), pointer)
+            warnings.append(_WAITING.format(", ".join(sorted(waiting - absent)), error.detail))
         return replace(result, warnings=(*result.warnings, *warnings))
+
+    async def _ask_without(
+        self,
+        absent: AbstractSet[str],
+        entity: Entity,
+        config: Mapping[str, str],
+        keys: AbstractSet[str],
+        pointer: str | None,
+    ) -> DryRunResult:
+        """Ask about keys, and again without absent keys if the cluster refuses them: they count as removed anyway."""
+        try:
+            return await self._ask(entity, config, keys, pointer)
+        except ConfplaneError:
+            others = keys - absent
+            if others == keys:
+                raise
+            return await self._ask(entity, config, others, pointer) if others else DryRunResult()
 
     async def _ask(
         self, entity: Entity, config: Mapping[str, str], keys: Collection[str], pointer: str | None

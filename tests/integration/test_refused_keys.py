@@ -20,6 +20,7 @@ from confplane.services.ports.applying import AlterRefused
 from tests.support.adopting import ADMIN, adopt_drift, alter, apply, drift, equal, kinds, opener, shown_drift
 from tests.support.kafka_double import KafkaDouble, nothing
 from tests.support.observing import caller
+from tests.support.stores import soon
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -366,3 +367,21 @@ async def test_a_refusal_ends_once_the_cluster_has_the_values(opened: Opener, ka
     await apply(one)
     assert (await status(one, DEFAULT)).state == "applied"
     assert one.queues.report().refused.count == 0
+
+
+async def test_a_refusal_stays_if_a_poll_shows_a_later_change_as_equal(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await one.poll()
+    kafka.refused_keys = {"log.retention.ms": {"5"}}
+    kafka.down = "No broker answers"
+    await alter(one, DEFAULT, {"log.retention.ms": "5"})
+    kafka.down = None
+    await apply(one)
+    node = one.store.get(Tree.CONFIG, DEFAULT.id)
+    assert node is not None
+    await alter(one, DEFAULT, {"log.retention.ms": None})
+    await one.poll()
+    waited = await ApplyWaiter(one.store, one.states).wait({DEFAULT.id: node.mzxid}, soon())
+    assert waited[DEFAULT.id].state == "refused"
+    await apply(one)
+    assert (await status(one, DEFAULT)).state == "applied"

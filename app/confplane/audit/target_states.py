@@ -219,7 +219,8 @@ WITH asked AS MATERIALIZED (
   RETURNING entity_id
 ){_WITH_ROWS}""")  # noqa: S608 - constants
 
-# No poll shows the value of a secret, so its refusal stays.
+# No poll shows the value of a secret, so its refusal stays. A refusal ends only if the poll found the refused revision
+# equal, and not a later one.
 _CLEAR_DRIFT: Final = text("""
 UPDATE target_states SET
   drift = (
@@ -228,11 +229,14 @@ UPDATE target_states SET
   ),
   refused_code = NULL, refused_text = NULL,
   applied_mzxid = CASE WHEN refused_code IS NULL THEN applied_mzxid ELSE sent_mzxid END
-WHERE cluster = :cluster AND entity_id = ANY(:ids) AND (drift <> '{}' OR refused_code IS NOT NULL)
-  AND applied_offset <= :offset AND (refused_code IS NULL OR NOT EXISTS (
-    SELECT FROM jsonb_array_elements(sent) AS item WHERE starts_with(item ->> 'value', :fingerprint)
+FROM jsonb_each(CAST(:revisions AS jsonb)) AS given(id, revision)
+WHERE cluster = :cluster AND entity_id = given.id AND (drift <> '{}' OR refused_code IS NOT NULL)
+  AND applied_offset <= :offset AND (refused_code IS NULL OR (
+    coalesce(CAST(given.revision #>> '{}' AS bigint), sent_mzxid) = sent_mzxid AND NOT EXISTS (
+      SELECT FROM jsonb_array_elements(sent) AS item WHERE starts_with(item ->> 'value', :fingerprint)
+    )
   ))
-""").bindparams(bindparam("ids", type_=ARRAY(Text)))
+""")
 
 _DROP: Final = text("""
 DELETE FROM target_states USING jsonb_each_text(CAST(:topic_ids AS jsonb)) AS gone(entity_id, topic_id)
@@ -432,11 +436,12 @@ class PostgresTargetStates:
         found = await self._of_keys(_KEYS_IN_OPEN_CHANGES, cluster, keys, following=list(FOLLOWING))
         return {(row.entity_id, row.key) for row in found}
 
-    async def clear_drift(self, cluster: str, entity_ids: Collection[str], offset: int) -> None:
+    async def clear_drift(self, cluster: str, revisions: Mapping[str, int | None], offset: int) -> None:
         """Drop the drift and the refusals of some entities that a poll found equal."""
 
         async def work(connection: AsyncConnection) -> None:
-            parameters = {"ids": list(entity_ids), "offset": offset, "fingerprint": FINGERPRINT}
+            given = orjson.dumps(dict(revisions)).decode()
+            parameters = {"revisions": given, "offset": offset, "fingerprint": FINGERPRINT}
             await connection.execute(_CLEAR_DRIFT, {"cluster": cluster, **parameters})
 
         await self._database.read(work)

@@ -392,12 +392,13 @@ class TargetStates(Protocol):
             Entity id and key, including changes whose outcome is unknown.
         """
 
-    async def clear_drift(self, cluster: str, entity_ids: Collection[str], offset: int) -> None:
+    async def clear_drift(self, cluster: str, revisions: Mapping[str, int | None], offset: int) -> None:
         """Drop the drift and the refusals of some entities that no longer differ, except for those of secrets.
 
         Args:
             cluster: The cluster.
-            entity_ids: The entities.
+            revisions: Entity id -> the revision of its znode that was compared; None if the znode is gone. The refusal
+                of another revision stays.
             offset: The metadata offset of the poll that showed this. Entities with a later outcome are left out.
         """
 

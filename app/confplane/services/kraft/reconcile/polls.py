@@ -253,7 +253,9 @@ class Polls:
         equal = state.covered(snapshot, self._left.union(self.drift, refused)) - differing
         if equal:
             offset = _LAST_OFFSET if snapshot is None else snapshot.after
-            await self._states.clear_drift(self._store.name, equal, offset)
+            nodes = {each: self._store.get(Tree.CONFIG, each) for each in equal}
+            revisions = {each: None if node is None else node.mzxid for each, node in nodes.items()}
+            await self._states.clear_drift(self._store.name, revisions, offset)
         self.drift = {entity_id: each for entity_id, each in self.drift.items() if entity_id not in equal}
         self._left = (self._left - equal) | self.drift.keys()
         return equal

@@ -421,6 +421,27 @@ async def test_a_request_that_does_not_fit_into_one_transaction_is_refused_when_
     assert page.requests == []
 
 
+async def test_a_scheduled_request_is_revised_and_applied_after_its_time(world: World) -> None:
+    one = await started(world)
+    for apply_at in (one.now() - HOUR, one.now() + 1_000 * HOUR):
+        with pytest.raises(InvalidRequestError, match="applyAt"):
+            await one.propose(
+                DEV, one.entry(ALICE, producer_byte_rate=2), apply_at=apply_at, expires_at=one.now() + HOUR
+            )
+    request = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2), apply_at=one.now() + HOUR)
+    await one.approve(request, OPS)
+    await one.replica.alter(ALICE, producer_byte_rate=7)
+    await one.pass_(2 * HOUR)
+    assert await one.state(request) is RequestState.OPEN
+    revised = await one.service.proposals.revise(one.cluster, request.id, None, one.caller(DEV), Precondition())
+    assert (await one.approve(revised, OPS)).state is RequestState.SCHEDULED
+    await one.pass_(HOUR)
+    assert (await one.state(request), await now(one.replica, ALICE)) == (
+        RequestState.APPLIED,
+        {"producer_byte_rate": "2"},
+    )
+
+
 async def test_an_unexpected_error_of_one_request_does_not_stop_the_others_and_is_attempted_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

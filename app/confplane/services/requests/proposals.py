@@ -114,6 +114,8 @@ class RequestProposals:
         """
         check_text(caller.reason, "reason")
         content = await self._decided(cluster, entries, caller)
+        if terms.apply_at is not None and terms.apply_at <= self._now():
+            raise InvalidRequestError("applyAt is not in the future", pointer="/applyAt")
         expires_at = self._expiry(terms, content)
         author = await self._participants.of(caller.access.identity)
         request = ChangeRequest(
@@ -247,6 +249,6 @@ class RequestProposals:
                 " leave applyAt out",
                 pointer="/applyAt",
             )
-        if not now < terms.apply_at < expires_at:
-            raise InvalidRequestError("applyAt is not in the future and before expiresAt", pointer="/applyAt")
+        if not terms.apply_at < expires_at:
+            raise InvalidRequestError("applyAt is not before expiresAt", pointer="/applyAt")
         return expires_at

@@ -259,7 +259,6 @@ def _content(request: ChangeRequest) -> dict[str, Any]:
         "change_id": request.change_id,
         "error": request.error,
         "differences": request.differences,
-        "reverts": request.reverts,
     }
 
 
@@ -298,7 +297,6 @@ def _request(row: Row[Any]) -> ChangeRequest:
         _uuid(content["change_id"]),
         content["error"],
         tuple(content["differences"]),
-        _uuid(content["reverts"]),
     )
 
 

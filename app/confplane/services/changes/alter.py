@@ -279,11 +279,6 @@ class AlterService:
                 ended = "unchanged" if result.change_id is None else "applied", _NONE
             self._results[cluster_facet.store.name, cluster_facet.name.value, *ended] += 1
 
-    async def _altered(self, items: Sequence[PreparedEdit], caller: Caller) -> frozenset[tuple[str, Entity]]:
-        """Return what the rules count as altered; see :class:`~confplane.services.changes.sizes.ChangeSizes`."""
-        ruled = [item for item in items if item.policies]
-        return await self._sizes.altered(ruled, caller) if ruled else frozenset()
-
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics."""
         for labels, number in self._results.items():
@@ -314,7 +309,7 @@ class AlterService:
         validate_only: bool,
     ) -> list[EditResult]:
         """Run changes, each of the edits in a range; errors are in the results."""
-        altered = await self._altered([item for item in prepared if isinstance(item, PreparedEdit)], caller)
+        altered = await self._sizes.altered([item for item in prepared if isinstance(item, PreparedEdit)], caller)
 
         def change_of(some: range) -> EntitiesChange | None:
             items = [item for item in prepared[some.start : some.stop] if isinstance(item, PreparedEdit)]

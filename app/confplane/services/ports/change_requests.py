@@ -85,8 +85,6 @@ class ChangeRequest:
     """The reason why the last attempt to apply it failed, or why it was opened again."""
     differences: tuple[dict[str, Any], ...] = ()
     """The changes since it was decided, without secrets."""
-    reverts: UUID | None = None
-    """The request whose change this request reverts."""
     draft: dict[str, Any] = field(default_factory=dict, repr=False)
     """The edits as :mod:`confplane.services.changes.stored_draft` stores them; empty in lists."""
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.audit.rows import past_the_trigger
+from tests.audit.rows import fetch, past_the_trigger
 from tests.support.commands import run
 from tests.support.servers import raw_client
 from tests.support.service import Service
@@ -105,6 +105,47 @@ async def test_each_partial_restore_has_the_command_that_ends_it(
         raw.delete("/config", recursive=True)
     code, found = await diagnosed(service)
     assert (code, found["store-restored"]) == (1, "confplane adopt-store --cluster default --reason TEXT")
+
+
+STORED: Final = (
+    "SELECT to_jsonb(store_positions) FROM store_positions",
+    "SELECT to_jsonb(access_version) FROM access_version",
+)
+
+
+def stored(chroot: str, database: Database) -> tuple[Any, ...]:
+    """Return what both stores have; of znodes the versions. The node of the session comes and goes."""
+    found = {}
+    for raw in raw_client(chroot):
+        paths = ["/"]
+        for path in paths:
+            if raw.get(path)[1].ephemeralOwner == 0:
+                found[path] = (raw.get(path)[0], raw.get(path)[1].version)
+            paths += [f"{path.rstrip('/')}/{name}" for name in raw.get_children(path)]
+    return found, [fetch(database.owner_dsn, query) for query in STORED]
+
+
+async def test_a_diagnosis_writes_to_neither_store_not_even_with_the_address_of_another_zookeeper(
+    service: Service, chroot: str, migrated: Database
+) -> None:
+    change_id = await change(service, chroot)
+    await asyncio.to_thread(service.stop)
+    wrong = f"{chroot}-wrong"
+    clusters = json.dumps({"default": {"zookeeper": wrong}})
+    before = stored(chroot, migrated)
+    assert (await diagnosed(service))[1] == {"no-process": "confplane serve"}
+    assert "store-restored" in (await diagnosed(service, CONFPLANE_CLUSTERS=clusters))[1]
+    assert stored(chroot, migrated) == before
+    # Nor to a Postgres that was restored, and to stores that no process has used.
+    for table in ("intents", "intent_entities", "outcomes", "change_keys"):
+        past_the_trigger(migrated.owner_dsn, table, f"DELETE FROM {table} WHERE change_id = '{change_id}'")  # noqa: S608 - an id
+    assert "postgres-restored" in (await diagnosed(service))[1]
+    assert stored(chroot, migrated) == before
+    past_the_trigger(migrated.owner_dsn, "outcomes", "DELETE FROM store_positions")
+    await diagnosed(service, CONFPLANE_CLUSTERS=clusters)
+    for raw in raw_client(wrong):
+        assert raw.exists("/confplane/incarnation") is None
+    assert fetch(migrated.owner_dsn, STORED[0]) == []
 
 
 async def test_stores_that_do_not_answer_are_findings(service: Service, database: Database, tmp_path: Path) -> None:

@@ -53,7 +53,9 @@ _DISTRUST: Final = text("""
 UPDATE access_version SET tokens_from = now(), lost_changes = lost_changes || :change_id, version = version + 1
 WHERE NOT :change_id = ANY(lost_changes)
 """).bindparams(bindparam("change_id", type_=Uuid))
-_CONFIRMED: Final = text("SELECT tokens_from IS NULL FROM access_version")
+_CONFIRMED: Final = text("""
+SELECT tokens_from IS NULL AND :change_id = ANY(lost_changes) FROM access_version
+""").bindparams(bindparam("change_id", type_=Uuid))
 
 _SAVE: Final = text("""
 INSERT INTO store_positions AS known (cluster, incarnation, id, cversion, pzxid)
@@ -110,8 +112,12 @@ class PostgresStorePositions:
     async def distrust(self, change_id: UUID) -> bool:
         """Reject the tokens of a restored Postgres; return True if they were confirmed since."""
         await self._database.execute(_DISTRUST, change_id=change_id)
-        [confirmed] = await self._database.scalars(_CONFIRMED)
-        return bool(confirmed)
+        return await self.confirmed(change_id)
+
+    async def confirmed(self, change_id: UUID) -> bool:
+        """Return True if the tokens were confirmed after they were rejected because of a change."""
+        [found] = await self._database.scalars(_CONFIRMED, change_id=change_id)
+        return bool(found)
 
     async def save(self, cluster: str, incarnation: Incarnation, position: StorePosition) -> None:
         """Store a position."""

@@ -14,24 +14,25 @@ from importlib.metadata import distributions
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane import __version__
-from confplane.audit import Database
+from confplane.audit import Database, PostgresStorePositions
 from confplane.audit.diagnosis import postgres_facts
 from confplane.cli import archive_files, callers
 from confplane.cli.doctor_settings import settings_facts
 from confplane.cli.output import is_json, print_json, print_table, say
 from confplane.cli.target import open_kafka
-from confplane.domain.errors import ConfplaneError, UnavailableError
+from confplane.domain.errors import ConfplaneError, CorruptZnodeError, UnavailableError
 from confplane.services.doctor.diagnosis import diagnose, exit_code
 from confplane.services.doctor.facts import ClusterFacts, Facts, KafkaFacts
+from confplane.services.upkeep.incarnation import lost_changes, restored
 from confplane.wiring import build
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from confplane.services.doctor.findings import Finding
+    from confplane.services.ports.incarnation import StorePositions
     from confplane.settings import Settings
     from confplane.store import ZooKeeperStore
-    from confplane.wiring import ServiceParts
 
 _CLUSTER_S: Final = 20.0
 _OLD_MARKER_MS: Final = 600_000
@@ -74,34 +75,36 @@ async def _facts(settings: Settings) -> Facts:
 
 
 async def _cluster(settings: Settings, name: str) -> ClusterFacts:
+    # Only the store is started: the other parts of a process write.
     parts = build(settings, [name])
     store = parts.stores[name]
-    async with parts.running():
+    await store.start(purges=False)
+    try:
         deadline = time.monotonic() + _CLUSTER_S
-        try:
-            await store.wait_for(0, deadline)
-            facts = await _store(parts, store, deadline)
-        except ConfplaneError as error:
-            return ClusterFacts(name, fault=error.detail.rstrip("."))
+        await store.wait_for(0, deadline)
+        facts = await _store(store, PostgresStorePositions(parts.database), deadline)
+    except ConfplaneError as error:
+        return ClusterFacts(name, fault=error.detail.rstrip("."))
+    finally:
+        await store.stop()
+        await parts.database.close()
     if settings.clusters[name].kafka is None:
         return facts
     return ClusterFacts(**{**_shallow(facts), "kafka": await _kafka(settings, name)})
 
 
-async def _store(parts: ServiceParts, store: ZooKeeperStore, deadline: float) -> ClusterFacts:
-    check = parts.incarnation_checks[store.name]
-    with suppress(UnavailableError):  # Postgres is unavailable, which is a finding of its own
-        await check.ensure(deadline)
+async def _store(store: ZooKeeperStore, positions: StorePositions, deadline: float) -> ClusterFacts:
+    reason = lost = None
+    with suppress(CorruptZnodeError, UnavailableError):  # Postgres is unavailable, which is a finding of its own
+        reason, lost = await _restored(store, positions, deadline)
     status = store.status()
     change_ids, strays = await store.markers.found(deadline)
     now_ms = time.time() * 1000
-    restored = store.rejected
-    lost = [] if restored is not None else check.warnings()
     return ClusterFacts(
         store.name,
-        warnings=[str(each) for each in status.warnings if restored is None or restored not in str(each)],
-        restored=restored,
-        lost_changes=next((str(each) for each in lost if "Postgres lacks" in str(each)), None),
+        warnings=[str(each) for each in status.warnings],
+        restored=reason,
+        lost_changes=lost,
         processes=len(await store.markers.writers(deadline)) - 1,
         frozen=None if status.frozen is None else str(status.frozen),
         # A change id begins with a time in milliseconds.
@@ -110,6 +113,18 @@ async def _store(parts: ServiceParts, store: ZooKeeperStore, deadline: float) ->
         notifications=status.notifications,
         target=store.target(),
     )
+
+
+async def _restored(store: ZooKeeperStore, positions: StorePositions, deadline: float) -> tuple[str | None, str | None]:
+    """Return why ZooKeeper is taken for a restored one, and the warning that Postgres was restored."""
+    trail = await positions.read(store.name)
+    found = await store.read_position(deadline)
+    reason, incarnation = restored(trail, found), found.incarnation
+    if reason is not None or incarnation is None or (newest := incarnation.newest_change) is None:
+        return reason, None
+    if await positions.has(store.name, newest) or await positions.confirmed(newest):
+        return None, None
+    return None, str(lost_changes(store.name, incarnation))
 
 
 async def _kafka(settings: Settings, name: str) -> KafkaFacts:

@@ -137,8 +137,12 @@ class ZooKeeperStore:
 
     # -- life cycle
 
-    async def start(self) -> None:
-        """Start to connect, and return at once."""
+    async def start(self, *, purges: bool = True) -> None:
+        """Start to connect, and return at once.
+
+        Args:
+            purges: Remove notifications that are too old or too many.
+        """
         mailbox = Mailbox(asyncio.get_running_loop())
         self._layout = LayoutNode(self.name, self._chosen)
         self._guard = Guard(self.name, self._layout)
@@ -175,7 +179,8 @@ class ZooKeeperStore:
             self.name, self._session_manager, self._follower, self._purger, unnotified, self.markers
         )
         self._follower.start()
-        self._purger.start()
+        if purges:
+            self._purger.start()
         self._session_manager.start()
 
     async def stop(self) -> None:

@@ -77,6 +77,9 @@ class StorePositions(Protocol):
             True if the tokens were confirmed since the first call for this change.
         """
 
+    async def confirmed(self, change_id: UUID) -> bool:
+        """Return True if the tokens were confirmed after :meth:`distrust` was called for this change."""
+
     async def save(self, cluster: str, incarnation: Incarnation, position: StorePosition) -> None:
         """Store a position, unless that of another incarnation is stored."""
 

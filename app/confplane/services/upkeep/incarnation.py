@@ -70,6 +70,17 @@ def _earlier(trail: TrailState, found: StorePosition) -> str | None:
     return None
 
 
+def lost_changes(cluster: str, lost: Incarnation) -> OperatorWarning:
+    """Return the warning that Postgres lacks the newest change that an incarnation names."""
+    text = (
+        f"Postgres lacks change {lost.newest_change}, which it had on timeline {lost.timeline}: it was"
+        " restored to an earlier moment, or a standby without the change was promoted. Revoked tokens and removed"
+        " grants may be back, so API tokens created before are rejected. Check tokens and grants, and then run"
+        " `confplane tokens confirm`, or `confplane tokens invalidate --issued-before TIME`"
+    )
+    return OperatorWarning(text).about(cluster)
+
+
 class IncarnationCheck(BackgroundService):
     """Checks the connections of one cluster.
 
@@ -109,20 +120,11 @@ class IncarnationCheck(BackgroundService):
 
     def warnings(self) -> list[OperatorWarning]:
         """Return warnings for operators."""
-        found = [] if self._lost is None else [self._lost_changes(self._lost)]
+        found = [] if self._lost is None else [lost_changes(self._store.name, self._lost)]
         if self._fault is not None and not self._store.checked:
             text = "the connection to ZooKeeper could not be checked for a restored store, so nothing is written"
             found.append(OperatorWarning(text, f"{text}: {self._fault}").about(self._store.name))
         return found
-
-    def _lost_changes(self, lost: Incarnation) -> OperatorWarning:
-        text = (
-            f"Postgres lacks change {lost.newest_change}, which it had on timeline {lost.timeline}: it was"
-            " restored to an earlier moment, or a standby without the change was promoted. Revoked tokens and removed"
-            " grants may be back, so API tokens created before are rejected. Check tokens and grants, and then run"
-            " `confplane tokens confirm`, or `confplane tokens invalidate --issued-before TIME`"
-        )
-        return OperatorWarning(text).about(self._store.name)
 
     async def _run(self) -> None:
         while True:

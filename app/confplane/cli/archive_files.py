@@ -43,8 +43,10 @@ def written(name: str, key_file: Path | None) -> Iterator[IO[bytes]]:
     if path.exists():
         raise InvalidRequestError(f"{path} exists. Give the name of a new file.")
     try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _MODE)
-        # The file of an interrupted command may have another mode.
+        # Of an interrupted command, or a link of another user.
+        partial.unlink(missing_ok=True)
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _MODE)
+        # The umask may have removed rights of the owner.
         os.fchmod(descriptor, _MODE)
     except OSError as error:
         raise InvalidRequestError(f"{partial} can't be written: {error.strerror}.") from None

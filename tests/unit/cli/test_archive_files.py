@@ -79,6 +79,18 @@ def test_an_archive_replaces_no_file(tmp_path: Path) -> None:
     assert (tmp_path / "backup").read_text() == "kept"
 
 
+def test_an_archive_follows_no_link_and_takes_over_no_open_file(tmp_path: Path) -> None:
+    partial, other = tmp_path / "backup.partial", tmp_path / "other"
+    other.write_text("kept")
+    partial.symlink_to(other)
+    write(tmp_path / "backup")
+    assert other.read_text() == "kept"
+    (tmp_path / "second.partial").touch()
+    with (tmp_path / "second.partial").open("rb") as opened:
+        write(tmp_path / "second")
+        assert opened.read() == b""
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [(None, "No such file"), (b"short", "fewer than 32 characters"), (b"\xff" * 40, "not a text file"), (b"", "fewer")],

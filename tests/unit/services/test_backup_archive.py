@@ -216,6 +216,14 @@ def test_a_table_of_this_release_that_the_archive_lacks_is_a_problem() -> None:
     assert found.problems == ["The table tokens is missing."]
 
 
+@pytest.mark.parametrize("series", ["tables/pg_authid", "tables/alembic_version", "clusters/other/znodes", "other"])
+def test_a_series_that_no_archive_has_is_a_problem(series: str) -> None:
+    line = znode_line(znode("/config"))
+    with ArchiveIndex() as index:
+        found = verify(io.BytesIO(archive({series: [line]}, tables=["tokens"])), index, ["tokens"])
+    assert found.problems == [f"The series '{series}' is unknown."]
+
+
 # -- the plan of a restore
 
 

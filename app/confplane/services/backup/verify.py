@@ -47,6 +47,9 @@ def verify(file: IO[bytes], index: ArchiveIndex, tables: Sequence[str]) -> Verif
 
     manifest = read_archive(file, take)
     found = Verification(manifest)
+    known = {"moved", *(f"tables/{table}" for table in tables)}
+    known |= {f"clusters/{name}/{kind}" for name in manifest.clusters for kind in ("znodes", "changed")}
+    found.problems.extend(f"The series {series!a} is unknown." for series in sorted(lines.keys() - known))
     for table in tables:
         rows, read = manifest.tables.get(table), lines[f"tables/{table}"]
         if rows is None:

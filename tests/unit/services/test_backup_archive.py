@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import tarfile
 from typing import TYPE_CHECKING, Final, cast
 from unittest.mock import ANY
@@ -87,6 +88,15 @@ def test_an_archive_that_is_cut_off_is_incomplete() -> None:
     for length in [0, 1, *range(512, end, 512)]:
         with pytest.raises(InvalidRequestError, match=r"complete archive|incomplete"):
             read(data[:length])
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_a_member_that_memory_does_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch, *, compressed: bool) -> None:
+    line = b"0" * 5_000 if compressed else random.Random(1).randbytes(5_000).hex().encode()  # noqa: S311 - seeded
+    data = archive({"tables/intents": [line]})
+    monkeypatch.setattr("confplane.services.backup.archive.LARGEST_MEMBER", 4_000)
+    with pytest.raises(InvalidRequestError, match=r"tables/intents-000001.ndjson.gz' is too large"):
+        read(data)
 
 
 @pytest.mark.parametrize("number", [0, 1])

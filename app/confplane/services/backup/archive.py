@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import tarfile
 import zlib
@@ -26,6 +27,8 @@ CHECKSUM: Final = "manifest.json.sha256"
 _PART_BYTES: Final = 2**20
 """Bytes of a member before compression, about: a longer line has a member of its own."""
 _LEVEL: Final = 4
+LARGEST_MEMBER: Final = 2**26
+"""Maximum bytes of a member, compressed and not: far above a part with the largest znode or row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +239,8 @@ def _members(file: IO[bytes]) -> Iterator[tuple[str, bytes]]:
         tar: Any
         with tarfile.open(fileobj=file, mode="r|") as tar:
             while (member := tar.next()) is not None:
+                if member.size > LARGEST_MEMBER:
+                    raise InvalidRequestError(f"The archive's member {member.name!a} is too large.")
                 content = tar.extractfile(member)
                 yield member.name, b"" if content is None else content.read()
                 tar.members.clear()
@@ -245,7 +250,11 @@ def _members(file: IO[bytes]) -> Iterator[tuple[str, bytes]]:
 
 def _lines(name: str, data: bytes) -> list[bytes]:
     try:
-        return gzip.decompress(data).splitlines()
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            text = file.read(LARGEST_MEMBER + 1)
+        if len(text) > LARGEST_MEMBER:
+            raise InvalidRequestError(f"The archive's member {name!a} is too large.")
+        return text.splitlines()
     except (OSError, EOFError, zlib.error):
         raise InvalidRequestError(f"The archive was changed: its member {name} can't be decompressed.") from None
 

@@ -23,7 +23,7 @@ from confplane.domain.suggestions import suggestion
 from confplane.domain.texts import clipped, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from confplane.domain.broker_levels import ConfigLevels
     from confplane.domain.config_rules import ConfigValue
@@ -86,6 +86,7 @@ def check_topic(
     *,
     levels: ConfigLevels,
     stored: Mapping[str, str] = _NO_POINTERS,
+    pending: Collection[str] = (),
     pointers: Mapping[str, str] = _NO_POINTERS,
 ) -> list[str]:
     """Check the whole map that a change would leave on a topic.
@@ -94,6 +95,7 @@ def check_topic(
         after: Everything that would be stored.
         levels: The levels of any broker, for configs that the topic does not set.
         stored: The current map. Its invalid entries remain, with a warning.
+        pending: The keys of the current map that a Kafka cluster may not have taken.
         pointers: Key -> JSON pointer, for errors.
 
     Returns:
@@ -116,7 +118,8 @@ def check_topic(
         else:
             values[name] = after[name]
     errors.raise_all()
-    check = _TopicCheck(values, _Defaults(levels), pointers, stored)
+    taken = {key: value for key, value in stored.items() if key not in pending}
+    check = _TopicCheck(values, _Defaults(levels), pointers, taken)
     check.compaction()
     check.remote()
     check.errors.raise_all()

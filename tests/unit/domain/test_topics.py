@@ -196,6 +196,11 @@ def test_tiered_storage_of_kafka_4(stored: dict[str, str], after: dict[str, str]
     assert error in caught.value.detail
 
 
+def test_tiered_storage_that_the_cluster_may_not_have_taken_can_be_turned_off() -> None:
+    pending = ["remote.storage.enable"]
+    assert check_topic({}, levels=NEWEST_TIERED, stored=REMOTE, pending=pending) == []
+
+
 def test_tiered_storage_can_be_turned_off_in_zookeeper_mode() -> None:
     assert check_topic({}, levels=TIERED, stored=REMOTE) == []
 

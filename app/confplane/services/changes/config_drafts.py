@@ -28,9 +28,10 @@ from confplane.domain.ops import Op, OpType
 from confplane.domain.texts import clipped
 from confplane.services.changes.edits import Edit, EntityDraft, Mode, already_exists, check_node
 from confplane.services.cooperative_yielding import next_turn
+from confplane.services.pending_keys import pending_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from confplane.domain.changes import Node
     from confplane.domain.definitions import ConfigDef
@@ -126,7 +127,8 @@ class ConfigDrafter:
             and any(before.get(key) != after.get(key) for key in before.keys() | after.keys() if key not in passwords)
         ):
             raise already_exists(cluster_facet, entity)
-        warnings = [*repetitions, *await self._check(entity, before, asked, pointers, planned)]
+        pending = pending_keys(None if node is None else node.extra)
+        warnings = [*repetitions, *await self._check(entity, before, asked, pointers, planned, pending=pending)]
         if edit.mode is Mode.REPLACE and not edit.ops:
             warnings += [_STAYS.format(key) for key in sorted(managed & before.keys())]
         if passwords:
@@ -147,12 +149,14 @@ class ConfigDrafter:
         after: Mapping[str, str],
         pointers: Mapping[str, str],
         planned: Mapping[str, Mapping[str, str]],
+        *,
+        pending: Collection[str],
     ) -> list[str]:
         """Check the whole map that a change would leave, by the rules of the entity's type; return warnings."""
         match entity.types[0]:
             case EntityType.TOPIC:
                 levels = self._levels.of_any(planned)
-                return topics.check_topic(after, stored=before, levels=levels, pointers=pointers)
+                return topics.check_topic(after, stored=before, pending=pending, levels=levels, pointers=pointers)
             case EntityType.GROUP:
                 levels = self._levels.of_any(planned)
                 return check_group(after, stored=before, levels=levels, pointers=pointers)

@@ -187,7 +187,8 @@ class AlterService:
         if error is not None:
             raise error
         items = [each for each in prepared if isinstance(each, PreparedEdit)]
-        altered = await self._sizes.altered(items, caller)
+        measured = any(item.is_measured(caller) for item in items)
+        altered = await self._sizes.altered(items, caller) if measured else frozenset()
         change = EntitiesChange(items, caller, validate_only=True, altered=altered)
         [ended] = await self._runner.run_entries(parts[0][0].store, [change], caller, validate_only=True)
         if isinstance(ended, ConfplaneError):
@@ -309,7 +310,9 @@ class AlterService:
         validate_only: bool,
     ) -> list[EditResult]:
         """Run changes, each of the edits in a range; errors are in the results."""
-        altered = await self._sizes.altered([item for item in prepared if isinstance(item, PreparedEdit)], caller)
+        sound = [item for item in prepared if isinstance(item, PreparedEdit)]
+        measured = any(item.is_measured(caller) for item in sound)
+        altered = await self._sizes.altered(sound, caller) if measured else frozenset()
 
         def change_of(some: range) -> EntitiesChange | None:
             items = [item for item in prepared[some.start : some.stop] if isinstance(item, PreparedEdit)]

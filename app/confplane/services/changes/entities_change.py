@@ -76,6 +76,11 @@ class PreparedEdit(NamedTuple):
         """The entity's rank in its facet; None if no check reads the result of this edit."""
         return self.cluster_facet.facet.rank(self.edit.entity)
 
+    def is_measured(self, caller: Caller) -> bool:
+        """Return True if a rule about the edit depends on the size of the request."""
+        name, entity = self.cluster_facet.name.value, self.edit.entity
+        return not caller.is_exempt and self.policies.measures(name, entity, caller.principal, caller.behalf_of)
+
 
 def decide_with(drafter: Drafter[Any], cluster_facet: ClusterFacet, edit: Edit) -> DecideEntity:
     """Make every check of an edit that needs nothing stored, and return the decision of its attempts.

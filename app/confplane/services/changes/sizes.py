@@ -30,13 +30,9 @@ class ChangeSizes:
     async def altered(self, items: Sequence[PreparedEdit], caller: Caller) -> frozenset[tuple[str, Entity]]:
         """Return the facets and entities that edits alter, and those that their author altered in the last hour.
 
-        The set is empty if no rule depends on it.
-
         Raises:
             UnavailableError: Postgres is unavailable.
         """
-        if caller.is_exempt or not any(_is_measured(item, caller) for item in items):
-            return frozenset()
         time_slice = TimeSlice()
         found = set(caller.altered)
         for item in items:
@@ -47,10 +43,6 @@ class ChangeSizes:
         with caller.preparing():
             recent = await self._audit.altered(items[0].cluster_facet.store.name, caller.author)
         return frozenset(found | {(facet, Entity.from_id(entity_id)) for facet, entity_id in recent})
-
-
-def _is_measured(item: PreparedEdit, caller: Caller) -> bool:
-    return item.policies.measures(item.cluster_facet.name.value, item.edit.entity, caller.principal, caller.behalf_of)
 
 
 async def _alters(item: PreparedEdit) -> bool:

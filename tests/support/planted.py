@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from tests.support.service import Service
 
 
-KEYLESS = ("/v1/tokens", "/v1/grants", "/v1/clusters/default/webhooks", "/v1/clusters/default/schedules")
+KEYLESS = (
+    *("/v1/tokens", "/v1/grants"),
+    *(f"/v1/clusters/default/{name}" for name in ("webhooks", "schedules", "change-requests")),
+)
 """Prefixes of paths whose changes accept no Idempotency-Key."""
 
 

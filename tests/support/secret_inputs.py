@@ -234,7 +234,7 @@ def manage_access(ask: Asker) -> None:
 
 
 def plan_and_subscribe(ask: Asker, planted: Planted) -> None:
-    """Plan a manifest with a password, and make, use and remove a webhook whose URL is secret."""
+    """Plan a manifest with a password, make, use and remove a webhook whose URL is secret, and propose a password."""
     document = {
         "apiVersion": "confplane/v1",
         "kind": "Configs",
@@ -259,3 +259,21 @@ def plan_and_subscribe(ask: Asker, planted: Planted) -> None:
     ask("webhook, get", "GET", one)
     ask("webhook, deliveries", "GET", f"{one}/deliveries")
     ask("webhook, delete", "DELETE", one)
+    propose(ask, planted)
+
+
+def propose(ask: Asker, planted: Planted) -> None:
+    """Propose a change of a password, and try everything that can be done with the request."""
+    path, secret = f"{BASE}/change-requests", planted("proposed")
+    content = {"edits": [{"facet": "configs", "id": "broker=0", "ops": [{"key": KEY, "value": secret}]}]}
+    made = ask("proposed", "POST", path, content).json()
+    supplied = {"values": [{"id": "broker=0", "key": KEY, "value": secret}]}
+    for verb, body in (
+        ("revise", content),
+        ("comment", {"comment": "a test"}),
+        ("approve", {"digest": made["digest"]}),
+        ("apply", supplied),
+        ("reject", {"comment": "a test"}),
+        ("cancel", {}),
+    ):
+        ask(f"proposed, {verb}", "POST", f"{path}/{made['id']}:{verb}", body)

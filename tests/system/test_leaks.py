@@ -138,23 +138,6 @@ def drift(ask: Asker) -> None:
         ask("drift", "POST", f"{BASE}/drift:{action}", {"entities": [{"id": name} for name in ENTITIES]})
 
 
-def propose(ask: Asker, planted: Planted) -> None:
-    """Propose a change of a password, and try everything that can be done with the request."""
-    path, secret = f"{BASE}/change-requests", planted("proposed")
-    content = {"edits": [{"facet": "configs", "id": "broker=0", "ops": [{"key": KEY, "value": secret}]}]}
-    made = ask("proposed", "POST", path, content).json()
-    supplied = {"values": [{"id": "broker=0", "key": KEY, "value": secret}]}
-    for verb, body in (
-        ("revise", content),
-        ("comment", {"comment": "a test"}),
-        ("approve", {"digest": made["digest"]}),
-        ("apply", supplied),
-        ("reject", {"comment": "a test"}),
-        ("cancel", {}),
-    ):
-        ask(f"proposed, {verb}", "POST", f"{path}/{made['id']}:{verb}", body)
-
-
 def names_of(group: Any) -> Iterator[str]:
     """List the commands of a group as a person would type them."""
     for name in group.list_commands(None):
@@ -383,8 +366,9 @@ def evidence(
 
     with service:
         ask = Asker(service, evidence)
-        for write in (write_resources, write_rpc, plan_and_subscribe, propose):
-            write(ask, planted)
+        write_resources(ask, planted)
+        write_rpc(ask, planted)
+        plan_and_subscribe(ask, planted)
         write_openly(ask)
         manage_access(ask)
         evidence.stored = {number: stored(number) for number in (0, 1, 4, 20)}

@@ -8,10 +8,10 @@ import platform
 import time
 import zipfile
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import distributions
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from confplane import __version__
 from confplane.audit import Database, PostgresStorePositions
@@ -90,7 +90,7 @@ async def _cluster(settings: Settings, name: str) -> ClusterFacts:
         await parts.database.close()
     if settings.clusters[name].kafka is None:
         return facts
-    return ClusterFacts(**{**_shallow(facts), "kafka": await _kafka(settings, name)})
+    return replace(facts, kafka=await _kafka(settings, name))
 
 
 async def _store(store: ZooKeeperStore, positions: StorePositions, deadline: float) -> ClusterFacts:
@@ -139,10 +139,6 @@ async def _kafka(settings: Settings, name: str) -> KafkaFacts:
         return KafkaFacts(fault=error.detail.rstrip("."))
     granted = {kind: (each.permission, each.reason) for kind, each in permissions.items()}
     return KafkaFacts(None, granted, barrier, log)
-
-
-def _shallow(facts: ClusterFacts) -> dict[str, Any]:
-    return {name: getattr(facts, name) for name in ClusterFacts.__slots__}
 
 
 def _bundle(settings: Settings, facts: Facts, findings: list[Finding]) -> bytes:

@@ -26,9 +26,10 @@ from confplane.cli.remote.session import DONE, run
 from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Iterator, Mapping, Sequence
 
-    from confplane.client import AsyncConfplane
+    from confplane.client import Answer, AsyncConfplane
+    from confplane.client.types import ChangeRequestData
 
 
 commands = CommandGroup(add_completion=False)
@@ -92,11 +93,9 @@ def approve(
     profile: ProfileName = None,
 ) -> None:
     """Approve a request of another person."""
-
-    async def send(client: AsyncConfplane) -> Any:
-        return (await client.change_requests.approve(request, digest, comment=comment)).body
-
-    raise run(profile, cluster, lambda client: _changed(client, send))
+    raise run(
+        profile, cluster, lambda client: _changed(client.change_requests.approve(request, digest, comment=comment))
+    )
 
 
 @requests.command(epilog=f"{_EXAMPLE.format('reject', ' --comment too-much')}{WRITE_CODES}")
@@ -109,11 +108,7 @@ def reject(
     profile: ProfileName = None,
 ) -> None:
     """Reject a request for good."""
-
-    async def send(client: AsyncConfplane) -> Any:
-        return (await client.change_requests.reject(request, comment)).body
-
-    raise run(profile, cluster, lambda client: _changed(client, send))
+    raise run(profile, cluster, lambda client: _changed(client.change_requests.reject(request, comment)))
 
 
 @requests.command(epilog=f"{_EXAMPLE.format('cancel', '')}{WRITE_CODES}")
@@ -126,11 +121,7 @@ def cancel(
     profile: ProfileName = None,
 ) -> None:
     """Cancel a request of your own."""
-
-    async def send(client: AsyncConfplane) -> Any:
-        return (await client.change_requests.cancel(request, comment)).body
-
-    raise run(profile, cluster, lambda client: _changed(client, send))
+    raise run(profile, cluster, lambda client: _changed(client.change_requests.cancel(request, comment)))
 
 
 @requests.command(epilog=f"{_EXAMPLE.format('comment', ' agreed')}{WRITE_CODES}")
@@ -143,11 +134,7 @@ def comment(
     profile: ProfileName = None,
 ) -> None:
     """Comment on a request."""
-
-    async def send(client: AsyncConfplane) -> Any:
-        return (await client.change_requests.comment(request, text)).body
-
-    raise run(profile, cluster, lambda client: _changed(client, send))
+    raise run(profile, cluster, lambda client: _changed(client.change_requests.comment(request, text)))
 
 
 @requests.command(epilog=f"{_EXAMPLE.format('revise', '')}{WRITE_CODES}")
@@ -160,11 +147,7 @@ def revise(
     profile: ProfileName = None,
 ) -> None:
     """Decide the edits of a request again, on the present state. Its approvals are dropped."""
-
-    async def send(client: AsyncConfplane) -> Any:
-        return (await client.change_requests.revise(request, **terms(reason, None))).body
-
-    raise run(profile, cluster, lambda client: _changed(client, send))
+    raise run(profile, cluster, lambda client: _changed(client.change_requests.revise(request, **terms(reason, None))))
 
 
 @requests.command(epilog=f"{_EXAMPLE.format('apply', '')}{WRITE_CODES}")
@@ -185,12 +168,7 @@ def apply(
     profile: ProfileName = None,
 ) -> None:
     """Apply an approved request."""
-
-    async def send(client: AsyncConfplane) -> Any:
-        supplied = await _supplied(client, request, values or ())
-        return (await client.change_requests.apply(request, supplied)).body
-
-    raise run(profile, cluster, lambda client: _changed(client, send))
+    raise run(profile, cluster, lambda client: _changed(_apply(client, request, values or ())))
 
 
 @requests.command(epilog=f"{_EXAMPLE.format('revert', ' --reason harmful')}{WRITE_CODES}")
@@ -204,14 +182,7 @@ def revert(
     profile: ProfileName = None,
 ) -> None:
     """Propose the revert of an applied request, as a request of its own."""
-
-    async def send(client: AsyncConfplane) -> Any:
-        found = (await client.change_requests.get(request)).body
-        if found["changeId"] is None:
-            raise InvalidRequestError(f"The request is {found['state']}: nothing was written that could be reverted.")
-        return (await client.change_requests.propose(revert=found["changeId"], **terms(reason, ticket))).body
-
-    raise run(profile, cluster, lambda client: _changed(client, send))
+    raise run(profile, cluster, lambda client: _changed(_revert(client, request, terms(reason, ticket))))
 
 
 async def _list(client: AsyncConfplane, name: str | None, state: str | None) -> int:
@@ -244,14 +215,25 @@ async def _show(client: AsyncConfplane, request: str) -> int:
     return DONE
 
 
-async def _changed(client: AsyncConfplane, send: Callable[[AsyncConfplane], Awaitable[Any]]) -> int:
-    """Send a change of a request, and print the state after it."""
-    found = await send(client)
+async def _changed(sent: Awaitable[Answer[ChangeRequestData]]) -> int:
+    """Wait for a change of a request, and print the state after it."""
+    found: Any = (await sent).body
     if is_json():
         print_json(found)
     else:
         echo(state_text(found), err=True)
     return DONE
+
+
+async def _apply(client: AsyncConfplane, request: str, words: Sequence[str]) -> Answer[ChangeRequestData]:
+    return await client.change_requests.apply(request, await _supplied(client, request, words))
+
+
+async def _revert(client: AsyncConfplane, request: str, terms: Mapping[str, Any]) -> Answer[ChangeRequestData]:
+    found = (await client.change_requests.get(request)).body
+    if found["changeId"] is None:
+        raise InvalidRequestError(f"The request is {found['state']}: nothing was written that could be reverted.")
+    return await client.change_requests.propose(revert=found["changeId"], **terms)
 
 
 async def _supplied(client: AsyncConfplane, request: str, words: Sequence[str]) -> list[Any]:

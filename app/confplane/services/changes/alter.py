@@ -187,8 +187,7 @@ class AlterService:
         if error is not None:
             raise error
         items = [each for each in prepared if isinstance(each, PreparedEdit)]
-        measured = any(item.is_measured(caller) for item in items)
-        altered = await self._sizes.altered(items, caller) if measured else frozenset()
+        altered = await self._altered(items, caller)
         change = EntitiesChange(items, caller, validate_only=True, altered=altered)
         [ended] = await self._runner.run_entries(parts[0][0].store, [change], caller, validate_only=True)
         if isinstance(ended, ConfplaneError):
@@ -301,6 +300,12 @@ class AlterService:
             return EditResult(edit, error)
         return PreparedEdit(cluster_facet, edit, decide, rules.policies, rules.risks, self._dry_run_of(cluster_facet))
 
+    async def _altered(self, items: Sequence[PreparedEdit], caller: Caller) -> frozenset[tuple[str, Entity]]:
+        """Return the size of a request if a rule depends on it; otherwise nothing."""
+        if not any(item.is_measured(caller) for item in items):
+            return frozenset()
+        return await self._sizes.altered(items, caller)
+
     async def _run(
         self,
         prepared: Sequence[PreparedEdit | EditResult],
@@ -310,9 +315,7 @@ class AlterService:
         validate_only: bool,
     ) -> list[EditResult]:
         """Run changes, each of the edits in a range; errors are in the results."""
-        sound = [item for item in prepared if isinstance(item, PreparedEdit)]
-        measured = any(item.is_measured(caller) for item in sound)
-        altered = await self._sizes.altered(sound, caller) if measured else frozenset()
+        altered = await self._altered([item for item in prepared if isinstance(item, PreparedEdit)], caller)
 
         def change_of(some: range) -> EntitiesChange | None:
             items = [item for item in prepared[some.start : some.stop] if isinstance(item, PreparedEdit)]

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import exc
 
 from confplane.audit import Database, PostgresAuditLog, faults, migrate
+from confplane.audit.database import driver_connection
 from confplane.audit.group_commit import GroupCommitOptions
 from confplane.devstack.postgres import OWNER, Postgres
 from confplane.domain.errors import UnavailableError, WriteOutcome
@@ -202,6 +203,19 @@ async def test_buffered_outcomes_are_bounded_and_a_bad_one_does_not_hold_up_the_
     assert count(migrated.owner_dsn, "outcomes") == 4
     assert "Postgres refused a kept outcome" in caplog.text
     await log.close()
+
+
+async def test_a_connection_that_is_returned_to_a_closed_pool_is_closed(migrated: servers.Database) -> None:
+    pool = Database(migrated.service_dsn, 4)
+    async with pool.connection(EVENTUALLY_S) as in_use:
+        raw = await driver_connection(in_use)
+        await pool.close()
+        assert not raw.closed
+    assert raw.closed
+    async with pool.connection(EVENTUALLY_S) as opened_later:
+        raw = await driver_connection(opened_later)
+        assert not raw.closed
+    assert raw.closed
 
 
 async def test_closing_writes_buffered_outcomes(migrated: servers.Database) -> None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 import psycopg
 from psycopg.conninfo import make_conninfo
+from sqlalchemy import event
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import QueuePool
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Executable, Row
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+    from sqlalchemy.pool import ConnectionPoolEntry
 
     T = TypeVar("T")
 
@@ -129,6 +131,7 @@ class Database:
         )
         self._pool_size = pool_size
         self._readers = asyncio.Semaphore(max(1, pool_size - _PARTITIONS))
+        self._closed = False
         self._engine = self._make_engine()
         self.health = Health()
 
@@ -153,7 +156,8 @@ class Database:
             _log.warning("%s; starting without it", fault.detail)
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; one that is in use is closed when it is returned."""
+        self._closed = True
         await self._engine.dispose()
 
     @asynccontextmanager
@@ -266,7 +270,7 @@ class Database:
         return found
 
     def _make_engine(self) -> AsyncEngine:
-        return create_async_engine(
+        engine = create_async_engine(
             "postgresql+psycopg://",
             async_creator=self._connect,
             isolation_level="AUTOCOMMIT",
@@ -280,6 +284,13 @@ class Database:
             json_deserializer=orjson.loads,
             hide_parameters=True,
         )
+        event.listen(engine.sync_engine, "checkin", self._close_late)
+        return engine
+
+    def _close_late(self, _raw: object, record: ConnectionPoolEntry) -> None:
+        # SQLAlchemy's dispose() closes idle connections only, and leaves the others to the garbage collector.
+        if self._closed:
+            record.invalidate()
 
     async def _connect(self) -> psycopg.AsyncConnection:
         # Statements are not prepared, except on the connections that partitions keep: a plan made once for all

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
     from confplane.connection_settings import KafkaSettings
     from confplane.domain.definitions import Catalog
+    from confplane.domain.redaction import Redact
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.metrics import Sample
     from confplane.services.ports.applying import TargetStates
     from confplane.services.ports.crypto import Cipher
     from confplane.services.ports.observed_topics import ObservedTopics
-    from confplane.services.redaction import Redact
     from confplane.store import ZooKeeperStore
 
 

@@ -30,6 +30,7 @@ from confplane.domain.definitions import catalog_of
 from confplane.domain.errors import InvalidRequestError, InvalidTopicError
 from confplane.domain.facets import ClientConfigsLayout, FacetName, Tree
 from confplane.domain.quotas import ClientQuotasFacet
+from confplane.domain.redaction import facets_by_tree, redactor
 from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.kraft_wiring import KraftWiring
 from confplane.policy import load_policies
@@ -51,7 +52,6 @@ from confplane.services.kraft.refresh import refresh_first
 from confplane.services.policies import RiskAssessor
 from confplane.services.reads.config_describe import ConfigReader
 from confplane.services.reads.config_levels import BrokerLevels, ServerProperties
-from confplane.services.redaction import facets_by_tree, redactor
 from confplane.services.upkeep.dropping import Dropper
 from confplane.services.upkeep.incarnation import IncarnationCheck
 from confplane.services.upkeep.rotate import RotateService
@@ -63,12 +63,12 @@ if TYPE_CHECKING:
     from confplane.domain.definitions import Catalog
     from confplane.domain.entities import Entity
     from confplane.domain.facets import Facet
+    from confplane.domain.redaction import Redact
     from confplane.services.changes.edits import Drafter
     from confplane.services.changes.stored_draft import Fingerprint
     from confplane.services.policies import Policies
     from confplane.services.ports.access import AccessStore
     from confplane.services.ports.store import ClusterStore
-    from confplane.services.redaction import Redact
     from confplane.settings import (
         ClusterSettings,
         Settings,

@@ -33,11 +33,11 @@ from confplane.domain.errors import (
     NotFoundError,
     PreconditionFailedError,
 )
+from confplane.domain.etags import Precondition
 from confplane.services.access_admin.effective_grants import described
 from confplane.services.access_admin.grants import NewGrant
 from confplane.services.access_admin.overview import own_rights, rights_of
 from confplane.services.access_admin.views import etag_of, grant_view
-from confplane.services.etags import Precondition
 from tests.audit.rows import run
 from tests.support.access_world import ADMINISTRATOR, World, allow, deny
 

@@ -21,12 +21,12 @@ from confplane.domain.errors import (
     NotFoundError,
     UnauthenticatedError,
 )
+from confplane.domain.etags import Precondition
 from confplane.security import api_tokens
 from confplane.services.access_admin.grants import NewGrant
 from confplane.services.access_admin.history import change_of
 from confplane.services.access_admin.tokens import LONGEST_OVERLAP_S, KnownNames, Lifetimes, NewToken, TokenService
 from confplane.services.access_admin.views import token_view
-from confplane.services.etags import Precondition
 from confplane.services.ports.access import StoredGrant, Token
 from tests.support.access_world import CLUSTERS, World, allow, deny
 from tests.support.credentials import parse

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from confplane.domain.entities import Entity
+from confplane.domain.etags import etag_of
 from confplane.domain.ops import Op, OpType
-from confplane.services.etags import etag_of
 from confplane.services.ports.trail import PUT_BACK
 from confplane.services.recorder.ports import PRINCIPAL
 from tests.faults.history import (

@@ -24,11 +24,11 @@ from confplane.domain.errors import (
     RequestStateError,
     StalePlanError,
 )
+from confplane.domain.etags import Precondition
 from confplane.domain.facets import FacetName
 from confplane.policy.loading import read_policy
 from confplane.services.access_admin.tokens import NewToken
 from confplane.services.changes.freeze import FreezeService
-from confplane.services.etags import Precondition
 from tests.audit.rows import fetch
 from tests.support.access_world import ADMINISTRATOR, allow, deny
 from tests.support.change_requests import Requests

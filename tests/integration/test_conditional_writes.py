@@ -11,10 +11,10 @@ import pytest
 
 from confplane.domain.entities import Entity
 from confplane.domain.errors import PreconditionFailedError, RevertConflictError, UnavailableError, WriteOutcome
+from confplane.domain.etags import Precondition
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit
-from confplane.services.etags import Precondition
 from confplane.services.ports.applying import AlterRefused
 from confplane.services.ports.kafka import KraftEntityType, kraft_type_of
 from tests.support.adopting import ALICE, BOB, GROUP, PAIR, RATE, TOPIC, alter, apply, kinds, opener

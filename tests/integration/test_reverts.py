@@ -10,11 +10,11 @@ import pytest
 
 from confplane.domain.entities import Entity
 from confplane.domain.errors import BeforeHistoryError, NotFoundError, NotRevertibleError, RevertConflictError
+from confplane.domain.etags import Precondition
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit
 from confplane.services.changes.freeze import FreezeService
-from confplane.services.etags import Precondition
 from confplane.services.reverts.service import RevertSelection
 from confplane.services.upkeep.layout import LayoutService
 from tests.support.reverting import back_to, caller_of, made, now, revert, reverts_of

@@ -11,11 +11,11 @@ import psycopg
 from confplane import wiring
 from confplane.audit import PostgresEntityStates, PostgresOpenChanges
 from confplane.domain.errors import UnavailableError
+from confplane.domain.etags import Precondition
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import Edit
-from confplane.services.etags import Precondition
 from confplane.services.ports.trail import AuditQuery
 from confplane.services.recorder.record import Recorder
 from confplane.services.upkeep.reconcile import Reconciler

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from confplane.audit import PostgresTrailHistory
 from confplane.domain.changes import stored
+from confplane.domain.etags import Precondition
 from confplane.domain.facets import FacetName, Tree
 from confplane.services.changes.callers import Caller
-from confplane.services.etags import Precondition
 from confplane.services.reads.describe import DescribeService
 from confplane.services.reads.history import HistoryService
 from confplane.services.reverts.service import RevertSelection, RevertService

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from confplane.api.routing.preconditions import ConditionalHeaders, etag_field, not_modified
 from confplane.domain.errors import InvalidRequestError
-from confplane.services.etags import Precondition
+from confplane.domain.etags import Precondition
 
 OPAQUE = st.text(
     st.characters(

@@ -16,12 +16,12 @@ from confplane.domain.client_configs import ClientConfigsFacet
 from confplane.domain.configs import ConfigsFacet
 from confplane.domain.entities import Entity
 from confplane.domain.errors import EncoderSecretMissingError, InvalidRequestError, PreconditionFailedError
+from confplane.domain.etags import Precondition
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.domain.quotas import ClientQuotasFacet
 from confplane.services.changes.edits import Edit, EntityDraft, Mode
 from confplane.services.changes.stored_draft import ExpectedVersion, restore, store, to_supply
-from confplane.services.etags import Precondition
 from tests.support.catalogs import ZOOKEEPER
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from confplane.api.routing.preconditions import not_modified
 from confplane.api.routing.routes import Routes
 from confplane.domain.access.ranges import NameRanges
 from confplane.domain.errors import InvalidRequestError, NotFoundError, ResultGoneError
+from confplane.domain.etags import digest
 from confplane.domain.rollups import ROLLUPS, Column, ColumnType, Rollup
-from confplane.services.etags import digest
 from confplane.services.limits import LimitClass
 from confplane.services.ports.rollups import Place, RollupRun
 from confplane.services.reads.rollups import (

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from confplane.api import patterns
 from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.domain.errors import InvalidRequestError
-from confplane.services.etags import ANY, Precondition
+from confplane.domain.etags import ANY, Precondition
 
 _REFRESHED_FIRST: Final = (
     ". Quotas and configs that are also written in a Kafka 4 cluster are read from the cluster first"

@@ -17,9 +17,9 @@ from confplane.domain.configs import ConfigsFacet
 from confplane.domain.definitions import catalog_of
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.facets import Tree
+from confplane.domain.redaction import facets_by_tree, redactor, storable
 from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.rollups.sources.arrow import map_array
-from confplane.services.redaction import facets_by_tree, redactor, storable
 from confplane.store.scan import Scanner
 from confplane.store.znodes import readable
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from uuid import UUID
 
+    from confplane.domain.etags import Precondition
     from confplane.services.access import Access
     from confplane.services.changes.callers import Caller
-    from confplane.services.etags import Precondition
     from confplane.services.ports.access import AccessStore
 
 _TRIES: Final = 5

@@ -18,9 +18,9 @@ from confplane.domain.errors import (
     NotAttemptedError,
     WriteOutcome,
 )
+from confplane.domain.etags import Precondition
 from confplane.domain.facets import FacetName, full_path
 from confplane.domain.texts import clipped
-from confplane.services.etags import Precondition
 from confplane.services.pending_keys import with_pending_keys
 from confplane.services.ports.trail import IntentEntity
 from confplane.services.ports.transactions import EntityWrite

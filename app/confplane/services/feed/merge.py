@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from confplane.domain.changes import Node
+    from confplane.domain.redaction import Redact
     from confplane.services.ports.journal import JournalEntry
-    from confplane.services.redaction import Redact
 
 _TIME_SHIFT = 80
 

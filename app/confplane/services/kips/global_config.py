@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from confplane.domain.broker_levels import DynamicLevel, read_level
 from confplane.domain.changes import stored
 from confplane.domain.errors import ConfplaneError, CorruptZnodeError, NotFoundError
+from confplane.domain.etags import Precondition
 from confplane.domain.facets import FacetName
 from confplane.domain.global_config import ImportDecision, check_shared, decide, parse_legacy
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit, check_node
-from confplane.services.etags import Precondition
 from confplane.services.reads.config_levels import DEFAULT_BROKER
 
 if TYPE_CHECKING:

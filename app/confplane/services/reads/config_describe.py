@@ -26,10 +26,10 @@ from confplane.domain.errors import (
     UndecodablePasswordError,
     UnknownTopicError,
 )
+from confplane.domain.etags import digest
 from confplane.domain.groups import describe_group, effective_group
 from confplane.domain.texts import clipped
 from confplane.domain.topics import describe_topic, effective_topic
-from confplane.services.etags import digest
 from confplane.services.reads.config_levels import DEFAULT_BROKER, NOTHING_PLANNED
 
 if TYPE_CHECKING:

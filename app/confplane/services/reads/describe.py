@@ -20,10 +20,10 @@ from confplane.domain.base64url import decode_base64url, encode_base64url
 from confplane.domain.changes import stored
 from confplane.domain.entities import Entity, EntityType, sanitize, split_id
 from confplane.domain.errors import CorruptZnodeError, InvalidRequestError, NothingSetError
+from confplane.domain.etags import etag_of
 from confplane.domain.facets import FacetName, full_path
 from confplane.domain.resolution import levels_of, resolve
 from confplane.services.cooperative_yielding import next_turn
-from confplane.services.etags import etag_of
 from confplane.services.ports.pages import PAGE_BYTES
 from confplane.services.ports.registrations import ClientRegistration
 from confplane.services.reads.registrations import SupportedKeys

@@ -16,8 +16,8 @@ from confplane.domain.access.operations import Operation
 from confplane.domain.changes import stored
 from confplane.domain.entities import Entity
 from confplane.domain.errors import CorruptZnodeError
+from confplane.domain.etags import digest
 from confplane.domain.facets import Tree, full_path
-from confplane.services.etags import digest
 from confplane.services.ports.history import Znode
 from confplane.services.ports.pages import PAGE_BYTES
 from confplane.services.ports.trail import CLIENTS, END_OF_HISTORY, WHOLE_OPS, HistoryPlace, HistoryPosition

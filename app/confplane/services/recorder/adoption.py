@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
     from confplane.domain.facets import Tree
     from confplane.domain.ownership import Ownership
+    from confplane.domain.redaction import Redact
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.ports.incarnation import StorePosition, StorePositions
     from confplane.services.recorder.ports import EntityStates, Key
-    from confplane.services.redaction import Redact
 
 _PAGE: Final = 500
 _CALL_S: Final = 30.0

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from confplane.domain.changes import Node
+    from confplane.domain.redaction import Redact
     from confplane.services.recorder.ports import EntityStates, Key, RecordedStore, Watermark
     from confplane.services.recorder.versions import OwnWrite
-    from confplane.services.redaction import Redact
 
 logger = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from confplane.domain.redaction import storable
 from confplane.services.ports.trail import EXTERNAL
 from confplane.services.recorder.ports import PRINCIPAL
 from confplane.services.recorder.versions import changed_keys
-from confplane.services.redaction import storable
 
 if TYPE_CHECKING:
     from confplane.domain.changes import Node

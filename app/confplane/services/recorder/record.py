@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from confplane.domain.changes import Node
+    from confplane.domain.redaction import Redact
     from confplane.services.ports.journal import Cursor, JournalEntry
     from confplane.services.recorder.ports import EntityStates, RecordedStore, Watermark
-    from confplane.services.redaction import Redact
 
 logger = logging.getLogger(__name__)
 

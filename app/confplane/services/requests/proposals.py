@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from uuid import UUID
 
+    from confplane.domain.etags import Precondition
     from confplane.services.changes.alter import AlterService, Entry
     from confplane.services.changes.edits import Edit
     from confplane.services.changes.stored_draft import Fingerprint
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.clusters import Cluster
-    from confplane.services.etags import Precondition
     from confplane.services.ports.trail import AuditLog
     from confplane.services.requests.contents import RequestContent
     from confplane.services.requests.participants import Participants

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.access.ranges import spell
 from confplane.domain.errors import InvalidRequestError, NotFoundError
+from confplane.domain.etags import digest
 from confplane.domain.texts import storable
-from confplane.services.etags import digest
 
 if TYPE_CHECKING:
     from uuid import UUID

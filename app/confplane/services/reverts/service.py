@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
+    from confplane.domain.etags import Precondition
     from confplane.domain.facets import JsonValue
     from confplane.services.changes.alter import AlterService
     from confplane.services.changes.callers import Caller
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.clusters import Cluster
-    from confplane.services.etags import Precondition
     from confplane.services.ports.history import SubsequentChange, TrailHistory
     from confplane.services.ports.trail import AuditLog, AuditRecord
     from confplane.services.reads.history import HistoryService, PastEntity

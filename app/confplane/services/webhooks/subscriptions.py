@@ -37,11 +37,11 @@ from confplane.services.webhooks.secrets import WebhookSecrets, new_secret, seal
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from confplane.domain.etags import Precondition
     from confplane.domain.outbound_urls import UrlGuard
     from confplane.services.access import Access
     from confplane.services.changes.callers import Caller
     from confplane.services.clusters import Cluster
-    from confplane.services.etags import Precondition
     from confplane.services.feed.hub import FeedHub
     from confplane.services.ports.webhooks import WebhookDelivery, WebhookSealer, WebhookStore
     from confplane.services.webhooks.deliverer import WebhookDeliverer

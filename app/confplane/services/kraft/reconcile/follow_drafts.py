@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
     from confplane.domain.facets import Facet
     from confplane.domain.observed import ObservedRules
+    from confplane.domain.redaction import Redact
     from confplane.services.kraft.decisions import ClusterDecisions, EntityObservation
     from confplane.services.ports.applying import TargetState
     from confplane.services.ports.store import ClusterStore
-    from confplane.services.redaction import Redact
 
 
 class FollowDrafts:

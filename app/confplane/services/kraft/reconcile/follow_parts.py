@@ -14,11 +14,11 @@ from confplane.services.kraft.reconcile.follow_writer import FollowWriter
 
 if TYPE_CHECKING:
     from confplane.domain.observed import ObservedRules
+    from confplane.domain.redaction import Redact
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.ports.applying import TargetStates
     from confplane.services.ports.kafka import KafkaCluster
     from confplane.services.ports.store import ClusterStore
-    from confplane.services.redaction import Redact
 
 
 class FollowParts:

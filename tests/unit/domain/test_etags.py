@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from confplane.api import patterns
 from confplane.domain.errors import PreconditionFailedError, WriteOutcome
-from confplane.services.etags import Precondition, etag_of
+from confplane.domain.etags import Precondition, etag_of
 
 
 def contents(letters: str) -> st.SearchStrategy[dict[str, object]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from confplane.domain.errors import UnavailableError
-from confplane.store.session.leadership import UNREADABLE, ZooKeeperLeadership
+from confplane.store.leadership import UNREADABLE, ZooKeeperLeadership
 from tests.support.stores import soon, until
 
 if TYPE_CHECKING:

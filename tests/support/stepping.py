@@ -37,7 +37,7 @@ from confplane.cli.commands import main
 from confplane.kraft.cluster import KraftCluster
 from confplane.security.admin_token import AdminToken
 from confplane.store import ZooKeeperStore, ZooKeeperTreeCopy
-from confplane.store.session.leadership import ZooKeeperLeadership
+from confplane.store.leadership import ZooKeeperLeadership
 from confplane.store.write.markers import CommitMarkers
 
 if TYPE_CHECKING:

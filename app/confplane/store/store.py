@@ -35,13 +35,12 @@ from confplane.services.ports.transactions import (
     TransactionUnknown,
 )
 from confplane.store import metrics, warnings, znodes
+from confplane.store.leadership import ZooKeeperLeadership
 from confplane.store.mirror import metadata
 from confplane.store.mirror.follower import MirrorFollower
 from confplane.store.recording import StoreRecording
 from confplane.store.session.access import ZooKeeperAccess
 from confplane.store.session.asyncio_adapter import Mailbox
-from confplane.store.session.incarnation import IncarnationGate
-from confplane.store.session.leadership import ZooKeeperLeadership
 from confplane.store.session.reads import FORBIDDEN, ReadWindow, SizeEstimate
 from confplane.store.session.session_manager import (
     Session,
@@ -53,7 +52,7 @@ from confplane.store.session.session_manager import (
 from confplane.store.watched_nodes import AppliedWatermarkNode, ObservationReportNode
 from confplane.store.write import compaction, transactions
 from confplane.store.write.admission import Admission, best_effort
-from confplane.store.write.guard import Guard
+from confplane.store.write.guard import Guard, IncarnationGate
 from confplane.store.write.layout import LayoutNode
 from confplane.store.write.markers import CommitMarkers
 from confplane.store.write.purge import Purger

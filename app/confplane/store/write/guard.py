@@ -1,5 +1,10 @@
-"""The guard: the permission to write this cluster's configs through ZooKeeper, and its checks in the transaction.
+"""The permission to write to a cluster: of the connection, by a gate, and of the cluster, by the guard.
 
+A connection may lead to a ZooKeeper that was restored, even within a session: after an election the restored servers
+have a higher zxid than this client has seen, and a copy of their files has its session. So the gate is closed until the
+connection was checked (services/upkeep/incarnation.py).
+
+The guard is the permission to write this cluster's configs through ZooKeeper, and its checks in the transaction.
 Brokers refuse config writes unless ``/controller`` exists and is not that of a KRaft controller, and check that node's
 version in their transaction. A KRaft takeover deletes and creates the node, which leaves its version at 0, so
 ``/controller_epoch`` is checked as well. A store that no broker uses has neither node and needs no guard.
@@ -28,6 +33,7 @@ from confplane.domain.errors import (
     CorruptZnodeError,
     FrozenError,
     ObservedError,
+    RestoredStoreError,
     StaleControllerError,
     UnavailableError,
     WriteOutcome,
@@ -35,11 +41,13 @@ from confplane.domain.errors import (
 from confplane.domain.facets import Tree
 from confplane.services.operator_warnings import OperatorWarning
 from confplane.services.ports.kafka import kraft_type_of
+from confplane.services.ports.trail import FIRST_INCARNATION
 from confplane.services.ports.transactions import EntityWrite, Guarded
 from confplane.store import znodes
+from confplane.store.session.session_manager import unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from confplane.services.ports.cluster_states import Freeze, Target
     from confplane.services.ports.transactions import Write
@@ -245,3 +253,84 @@ class Guard:
         if self.target_defect is not None:
             unread = f"The znode {znodes.TARGET} can't be read, so no config can be written"
             yield OperatorWarning(unread, f"{unread}: {self.target_defect}")
+
+
+class IncarnationGate:
+    """The gate that writes to one cluster pass. It is open if nothing checks connections.
+
+    Attributes:
+        number: The incarnation of the store.
+        connection: The number of the current connection.
+        rejected: The reason why the store is taken for a restored one; None if it is not.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.number = FIRST_INCARNATION
+        self.connection = 0
+        self.rejected: str | None = None
+        self._name = name
+        self._checked = 0
+        self._check: Callable[[float], Awaitable[None]] | None = None
+
+    def check_connections(self, check: Callable[[float], Awaitable[None]]) -> None:
+        """Close the gate on each connection until it was checked; call a function when a write waits for that."""
+        self._check = check
+
+    def next_connection(self) -> None:
+        """Close the gate: the connection was lost, or there is another one."""
+        self.connection += 1
+
+    @property
+    def checked(self) -> bool:
+        """True if the current connection was checked."""
+        return self._check is None or self._checked == self.connection
+
+    @property
+    def open(self) -> bool:
+        """True if writes may pass."""
+        return self.checked and self.rejected is None
+
+    async def enter(self, deadline: float) -> None:
+        """Wait for the check of the current connection, and pass.
+
+        Raises:
+            RestoredStoreError: The store was restored.
+            UnavailableError: A store did not answer by the deadline; nothing was changed.
+        """
+        if self._check is not None and not self.checked:
+            await self._check(deadline)
+        self.verify()
+
+    def verify(self) -> None:
+        """Pass.
+
+        Raises:
+            RestoredStoreError: The store was restored.
+            UnavailableError: The connection was not checked yet; nothing was changed.
+        """
+        if self.rejected is not None:
+            raise RestoredStoreError(self._text(self.rejected), outcome=WriteOutcome.NOT_APPLIED)
+        if not self.checked:
+            raise unavailable(f"Cluster {self._name}: the connection to ZooKeeper is new and not checked yet")
+
+    def accept(self, connection: int, number: int) -> None:
+        """Open the gate, if the connection is still the current one."""
+        if connection == self.connection:
+            self.number, self._checked, self.rejected = number, connection, None
+
+    def reject(self, connection: int, reason: str) -> None:
+        """Keep the gate closed, if the connection is still the current one."""
+        if connection == self.connection:
+            self._checked, self.rejected = connection, reason
+
+    def warnings(self) -> Iterator[OperatorWarning]:
+        """Return the warnings for operators."""
+        if self.rejected is not None:
+            yield OperatorWarning(self._text(self.rejected))
+
+    def _text(self, reason: str) -> str:
+        return (
+            f"Cluster {self._name}: ZooKeeper was restored to an earlier state, or another one answers: {reason}. Reads"
+            ' go on and show its state; nothing is written or recorded. Follow "Restore" in docs/operations.md:'
+            f" `confplane adopt-store --cluster {self._name} --reason TEXT` accepts the state as it is"
+        )

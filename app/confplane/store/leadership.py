@@ -26,8 +26,8 @@ from confplane.store.session.session_manager import zookeeper_calls
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from confplane.store.session.incarnation import IncarnationGate
     from confplane.store.session.session_manager import Session, SessionManager
+    from confplane.store.write.guard import IncarnationGate
 
 UNREADABLE: Final = "an unreadable node"
 

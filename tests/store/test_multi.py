@@ -38,8 +38,8 @@ def test_a_request_has_the_bytes_of_kazoos_own(access: ZooKeeperAccess, chroot: 
             requests.append(Create(chroot + path, *rest, acl_of(access, path), flags[kind]))
         else:
             requests.append(made[kind](chroot + path, *rest) if kind in made else Delete(chroot + path, -1))
-    assert Multi(OPERATIONS, chroot, access).serialize() == bytes(Transaction(requests).serialize())
-    assert Multi([], chroot, access).serialize() == END
+    assert Multi(OPERATIONS, chroot, access.acls).serialize() == bytes(Transaction(requests).serialize())
+    assert Multi([], chroot, access.acls).serialize() == END
 
 
 def reply(*results: tuple[int, bytes]) -> bytes:
@@ -53,7 +53,7 @@ def text(path: str) -> bytes:
 
 def test_results_are_those_that_kazoo_reads() -> None:
     applied = reply((SetData.type, STAT), (CheckVersion.type, b""), (Create.type, text("/ü")), (Delete.type, b""))
-    request = Multi([], "", ZooKeeperAccess())
+    request = Multi([], "", ZooKeeperAccess().acls)
     stat = ZnodeStat._make(range(1, 12))
     assert request.deserialize(applied, 16) == [stat, True, "/ü", True] == Transaction.deserialize(applied, 16)
     refused = reply((-1, struct.pack("!i", 0)), (-1, struct.pack("!i", -101)))
@@ -62,7 +62,7 @@ def test_results_are_those_that_kazoo_reads() -> None:
 
 
 def test_a_reply_of_another_form_is_an_error() -> None:
-    request = Multi([], "", ZooKeeperAccess())
+    request = Multi([], "", ZooKeeperAccess().acls)
     with pytest.raises(MarshallingError, match="result 1 of a transaction is of the unknown kind 99"):
         request.deserialize(reply((Delete.type, b""), (99, b"")), 16)
     with pytest.raises(struct.error):

@@ -216,7 +216,7 @@ async def test_several_changes_may_take_less_than_one(store: ZooKeeperStore) -> 
 def test_the_estimate_of_a_size_is_never_below_the_measured_one(
     access: ZooKeeperAccess, root: str, config: dict[str, str], expected: int | None
 ) -> None:
-    limits = transactions.PacketLimits(900_000, root, access)
+    limits = transactions.PacketLimits(900_000, root, access.acls)
     names = "users/u/clients/<default>", f"users/{'%41' * 50}/clients/c", "users/u", f"topics/{'t' * 200}", "brokers/1"
     for tree, name in itertools.product(Tree, names):
         entity = Entity.from_path(name)
@@ -228,9 +228,9 @@ def test_the_estimate_of_a_size_is_never_below_the_measured_one(
 
 def test_the_size_of_a_shared_transaction_has_room_for_all_of_its_markers(store: ZooKeeperStore) -> None:
     made = changes(*(write(Entity.of(user=f"u{number}"), {"acks": "1"}) for number in range(100)))
-    limits = transactions.PacketLimits(900_000, "", store._access)
+    limits = transactions.PacketLimits(900_000, "", store._access.acls)
     size = transactions.packet_size(transactions.operations_of(Transaction("0" * 32, made)).operations, limits)
     writes = [each for change in made for each in change.writes]
-    tight = transactions.PacketLimits(size, "", store._access)
+    tight = transactions.PacketLimits(size, "", store._access.acls)
     with pytest.raises(BodyTooLargeError):
         transactions.check_size(writes, tight, 100)

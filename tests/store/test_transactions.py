@@ -335,11 +335,11 @@ async def test_size_is_what_kazoo_sends(store: ZooKeeperStore, access: ZooKeeper
             for kind, path, *rest in made.operations
         ]
     ).serialize()
-    assert transactions.packet_size(made.operations, PacketLimits(0, root, access)) == 4 + 4 + 4 + len(packet)
+    assert transactions.packet_size(made.operations, PacketLimits(0, root, access.acls)) == 4 + 4 + 4 + len(packet)
     estimate = transactions._PRINCIPAL_ALLOWANCE + len(packet)
     with pytest.raises(BodyTooLargeError):
-        transactions.check_size(writes, PacketLimits(len(packet), root, access))
-    transactions.check_size(writes, PacketLimits(estimate + 1000, root, access))
+        transactions.check_size(writes, PacketLimits(len(packet), root, access.acls))
+    transactions.check_size(writes, PacketLimits(estimate + 1000, root, access.acls))
 
 
 async def test_refusal_of_zookeepers_own_is_not_applied(store: ZooKeeperStore, raw_zk: KazooClient) -> None:

@@ -64,7 +64,7 @@ until = waiting.until
 
 def acl_of(access: ZooKeeperAccess, path: str) -> list[ACL]:
     """The ACL of a new node, read from the bytes of a request."""
-    data, found = access.acl_of(path), []
+    data, found = access.acls.of(path), []
     (count,), offset = int_struct.unpack_from(data), int_struct.size
     for _ in range(count):
         acl, offset = read_acl(data, offset)

@@ -121,7 +121,7 @@ class ZooKeeperStore:
         self._hosts, self._chroot = split_connect_string(connect)
         self._session_timeout_ms = session_timeout_ms
         self._access = access or ZooKeeperAccess()
-        self._limits = transactions.PacketLimits(max_packet, self._chroot, self._access)
+        self._limits = transactions.PacketLimits(max_packet, self._chroot, self._access.acls)
         self._notifications_max = notifications_max
         self._jute_maxbuffer = jute_maxbuffer
         self.transactions = transactions.TransactionMetrics()

@@ -1,6 +1,14 @@
 """ZooKeeper's transaction (opcode 14) as one request, laid out in one pass: kazoo makes objects of each operation.
 
-Source: org.apache.zookeeper.MultiOperationRecord, MultiResponse; CreateRequest, SetDataRequest, CheckVersionRequest.
+The ACL of a new node is open, or secure. Open is Kafka's default: anyone may do anything. Secure is the ACL of brokers
+with ``zookeeper.set.acl=true``: all rights for the creator, and reading for anyone except below ``/config/users`` and
+``/config/brokers``, which hold SCRAM keys and passwords. Of this service's own nodes, markers and the freeze can't be
+read by anyone either: they hold principals, request ids and reasons. Brokers name the creator alone. Here two parties
+may need the nodes: the brokers, whose identity the ACL names, and this service, by the credentials of its session
+(scheme ``auth``, which ZooKeeper replaces by the session's identity). Existing nodes keep their ACL.
+
+Source: core/src/main/scala/kafka/zk/ZkData.scala (defaultAcls, sensitivePath);
+org.apache.zookeeper.MultiOperationRecord, MultiResponse; CreateRequest, SetDataRequest, CheckVersionRequest.
 """
 
 from __future__ import annotations
@@ -17,13 +25,15 @@ from kazoo.protocol.serialization import (
     int_struct,
     multiheader_struct,
     stat_struct,
+    write_string,
 )
 from kazoo.protocol.states import ZnodeStat
+from kazoo.security import ACL, AUTH_IDS, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, Id, Permissions
+
+from confplane.store import znodes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from confplane.store.session.access import ZooKeeperAccess
 
 Operation = tuple[Any, ...]
 """``("set", path, data, version)``, ``("check", path, version)``, ``("create", path, data)``, ``("sequence", path,
@@ -40,6 +50,41 @@ _HEADS: Final = {
 }
 _FLAGS: Final = {"create": int_struct.pack(0), "ephemeral": int_struct.pack(1), "sequence": int_struct.pack(2)}
 """The flags of each kind of creation."""
+_SENSITIVE: Final = ("/config/users", "/config/brokers", f"{znodes.COMMITS}/", znodes.FREEZE)
+
+
+class NodeAcls:
+    """The ACLs of new nodes, as they are in a request.
+
+    Args:
+        identity: The brokers' ZooKeeper identity, ``scheme:id``; None for the open ACL.
+
+    Attributes:
+        largest: The greatest size of an ACL, in bytes.
+    """
+
+    def __init__(self, identity: str | None = None) -> None:
+        sensitive: list[ACL] = OPEN_ACL_UNSAFE
+        others: list[ACL] = OPEN_ACL_UNSAFE
+        if identity is not None:
+            scheme, _, name = identity.partition(":")
+            sensitive = [ACL(Permissions.ALL, Id(scheme, name)), ACL(Permissions.ALL, AUTH_IDS)]
+            others = [*sensitive, *READ_ACL_UNSAFE]
+        self._sensitive, self._others = _encoded(sensitive), _encoded(others)
+        self.largest = len(self._others)
+
+    def of(self, path: str) -> bytes:
+        """Return the ACL of a new node; the path is below the chroot."""
+        # The test is a plain prefix, as in Kafka.
+        return self._sensitive if path.startswith(_SENSITIVE) else self._others
+
+
+def _encoded(acl: list[ACL]) -> bytes:
+    # A count; for each entry its rights and two strings with their lengths.
+    parts = [int_struct.pack(len(acl))]
+    for each in acl:
+        parts += int_struct.pack(each.perms), write_string(each.id.scheme), write_string(each.id.id)
+    return b"".join(parts)
 
 
 class Multi:
@@ -48,19 +93,19 @@ class Multi:
     Args:
         operations: The operations, with paths below the chroot that znodes can have.
         chroot: ``""`` or ``/path``.
-        access: The ACLs of new nodes.
+        acls: The ACLs of new nodes.
     """
 
     type = Transaction.type
 
-    def __init__(self, operations: Sequence[Operation], chroot: str, access: ZooKeeperAccess) -> None:
+    def __init__(self, operations: Sequence[Operation], chroot: str, acls: NodeAcls) -> None:
         self._operations = operations
         self._chroot = chroot
-        self._access = access
+        self._acls = acls
 
     def serialize(self) -> bytes:
         """Return the request's bytes."""
-        number, chroot, acl_of = int_struct.pack, self._chroot, self._access.acl_of
+        number, chroot, acl_of = int_struct.pack, self._chroot, self._acls.of
         parts: list[bytes] = []
         for operation in self._operations:
             kind, below = operation[:2]

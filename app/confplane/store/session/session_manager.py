@@ -264,7 +264,7 @@ class Session:
         """Submit a transaction; the reply is the list of results."""
         for operation in operations:
             self._at(operation[1])
-        return self._submit(Multi(operations, self._chroot, self.access))
+        return self._submit(Multi(operations, self._chroot, self.access.acls))
 
     async def record_events(self, paths: Sequence[str]) -> RecordedEvents:
         """Record the events of all znodes at and below some paths from now on, until the connection is lost.
@@ -355,7 +355,7 @@ class Session:
         stats = [self._made(self._checked().exists_async(chroot + root)) for chroot, root in roots]
         for (chroot, root), stat in zip(roots, stats, strict=True):
             if await stat is None:
-                [result] = await self._submit(Multi([("create", root, None)], chroot, self.access))
+                [result] = await self._submit(Multi([("create", root, None)], chroot, self.access.acls))
                 if isinstance(result, Exception) and not isinstance(result, NodeExistsError):
                     raise result
 

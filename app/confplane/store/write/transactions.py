@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.entities import Entity
     from confplane.services.ports.transactions import ChangeWrites, Transaction, Write
-    from confplane.store.session.access import ZooKeeperAccess
-    from confplane.store.session.multi import Operation
+    from confplane.store.session.multi import NodeAcls, Operation
 
 WRITER_GONE: Final = "the writer node is gone"
 
@@ -247,13 +246,13 @@ class PacketLimits:
     max_packet: int
     """The limit in bytes."""
     chroot: str
-    access: ZooKeeperAccess
+    acls: NodeAcls
 
 
 def packet_size(operations: Sequence[Operation], limits: PacketLimits) -> int:
     """Return the length of a transaction's packet in bytes."""
     base = len(limits.chroot.encode())
-    return _ENVELOPE + sum(_operation_size(operation, base, limits.access) for operation in operations)
+    return _ENVELOPE + sum(_operation_size(operation, base, limits.acls) for operation in operations)
 
 
 def check_packet(operations: Sequence[Operation], limits: PacketLimits) -> None:
@@ -267,13 +266,13 @@ def check_packet(operations: Sequence[Operation], limits: PacketLimits) -> None:
         raise _too_large(size, limits.max_packet)
 
 
-def _operation_size(operation: Operation, chroot: int, access: ZooKeeperAccess) -> int:
+def _operation_size(operation: Operation, chroot: int, acls: NodeAcls) -> int:
     kind, path, *rest = operation
     size = _HEADER + 4 + chroot + len(path.encode())
     if kind in {"check", "delete"}:
         return size + 4
     size += 4 + len(rest[0] or b"")
-    return size + 4 if kind == "set" else size + len(access.acl_of(path)) + 4
+    return size + 4 if kind == "set" else size + len(acls.of(path)) + 4
 
 
 def check_size(writes: Sequence[Write], limits: PacketLimits, changes: int = 1) -> None:
@@ -297,32 +296,32 @@ def check_size(writes: Sequence[Write], limits: PacketLimits, changes: int = 1) 
 
 def measure(writes: Sequence[Write], limits: PacketLimits, changes: int) -> int:
     """Return the size of a transaction of these writes, with room for parts that are not known yet."""
-    access, base = limits.access, len(limits.chroot.encode())
+    acls, base = limits.acls, len(limits.chroot.encode())
     size = _ENVELOPE + _PRINCIPAL_ALLOWANCE + (changes - 1) * _SHARED_ALLOWANCE
     # Writer, four checks of the guard, the layout, markers; a marker's list of writes is counted with the writes.
-    size += _operation_size(("set", znodes.writer_path(_STAND_IN), b"", -1), base, access)
-    size += 4 * _operation_size(("check", znodes.CONTROLLER_EPOCH, -1), base, access)
-    size += _operation_size(layout_operation(LayoutCheck(0, Tree.CLIENT_CONFIGS)), base, access)
-    size += changes * _operation_size(("create", f"{znodes.COMMITS}/{_STAND_IN}", b""), base, access)
+    size += _operation_size(("set", znodes.writer_path(_STAND_IN), b"", -1), base, acls)
+    size += 4 * _operation_size(("check", znodes.CONTROLLER_EPOCH, -1), base, acls)
+    size += _operation_size(layout_operation(LayoutCheck(0, Tree.CLIENT_CONFIGS)), base, acls)
+    size += changes * _operation_size(("create", f"{znodes.COMMITS}/{_STAND_IN}", b""), base, acls)
     for write in writes:
-        size += _operation_size(_operation(write), base, access)
+        size += _operation_size(_operation(write), base, acls)
         if isinstance(write, EntityWrite):
             for topic in topics_of([write.entity]):
-                size += _operation_size(("check", znodes.topic_path(topic), -1), base, access)
+                size += _operation_size(("check", znodes.topic_path(topic), -1), base, acls)
             for parent in znodes.parents_of(write.tree, write.entity):
-                size += _operation_size(("create", parent, b""), base, access)
+                size += _operation_size(("create", parent, b""), base, acls)
         elif isinstance(write, Removal):
-            size += _operation_size(("delete", write.path), base, access)
+            size += _operation_size(("delete", write.path), base, acls)
         if write.notifies is not None:
             notification = znodes.encode_notification(write.notifies)
-            size += _operation_size(("create", znodes.CHANGE_PREFIX, notification), base, access)
+            size += _operation_size(("create", znodes.CHANGE_PREFIX, notification), base, acls)
         size += len(write.path.encode()) * 2 + 64
     return size
 
 
 def estimate(writes: Sequence[Write], limits: PacketLimits, changes: int) -> int:
     """Return no less than :func:`measure`, without encoding anything; nearly all writes are far below the limit."""
-    root = len(limits.chroot.encode()) + limits.access.largest_acl
+    root = len(limits.chroot.encode()) + limits.acls.largest
     size = 4096 + 8 * root + changes * (512 + root)
     for write in writes:
         # Operations of the node, of its parents or its topic, and of the notification; client configs have a parent

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from confplane.domain.configs import ConfigsFacet
-from confplane.domain.definitions import catalog_of
 from confplane.domain.observed import ObservedRules
 from confplane.domain.quotas import ClientQuotasFacet
 from confplane.kraft.cluster import KraftCluster
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from confplane.connection_settings import KafkaSettings
-    from confplane.domain.definitions import Catalog
     from confplane.domain.redaction import Redact
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.metrics import Sample
@@ -38,11 +36,7 @@ if TYPE_CHECKING:
 
 def rules_of(release: Callable[[], str], keeps_eligible_replicas: Callable[[], bool] = lambda: True) -> ObservedRules:
     """Return the rules of a cluster of a release, which keeps eligible leader replicas by default."""
-
-    def catalog() -> Catalog:
-        return catalog_of(release())
-
-    return ObservedRules(ClientQuotasFacet(), ConfigsFacet(catalog), catalog, keeps_eligible_replicas)
+    return ObservedRules(ClientQuotasFacet(), ConfigsFacet(release), release, keeps_eligible_replicas)
 
 
 def max_ages_of(settings: KafkaSettings) -> dict[KraftEntityType, float]:

@@ -60,7 +60,6 @@ from confplane.store import FacetIndex, ZooKeeperAccess, ZooKeeperStore, ZooKeep
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
-    from confplane.domain.definitions import Catalog
     from confplane.domain.entities import Entity
     from confplane.domain.facets import Facet
     from confplane.domain.redaction import Redact
@@ -247,7 +246,7 @@ async def open_access(settings: Settings) -> AsyncIterator[AccessServices]:
 def redaction(cluster: ClusterSettings, store: ClusterStore) -> Redact:
     """Return the redaction of a cluster's znodes."""
     _, client_configs = _client_facets(cluster)
-    return redactor(facets_by_tree(client_configs, _configs(store)), store.kafka_release)
+    return redactor(facets_by_tree(client_configs, ConfigsFacet(store.kafka_release)), store.kafka_release)
 
 
 def tree_copy(name: str, cluster: ClusterSettings) -> ZooKeeperTreeCopy:
@@ -281,7 +280,7 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
                 _covers(facet),
                 Tree.CLIENT_CONFIGS if facet.name is FacetName.CLIENT_CONFIGS else None,
             )
-            for facet in (*_client_facets(cluster), ConfigsFacet(_oldest))
+            for facet in (*_client_facets(cluster), ConfigsFacet(lambda: ON_ZOOKEEPER))
         },
         layout=None if cluster.layout is None else _TREES[cluster.layout],
     )
@@ -313,7 +312,7 @@ def _cluster(
         sensitive=lambda key: is_sensitive(catalog_of(store.kafka_release()), key),
         encoded=is_password,
     )
-    configs = ClusterFacet(_configs(store), Tree.CONFIG, store, redact, fingerprinter)
+    configs = ClusterFacet(ConfigsFacet(store.kafka_release), Tree.CONFIG, store, redact, fingerprinter)
     reader = ConfigReader(configs, levels, cipher)
     found = Cluster(name, store, {**cluster_facets, configs.name: configs}, reader)
     return found, drafters, RiskAssessor(store, levels)
@@ -331,15 +330,6 @@ def _server_properties(name: str, cluster: ClusterSettings) -> ServerProperties:
     }
     others = files.pop(_OTHERS, None)
     return ServerProperties({int(broker): values for broker, values in files.items()}, others)
-
-
-def _oldest() -> Catalog:
-    """Return a catalog for an index, which reads the keys and the entities of a facet, not the definitions."""
-    return catalog_of(ON_ZOOKEEPER)
-
-
-def _configs(store: ClusterStore) -> ConfigsFacet:
-    return ConfigsFacet(lambda: catalog_of(store.kafka_release()))
 
 
 def _client_facets(cluster: ClusterSettings) -> tuple[ClientQuotasFacet, ClientConfigsFacet]:

@@ -13,7 +13,6 @@ from confplane.audit import PostgresObservedTopics, PostgresTargetStates
 from confplane.connection_settings import KafkaSettings
 from confplane.crypto import KafkaCipher, Keyring
 from confplane.domain.configs import ConfigsFacet
-from confplane.domain.definitions import catalog_of
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.observed import ObservedRules
 from confplane.domain.quotas import ClientQuotasFacet
@@ -49,12 +48,10 @@ def caller() -> Caller:
 
 def rules_of(kafka: KafkaCluster) -> ObservedRules:
     """The rules of a cluster's configs."""
-
-    def catalog() -> Any:
-        return catalog_of("4.4")
-
     double = cast("KafkaDouble", kafka)
-    return ObservedRules(ClientQuotasFacet(), ConfigsFacet(catalog), catalog, lambda: double.keeps_eligible_replicas)
+    return ObservedRules(
+        ClientQuotasFacet(), ConfigsFacet(lambda: "4.4"), lambda: "4.4", lambda: double.keeps_eligible_replicas
+    )
 
 
 class Observing:

@@ -7,7 +7,6 @@ import sys
 import tempfile
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -30,7 +29,6 @@ from confplane.cli.remote.options import (
 from confplane.cli.remote.session import FAILED, UNKNOWN, refusal_texts, run
 from confplane.client import Change, ClientChange, ClientError, ProblemError
 from confplane.domain.configs import ConfigsFacet
-from confplane.domain.definitions import catalog_of
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, InvalidRequestError
 from confplane.domain.facets import FacetName
@@ -365,7 +363,7 @@ def entity_at(item: YamlNode, named: YamlNode | None) -> Entity:
     try:
         entity = Entity.from_id(named.value)
         if FacetName.CONFIGS in facets_of(entity):
-            ConfigsFacet(partial(catalog_of, newest())).check_entity(entity)
+            ConfigsFacet(newest).check_entity(entity)
         else:  # an id with a user fits both facets of clients
             ClientQuotasFacet().check_entity(entity)
     except ConfplaneError as error:
@@ -394,4 +392,8 @@ def check_value(entity: Entity, facet: FacetName, key: str, node: YamlNode) -> N
 
 def may_be_secret(entity: Entity, key: str) -> bool:
     """Return True if a cluster of some release hides the values of a key, so that its exports have null."""
-    return any(ConfigsFacet(partial(catalog_of, release)).is_secret(entity, key) for release in releases())
+    return any(_configs_of(release).is_secret(entity, key) for release in releases())
+
+
+def _configs_of(release: str) -> ConfigsFacet:
+    return ConfigsFacet(lambda: release)

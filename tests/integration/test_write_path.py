@@ -46,8 +46,8 @@ TYPES: Final = (
     "EntryResult",
 )
 """The types that an edit is wrapped in, from the request to the answer. The goal is 10, and the list may only shrink."""
-OTHERS: Final = {"AuditRecord", "_Waiting"}
-"""Types that hold one of these, and that one edit does not go through: of searches, and of changes that wait."""
+OTHERS: Final = {"AuditRecord"}
+"""Types that hold one of these, and that one edit does not go through: of searches."""
 
 QUOTA: Final = (FacetName.CLIENT_QUOTAS, Entity.of(user="path"), Mode.REPLACE, "producer_byte_rate", (2, 3), 31)
 BROKER: Final = (FacetName.CONFIGS, Entity.of(broker="7"), Mode.ALTER, "log.cleaner.threads", ("2", "3"), 32)

@@ -62,7 +62,7 @@ class Callers:
         await until(self.all_wait)
 
     def all_wait(self) -> bool:
-        queues = self.runner._shared._queues.values()
+        queues = self.runner._committer._queues.values()
         return sum(len(queue.waiting) for queue in queues) == len(self.tasks) - len(FIRST)
 
     async def ended(self) -> dict[str, ChangeResult[Any] | Exception]:
@@ -71,7 +71,7 @@ class Callers:
         found = await asyncio.gather(*self.tasks.values(), return_exceptions=True)
         await self.runner.drain(60)
         assert not self.runner._queues._waiting
-        assert not self.runner._shared._queues
+        assert not self.runner._committer._queues
         return dict(zip(self.tasks, cast("list[Any]", found), strict=True))
 
     def behind(self) -> list[list[tuple[str, int]]]:
@@ -175,7 +175,7 @@ async def test_what_is_submitted_after_a_refusal_counts_as_under_way(refusals: l
     await until(lambda: ("e", 1) in [each for some in world.sent() for each in some])
     callers.begin("f")
     await until(lambda: any("f" in entities(some) for some in world.intended))
-    await until(lambda: sum(len(queue.waiting) for queue in callers.runner._shared._queues.values()) == 1)
+    await until(lambda: sum(len(queue.waiting) for queue in callers.runner._committer._queues.values()) == 1)
     world.go_on.set()
     assert all(map(ok, (await callers.ended()).values()))
 
@@ -200,7 +200,7 @@ async def test_no_transaction_waits_for_outcomes_of_changes_that_go_alone() -> N
     world.answers[:] = [committed, committed, refused("b"), refused("c")]
     world.open.set()
     await until(lambda: {("a", 1), ("d", 1)} <= {each for some in callers.behind() if len(some) == 1 for each in some})
-    await until(lambda: not callers.runner._shared._queues)
+    await until(lambda: not callers.runner._committer._queues)
     world.may_write.set()
     assert all(map(ok, (await callers.ended()).values()))
 
@@ -335,7 +335,7 @@ async def test_the_paths_that_were_refused_are_limited_in_number() -> None:
         world.answers[:] = [refused(name)]
         callers.begin(name)
         await callers.tasks[name]
-    assert [path.rpartition("/")[2] for path in callers.runner._shared._refused] == ["c", "d", "a"]
+    assert [path.rpartition("/")[2] for path in callers.runner._committer._refused] == ["c", "d", "a"]
 
 
 async def test_a_change_in_turn_with_one_that_waits_goes_in_a_later_transaction() -> None:

@@ -26,7 +26,7 @@ from confplane.domain.errors import (
     UnknownTopicError,
     WriteOutcome,
 )
-from confplane.services.changes.commit import Attempt, Committer, Validated, end_all
+from confplane.services.changes.commit import Attempt, Validated, end_all
 from confplane.services.changes.draft import D, NoChange
 from confplane.services.changes.settle import committed, settle_own
 from confplane.services.ports.trail import Intent, Outcome
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.commit import SharedTransactions
+    from confplane.services.changes.commit import Committer
     from confplane.services.changes.draft import Decide, Draft
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import AuditLog
@@ -181,7 +181,7 @@ class RunningChange(Generic[D]):
                 retry_after_s=1,
             )
         self._writer = writer
-        return Attempt(self.id, self._intended + 1, self._submission.caller, writer, draft)
+        return Attempt(self.id, self._intended + 1, self._submission.caller, writer, self._store, draft)
 
     def _done(self, attempt: Attempt[D]) -> ChangeResult[D] | None:
         draft, result = attempt.draft, attempt.result
@@ -251,7 +251,8 @@ class Submission:
         store: The cluster.
         caller: The caller, with the deadline.
         validate_only: End at the admission.
-        shared: Commits a single change together with those of other callers; None for the changes of a bulk.
+        committer: Commits the attempts.
+        shared: Commit a single change together with those of other callers.
     """
 
     def __init__(
@@ -259,14 +260,15 @@ class Submission:
         audit: AuditLog,
         store: ClusterStore,
         caller: Caller,
+        committer: Committer,
         *,
         validate_only: bool = False,
-        shared: SharedTransactions | None = None,
+        shared: bool = False,
     ) -> None:
         self.audit = audit
         self.store = store
-        self._committer = Committer(audit, store)
         self.caller = caller
+        self._committer = committer
         self._validate_only = validate_only
         self._shared = shared
 
@@ -330,11 +332,10 @@ class Submission:
         else:
             for attempt in attempts:
                 attempt.intended = True
-            if self._shared is None:
-                await self._committer.commit(attempts, caller.deadline)
+            if self._shared:
+                await self._committer.commit_shared(attempts[0])
             else:
-                [attempt] = attempts
-                await self._shared.commit(self._committer, attempt)
+                await self._committer.commit(attempts, caller.deadline)
 
     def _intent(self, attempt: Attempt[Any]) -> Intent:
         caller = self.caller

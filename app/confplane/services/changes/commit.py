@@ -60,7 +60,7 @@ AttemptResult = Committed | Conflict | SessionEnded | TransactionUnknown | Valid
 """The result of one attempt. After an exception nothing is applied."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Attempt(Generic[D]):
     """An attempt at one change, and its result."""
 
@@ -69,6 +69,7 @@ class Attempt(Generic[D]):
     caller: Caller
     writer: str
     """The writer node of the attempt's session."""
+    store: ClusterStore
     draft: Draft[D]
     intended: bool = False
     """True once the intent is durable."""
@@ -76,6 +77,8 @@ class Attempt(Generic[D]):
     """None until the attempt was made."""
     ended: asyncio.Event | None = None
     """Set once the result is known and a commit has its outcome, for a caller who waits for another's transaction."""
+    share: float = 0.0
+    """The part of a shared transaction's size that the attempt takes, if it waits for one."""
 
     def end(self, result: AttemptResult) -> None:
         """Set the result."""
@@ -84,17 +87,62 @@ class Attempt(Generic[D]):
             self.ended.set()
 
 
+class _Queue:
+    """The changes of one cluster that may share a transaction: of one writer node and one layout check.
+
+    As long as fewer than :data:`AT_ONCE` transactions are under way, no change waits.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: deque[Attempt[Any]] = deque()
+        self.in_flight = 0
+
+    def next_load(self) -> list[Attempt[Any]]:
+        """Take the changes of the next transaction, in the order of their ids. No two of them write one znode."""
+        load: list[Attempt[Any]] = []
+        paths: set[str] = set()
+        share = 0.0
+        while self.waiting and len(load) < FEW:
+            first = self.waiting[0]
+            own = {write.path for write in first.draft.writes}
+            share += first.share
+            if load and (share > 1 or not paths.isdisjoint(own)):
+                break
+            paths |= own
+            load.append(self.waiting.popleft())
+        return sorted(load, key=lambda each: each.change_id)
+
+
 class Committer:
-    """Commits attempts in one cluster, those of different callers together.
+    """Commits attempts, those of different callers together. One instance serves all clusters of a process.
 
     Args:
         audit: The trail.
-        store: The cluster.
+        begin: Begins a task that a stop waits for.
+        now: The clock of refused paths, in seconds.
+        most_refused: The greatest number of refused paths that are kept; more of them drop the oldest.
     """
 
-    def __init__(self, audit: AuditLog, store: ClusterStore) -> None:
-        self.audit = audit
-        self.store = store
+    def __init__(
+        self,
+        audit: AuditLog,
+        begin: Callable[[Coroutine[Any, Any, None]], object],
+        *,
+        now: Callable[[], float] = time.monotonic,
+        most_refused: int = 10_000,
+    ) -> None:
+        self._audit = audit
+        self._begin = begin
+        self._now = now
+        self._most_refused = most_refused
+        self._queues: dict[Any, _Queue] = {}
+        self._refused: dict[str, float] = {}
+        """Cluster and path -> the time of the last refusal, the oldest first."""
+
+    @property
+    def waiting(self) -> int:
+        """The number of changes that wait for a transaction."""
+        return sum(len(queue.waiting) for queue in self._queues.values())
 
     async def commit(
         self, attempts: list[Attempt[Any]], deadline: float, replied: Callable[[], None] = lambda: None
@@ -102,7 +150,7 @@ class Committer:
         """Commit attempts whose intents are durable. Then each has its result, and a committed attempt its outcome.
 
         Args:
-            attempts: The attempts, of any callers, in the order of their ids. No two write one znode.
+            attempts: The attempts in one cluster, of any callers, in the order of their ids. No two write one znode.
             deadline: The latest deadline of a caller.
             replied: Called once all transactions have their results, before the last outcomes are written; not called
                 if one of several that go alone had a fault.
@@ -149,7 +197,7 @@ class Committer:
         )
         transaction = Transaction(writer, changes, draft.layout, draft.guarded, again)
         try:
-            return await self.store.commit(transaction, deadline)
+            return await attempts[0].store.commit(transaction, deadline)
         except ConfplaneError as error:
             return error
 
@@ -158,151 +206,77 @@ class Committer:
         if not isinstance(result, Committed):
             end_all(attempts, result)
             return
-        outcomes = []
+        store, outcomes = attempts[0].store, []
         for attempt, part in zip(attempts, result.parts([each.draft.writes for each in attempts]), strict=True):
             attempt.result = part
             outcomes.append(
                 Outcome(
                     attempt.change_id,
                     attempt.number,
-                    self.store.name,
+                    store.name,
                     committed=True,
                     revision=part.revision,
                     time_ms=part.time_ms,
                     versions=part.versions,
                     remade=part.remade,
-                    incarnation=self.store.incarnation,
+                    incarnation=store.incarnation,
                 )
             )
-        if await self.audit.conclude(outcomes):
+        if await self._audit.conclude(outcomes):
             # The markers are dropped some time later.
             for attempt in attempts:
-                self.store.markers.release(attempt.change_id)
+                store.markers.release(attempt.change_id)
         for attempt in attempts:
             if attempt.ended is not None:
                 attempt.ended.set()
 
+    # -- transactions of several callers
 
-def end_all(attempts: Sequence[Attempt[Any]], result: AttemptResult) -> None:
-    """Give attempts the same result."""
-    for attempt in attempts:
-        attempt.end(result)
-
-
-def _is_of_one_caller(attempts: Sequence[Attempt[Any]]) -> bool:
-    return all(attempt.caller is attempts[0].caller for attempt in attempts)
-
-
-# ---------------------------------------------------------------- transactions of several callers
-
-
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    """A change that waits for a transaction, and the share of a transaction's size that it takes."""
-
-    committer: Committer
-    attempt: Attempt[Any]
-    share: float
-
-
-class _Queue:
-    """The changes of one cluster that may share a transaction: of one writer node and one layout check.
-
-    As long as fewer than :data:`AT_ONCE` transactions are under way, no change waits.
-    """
-
-    def __init__(self) -> None:
-        self.waiting: deque[_Waiting] = deque()
-        self.in_flight = 0
-
-    def next_load(self) -> list[_Waiting]:
-        """Take the changes of the next transaction, in the order of their ids. No two of them write one znode."""
-        load: list[_Waiting] = []
-        paths: set[str] = set()
-        share = 0.0
-        while self.waiting and len(load) < FEW:
-            first = self.waiting[0]
-            own = {write.path for write in first.attempt.draft.writes}
-            share += first.share
-            if load and (share > 1 or not paths.isdisjoint(own)):
-                break
-            paths |= own
-            load.append(self.waiting.popleft())
-        return sorted(load, key=lambda each: each.attempt.change_id)
-
-
-class SharedTransactions:
-    """The queues of all clusters of a process.
-
-    Args:
-        begin: Begins a task that a stop waits for.
-        now: The clock of refused paths, in seconds.
-        most_refused: The greatest number of refused paths that are kept; more of them drop the oldest.
-    """
-
-    def __init__(
-        self,
-        begin: Callable[[Coroutine[Any, Any, None]], object],
-        *,
-        now: Callable[[], float] = time.monotonic,
-        most_refused: int = 10_000,
-    ) -> None:
-        self._begin = begin
-        self._now = now
-        self._most_refused = most_refused
-        self._queues: dict[Any, _Queue] = {}
-        self._refused: dict[str, float] = {}
-        """Cluster and path -> the time of the last refusal, the oldest first."""
-
-    @property
-    def waiting(self) -> int:
-        """The number of changes that wait for a transaction."""
-        return sum(len(queue.waiting) for queue in self._queues.values())
-
-    async def commit(self, committer: Committer, attempt: Attempt[Any]) -> None:
+    async def commit_shared(self, attempt: Attempt[Any]) -> None:
         """Commit an attempt whose intent is durable, alone or together with those of other callers.
 
         It then has its result. If it is not reached by the deadline of its caller, it ends with UnavailableError before
         it was submitted, and with TransactionUnknown after that: then the change has to be settled.
         """
-        share = self._share(committer, attempt)
+        share = self._share(attempt)
         if share is None:
-            await committer.commit([attempt], attempt.caller.deadline)
+            await self.commit([attempt], attempt.caller.deadline)
         else:
-            key = committer.store.name, attempt.writer, attempt.draft.layout
+            key = attempt.store.name, attempt.writer, attempt.draft.layout
             queue = self._queues.setdefault(key, _Queue())
             if queue.in_flight < AT_ONCE:
                 queue.in_flight += 1
-                await self._send(key, queue, committer, [attempt])
+                await self._send(key, queue, [attempt])
             else:
-                await _wait(queue, _Waiting(committer, attempt, share))
+                attempt.share = share
+                await _wait(queue, attempt)
         if isinstance(attempt.result, Conflict):
-            self._note_refusal(committer, attempt)
+            self._note_refusal(attempt)
 
-    def _share(self, committer: Committer, attempt: Attempt[Any]) -> float | None:
+    def _share(self, attempt: Attempt[Any]) -> float | None:
         """Return the part of a shared transaction's size that an attempt takes; None if it goes alone."""
         draft = attempt.draft
         if attempt.number > 1 or draft.guarded is not Guarded.CALLER:
             return None
         if not all(isinstance(write, EntityWrite) for write in draft.writes):
             return None
-        if self._refused and any(self._was_refused(path) for path in _paths(committer, attempt)):
+        if self._refused and any(self._was_refused(path) for path in _paths(attempt)):
             return None
-        share = committer.store.packet_share(draft.writes)
+        share = attempt.store.packet_share(draft.writes)
         return share if share <= 1 else None
 
     def _was_refused(self, path: str) -> bool:
         at = self._refused.get(path)
         return at is not None and self._now() - at < _REFUSED_S
 
-    def _note_refusal(self, committer: Committer, attempt: Attempt[Any]) -> None:
-        for path in _paths(committer, attempt):
+    def _note_refusal(self, attempt: Attempt[Any]) -> None:
+        for path in _paths(attempt):
             self._refused.pop(path, None)
             self._refused[path] = self._now()
         while len(self._refused) > self._most_refused:
             del self._refused[next(iter(self._refused))]
 
-    async def _send(self, key: Any, queue: _Queue, committer: Committer, attempts: list[Attempt[Any]]) -> None:
+    async def _send(self, key: Any, queue: _Queue, attempts: list[Attempt[Any]]) -> None:
         """Send a transaction that counts as under way; return once its attempts have their results."""
         is_counted = True
 
@@ -314,7 +288,7 @@ class SharedTransactions:
                 self._send_waiting(key, queue)
 
         try:
-            await committer.commit(attempts, max(each.caller.deadline for each in attempts), replied)
+            await self.commit(attempts, max(each.caller.deadline for each in attempts), replied)
         except Exception as error:
             if attempts[0].ended is None:
                 raise  # to its caller, who did not wait
@@ -329,34 +303,39 @@ class SharedTransactions:
         while queue.waiting and queue.in_flight < AT_ONCE:
             load = queue.next_load()
             queue.in_flight += 1
-            self._begin(self._send(key, queue, load[0].committer, [each.attempt for each in load]))
+            self._begin(self._send(key, queue, load))
         if not queue.in_flight:
             self._queues.pop(key, None)
 
 
-async def _wait(queue: _Queue, waiting: _Waiting) -> None:
+def end_all(attempts: Sequence[Attempt[Any]], result: AttemptResult) -> None:
+    """Give attempts the same result."""
+    for attempt in attempts:
+        attempt.end(result)
+
+
+def _is_of_one_caller(attempts: Sequence[Attempt[Any]]) -> bool:
+    return all(attempt.caller is attempts[0].caller for attempt in attempts)
+
+
+async def _wait(queue: _Queue, attempt: Attempt[Any]) -> None:
     """Wait until an attempt has its result, until the deadline of its caller."""
-    attempt = waiting.attempt
     ended = attempt.ended = asyncio.Event()
-    queue.waiting.append(waiting)
+    queue.waiting.append(attempt)
     try:
         async with asyncio.timeout(attempt.caller.deadline - time.monotonic()):
             await ended.wait()
     except TimeoutError:
-        if waiting in queue.waiting:
-            queue.waiting.remove(waiting)
-            attempt.result = _late()
+        if attempt in queue.waiting:
+            queue.waiting.remove(attempt)
+            attempt.result = UnavailableError(
+                "The deadline passed before anything was submitted; nothing was applied, try again", retry_after_s=1
+            )
         elif attempt.result is None:
             attempt.result = TransactionUnknown()
         else:
             await ended.wait()  # its outcome is being written
 
 
-def _late() -> ConfplaneError:
-    return UnavailableError(
-        "The deadline passed before anything was submitted; nothing was applied, try again", retry_after_s=1
-    )
-
-
-def _paths(committer: Committer, attempt: Attempt[Any]) -> list[str]:
-    return [f"{committer.store.name}{write.path}" for write in attempt.draft.writes]
+def _paths(attempt: Attempt[Any]) -> list[str]:
+    return [f"{attempt.store.name}{write.path}" for write in attempt.draft.writes]

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 from confplane.domain.errors import ConcurrentChangeError, ConfplaneError, WriteOutcome
 from confplane.services.changes.bulk import Bulk, LoadSemaphores, Planned, chains
 from confplane.services.changes.change import CONTENDED, ChangeResult, RunningChange, Submission
-from confplane.services.changes.commit import SharedTransactions
+from confplane.services.changes.commit import Committer
 from confplane.services.changes.draft import D
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.metrics import Sample
@@ -92,7 +92,7 @@ class ChangeRunner:
     Args:
         audit: The trail.
         now: The clock of refused paths, in seconds.
-        most_refused: As of :class:`~confplane.services.changes.commit.SharedTransactions`.
+        most_refused: As of :class:`~confplane.services.changes.commit.Committer`.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ChangeRunner:
         self._queues = Queues()
         self._running: set[asyncio.Task[Any]] = set()
         self._in_flight = 0
-        self._shared = SharedTransactions(self._begin, now=now, most_refused=most_refused)
+        self._committer = Committer(audit, self._begin, now=now, most_refused=most_refused)
         self._semaphores = LoadSemaphores()
 
     async def run_entries(
@@ -185,7 +185,7 @@ class ChangeRunner:
             ConfplaneError: The errors of ``decide`` and of the store's admission; nothing was applied.
         """
         store.writer()  # without a session no change queues
-        submission = Submission(self._audit, store, caller, validate_only=validate_only, shared=self._shared)
+        submission = Submission(self._audit, store, caller, self._committer, validate_only=validate_only, shared=True)
         ended = await asyncio.shield(self._begin(self._alone(RunningChange(submission, decide, paths, contended))))
         if isinstance(ended, Exception):
             raise ended
@@ -216,7 +216,7 @@ class ChangeRunner:
             UnavailableError: There is no session; nothing was begun.
         """
         writer = store.writer()
-        submission = Submission(self._audit, store, caller, validate_only=validate_only)
+        submission = Submission(self._audit, store, caller, self._committer, validate_only=validate_only)
         changes = [RunningChange(submission, job.decide, job.paths, waits=job.waits) for job in jobs]
         await asyncio.shield(self._begin(self._together(submission, writer, changes, report)))
 
@@ -279,7 +279,7 @@ class ChangeRunner:
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics."""
         yield Sample("changes_in_flight", self._in_flight)
-        yield Sample("changes_waiting", self._shared.waiting)
+        yield Sample("changes_waiting", self._committer.waiting)
 
     async def drain(self, timeout_s: float) -> None:
         """Wait for changes under way, so that a stop leaves no intent without its outcome."""

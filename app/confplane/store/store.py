@@ -576,7 +576,8 @@ class ZooKeeperStore:
                 if isinstance(result, transactions.TransactionApplied):
                     self._session_manager.clock.record(result.result.time_ms)
                     follower.apply_commit(session, result.result.revision, result.sequences, result.entities)
-                    self._purger.purge_early()
+                    if follower.notifications > self._purger.early and not self._guard.brokers:
+                        self._purger.wake.set()
 
         reply.then(delivered)
         began = time.monotonic()

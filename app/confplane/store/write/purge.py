@@ -50,6 +50,8 @@ class Purger(BackgroundService):
 
     Attributes:
         purged: Notifications deleted since the start.
+        wake: Set to purge early.
+        early: The number of notifications that is well above the cap. Above it, and without brokers, a purge is early.
     """
 
     def __init__(
@@ -60,7 +62,8 @@ class Purger(BackgroundService):
         self._follower = follower
         self._guard = guard
         self._max = notifications_max
-        self._wake = asyncio.Event()
+        self.wake = asyncio.Event()
+        self.early = notifications_max * (1 + _SLACK)
         self._kept: tuple[int, float] | None = None
         self.purged = 0
         self._background = BackgroundTask(self._purge_forever, name=f"zookeeper-purge-{name}")
@@ -69,18 +72,13 @@ class Purger(BackgroundService):
         """Keep the notifications above a revision for a while, unless they are too many or much too old."""
         self._kept = None if above is None else (above, time.monotonic() + seconds)
 
-    def purge_early(self) -> None:
-        """Purge early when the notifications are well above the cap."""
-        if not self._guard.brokers and self._follower.notifications > self._max * (1 + _SLACK):
-            self._wake.set()
-
     async def _purge_forever(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
                 # Replicas that were started together should not all list at once.
                 async with asyncio.timeout(PERIOD_SECONDS * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
-                    await self._wake.wait()
-            self._wake.clear()
+                    await self.wake.wait()
+            self.wake.clear()
             with contextlib.suppress(ZookeeperError, UnavailableError):
                 await self.purge(self._session_manager.current)
 

@@ -21,10 +21,9 @@ from confplane.domain.facets import FacetName
 from confplane.services.access import Access
 from confplane.services.access_admin.services import AccessServices
 from confplane.services.changes.alter import AlterService
-from confplane.services.changes.callers import Caller
+from confplane.services.changes.callers import Caller, RuleBypass
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.changes.idempotency import IdempotencyService, RequestRun
-from confplane.services.changes.rule_bypass import RuleBypass
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.clusters import Cluster, ClusterRegistry
 from confplane.services.feed.hub import FeedHub

@@ -13,7 +13,7 @@ from fastapi import Header
 from confplane.api.dependencies import MAX_REASON
 from confplane.api.routing.operations import Handler
 from confplane.domain.errors import ConfplaneError, WriteOutcome
-from confplane.services.changes.rule_bypass import RuleBypass
+from confplane.services.changes.callers import RuleBypass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -129,6 +129,13 @@ def _ended(values: str, noted: str = "'{}'") -> str:
   )"""  # noqa: S608 - a constant
 
 
+_LOCKED: Final = """, locked AS MATERIALIZED (
+  SELECT entity_id FROM target_states
+  WHERE cluster = :cluster AND entity_id IN (SELECT entity_id FROM given)
+  ORDER BY entity_id FOR UPDATE
+)
+"""
+"""SQL that locks the rows of ``given`` in the order of ids."""
 _TAKEN: Final = """CASE WHEN taken AND given.drift -> (item ->> 'key') IS NULL
   THEN jsonb_build_object('taken', given."offset") ELSE '{}' END"""
 _ACCEPTED: Final = """given."values" - ARRAY(SELECT jsonb_object_keys(given.drift))"""
@@ -143,12 +150,7 @@ WITH at_once AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(
     entity_id text, mzxid bigint, claim uuid, "values" jsonb, taken boolean, "offset" bigint, code integer, said text,
     drift jsonb)
-), locked AS MATERIALIZED (
-  SELECT entity_id FROM target_states
-  WHERE cluster = :cluster AND entity_id IN (SELECT entity_id FROM given)
-  ORDER BY entity_id FOR UPDATE
-)
-UPDATE target_states AS known SET
+){_LOCKED}UPDATE target_states AS known SET
   claim = NULL,
   sent = {_ended('given."values"', _TAKEN)},
   applied_mzxid = CASE WHEN taken THEN given.mzxid ELSE known.applied_mzxid END,
@@ -244,22 +246,17 @@ WHERE target_states.cluster = :cluster AND target_states.entity_id = gone.entity
   AND target_states.topic_id = gone.topic_id
 """)
 
-_REAPPLY: Final = text("""
+_REAPPLY: Final = text(f"""
 WITH given AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(entity_id text, keys jsonb)
-), locked AS MATERIALIZED (
-  SELECT entity_id FROM target_states
-  WHERE cluster = :cluster AND entity_id IN (SELECT entity_id FROM given)
-  ORDER BY entity_id FOR UPDATE
-)
-UPDATE target_states AS known SET
+){_LOCKED}UPDATE target_states AS known SET
   reapply = (known.reapply - ARRAY(SELECT jsonb_array_elements_text(given.keys))) || given.keys,
   drift = known.drift - ARRAY(SELECT jsonb_array_elements_text(given.keys)),
   put_back_at = known.put_back_at - ARRAY(SELECT jsonb_array_elements_text(given.keys)),
   refused_code = NULL, refused_text = NULL
 FROM given JOIN locked USING (entity_id)
 WHERE known.cluster = :cluster AND known.entity_id = given.entity_id
-""")
+""")  # noqa: S608 - constants
 
 # The same condition as that of the index.
 _UNDELIVERED: Final = text(f"SELECT entity_id FROM target_states WHERE cluster = :cluster AND {TO_BE_SENT.text}")  # noqa: S608 - a constant
@@ -368,43 +365,27 @@ class PostgresTargetStates:
 
     async def load(self, cluster: str, entity_ids: Sequence[str]) -> dict[str, TargetState]:
         """Return the states of some entities."""
-
-        async def work(connection: AsyncConnection) -> dict[str, TargetState]:
-            parameters = {"cluster": cluster, "ids": list(entity_ids), "day_s": _DAY_S}
-            rows = await connection.execute(_LOAD, parameters)
-            return {row.entity_id: _state(row) for row in rows}
-
-        return await self._database.read(work)
+        rows = await self._rows(_LOAD, cluster=cluster, ids=list(entity_ids), day_s=_DAY_S)
+        return {row.entity_id: _state(row) for row in rows}
 
     async def begin(self, cluster: str, deliveries: Sequence[Delivery]) -> set[str]:
         """Make deliveries durable."""
-        rows = orjson.dumps(
-            [
-                {
-                    "entity_id": each.entity_id,
-                    "mzxid": each.mzxid,
-                    "topic_id": each.topic_id,
-                    "claim": each.id,
-                    "values": each.values,
-                }
-                for each in deliveries
-            ]
-        ).decode()
-
-        async def work(connection: AsyncConnection) -> set[str]:
-            parameters = {"cluster": cluster, "rows": rows, "day_s": _DAY_S, "most": _MOST_SENT}
-            return set((await connection.scalars(_BEGIN, parameters)).all())
-
-        return await self._database.read(work)
+        rows = [
+            {
+                "entity_id": each.entity_id,
+                "mzxid": each.mzxid,
+                "topic_id": each.topic_id,
+                "claim": each.id,
+                "values": each.values,
+            }
+            for each in deliveries
+        ]
+        found = await self._rows(_BEGIN, cluster=cluster, rows=_json(rows), day_s=_DAY_S, most=_MOST_SENT)
+        return {row.entity_id for row in found}
 
     async def end(self, cluster: str, outcomes: Sequence[DeliveryOutcome]) -> None:
         """Record the outcomes of deliveries."""
-        rows = orjson.dumps([_row(each) for each in outcomes]).decode()
-
-        async def work(connection: AsyncConnection) -> None:
-            await connection.execute(_END, {"cluster": cluster, "rows": rows})
-
-        await self._database.read(work)
+        await self._execute([_END], cluster=cluster, rows=_json([_row(each) for each in outcomes]))
 
     async def correct(self, cluster: str, corrections: Sequence[Correction]) -> set[str]:
         """Record the decisions on external changes."""
@@ -417,12 +398,8 @@ class PostgresTargetStates:
     async def _move(
         self, statement: TextClause, cluster: str, moves: Sequence[Correction | LostUpdate], error: str
     ) -> set[str]:
-        parameters = {"cluster": cluster, "rows": orjson.dumps(moves).decode(), "error": error}
-
-        async def work(connection: AsyncConnection) -> set[str]:
-            return set((await connection.scalars(statement, parameters)).all())
-
-        return await self._database.read(work) if moves else set()
+        found = await self._rows(statement, cluster=cluster, rows=_json(moves), error=error) if moves else ()
+        return {row.entity_id for row in found}
 
     async def values_before(
         self, cluster: str, keys: Mapping[str, Collection[str]]
@@ -438,44 +415,26 @@ class PostgresTargetStates:
 
     async def clear_drift(self, cluster: str, revisions: Mapping[str, int | None], offset: int) -> None:
         """Drop the drift and the refusals of some entities that a poll found equal."""
-
-        async def work(connection: AsyncConnection) -> None:
-            given = orjson.dumps(dict(revisions)).decode()
-            parameters = {"revisions": given, "offset": offset, "fingerprint": FINGERPRINT}
-            await connection.execute(_CLEAR_DRIFT, {"cluster": cluster, **parameters})
-
-        await self._database.read(work)
+        given = _json(dict(revisions))
+        await self._execute([_CLEAR_DRIFT], cluster=cluster, revisions=given, offset=offset, fingerprint=FINGERPRINT)
 
     async def drop(self, cluster: str, topic_ids: Mapping[str, str]) -> None:
         """Drop the states of topics that are gone."""
-
-        async def work(connection: AsyncConnection) -> None:
-            await connection.execute(_DROP, {"cluster": cluster, "topic_ids": orjson.dumps(topic_ids).decode()})
-
-        await self._database.read(work)
+        if topic_ids:
+            await self._execute([_DROP], cluster=cluster, topic_ids=_json(topic_ids))
 
     async def reapply(self, cluster: str, keys: Mapping[str, Collection[str]]) -> None:
         """Mark keys to send again."""
         rows = [{"entity_id": entity_id, "keys": sorted(each)} for entity_id, each in keys.items()]
-
-        async def work(connection: AsyncConnection) -> None:
-            await connection.execute(_REAPPLY, {"cluster": cluster, "rows": orjson.dumps(rows).decode()})
-
-        await self._database.read(work)
+        await self._execute([_REAPPLY], cluster=cluster, rows=_json(rows))
 
     async def undelivered(self, cluster: str) -> list[str]:
         """Return the entities with a due or open delivery."""
-        return await self._ids(_UNDELIVERED, cluster)
+        return [row.entity_id for row in await self._rows(_UNDELIVERED, cluster=cluster)]
 
     async def drifting_entities(self, cluster: str) -> list[str]:
         """Return the entities that are open, refused, or left alone."""
-        return await self._ids(_DRIFTING, cluster)
-
-    async def _ids(self, statement: TextClause, cluster: str) -> list[str]:
-        async def work(connection: AsyncConnection) -> list[str]:
-            return list((await connection.scalars(statement, {"cluster": cluster})).all())
-
-        return await self._database.read(work)
+        return [row.entity_id for row in await self._rows(_DRIFTING, cluster=cluster)]
 
     async def authors(self, cluster: str, keys: Mapping[str, Collection[str]]) -> dict[tuple[str, str], Author]:
         """Return the authors of the newest changes of keys."""
@@ -487,22 +446,33 @@ class PostgresTargetStates:
     ) -> Sequence[Row[Any]]:
         """Return the rows of a statement on the newest changes of keys, by entity id."""
         asked = [{"entity_id": entity_id, "key": key} for entity_id, each in keys.items() for key in each]
-        parameters = {"cluster": cluster, "rows": orjson.dumps(asked).decode(), "most": MOST_CHANGES, **more}
-
-        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
-            return (await connection.execute(statement, parameters)).all()
-
-        return await self._database.read(work) if asked else ()
+        parameters = {"cluster": cluster, "rows": _json(asked), "most": MOST_CHANGES}
+        return await self._rows(statement, **parameters, **more) if asked else ()
 
     async def forget(self, cluster: str, entity_types: Collection[KraftEntityType]) -> None:
         """Drop the states of some of a cluster's entity types."""
         types = [kind.value for kind in EntityType if kraft_type_of_entity_type(kind) in entity_types]
+        await self._execute(_FORGET, cluster=cluster, types=types, day_s=_DAY_S)
+
+    async def _rows(self, statement: TextClause, **parameters: Any) -> Sequence[Row[Any]]:
+        return await self._database.read(lambda connection: _fetch(connection, statement, parameters))
+
+    async def _execute(self, statements: Sequence[TextClause], **parameters: Any) -> None:
+        """Execute statements that return no rows, each in a transaction of its own."""
 
         async def work(connection: AsyncConnection) -> None:
-            for statement in _FORGET:
-                await connection.execute(statement, {"cluster": cluster, "types": types, "day_s": _DAY_S})
+            for statement in statements:
+                await connection.execute(statement, parameters)
 
         await self._database.read(work)
+
+
+async def _fetch(connection: AsyncConnection, statement: TextClause, parameters: dict[str, Any]) -> Sequence[Row[Any]]:
+    return (await connection.execute(statement, parameters)).all()
+
+
+def _json(value: object) -> str:
+    return orjson.dumps(value).decode()
 
 
 def _row(result: DeliveryOutcome) -> dict[str, Any]:

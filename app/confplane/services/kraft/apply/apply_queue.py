@@ -342,7 +342,7 @@ class ApplyQueue:
                 self._hold(entity_id, f"The znode can't be read: it {node.defect}")
             elif node is not None and state is None and len(entity_id) > LONGEST_INDEXED:
                 self._hold(entity_id, f"Postgres can't index its id, which takes more than {LONGEST_INDEXED} bytes")
-            elif node is None or not self._pending_entity(node, state).is_due:
+            elif node is None or not PendingEntity(node, state).is_due:
                 self._complete(entity_id)
                 if state is not None:
                     self._list_refused(entity_id, state.refused, refused_keys(node, state))
@@ -356,13 +356,12 @@ class ApplyQueue:
         entities = {entity_id: Entity.from_id(entity_id) for entity_id in nodes}
         topic_ids = await topics.ids_of(self._parts.cluster, entities.values(), deadline)
         outlived = topics.outlived_topics(topic_ids, nodes, known)
-        if outlived:
-            await self._parts.states.drop(self._parts.store.name, outlived)
-            known = {entity_id: each for entity_id, each in known.items() if entity_id not in outlived}
+        await self._parts.states.drop(self._parts.store.name, outlived)
+        known = {entity_id: each for entity_id, each in known.items() if entity_id not in outlived}
         deliveries: list[EntityDelivery] = []
         taken: dict[str, set[str]] = {}
         for entity_id, node in nodes.items():
-            entity, candidate = entities[entity_id], self._pending_entity(node, known.get(entity_id))
+            entity, candidate = entities[entity_id], PendingEntity(node, known.get(entity_id))
             if not candidate.is_due:
                 self._complete(entity_id)
                 self._add_newer(entity_id, node.mzxid)
@@ -391,9 +390,6 @@ class ApplyQueue:
         }
         absent = await find_absent_keys(self._parts.states, self._parts.store.name, removed)
         return [each._replace(absent=frozenset(absent.get(each.delivery.entity_id, ()))) for each in deliveries]
-
-    def _pending_entity(self, node: Node, state: TargetState | None) -> PendingEntity:
-        return PendingEntity(node, state)
 
     # -- outcomes
 

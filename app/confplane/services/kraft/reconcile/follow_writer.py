@@ -29,7 +29,7 @@ from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.recorder.ports import PRINCIPAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from confplane.services.changes.change import ChangeResult
     from confplane.services.changes.runner import ChangeRunner
@@ -187,14 +187,9 @@ class FollowWriter:
         }
         nodes = {each: node for each in topic_ids if (node := self._store.get(Tree.CONFIG, each)) is not None}
         outlived = topics.outlived_topics(topic_ids, nodes, known)
-        await self._drop_states(outlived)
+        await self._states.drop(self._store.name, outlived)
         known = {entity_id: each for entity_id, each in known.items() if entity_id not in outlived}
         return [self._drafts.with_state(each, known.get(each.entity.id)) for each in observations]
-
-    async def _drop_states(self, topic_ids: Mapping[str, str]) -> None:
-        """Drop the states of topics that are gone."""
-        if topic_ids:
-            await self._states.drop(self._store.name, topic_ids)
 
     async def _commit_load(self, load: Sequence[Sequence[EntityObservation]], result: FollowResult) -> None:
         """Write a load: the observations of each change. Changes that must be drafted again form another load."""
@@ -216,7 +211,7 @@ class FollowWriter:
                     raise end
                 else:
                     again += self._add_outcome(observations, end, result, gone)
-            await self._drop_states(gone)
+            await self._states.drop(self._store.name, gone)
             left = again
 
     def _add_outcome(

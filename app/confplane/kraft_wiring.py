@@ -81,7 +81,7 @@ class KraftWiring:
             return None if target is None else target.cluster_id
 
         self.kafka: KraftCluster = KraftCluster(f"clusters.{store.name}.kafka", settings, rules, expected)
-        self.target = TargetService(runner, store)
+        self.target = TargetService(runner, store, states)
         self._store = store
         self._runner = runner
         self._rules = rules

@@ -24,7 +24,7 @@ from confplane.services.ports.trail import Intent, IntentEntity, Outcome
 from tests.audit.rows import fetch
 from tests.contract.api import FILE
 from tests.support.kafka_double import KafkaDouble
-from tests.support.observing import Observing, caller
+from tests.support.observing import Observing
 from tests.support.replicas import Backup, Replica
 from tests.support.stores import ALICE, BILLING, kafka_writes, soon
 from tests.support.world import World
@@ -61,8 +61,7 @@ class Rows:
         await one.import_all()
         kafka.alter(followed, {"producer_byte_rate": "2"})
         await one.poll()
-        await one.targets.enforce(one.states, caller())
-        await one.aware()
+        await one.set_mode("enforce")
         kafka.alter(followed, {"producer_byte_rate": "3"})
         await one.poll()
         self.zk.set("/confplane/target", b"")

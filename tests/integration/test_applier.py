@@ -381,8 +381,7 @@ async def test_a_stale_in_flight_write_replaced_externally_is_not_an_external_ch
 async def test_external_writes_of_replaced_values_are_followed(opened: Opener, kafka: KafkaDouble, word: str) -> None:
     """Everything that was sent has an end, so no value can be late."""
     one = await opened()
-    await getattr(one.targets, word)(one.states, caller())
-    await one.aware()
+    await one.set_mode(word)
     for rate in (1000, 2000):
         await alter(one, ALICE, producer_byte_rate=rate)
         await apply(one)
@@ -792,15 +791,14 @@ async def test_a_mode_change_after_a_delivery_began_holds_it_back(
     async def changed(*given: Any) -> set[str]:
         monkeypatch.undo()
         found = await begin(*given)
-        await getattr(one.targets, word)(caller())
+        await (one.targets.pause(caller()) if word == "pause" else one.set_mode("observe"))
         return found
 
     monkeypatch.setattr(one.states, "begin", changed)
     await apply(one)
     assert kafka.requests == []
     await one.targets.resume(caller())
-    await one.targets.adopt(one.states, caller())
-    await one.aware()
+    await one.set_mode("adopt")
     await apply(one)
     await one.poll()
     equal(one, kafka)
@@ -817,8 +815,7 @@ async def test_callers_write_nothing_before_the_mode(opened: Opener, kafka: Kafk
     ):
         (refused,) = await one.replica.edit(entity, facet, (op,))
         assert isinstance(refused.error, ObservedError)
-    await one.targets.adopt(one.states, caller())
-    await one.aware()
+    await one.set_mode("adopt")
     await alter(one, ALICE, producer_byte_rate=5)
     await alter(one, topic, {"retention.ms": "5"})
     await apply(one)
@@ -828,8 +825,7 @@ async def test_callers_write_nothing_before_the_mode(opened: Opener, kafka: Kafk
 async def test_the_end_of_the_mode_gives_the_quotas_back_to_the_cluster(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     await alter(one, ALICE, producer_byte_rate=2048)
-    await one.targets.observe(caller())
-    await one.aware()
+    await one.set_mode("observe")
     assert not await apply(one)
     await one.poll()
     assert one.config(ALICE) == kafka.now.configs[ALICE] == {RATE: "1024", OTHER: "1"}
@@ -843,14 +839,13 @@ async def test_states_of_another_ensemble_are_forgotten_with_a_new_begin(opened:
     await apply(one)
     # Somebody seems to know a newer revision.
     assert (kafka.requests, one.queues.report().pending) == ([], 1)
-    await one.targets.observe(caller())
-    await one.targets.adopt(one.states, caller())
-    await one.aware()
+    await one.set_mode("observe")
+    await one.set_mode("adopt")
     await alter(one, ALICE, producer_byte_rate=4096)
     await apply(one)
     assert kafka.requests == [{ALICE: {RATE: "4096"}}]
     # A begin that is no new one forgets nothing.
-    await one.targets.adopt(one.states, caller())
+    await one.set_mode("adopt")
     assert set(await one.states.load("default", [ALICE.id])) == {ALICE.id}
 
 
@@ -861,11 +856,9 @@ async def test_a_stale_in_flight_write_of_an_earlier_period_of_the_mode_is_not_a
     await alter(one, ALICE, producer_byte_rate=1)
     kafka.cut = "late"
     await apply(one)
-    await one.targets.observe(caller())
-    await one.aware()
+    await one.set_mode("observe")
     await one.poll()
-    await one.targets.adopt(one.states, caller())
-    await one.aware()
+    await one.set_mode("adopt")
     await alter(one, ALICE, producer_byte_rate=4096)
     await apply(one)
     kafka.arrive()
@@ -883,10 +876,10 @@ async def test_a_stale_in_flight_write_of_an_earlier_period_of_the_mode_is_not_a
 async def test_a_mode_needs_a_complete_import(world: World, kafka: KafkaDouble) -> None:
     one = Observing(await world.replica(client_configs_layout="separate"), kafka)
     with pytest.raises(NotFoundError):
-        await one.targets.adopt(one.states, caller())
+        await one.set_mode("adopt")
     await one.importer.begin(await kafka.identity(soon()), caller())
     with pytest.raises(NotFoundError, match="not complete"):
-        await one.targets.adopt(one.states, caller())
+        await one.set_mode("adopt")
 
 
 async def test_an_import_is_refused_while_callers_write(opened: Opener) -> None:

@@ -221,8 +221,7 @@ async def test_what_was_contested_is_sent_in_the_mode_adopt(opened: Opener, kafk
     await alter(one, ALICE, producer_byte_rate=2048)
     await apply(one)
     await contest(one, kafka)
-    await one.targets.adopt(one.states, caller())
-    await one.aware()
+    await one.set_mode("adopt")
     await restore(one)
     assert one.config(ALICE) == {RATE: "8", OTHER: "1"}
     # The value that the cluster took before the contest.
@@ -332,8 +331,7 @@ async def test_the_mode_adopt_takes_over_what_was_left_alone(opened: Opener, kaf
     kafka.alter(BOB, {RATE: "7"})
     await restore(one)
     assert report(one).extra.count == 1
-    await one.targets.adopt(one.states, caller())
-    await one.aware()
+    await one.set_mode("adopt")
     await restore(one)
     assert (one.config(BOB), report(one).extra.count) == ({RATE: "7"}, 0)
     assert await kinds(one, BOB) == ["observed"]
@@ -351,8 +349,7 @@ async def test_skipped_values_may_be_older_than_the_last_poll_of_the_mode(
     kafka.alter(ALICE, {OTHER: "9"})
     for _ in range(2):
         await restore(one)
-    await (one.targets.adopt(one.states, caller()) if mode == "adopt" else one.targets.observe(caller()))
-    await one.aware()
+    await one.set_mode(mode)
     await one.poll()
     [row] = [each.intent for each in await rows(one, BOB)]
     assert row.observed is not None

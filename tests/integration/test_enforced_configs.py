@@ -34,7 +34,6 @@ from tests.support.adopting import (
     shown_drift,
 )
 from tests.support.kafka_double import KafkaDouble
-from tests.support.observing import caller
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -395,8 +394,7 @@ async def test_another_mode_takes_over_what_was_left_alone(opened: Opener, kafka
     kafka.alter(TOPIC, {"retention.bytes": "77"})
     await restore(one)
     assert one.reporter.apply_report().extra.count == 1
-    await (one.targets.adopt(one.states, caller()) if mode == "adopt" else one.targets.observe(caller()))
-    await one.aware()
+    await one.set_mode(mode)
     await restore(one)
     assert one.config(TOPIC) == {**SET[TOPIC], "retention.bytes": "77"}
     assert await kinds(one, TOPIC) == ["observed"]

@@ -38,7 +38,6 @@ from tests.support.adopting import (
     shown_drift,
 )
 from tests.support.kafka_double import KafkaDouble
-from tests.support.observing import caller
 from tests.support.stores import soon
 
 if TYPE_CHECKING:
@@ -87,17 +86,10 @@ async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
 
 async def choose(one: Observing, modes: dict[KraftEntityType, TargetMode]) -> None:
     """Give entity types their modes, as the commands do."""
-    for mode, act in (
-        (TargetMode.ADOPT, one.targets.adopt),
-        (TargetMode.ENFORCE, one.targets.enforce),
-    ):
+    for mode in (TargetMode.ADOPT, TargetMode.ENFORCE, TargetMode.OBSERVE):
         some = [area for area, each in modes.items() if each is mode]
         if some:
-            await act(one.states, caller(), some)
-    some = [area for area, each in modes.items() if each is TargetMode.OBSERVE]
-    if some:
-        await one.targets.observe(caller(), some)
-    await one.aware()
+            await one.set_mode(mode, some)
 
 
 def other(entity: Entity, value: str | None = None) -> dict[str, str | None]:

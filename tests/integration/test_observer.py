@@ -393,8 +393,7 @@ async def test_a_denied_topic_keeps_its_configs_and_its_drift(opened: Opener, ka
         await one.refresher.refresh([TOPIC], [], soon())
     assert await one.refresher.refresh([], [KraftEntityType.TOPICS], soon()) is not None
     assert one.config(TOPIC) == before
-    await one.targets.adopt(one.states, caller())
-    await one.aware()
+    await one.set_mode("adopt")
     with pytest.raises(NotPermittedError, match="DESCRIBE_CONFIGS is missing"):
         await one.drift.edits([DriftSelection(TOPIC, None)], soon())
     kafka.denied_entities = set()

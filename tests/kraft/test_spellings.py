@@ -23,7 +23,7 @@ from confplane.kraft_wiring import rules_of
 from confplane.services.ports.kafka import KraftEntityType
 from tests.support.adopting import alter, apply
 from tests.support.kraft_writer import KraftWriter, RefusedError
-from tests.support.observing import Observing, caller
+from tests.support.observing import Observing
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -124,8 +124,7 @@ async def spelled_by_callers(kraft: KraftCluster, world: World, seed: int, *, ro
         await one.import_all()
         await one.poll()
         await one.reporter.publish()
-        await one.targets.adopt(one.states, caller())
-        await one.aware()
+        await one.set_mode("adopt")
         await until(lambda: one.store.kafka_release() == cluster.release)
         before = len(await one.followed())
         accepted = 0

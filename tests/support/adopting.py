@@ -50,8 +50,7 @@ async def opener(world: World, kafka: KafkaDouble, **cluster: Any) -> AsyncItera
             await one.poll()
             await one.reporter.publish()
             if adopted:
-                take = one.targets.enforce if enforced else one.targets.adopt
-                await take(one.states, caller())
+                await one.set_mode("enforce" if enforced else "adopt")
         await one.aware()
         await until(lambda: one.store.kafka_release() == kafka.release)
         return one

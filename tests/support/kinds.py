@@ -31,6 +31,7 @@ from confplane.services.changes.freeze import FreezeService
 from confplane.services.kraft.importer import Importer
 from confplane.services.kraft.reconcile.follow_parts import FollowParts
 from confplane.services.kraft.target_service import TargetService
+from confplane.services.ports.cluster_states import TargetMode
 from confplane.services.ports.kafka import KraftEntityType
 from confplane.services.ports.trail import AuditQuery
 from confplane.services.reverts.service import RevertSelection
@@ -214,7 +215,7 @@ class Made:
 
     @property
     def target(self) -> TargetService:
-        return TargetService(self.parts.runner, self.store)
+        return TargetService(self.parts.runner, self.store, PostgresTargetStates(self.parts.database))
 
     async def begin_target(self) -> None:
         await self.target.begin(CLUSTER_ID, self.caller)
@@ -229,11 +230,11 @@ class Made:
         await self.target.resume(self.caller)
 
     async def adopt_target(self) -> None:
-        await self.target.adopt(PostgresTargetStates(self.parts.database), self.caller)
+        await self.target.set_mode(TargetMode.ADOPT, self.caller)
 
     async def observe_topics(self) -> None:
         """Give one entity type another mode than the cluster's."""
-        await self.target.observe(self.caller, [KraftEntityType.TOPICS])
+        await self.target.set_mode(TargetMode.OBSERVE, self.caller, [KraftEntityType.TOPICS])
 
     async def copy(self) -> None:
         """A kind of change that the service does not have: replace one user's quotas by those of another."""

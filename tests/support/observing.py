@@ -27,14 +27,16 @@ from confplane.services.kraft.reconcile.drift import DriftService
 from confplane.services.kraft.reconcile.follow_parts import FollowParts
 from confplane.services.kraft.refresh import Refresher, refresh_first
 from confplane.services.kraft.target_service import TargetService
-from confplane.services.ports.cluster_states import Target
+from confplane.services.ports.cluster_states import Target, TargetMode
 from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from confplane.domain.entities import Entity
     from confplane.services.kraft.ports import ReconciledCluster
     from confplane.services.ports.applying import WritableKafkaCluster
-    from confplane.services.ports.kafka import KafkaCluster
+    from confplane.services.ports.kafka import KafkaCluster, KraftEntityType
     from confplane.services.ports.trail import AuditRecord
     from tests.support.kafka_double import KafkaDouble
     from tests.support.replicas import Replica
@@ -66,7 +68,7 @@ class Observing:
         def own() -> FollowParts:
             return FollowParts(kafka, store, runner, rules_of(kafka), redact, states)
 
-        self.targets = TargetService(runner, store)
+        self.targets = TargetService(runner, store, states)
         self.states = states
         cipher = KafkaCipher(Keyring.from_settings("default", replica.settings.clusters["default"].password_encoder))
         secrets = SecretOpener(rules_of(kafka), cipher)
@@ -101,6 +103,11 @@ class Observing:
         """Wait until this process's target is that of ZooKeeper."""
         target = (await self.store.read_state(Target, soon())).value
         await until(lambda: self.store.target() == target)
+
+    async def set_mode(self, mode: str, entity_types: Collection[KraftEntityType] = ()) -> None:
+        """Set the mode of some entity types, or of all, and wait until this process knows it."""
+        await self.targets.set_mode(TargetMode(mode), caller(), entity_types)
+        await self.aware()
 
     async def poll(self) -> None:
         """Poll everything once, whether due or not."""

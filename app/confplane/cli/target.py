@@ -21,7 +21,7 @@ from confplane.kraft_wiring import max_ages_of, rules_of
 from confplane.services.kraft import warnings
 from confplane.services.kraft.report import parse
 from confplane.services.kraft.target_service import TargetService
-from confplane.services.ports.cluster_states import Target
+from confplane.services.ports.cluster_states import Target, TargetMode
 from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
 from confplane.wiring import open_cluster
 
@@ -105,11 +105,9 @@ async def change(
         types: The entity types of a change of the mode; empty for all.
     """
     async with open_cluster(settings, cluster) as parts:
-        service = TargetService(parts.runner, parts.stores[cluster])
+        service = TargetService(parts.runner, parts.stores[cluster], parts.target_states)
         changes: dict[str, Callable[[Caller], Awaitable[Target]]] = {
-            "adopt": partial(service.adopt, parts.target_states, entity_types=types),
-            "enforce": partial(service.enforce, parts.target_states, entity_types=types),
-            "observe": partial(service.observe, entity_types=types),
+            **{each.value: partial(service.set_mode, each, entity_types=types) for each in TargetMode},
             "pause": service.pause,
             "resume": service.resume,
         }

@@ -28,9 +28,10 @@ class TargetService:
     ``OutcomeUnknownError`` if the reply was lost.
     """
 
-    def __init__(self, runner: ChangeRunner, store: ClusterStore) -> None:
+    def __init__(self, runner: ChangeRunner, store: ClusterStore, states: TargetStates) -> None:
         self._runner = runner
         self._store = store
+        self._states = states
 
     async def begin(self, cluster_id: str, caller: Caller) -> Target:
         """Make a Kafka cluster the target, its configs not imported yet; return the target as it is now.
@@ -77,54 +78,26 @@ class TargetService:
         """
         return await self._change(lambda target: replace(self._known(target), paused=False), caller)
 
-    async def adopt(
-        self, states: TargetStates, caller: Caller, entity_types: Collection[KraftEntityType] = ()
+    async def set_mode(
+        self, mode: TargetMode, caller: Caller, entity_types: Collection[KraftEntityType] = ()
     ) -> Target:
-        """Accept quotas and configs from clients. When this returns, every process accepts them.
+        """Set the mode of some entity types, or of all. When this returns, every process obeys it.
 
-        The states of earlier deliveries are deleted for types that clients could not write until now: they may belong
-        to another ZooKeeper ensemble with other revisions. Values that may still arrive are kept.
+        Under ``observe`` no client change commits from then on, and no delivery begins. The states of earlier
+        deliveries are deleted for types that clients could not write until now: they may belong to another ZooKeeper
+        ensemble with other revisions. Values that may still arrive are kept.
 
         Args:
-            states: The delivery states.
+            mode: The mode.
             caller: The caller.
             entity_types: The entity types; all if empty.
 
         Raises:
             NotFoundError: There is no target, or its import is not complete.
         """
-        return await self._set_mode(TargetMode.ADOPT, states, caller, entity_types)
-
-    async def enforce(
-        self, states: TargetStates, caller: Caller, entity_types: Collection[KraftEntityType] = ()
-    ) -> Target:
-        """Accept quotas and configs from clients, as :meth:`adopt` does, and put back external changes.
-
-        Raises:
-            NotFoundError: There is no target, or its import is not complete.
-        """
-        return await self._set_mode(TargetMode.ENFORCE, states, caller, entity_types)
-
-    async def observe(self, caller: Caller, entity_types: Collection[KraftEntityType] = ()) -> Target:
-        """Refuse quotas and configs from clients. When this returns, none commits, and no round of the applier begins.
-
-        Args:
-            caller: The caller.
-            entity_types: The entity types; all if empty.
-
-        Raises:
-            NotFoundError: There is no target, or its import is not complete.
-        """
-        return await self._change(
-            lambda target: self._imported(target).with_mode(TargetMode.OBSERVE, entity_types), caller
-        )
-
-    async def _set_mode(
-        self, mode: TargetMode, states: TargetStates, caller: Caller, entity_types: Collection[KraftEntityType]
-    ) -> Target:
         target = (await self._store.read_state(Target, caller.deadline)).value
-        if target is not None:
-            await states.forget(
+        if target is not None and mode is not TargetMode.OBSERVE:
+            await self._states.forget(
                 self._store.name, [each for each in entity_types or KraftEntityType if not target.applies_to(each)]
             )
         return await self._change(lambda target: self._imported(target).with_mode(mode, entity_types), caller)

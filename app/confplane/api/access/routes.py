@@ -39,7 +39,6 @@ _Time = Annotated[
         "Search the history of tokens and grants, newest first",
         models.AccessChangePage,
         limit=LimitClass.BULK,
-        tagged=False,
         problems=(403, 503),
     ),
 )
@@ -79,7 +78,6 @@ async def search_access_audit(
         "List the grants of somebody, or those to a resource",
         models.AccessReport,
         limit=LimitClass.BULK,
-        tagged=False,
         problems=(403, 503),
     ),
 )
@@ -133,13 +131,7 @@ async def get_access(
 
 @routes.post(
     "/v1/clusters/{cluster}/access:check",
-    read(
-        "Check what the caller may do",
-        models.ChecksResult,
-        limit=LimitClass.READ,
-        tagged=False,
-        problems=(503,),
-    ),
+    read("Check what the caller may do", models.ChecksResult, limit=LimitClass.READ, problems=(503,)),
 )
 async def check_access(call: CallDep, body: models.ChecksBody) -> Response:
     """Answers to up to 100 questions about the caller itself, so that a portal greys out its buttons.

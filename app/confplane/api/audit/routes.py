@@ -35,13 +35,7 @@ _Time = Annotated[
 
 @routes.get(
     "/v1/clusters/{cluster}/audit",
-    read(
-        "Search the trail, newest change id first",
-        models.AuditPage,
-        limit=LimitClass.BULK,
-        tagged=False,
-        problems=(503,),
-    ),
+    read("Search the trail, newest change id first", models.AuditPage, limit=LimitClass.BULK, problems=(503,)),
 )
 async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     call: CallDep,
@@ -112,7 +106,7 @@ async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's
 
 @routes.get(
     "/v1/clusters/{cluster}/audit/{changeId}",
-    read("One change", models.AuditedChange, limit=LimitClass.BULK, tagged=False, problems=(503,)),
+    read("One change", models.AuditedChange, limit=LimitClass.BULK, problems=(503,)),
 )
 async def get_audited_change(
     call: CallDep,

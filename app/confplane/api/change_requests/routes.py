@@ -40,7 +40,7 @@ RequestId = Annotated[
 
 @routes.get(
     "/v1/clusters/{cluster}/change-requests",
-    read("List change requests", models.ChangeRequestPage, limit=LimitClass.BULK, tagged=False, problems=(503,)),
+    read("List change requests", models.ChangeRequestPage, limit=LimitClass.BULK, problems=(503,)),
 )
 async def list_change_requests(
     call: CallDep,
@@ -73,7 +73,6 @@ async def list_change_requests(
     manage(
         "Propose a change",
         {201: models.ChangeRequestData, 200: models.ChangeRequestData},
-        limit=LimitClass.ADMIN,
         tagged=True,
         problems=_PROPOSED,
     ),
@@ -108,7 +107,6 @@ async def get_change_request(call: CallDep, request_id: RequestId, if_none_match
     manage(
         "Replace the content of a change request, or decide it again",
         models.ChangeRequestData,
-        limit=LimitClass.ADMIN,
         tagged=True,
         problems=_PROPOSED,
     ),
@@ -136,13 +134,7 @@ async def revise_change_request(
 
 @routes.post(
     "/v1/clusters/{cluster}/change-requests/{requestId}:approve",
-    manage(
-        "Approve a change request",
-        models.ChangeRequestData,
-        limit=LimitClass.ADMIN,
-        tagged=True,
-        problems=_REVIEWED,
-    ),
+    manage("Approve a change request", models.ChangeRequestData, tagged=True, problems=_REVIEWED),
 )
 async def approve_change_request(call: CallDep, request_id: RequestId, body: models.RequestApproval) -> Response:
     """Needs ALTER_CONFIGS on an entity of the request, and to be another person than its authors.
@@ -157,9 +149,7 @@ async def approve_change_request(call: CallDep, request_id: RequestId, body: mod
 
 @routes.post(
     "/v1/clusters/{cluster}/change-requests/{requestId}:reject",
-    manage(
-        "Reject a change request", models.ChangeRequestData, limit=LimitClass.ADMIN, tagged=True, problems=_REVIEWED
-    ),
+    manage("Reject a change request", models.ChangeRequestData, tagged=True, problems=_REVIEWED),
 )
 async def reject_change_request(call: CallDep, request_id: RequestId, body: models.RequestComment) -> Response:
     """For good. Needs ALTER_CONFIGS on an entity of the request, or ALTER on `change-requests`."""
@@ -171,9 +161,7 @@ async def reject_change_request(call: CallDep, request_id: RequestId, body: mode
 
 @routes.post(
     "/v1/clusters/{cluster}/change-requests/{requestId}:cancel",
-    manage(
-        "Cancel a change request", models.ChangeRequestData, limit=LimitClass.ADMIN, tagged=True, problems=_REVIEWED
-    ),
+    manage("Cancel a change request", models.ChangeRequestData, tagged=True, problems=_REVIEWED),
 )
 async def cancel_change_request(call: CallDep, request_id: RequestId, body: models.RequestComment) -> Response:
     """For authors, and for callers with ALTER on `change-requests`."""
@@ -185,9 +173,7 @@ async def cancel_change_request(call: CallDep, request_id: RequestId, body: mode
 
 @routes.post(
     "/v1/clusters/{cluster}/change-requests/{requestId}:comment",
-    manage(
-        "Comment on a change request", models.ChangeRequestData, limit=LimitClass.ADMIN, tagged=True, problems=_REVIEWED
-    ),
+    manage("Comment on a change request", models.ChangeRequestData, tagged=True, problems=_REVIEWED),
 )
 async def comment_change_request(call: CallDep, request_id: RequestId, body: models.NewRequestComment) -> Response:
     """Needs PROPOSE or ALTER_CONFIGS on an entity of the request, or ALTER on `change-requests`."""
@@ -199,13 +185,7 @@ async def comment_change_request(call: CallDep, request_id: RequestId, body: mod
 
 @routes.post(
     "/v1/clusters/{cluster}/change-requests/{requestId}:apply",
-    manage(
-        "Apply an approved change request",
-        models.ChangeRequestData,
-        limit=LimitClass.ADMIN,
-        tagged=True,
-        problems=(*_PROPOSED, 504),
-    ),
+    manage("Apply an approved change request", models.ChangeRequestData, tagged=True, problems=(*_PROPOSED, 504)),
 )
 async def apply_change_request(call: CallDep, request_id: RequestId, body: models.RequestApplicationValues) -> Response:
     """Needs PROPOSE or ALTER_CONFIGS on each entity. Nothing is done to a request that is applied.

@@ -139,7 +139,6 @@ def applied_filter(call: Call, cluster_facet: ClusterFacet, *, wanted: bool | No
         TakenReport,
         effect=Effect.REPORT,
         limit=LimitClass.READ,
-        tagged=False,
         problems=(503,),
     ),
 )
@@ -178,7 +177,6 @@ async def report_client_configs(
         "Count the clients of an entity by the configs that they report",
         AppliedStatus,
         limit=LimitClass.BULK,
-        tagged=False,
         problems=(503,),
     ),
     checks=[Consistency],

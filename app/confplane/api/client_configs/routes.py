@@ -38,11 +38,7 @@ _Entity = Annotated[Entity, entity_in_path(id_patterns.CONFIG_ID, "user=alice")]
 @routes.get(
     "/v1/clusters/{cluster}/client-configs",
     read(
-        "List the entities that have client configs",
-        models.ClientConfigsList,
-        limit=LimitClass.BULK,
-        tagged=False,
-        problems=(410,),
+        "List the entities that have client configs", models.ClientConfigsList, limit=LimitClass.BULK, problems=(410,)
     ),
     checks=[Consistency],
 )
@@ -72,9 +68,7 @@ async def list_client_configs(  # noqa: PLR0913 - one argument a parameter is Fa
             201: ResponseSpec(models.ClientConfigsResource),
             200: ResponseSpec(models.ClientConfigsResource, "Identical content was already there"),
         },
-        limit=LimitClass.WRITE,
         tagged=True,
-        problems=(),
     ),
     checks=[Temporary],
 )
@@ -149,13 +143,7 @@ async def get_client_configs(
 
 @routes.put(
     "/v1/clusters/{cluster}/client-configs/{id:path}",
-    change(
-        "Replace all client configs of an entity",
-        models.ClientConfigsResource,
-        limit=LimitClass.WRITE,
-        tagged=True,
-        problems=(),
-    ),
+    change("Replace all client configs of an entity", models.ClientConfigsResource, tagged=True),
     checks=[Temporary],
 )
 async def put_client_configs(
@@ -167,9 +155,7 @@ async def put_client_configs(
 
 @routes.delete(
     "/v1/clusters/{cluster}/client-configs/{id:path}",
-    change(
-        "Remove all client configs of an entity", DeletedResource, limit=LimitClass.WRITE, tagged=False, problems=()
-    ),
+    change("Remove all client configs of an entity", DeletedResource),
     checks=[Temporary],
 )
 async def delete_client_configs(call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep) -> Response:
@@ -183,8 +169,6 @@ async def delete_client_configs(call: CallDep, entity: _Entity, conditions: Cond
         "Describe client configs by a filter, or resolve them for one client (KIP-649)",
         rpc.described(models.DescribedConfigs),
         limit=LimitClass.READ,
-        tagged=False,
-        problems=(),
     ),
     checks=[Consistency],
 )
@@ -231,8 +215,6 @@ def _register(call: Call, cluster_facet: ClusterFacet, body: models.DescribeClie
     change(
         "Alter client configs (KIP-649)",
         partly(models.AlteredConfigs, "Some entries failed"),
-        limit=LimitClass.WRITE,
-        tagged=False,
         problems=(412,),
         problem=models.AlterConfigsProblem,
     ),

@@ -29,13 +29,7 @@ _Entity = Annotated[Entity, entity_in_path(id_patterns.QUOTA_ID, "user=alice")]
 
 @routes.get(
     "/v1/clusters/{cluster}/client-quotas",
-    read(
-        "List the entities that have client quotas",
-        models.ClientQuotasList,
-        limit=LimitClass.BULK,
-        tagged=False,
-        problems=(410,),
-    ),
+    read("List the entities that have client quotas", models.ClientQuotasList, limit=LimitClass.BULK, problems=(410,)),
     checks=[Consistency],
 )
 async def list_client_quotas(
@@ -62,9 +56,7 @@ async def list_client_quotas(
             201: ResponseSpec(models.ClientQuotasResource),
             200: ResponseSpec(models.ClientQuotasResource, "Identical content was already there"),
         },
-        limit=LimitClass.WRITE,
         tagged=True,
-        problems=(),
     ),
     checks=[Temporary],
 )
@@ -139,13 +131,7 @@ async def get_client_quotas(
 
 @routes.put(
     "/v1/clusters/{cluster}/client-quotas/{id:path}",
-    change(
-        "Replace all client quotas of an entity",
-        models.ClientQuotasResource,
-        limit=LimitClass.WRITE,
-        tagged=True,
-        problems=(),
-    ),
+    change("Replace all client quotas of an entity", models.ClientQuotasResource, tagged=True),
     checks=[Temporary],
 )
 async def put_client_quotas(
@@ -157,7 +143,7 @@ async def put_client_quotas(
 
 @routes.delete(
     "/v1/clusters/{cluster}/client-quotas/{id:path}",
-    change("Remove all client quotas of an entity", DeletedResource, limit=LimitClass.WRITE, tagged=False, problems=()),
+    change("Remove all client quotas of an entity", DeletedResource),
     checks=[Temporary],
 )
 async def delete_client_quotas(call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep) -> Response:
@@ -167,13 +153,7 @@ async def delete_client_quotas(call: CallDep, entity: _Entity, conditions: Condi
 
 @routes.post(
     "/v1/clusters/{cluster}/client-quotas:describe",
-    read(
-        "Describe client quotas by a filter (KIP-546)",
-        rpc.described(models.DescribedQuotas),
-        limit=LimitClass.BULK,
-        tagged=False,
-        problems=(),
-    ),
+    read("Describe client quotas by a filter (KIP-546)", rpc.described(models.DescribedQuotas), limit=LimitClass.BULK),
     checks=[Consistency],
 )
 async def describe_client_quotas(call: CallDep, body: models.DescribeClientQuotas) -> Response:
@@ -186,8 +166,6 @@ async def describe_client_quotas(call: CallDep, body: models.DescribeClientQuota
     change(
         "Alter client quotas (KIP-546)",
         partly(models.AlteredQuotas, "Some entries failed"),
-        limit=LimitClass.WRITE,
-        tagged=False,
         problems=(412,),
         problem=models.AlterQuotasProblem,
     ),

@@ -7,7 +7,6 @@ from confplane.api.dependencies import CallDep
 from confplane.api.routing.operations import change, partly
 from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
-from confplane.services.limits import LimitClass
 
 routes = Routes(tag="clients")
 
@@ -17,8 +16,6 @@ routes = Routes(tag="clients")
     change(
         "Alter client quotas and client configs together",
         partly(models.AlteredClients, "Some entries failed"),
-        limit=LimitClass.WRITE,
-        tagged=False,
         problems=(412,),
         problem=models.AlterClientsProblem,
     ),

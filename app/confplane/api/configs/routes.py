@@ -42,9 +42,7 @@ _NOBODY: Final = Entity(())
 
 @routes.get(
     "/v1/clusters/{cluster}/configs",
-    read(
-        "List the entities that have configs", models.ConfigsList, limit=LimitClass.BULK, tagged=False, problems=(410,)
-    ),
+    read("List the entities that have configs", models.ConfigsList, limit=LimitClass.BULK, problems=(410,)),
     checks=[Consistency],
 )
 async def list_configs(
@@ -71,9 +69,7 @@ async def list_configs(
             201: ResponseSpec(models.ConfigsResource),
             200: ResponseSpec(models.ConfigsResource, "Identical content was already there"),
         },
-        limit=LimitClass.WRITE,
         tagged=True,
-        problems=(),
     ),
     checks=[Temporary],
 )
@@ -147,9 +143,7 @@ async def get_configs(
 
 @routes.put(
     "/v1/clusters/{cluster}/configs/{id:path}",
-    change(
-        "Replace all configs of an entity", models.ConfigsResource, limit=LimitClass.WRITE, tagged=True, problems=()
-    ),
+    change("Replace all configs of an entity", models.ConfigsResource, tagged=True),
     checks=[Temporary],
 )
 async def put_configs(
@@ -161,7 +155,7 @@ async def put_configs(
 
 @routes.delete(
     "/v1/clusters/{cluster}/configs/{id:path}",
-    change("Remove all configs of an entity", DeletedResource, limit=LimitClass.WRITE, tagged=False, problems=()),
+    change("Remove all configs of an entity", DeletedResource),
     checks=[Temporary],
 )
 async def delete_configs(call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep) -> Response:
@@ -175,7 +169,6 @@ async def delete_configs(call: CallDep, entity: _Entity, conditions: Conditional
         "Describe the effective configs of topics, brokers, groups and client metrics (KIP-226)",
         partly(models.DescribedResources, "Some resources can't be described"),
         limit=LimitClass.BULK,
-        tagged=False,
         problems=(409,),
         problem=models.DescribeConfigsProblem,
     ),
@@ -276,8 +269,6 @@ async def _described(
     change(
         "Set, delete, append to and subtract from configs of topics, brokers, groups and client metrics (KIP-339)",
         partly(models.AlteredResources, "Some resources failed"),
-        limit=LimitClass.WRITE,
-        tagged=False,
         problems=(412,),
         problem=models.IncrementalAlterProblem,
     ),

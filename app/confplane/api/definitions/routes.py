@@ -42,8 +42,6 @@ _EMPTY_IS_NONE: Final = BeforeValidator(lambda value: None if value == "" else v
             )
         },
         limit=LimitClass.BULK,
-        tagged=False,
-        problems=(),
     ),
 )
 async def list_config_definitions(

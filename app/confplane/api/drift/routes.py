@@ -29,7 +29,6 @@ routes = Routes(tag="drift")
         DriftPage,
         id="listDrift",
         limit=LimitClass.BULK,
-        tagged=False,
         problems=(503,),
     ),
 )
@@ -67,8 +66,6 @@ async def list_drift(
         "Take over values of the Kafka cluster",
         partly(AdoptedDrift, "Some entities failed"),
         id="adoptDrift",
-        limit=LimitClass.WRITE,
-        tagged=False,
         problem=AdoptProblem,
         problems=(413,),
     ),
@@ -106,7 +103,6 @@ async def adopt_drift(call: CallDep, body: DriftDecision) -> Response:
         id="reapplyDrift",
         effect=Effect.REAPPLYING,
         limit=LimitClass.WRITE,
-        tagged=False,
         problems=(503,),
     ),
 )

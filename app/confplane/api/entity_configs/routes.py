@@ -27,7 +27,6 @@ routes = Routes(tag="entity-configs")
         "Describe what is set on entities of any type (KIP-21)",
         partly(models.DescribedEntityConfigs, "Some entities can't be described"),
         limit=LimitClass.BULK,
-        tagged=False,
         problems=(409,),
         problem=models.DescribeEntityConfigsProblem,
     ),
@@ -65,9 +64,6 @@ async def describe_entity_configs(call: CallDep, body: models.DescribeEntityConf
     change(
         "Alter entities of any type (KIP-21)",
         partly(models.AlteredEntityConfigs, "Some entities failed"),
-        limit=LimitClass.WRITE,
-        tagged=False,
-        problems=(),
         problem=models.AlterEntityConfigsProblem,
     ),
     checks=[Temporary],

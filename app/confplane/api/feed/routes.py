@@ -49,7 +49,6 @@ _MOST_BYTES = 4_000_000
             )
         },
         limit=LimitClass.READ,
-        tagged=False,
         problems=(403, 409, 410, 503),
     ),
 )

@@ -16,13 +16,7 @@ routes = Routes(tag="freezes")
 
 @routes.post(
     "/v1/clusters/{cluster}:freeze",
-    change(
-        "Freeze a cluster: from the answer on no config is written",
-        models.FreezeState,
-        limit=LimitClass.ADMIN,
-        tagged=False,
-        problems=(),
-    ),
+    change("Freeze a cluster: from the answer on no config is written", models.FreezeState, limit=LimitClass.ADMIN),
 )
 async def freeze_cluster(call: CallDep, body: models.FreezeReason) -> Response:
     """Needs FREEZE on the cluster. 409 if the cluster is already frozen for another reason: thaw it first.
@@ -41,13 +35,7 @@ async def freeze_cluster(call: CallDep, body: models.FreezeReason) -> Response:
 
 @routes.post(
     "/v1/clusters/{cluster}:thaw",
-    change(
-        "Thaw a cluster, so that configs may be written again",
-        models.FreezeState,
-        limit=LimitClass.ADMIN,
-        tagged=False,
-        problems=(),
-    ),
+    change("Thaw a cluster, so that configs may be written again", models.FreezeState, limit=LimitClass.ADMIN),
 )
 async def thaw_cluster(call: CallDep, body: models.FreezeReason) -> Response:
     """Needs FREEZE on the cluster."""

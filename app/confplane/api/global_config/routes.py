@@ -22,13 +22,7 @@ routes = Routes(tag="global-config")
 
 @routes.get(
     "/v1/clusters/{cluster}/global-config",
-    read(
-        "Read what is set for all brokers (KIP-5)",
-        models.GlobalConfig,
-        limit=LimitClass.READ,
-        tagged=False,
-        problems=(409,),
-    ),
+    read("Read what is set for all brokers (KIP-5)", models.GlobalConfig, limit=LimitClass.READ, problems=(409,)),
     checks=[Consistency],
 )
 async def get_global_config(call: CallDep) -> Response:
@@ -46,12 +40,7 @@ async def get_global_config(call: CallDep) -> Response:
 @routes.post(
     "/v1/clusters/{cluster}/global-config:change",
     change(
-        "Change what is set for all brokers (KIP-5)",
-        models.ChangedGlobalConfig,
-        limit=LimitClass.WRITE,
-        tagged=False,
-        problems=(),
-        problem=models.GlobalConfigProblem,
+        "Change what is set for all brokers (KIP-5)", models.ChangedGlobalConfig, problem=models.GlobalConfigProblem
     ),
     checks=[Temporary],
 )

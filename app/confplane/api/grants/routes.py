@@ -28,7 +28,7 @@ GrantId = Annotated[
 
 @routes.get(
     "/v1/grants",
-    read("List grants, oldest first", models.GrantPage, limit=LimitClass.BULK, tagged=False, problems=(403, 503)),
+    read("List grants, oldest first", models.GrantPage, limit=LimitClass.BULK, problems=(403, 503)),
 )
 async def list_grants(
     call: ServiceCallDep,
@@ -58,13 +58,7 @@ async def list_grants(
 
 @routes.post(
     "/v1/grants",
-    manage(
-        "Create a grant",
-        {201: models.GrantData, 200: models.GrantData},
-        limit=LimitClass.ADMIN,
-        tagged=True,
-        problems=(403, 503),
-    ),
+    manage("Create a grant", {201: models.GrantData, 200: models.GrantData}, tagged=True, problems=(403, 503)),
 )
 async def create_grant(call: ServiceCallDep, body: models.GrantBody) -> Response:
     """201 for a new grant; 200 with the grant that has this content already, and under `validateOnly`.
@@ -95,7 +89,7 @@ async def get_grant(call: ServiceCallDep, grant_id: GrantId, if_none_match: IfNo
 
 @routes.put(
     "/v1/grants/{grantId}",
-    manage("Replace a grant", models.GrantData, limit=LimitClass.ADMIN, tagged=True, problems=(403, 404, 409, 503)),
+    manage("Replace a grant", models.GrantData, tagged=True, problems=(403, 404, 409, 503)),
 )
 async def put_grant(
     call: ServiceCallDep, grant_id: GrantId, conditions: ConditionalHeadersDep, body: models.GrantBody
@@ -121,7 +115,7 @@ async def put_grant(
 
 @routes.delete(
     "/v1/grants/{grantId}",
-    manage("Remove a grant", models.GrantData, limit=LimitClass.ADMIN, tagged=False, problems=(403, 404, 409, 503)),
+    manage("Remove a grant", models.GrantData, problems=(403, 404, 409, 503)),
 )
 async def delete_grant(call: ServiceCallDep, grant_id: GrantId, conditions: ConditionalHeadersDep) -> Response:
     """The grant as it was last. Needs ALTER on `grants` of the principal; for a deny also all that was denied."""

@@ -48,7 +48,6 @@ _FIELDS: Final = {"quotas": "quotas", "client_configs": "clientConfigs", "config
         "Plan a manifest: what an apply would create, change and delete",
         partly(models.ManifestPlan, "Some entities are refused"),
         limit=LimitClass.BULK,
-        tagged=False,
         problems=(404, 409, 413, 422),
         problem=models.PlanProblem,
         longest_s=_LONGEST_S,
@@ -81,8 +80,6 @@ async def plan_manifest(call: CallDep, body: models.PlanManifest) -> Response:
     change(
         "Apply the plan of a manifest",
         partly(models.AppliedManifest, "An entity failed, which ended the run"),
-        limit=LimitClass.WRITE,
-        tagged=False,
         problems=(413,),
         problem=models.ApplyProblem,
         longest_s=_LONGEST_S,
@@ -138,8 +135,6 @@ async def apply_manifest(call: CallDep, body: models.ApplyManifest) -> Response:
             )
         },
         limit=LimitClass.BULK,
-        tagged=False,
-        problems=(),
     ),
     checks=[Consistency],
 )

@@ -56,13 +56,7 @@ class ClearedRegistrations(AnswerModel):
 
 @routes.get(
     "/v1/clusters/{cluster}/registrations",
-    read(
-        "List registrations, ordered by entity id",
-        RegistrationPage,
-        limit=LimitClass.BULK,
-        tagged=False,
-        problems=(503,),
-    ),
+    read("List registrations, ordered by entity id", RegistrationPage, limit=LimitClass.BULK, problems=(503,)),
 )
 async def list_registrations(
     call: CallDep,
@@ -92,7 +86,6 @@ async def list_registrations(
         {200: ClearedRegistrations},
         effect=Effect.CLEARING,
         limit=LimitClass.WRITE,
-        tagged=False,
         problems=(503,),
     ),
 )

@@ -40,7 +40,6 @@ HISTORY: Final = read(
     "The changes of an entity, including external ones, newest first",
     HistoryPage,
     limit=LimitClass.BULK,
-    tagged=False,
     problems=(503,),
     description="Each change has the keys that it gave another value, with their values before and after; secrets"
     " are null. Changes are sorted by revision. The history begins where the trail does.",
@@ -50,7 +49,6 @@ DIFF: Final = read(
     "The keys of an entity that differ between two moments",
     PastDiff,
     limit=LimitClass.BULK,
-    tagged=False,
     problems=(409, 410, 503),
     description="410 for a time before the trail began. A time within a run of external writes that were"
     " observed as one has `exact: false` and the bounds of the run.",

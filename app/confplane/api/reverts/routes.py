@@ -34,8 +34,6 @@ _UNCHANGED: Final = "Nothing is changed: these keys have the values of before al
     change(
         "Revert one change, the changes of one request, or those of a principal in a span of time",
         partly(models.RevertedChanges, "Some entities failed"),
-        limit=LimitClass.WRITE,
-        tagged=False,
         problems=(413,),
         problem=models.RevertProblem,
     ),
@@ -67,8 +65,6 @@ async def revert_changes(call: CallDep, body: models.RevertChanges) -> Response:
 ENTITY: Final = change(
     "Give an entity the content that it had at a moment",
     models.RevertedEntity,
-    limit=LimitClass.WRITE,
-    tagged=False,
     problems=(410,),
     description="Reverts every change to the entity's keys after the given time, regardless of author. `If-Match`"
     " refuses content that the caller has not seen; `force` continues despite concurrent external changes. 410 for a"

@@ -54,13 +54,7 @@ _CONTAINS = "; rows that have this one among theirs"
 
 @routes.get(
     "/v1/clusters/{cluster}/rollups",
-    read(
-        "All rollups, each with its current run",
-        models.RollupList,
-        limit=LimitClass.BULK,
-        tagged=False,
-        problems=(503,),
-    ),
+    read("All rollups, each with its current run", models.RollupList, limit=LimitClass.BULK, problems=(503,)),
 )
 async def list_rollups(call: CallDep) -> Response:
     """Every rollup with its current run: of its complete runs, the one with the latest moment."""
@@ -253,7 +247,7 @@ for _each in ROLLUPS.values():
 
 @routes.get(
     "/v1/clusters/{cluster}/rollups/{name}",
-    read("No rollup", {}, limit=LimitClass.READ, tagged=False, problems=(), listed=False),
+    read("No rollup", {}, limit=LimitClass.READ, listed=False),
 )
 async def unknown(_: CallDep, name: str) -> Response:
     """Answer 404 with the names of all rollups."""

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 
 from confplane.api.models import Problem
+from confplane.services.limits import LimitClass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pydantic import BaseModel
-
-    from confplane.services.limits import LimitClass
 
 Handler = Callable[..., Awaitable[Response]]
 
@@ -76,9 +75,9 @@ class RouteOperation:
     effect: Effect
     limit: LimitClass | None
     """The class of the caller's limit that a request counts against. None only for open operations."""
-    tagged: bool
+    tagged: bool = False
     """Successful responses have an ETag. A tagged read accepts If-None-Match, and may return 304."""
-    problems: Sequence[int]
+    problems: Sequence[int] = ()
     """Statuses of the operation's own work, in addition to those that follow from its effect and its parameters."""
     problem: type[Problem] = Problem
     """The form of all problems except 401."""
@@ -104,9 +103,9 @@ class RouteOperation:
 
 read = partial(RouteOperation, effect=Effect.NOTHING)
 """Makes the facts of an operation that only reads."""
-change = partial(RouteOperation, effect=Effect.CHANGE)
+change = partial(RouteOperation, effect=Effect.CHANGE, limit=LimitClass.WRITE)
 """Makes the facts of an operation that changes configs."""
-manage = partial(RouteOperation, effect=Effect.MANAGING)
+manage = partial(RouteOperation, effect=Effect.MANAGING, limit=LimitClass.ADMIN)
 """Makes the facts of an operation that changes tokens, grants or webhooks."""
 
 

@@ -26,7 +26,7 @@ _ChangeId = Annotated[
 
 @routes.get(
     "/v1/clusters/{cluster}/schedules",
-    read("List temporary changes", models.SchedulePage, limit=LimitClass.BULK, tagged=False, problems=(503,)),
+    read("List temporary changes", models.SchedulePage, limit=LimitClass.BULK, problems=(503,)),
 )
 async def list_schedules(
     call: CallDep,
@@ -61,13 +61,7 @@ async def list_schedules(
 
 @routes.post(
     "/v1/clusters/{cluster}/schedules:pause",
-    manage(
-        "Pause the ends of all temporary changes",
-        models.SchedulePauseState,
-        limit=LimitClass.ADMIN,
-        tagged=False,
-        problems=(403, 503),
-    ),
+    manage("Pause the ends of all temporary changes", models.SchedulePauseState, problems=(403, 503)),
 )
 async def pause_schedules(call: CallDep, body: models.SchedulePauseReason) -> Response:
     """Needs FREEZE on the cluster. A pause that is there stays as it is. An early end still works."""
@@ -79,13 +73,7 @@ async def pause_schedules(call: CallDep, body: models.SchedulePauseReason) -> Re
 
 @routes.post(
     "/v1/clusters/{cluster}/schedules:resume",
-    manage(
-        "Resume the ends of temporary changes",
-        models.SchedulePauseState,
-        limit=LimitClass.ADMIN,
-        tagged=False,
-        problems=(403, 503),
-    ),
+    manage("Resume the ends of temporary changes", models.SchedulePauseState, problems=(403, 503)),
 )
 async def resume_schedules(call: CallDep) -> Response:
     """Needs FREEZE on the cluster. Ends that are due follow within seconds."""
@@ -95,7 +83,7 @@ async def resume_schedules(call: CallDep) -> Response:
 
 @routes.post(
     "/v1/clusters/{cluster}/schedules/{changeId}:end",
-    change("End a temporary change now", models.ScheduleData, limit=LimitClass.WRITE, tagged=False, problems=()),
+    change("End a temporary change now", models.ScheduleData),
 )
 async def end_schedule(call: CallDep, change_id: _ChangeId) -> Response:
     """Needs ALTER_CONFIGS on each of its entities. Nothing is done to a change that has ended."""

@@ -52,7 +52,7 @@ _SPECIFICATION: Final = "specification"
 
 def _open(path: str) -> Decorator:
     """Return a decorator that makes an open route, which the specification does not list."""
-    facts = read("", {}, limit=None, tagged=False, problems=(), is_open=True, listed=False)
+    facts = read("", {}, limit=None, is_open=True, listed=False)
     return routes.get(path, facts)
 
 

@@ -30,9 +30,7 @@ routes = Routes(tag="service")
 _OPENMETRICS: Final = "application/openmetrics-text"
 
 
-@routes.get(
-    "/livez", read("Is the process alive", models.Liveness, limit=None, tagged=False, problems=(), is_open=True)
-)
+@routes.get("/livez", read("Is the process alive", models.Liveness, limit=None, is_open=True))
 async def livez(request: Request) -> Response:
     """200 as long as the process makes progress, in any state of its stores."""
     return json_response(request, {"status": "alive", "version": confplane.__version__})
@@ -44,8 +42,6 @@ async def livez(request: Request) -> Response:
         "Readiness of the process",
         {200: models.ReadinessReport, 503: ResponseSpec(models.ReadinessReport, "Still starting, or about to stop")},
         limit=None,
-        tagged=False,
-        problems=(),
         is_open=True,
     ),
 )
@@ -79,8 +75,6 @@ async def readyz(request: Request, services: ServicesDep) -> Response:
             )
         },
         limit=None,
-        tagged=False,
-        problems=(),
         is_open=True,
     ),
 )
@@ -100,7 +94,6 @@ async def metrics(request: Request, services: ServicesDep) -> Response:
         "The issuers of access tokens for this service (RFC 9728)",
         models.ResourceMetadata,
         limit=None,
-        tagged=False,
         problems=(404,),
         is_open=True,
     ),
@@ -117,7 +110,7 @@ async def protected_resource(request: Request, services: ServicesDep) -> Respons
 
 @routes.get(
     "/v1/whoami",
-    read("The principal of the token that is used", models.WhoAmI, limit=LimitClass.READ, tagged=False, problems=()),
+    read("The principal of the token that is used", models.WhoAmI, limit=LimitClass.READ),
 )
 async def whoami(call: ServiceCallDep) -> Response:
     """The principal in Kafka's form, its groups, the limits of its credential, and the grants that count for it."""
@@ -138,7 +131,7 @@ async def whoami(call: ServiceCallDep) -> Response:
 
 @routes.get(
     "/v1/clusters",
-    read("The clusters that this service serves", models.ClusterList, limit=LimitClass.READ, tagged=False, problems=()),
+    read("The clusters that this service serves", models.ClusterList, limit=LimitClass.READ),
 )
 async def list_clusters(call: ServiceCallDep) -> Response:
     """All clusters, ordered by name. The state of a cluster needs DESCRIBE_CONFIGS on anything in it."""
@@ -148,7 +141,7 @@ async def list_clusters(call: ServiceCallDep) -> Response:
 
 @routes.get(
     "/v1/clusters/{cluster}",
-    read("One cluster", models.ClusterDetails, limit=LimitClass.READ, tagged=False, problems=()),
+    read("One cluster", models.ClusterDetails, limit=LimitClass.READ),
     checks=[Consistency],
 )
 async def get_cluster(call: CallDep) -> Response:

@@ -25,7 +25,7 @@ TokenId = Annotated[
 
 @routes.get(
     "/v1/tokens",
-    read("List tokens, oldest first", models.TokenPage, limit=LimitClass.BULK, tagged=False, problems=(403, 503)),
+    read("List tokens, oldest first", models.TokenPage, limit=LimitClass.BULK, problems=(403, 503)),
 )
 async def list_tokens(
     call: ServiceCallDep,
@@ -47,13 +47,7 @@ async def list_tokens(
 
 @routes.post(
     "/v1/tokens",
-    manage(
-        "Create a token",
-        {201: models.MadeToken, 200: models.MadeToken},
-        limit=LimitClass.ADMIN,
-        tagged=False,
-        problems=(403, 503),
-    ),
+    manage("Create a token", {201: models.MadeToken, 200: models.MadeToken}, problems=(403, 503)),
 )
 async def create_token(call: ServiceCallDep, body: models.NewTokenBody) -> Response:
     """The response has the secret, which can't be read again. 200 without a secret under `validateOnly`.
@@ -75,7 +69,7 @@ async def create_token(call: ServiceCallDep, body: models.NewTokenBody) -> Respo
 
 @routes.get(
     "/v1/tokens/{tokenId}",
-    read("One token", models.TokenData, limit=LimitClass.BULK, tagged=False, problems=(403, 404, 503)),
+    read("One token", models.TokenData, limit=LimitClass.BULK, problems=(403, 404, 503)),
 )
 async def get_token(call: ServiceCallDep, token_id: TokenId) -> Response:
     """A token without its secret, also an expired or revoked one."""
@@ -86,11 +80,8 @@ async def get_token(call: ServiceCallDep, token_id: TokenId) -> Response:
 
 @routes.delete(
     "/v1/tokens/{tokenId}",
-    manage(
-        "Revoke a token", models.RevokedTokenData, limit=LimitClass.ADMIN, tagged=False, problems=(403, 404, 503),
-        id="revokeToken",
-    ),
-)  # fmt: skip
+    manage("Revoke a token", models.RevokedTokenData, problems=(403, 404, 503), id="revokeToken"),
+)
 async def revoke_token(
     call: ServiceCallDep,
     token_id: TokenId,
@@ -119,13 +110,7 @@ async def revoke_token(
 
 @routes.post(
     "/v1/tokens/{tokenId}:rotate",
-    manage(
-        "Replace a token by a new one",
-        {201: models.MadeToken, 200: models.MadeToken},
-        limit=LimitClass.ADMIN,
-        tagged=False,
-        problems=(403, 404, 503),
-    ),
+    manage("Replace a token by a new one", {201: models.MadeToken, 200: models.MadeToken}, problems=(403, 404, 503)),
 )
 async def rotate_token(call: ServiceCallDep, token_id: TokenId, body: models.RotationBody) -> Response:
     """A new token of the same principal, groups, owner, note and limits; the old one stays valid for the overlap.

@@ -34,7 +34,7 @@ WebhookName = Annotated[
 
 @routes.get(
     "/v1/clusters/{cluster}/webhooks",
-    read("List webhooks by name", models.WebhookPage, limit=LimitClass.BULK, tagged=False, problems=(403, 503)),
+    read("List webhooks by name", models.WebhookPage, limit=LimitClass.BULK, problems=(403, 503)),
 )
 async def list_webhooks(call: CallDep) -> Response:
     """The webhooks on which the caller has DESCRIBE on `webhooks`."""
@@ -59,7 +59,6 @@ async def get_webhook(call: CallDep, name: WebhookName, if_none_match: IfNoneMat
     manage(
         "Create or replace a webhook",
         {200: models.WebhookData, 201: models.WebhookData},
-        limit=LimitClass.ADMIN,
         tagged=True,
         problems=(403, 404, 409, 503),
     ),
@@ -85,7 +84,7 @@ async def put_webhook(
 
 @routes.delete(
     "/v1/clusters/{cluster}/webhooks/{name}",
-    manage("Remove a webhook", models.WebhookData, limit=LimitClass.ADMIN, tagged=False, problems=(403, 404, 409, 503)),
+    manage("Remove a webhook", models.WebhookData, problems=(403, 404, 409, 503)),
 )
 async def delete_webhook(call: CallDep, name: WebhookName, conditions: ConditionalHeadersDep) -> Response:
     """The webhook as it was last."""
@@ -97,9 +96,7 @@ async def delete_webhook(call: CallDep, name: WebhookName, conditions: Condition
 
 @routes.post(
     "/v1/clusters/{cluster}/webhooks/{name}:assign",
-    manage(
-        "Hand a webhook over", models.WebhookData, limit=LimitClass.ADMIN, tagged=True, problems=(403, 404, 409, 503)
-    ),
+    manage("Hand a webhook over", models.WebhookData, tagged=True, problems=(403, 404, 409, 503)),
 )
 async def assign_webhook(call: CallDep, name: WebhookName, body: models.WebhookOwnerBody) -> Response:
     """The webhook with its new owner, whose grants choose the events: the caller, or a user who sees no more."""
@@ -111,7 +108,7 @@ async def assign_webhook(call: CallDep, name: WebhookName, body: models.WebhookO
 
 @routes.post(
     "/v1/clusters/{cluster}/webhooks/{name}:resume",
-    manage("Resume a webhook", models.WebhookData, limit=LimitClass.ADMIN, tagged=True, problems=(403, 404, 409, 503)),
+    manage("Resume a webhook", models.WebhookData, tagged=True, problems=(403, 404, 409, 503)),
 )
 async def resume_webhook(call: CallDep, name: WebhookName) -> Response:
     """Continue a parked webhook with the first event that was not delivered, or try a failing one at once."""
@@ -121,13 +118,7 @@ async def resume_webhook(call: CallDep, name: WebhookName) -> Response:
 
 @routes.post(
     "/v1/clusters/{cluster}/webhooks/{name}:rotate",
-    manage(
-        "Replace the signing secret of a webhook",
-        models.WebhookData,
-        limit=LimitClass.ADMIN,
-        tagged=True,
-        problems=(403, 404, 409, 503),
-    ),
+    manage("Replace the signing secret of a webhook", models.WebhookData, tagged=True, problems=(403, 404, 409, 503)),
 )
 async def rotate_webhook_secret(call: CallDep, name: WebhookName, body: models.WebhookRotationBody) -> Response:
     """The webhook with the new `secret`, which is in this response alone."""
@@ -139,9 +130,7 @@ async def rotate_webhook_secret(call: CallDep, name: WebhookName, body: models.W
 
 @routes.post(
     "/v1/clusters/{cluster}/webhooks/{name}:test",
-    manage(
-        "Send a sample", models.WebhookTestResult, limit=LimitClass.ADMIN, tagged=False, problems=(403, 404, 409, 503)
-    ),
+    manage("Send a sample", models.WebhookTestResult, problems=(403, 404, 409, 503)),
 )
 async def test_webhook(call: CallDep, name: WebhookName) -> Response:
     """Send an event of the type `test` now, and return the result. It moves nothing, and works on parked webhooks."""
@@ -152,11 +141,7 @@ async def test_webhook(call: CallDep, name: WebhookName) -> Response:
 @routes.get(
     "/v1/clusters/{cluster}/webhooks/{name}/deliveries",
     read(
-        "The last deliveries of a webhook",
-        models.WebhookDeliveryPage,
-        limit=LimitClass.BULK,
-        tagged=False,
-        problems=(403, 404, 503),
+        "The last deliveries of a webhook", models.WebhookDeliveryPage, limit=LimitClass.BULK, problems=(403, 404, 503)
     ),
 )
 async def list_webhook_deliveries(call: CallDep, name: WebhookName) -> Response:

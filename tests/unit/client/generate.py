@@ -5,7 +5,8 @@ One command, from the root of the repository; ``make openapi`` runs it::
 
     python -m tests.unit.client.generate
 
-The bodies that one family of operations alone knows are in a file of that family, all others in ``shared.py``.
+The bodies that one family of operations alone knows are in a file of that family, all others in ``shared.py``. A body
+that has all members of another inherits them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,17 @@ FOLDER: Final = ROOT / "app" / "confplane" / "client" / "types"
 
 _SHARED: Final = "shared"
 _SCALARS: Final = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
+_PARTS: Final = {
+    "EntityChangeResult": (
+        "The result for one entity of a request.",
+        "errorCode errorName errorMessage errors changeId revision warnings retriable outcome applied",
+    ),
+    "ListPage": ("A page of a list.", "nextPageToken"),
+    "ReplacingBody": ("The members of every body that replaces content.", "status applied etag id"),
+}
+"""Classes of the members that several bodies have, and that the specification repeats."""
+_LEAST: Final = 3
+"""Members of a body that others inherit."""
 _QUESTIONS: Final = ("If ", "What ", "Which ", "Who ")
 _WIDTH: Final = 116
 _HEAD: Final = '''"""{title}
@@ -55,13 +67,39 @@ def generate(specification: dict[str, Any]) -> dict[str, str]:
     Raises:
         KeyError: A schema has a form that this module does not know.
     """
-    schemas: dict[str, Any] = specification["components"]["schemas"]
+    schemas: dict[str, Any] = dict(specification["components"]["schemas"])
     homes = _homes(specification)
-    files = {
-        f"{home}.py": _file(home, sorted(name for name in homes if homes[name] == home), schemas, homes)
-        for home in sorted(set(homes.values()))
-    }
+    for name, (description, listed) in _PARTS.items():
+        members = listed.split()
+        whole = next(schemas[each] for each in homes if {*members} <= schemas[each]["properties"].keys())
+        properties = {member: whole["properties"][member] for member in members}
+        schemas[name] = {**whole, "description": description, "properties": properties}
+    homes |= dict.fromkeys(_PARTS, _SHARED)
+    bases = {name: base for name in homes if (base := _base(name, schemas, homes)) is not None}
+    files = {f"{home}.py": _file(home, schemas, homes, bases) for home in sorted(set(homes.values()))}
     return files | {"__init__.py": _index(homes)}
+
+
+def _members(schema: dict[str, Any]) -> set[str]:
+    """Return the members of a class, as its text has them."""
+    required = set(schema.get("required", ()))
+    return {
+        repr((member, annotation(value), member in required, _comment(value.get("description", ""))))
+        for member, value in schema["properties"].items()
+    }
+
+
+def _base(name: str, schemas: dict[str, Any], homes: dict[str, str]) -> str | None:
+    """Return the class whose members a class inherits: the largest one; of equal ones the first by name."""
+    own = _members(schemas[name])
+    sizes = {
+        other: len(members)
+        for other in sorted(homes)
+        if homes[other] in {homes[name], _SHARED}
+        and (len(members := _members(schemas[other])) >= _LEAST or other in _PARTS)
+        and (members < own or (members == own and other < name))
+    }
+    return max(sizes, key=lambda other: sizes[other], default=None)
 
 
 def annotation(schema: dict[str, Any]) -> str:
@@ -139,27 +177,45 @@ def _homes(specification: dict[str, Any]) -> dict[str, str]:
     return {name: min(found) if len(found) == 1 else _SHARED for name, found in families.items()}
 
 
-def _file(home: str, names: list[str], schemas: dict[str, Any], homes: dict[str, str]) -> str:
+def _file(home: str, schemas: dict[str, Any], homes: dict[str, str], bases: dict[str, str]) -> str:
     title = "Bodies that several families of operations have."
     if home != _SHARED:
         title = f"Bodies of the operations of the family {home.replace('_', '-')}."
-    classes = [_class(name, schemas[name]) for name in names]
-    text = "\n\n".join(classes)
+    names = sorted((name for name in homes if homes[name] == home), key=lambda name: (_depth(name, bases), name))
+    own = {name: _own(schemas[name], schemas.get(bases.get(name, ""))) for name in names}
+    text = "\n\n".join(_class(name, own[name], bases.get(name, "TypedDict")) for name in names)
     words = [word for word in ("Any", "Literal", "TypedDict") if re.search(rf"[ \[(]{word}[\[\])\n]", text)]
-    others = sorted({each for name in names for each in _references(schemas[name]) if homes[each] != home})
+    inherited = sorted({bases[name] for name in names if name in bases and homes[bases[name]] != home})
+    others = {each for name in names for each in _references(own[name]) if homes[each] != home} - {*inherited}
     imports = ["    from typing_extensions import NotRequired"] if "NotRequired[" in text else []
     if imports and others:
         imports.append("")
     if others:
-        imports.append(f"    from confplane.client.types.{_SHARED} import {', '.join(others)}")
+        imports.append(f"    from confplane.client.types.{_SHARED} import {', '.join(sorted(others))}")
     lines = [f"from typing import {', '.join((['TYPE_CHECKING'] if imports else []) + words)}"]
+    if inherited:
+        lines += ["", f"from confplane.client.types.{_SHARED} import {', '.join(inherited)}"]
     if imports:
         lines += ["", "if TYPE_CHECKING:", *imports]
     return _HEAD.format(title=title) + "\n".join(lines) + "\n\n\n" + text
 
 
-def _class(name: str, schema: dict[str, Any]) -> str:
-    lines = [f"class {name}(TypedDict):", *_docstring(schema["description"])]
+def _depth(name: str, bases: dict[str, str]) -> int:
+    """Return the number of classes that a class inherits from, all of which precede it."""
+    return 1 + _depth(bases[name], bases) if name in bases else 0
+
+
+def _own(schema: dict[str, Any], base: dict[str, Any] | None) -> dict[str, Any]:
+    """Return a schema without the members that it inherits."""
+    inherited = base["properties"] if base else {}
+    return {
+        **schema,
+        "properties": {name: value for name, value in schema["properties"].items() if name not in inherited},
+    }
+
+
+def _class(name: str, schema: dict[str, Any], base: str) -> str:
+    lines = [f"class {name}({base}):", *_docstring(schema["description"])]
     required = set(schema.get("required", ()))
     if schema["properties"]:
         lines.append("")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from confplane.client.types.shared import ListPage
+
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
@@ -42,15 +44,6 @@ class AccessChangeData(TypedDict):
     count: int
     # RFC 3339 in UTC
     recordedAt: str
-
-
-class AccessChangePage(TypedDict):
-    """A page of the history, newest first."""
-
-    items: list[AccessChangeData]
-    # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
-    # `pageSize`, or none, although further pages follow
-    nextPageToken: str | None
 
 
 class AccessItem(TypedDict):
@@ -138,3 +131,9 @@ class RightData(TypedDict):
     patternType: Literal["literal", "prefixed"]
     # `*`: every name, but no default entity; of `cluster` its users and brokers too
     name: str
+
+
+class AccessChangePage(ListPage):
+    """A page of the history, newest first."""
+
+    items: list[AccessChangeData]

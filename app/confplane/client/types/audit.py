@@ -7,19 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+from confplane.client.types.shared import ListPage
+
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
     from confplane.client.types.shared import RevertedEntity
-
-
-class AuditPage(TypedDict):
-    """A page of the trail, or of refused attempts, newest first."""
-
-    items: list[AuditedChange | AuditedRefusal]
-    # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
-    # `pageSize`, or none, although further pages follow
-    nextPageToken: str | None
 
 
 class AuditedChange(TypedDict):
@@ -196,3 +189,9 @@ class SkippedChange(TypedDict):
     # UUIDv7 of the change
     changeId: str
     reason: str
+
+
+class AuditPage(ListPage):
+    """A page of the trail, or of refused attempts, newest first."""
+
+    items: list[AuditedChange | AuditedRefusal]

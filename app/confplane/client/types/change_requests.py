@@ -7,57 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+from confplane.client.types.shared import ListPage
+
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
-
-
-class ChangeRequestData(TypedDict):
-    """A change request."""
-
-    # UUIDv7 of the request
-    id: str
-    # break-glass: a change past the rules, which another person has to approve afterwards
-    kind: Literal["change", "break-glass"]
-    state: Literal[
-        "open",
-        "approved",
-        "scheduled",
-        "applying",
-        "applied",
-        "failed",
-        "rejected",
-        "cancelled",
-        "expired",
-        "acknowledged",
-    ]
-    # The number of contents that it had
-    revision: int
-    digest: str
-    # The author of the present content
-    author: RequestPerson
-    reason: str | None
-    ticket: str | None
-    entities: list[str]
-    # RFC 3339 in UTC
-    createdAt: str
-    expiresAt: str | None
-    applyAt: str | None
-    approvals: list[RequestApprovalData]
-    # The approvals that rules ask for and that are missing
-    requirements: list[str]
-    # The change that applied it
-    changeId: str | None
-    # Why it was not applied, or is open again
-    error: str | None
-    # The authors of all contents, none of whom can approve it
-    authors: list[RequestPerson]
-    warnings: list[str]
-    changes: list[ProposedChange]
-    toSupply: list[ValueToSupply]
-    # What was changed since it was decided, as found last
-    differences: list[DifferentEntity]
-    # The last 200 events and comments, the oldest first
-    events: list[RequestEventData]
 
 
 class ChangeRequestEdits(TypedDict):
@@ -67,15 +20,6 @@ class ChangeRequestEdits(TypedDict):
     edits: NotRequired[list[ProposedEdit]]
     # Instead of edits: the id of a change, whose keys get their earlier values
     revert: NotRequired[str | None]
-
-
-class ChangeRequestPage(TypedDict):
-    """Change requests, the newest first."""
-
-    items: list[ChangeRequestSummary]
-    # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
-    # `pageSize`, or none, although further pages follow
-    nextPageToken: str | None
 
 
 class ChangeRequestSummary(TypedDict):
@@ -280,3 +224,23 @@ class ValueToSupply(TypedDict):
     # Entity id
     id: str
     key: str
+
+
+class ChangeRequestData(ChangeRequestSummary):
+    """A change request."""
+
+    # The authors of all contents, none of whom can approve it
+    authors: list[RequestPerson]
+    warnings: list[str]
+    changes: list[ProposedChange]
+    toSupply: list[ValueToSupply]
+    # What was changed since it was decided, as found last
+    differences: list[DifferentEntity]
+    # The last 200 events and comments, the oldest first
+    events: list[RequestEventData]
+
+
+class ChangeRequestPage(ListPage):
+    """Change requests, the newest first."""
+
+    items: list[ChangeRequestSummary]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+from confplane.client.types.shared import EntityChangeResult, ListPage
+
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
-
-    from confplane.client.types.shared import AppliedData, ProblemPart
 
 
 class AdoptedDiff(TypedDict):
@@ -31,33 +31,6 @@ class AdoptedDrift(TypedDict):
     results: list[AdoptedEntity]
 
 
-class AdoptedEntity(TypedDict):
-    """The result for one entity."""
-
-    errorCode: int
-    errorName: str
-    errorMessage: str | None
-    # For an error: JSON pointer and detail of each fault
-    errors: NotRequired[list[ProblemPart]]
-    changeId: str | None
-    revision: str | None
-    warnings: list[str]
-    # Of an error
-    retriable: NotRequired[bool]
-    # For an error; null if nothing was attempted
-    outcome: NotRequired[Literal["not_applied", "unknown"] | None]
-    # For a failed precondition: the current ETag; null if nothing is set
-    etag: NotRequired[str | None]
-    # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
-    # validateOnly
-    applied: NotRequired[AppliedData]
-    facet: Literal["client-quotas", "configs"]
-    # Entity id
-    id: str
-    # What changes here; empty where nothing differs
-    diff: list[AdoptedDiff]
-
-
 class ChosenDrift(TypedDict):
     """An entity whose drift is resolved."""
 
@@ -72,18 +45,6 @@ class DriftDecision(TypedDict):
     # Check everything, and write nothing
     validateOnly: NotRequired[bool]
     entities: list[ChosenDrift]
-
-
-class DriftPage(TypedDict):
-    """A page, ordered by id.
-
-    It may be short without being the last: entities that a look finds equal are left out.
-    """
-
-    items: list[DriftedEntity]
-    # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
-    # `pageSize`, or none, although further pages follow
-    nextPageToken: str | None
 
 
 class DriftedEntity(TypedDict):
@@ -137,3 +98,24 @@ class ReappliedEntity(TypedDict):
     id: str
     # Empty where nothing was refused or contested
     keys: list[str]
+
+
+class AdoptedEntity(EntityChangeResult):
+    """The result for one entity."""
+
+    # For a failed precondition: the current ETag; null if nothing is set
+    etag: NotRequired[str | None]
+    facet: Literal["client-quotas", "configs"]
+    # Entity id
+    id: str
+    # What changes here; empty where nothing differs
+    diff: list[AdoptedDiff]
+
+
+class DriftPage(ListPage):
+    """A page, ordered by id.
+
+    It may be short without being the last: entities that a look finds equal are left out.
+    """
+
+    items: list[DriftedEntity]

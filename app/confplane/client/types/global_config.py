@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+from confplane.client.types.shared import ConfigDiff
+
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
@@ -43,19 +45,16 @@ class GlobalConfig(TypedDict):
     warnings: list[str]
 
 
-class GlobalConfigDiff(TypedDict):
-    """A config before and after; null is absent, or a secret's."""
-
-    key: str
-    before: str | None
-    after: str | None
-    # Its values are not shown
-    secret: NotRequired[Literal[True]]
-
-
 class GlobalConfigOp(TypedDict):
     """Set a config for all brokers, or remove it."""
 
     configKey: str
     # A string; null removes
     configValue: str | None
+
+
+class GlobalConfigDiff(ConfigDiff):
+    """A config before and after; null is absent, or a secret's."""
+
+    # Its values are not shown
+    secret: NotRequired[Literal[True]]

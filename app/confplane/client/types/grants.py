@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+from confplane.client.types.shared import ListPage
+
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
@@ -71,10 +73,7 @@ class GrantBody(TypedDict):
     note: NotRequired[str | None]
 
 
-class GrantPage(TypedDict):
+class GrantPage(ListPage):
     """A page of grants, oldest first. It may be short, even empty, and have a next page."""
 
     items: list[GrantData]
-    # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
-    # `pageSize`, or none, although further pages follow
-    nextPageToken: str | None

@@ -7,34 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from confplane.client.types.shared import EntityChangeResult, RevertDiff
+
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
-    from confplane.client.types.shared import AppliedData, ProblemPart
-
-
-class AppliedChange(TypedDict):
-    """The result for one facet of an entity."""
-
-    errorCode: int
-    errorName: str
-    errorMessage: str | None
-    # For an error: JSON pointer and detail of each fault
-    errors: NotRequired[list[ProblemPart]]
-    changeId: str | None
-    revision: str | None
-    warnings: list[str]
-    # Of an error
-    retriable: NotRequired[bool]
-    # For an error; null if nothing was attempted
-    outcome: NotRequired[Literal["not_applied", "unknown"] | None]
-    # Entity id
-    id: str
-    facet: str
-    action: Literal["create", "update", "delete", "claim", "none"]
-    # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
-    # validateOnly
-    applied: NotRequired[AppliedData]
+    from confplane.client.types.shared import ProblemPart
 
 
 class AppliedManifest(TypedDict):
@@ -50,39 +28,6 @@ class AppliedManifest(TypedDict):
     next: NextEntity | None
     # Of the entities that this request sent
     results: list[AppliedChange]
-
-
-class ApplyManifest(TypedDict):
-    """A manifest, the options of its plan, and the plan."""
-
-    # The version of this form
-    apiVersion: Literal["confplane/v1"]
-    # The kind of the document
-    kind: Literal["Configs"]
-    # The cluster; a plan for another one is refused. Any cluster if it is absent
-    cluster: NotRequired[str]
-    # The owner of the keys of the document. Without it, owners are neither compared nor changed
-    owner: NotRequired[str | None]
-    # Labels of the entities, of this owner. They need an owner
-    labels: NotRequired[dict[str, Any]]
-    # The entities, each once
-    entities: list[ManifestEntity]
-    # All entities in one transaction, or none
-    atomic: NotRequired[bool]
-    # Delete what the document does not name: with an owner its keys, otherwise those of the scope
-    prune: NotRequired[bool]
-    # Of prune: a type and the beginning of names. Needed without an owner. Of the entities in it, those count that
-    # the caller may describe; those of users have their client-ids as well
-    scope: NotRequired[str | None]
-    # The most entities that prune may delete configs of. By default a fifth of the entities of the owner, or of the
-    # scope, at least one; 0 for a document without entities
-    maxDeletes: NotRequired[int | None]
-    # Keys of the document that the owner takes over from another one, which needs TAKE_OVER
-    force: NotRequired[list[ForcedKey]]
-    # As the plan of the same document and options has it
-    planId: str
-    # As the plan has it: a stale plan is answered with the changes since
-    revision: NotRequired[str | None]
 
 
 class ClaimedKey(TypedDict):
@@ -163,20 +108,6 @@ class NextEntity(TypedDict):
     left: int
 
 
-class PlanDiff(TypedDict):
-    """A key before and after; null is absent, or a secret."""
-
-    key: str
-    before: str | float | None
-    after: str | float | None
-    # true: its values are not shown
-    secret: NotRequired[bool]
-    # Of a new secret, keyed; null: not known
-    fingerprint: NotRequired[str | None]
-    # Of a removed key
-    fallback: NotRequired[PlanFallback]
-
-
 class PlanFallback(TypedDict):
     """The value that takes effect once a key is removed."""
 
@@ -227,30 +158,38 @@ class PlanSummary(TypedDict):
     refused: int
 
 
-class PlannedChange(TypedDict):
-    """The plan for one facet of one entity."""
+class AppliedChange(EntityChangeResult):
+    """The result for one facet of an entity."""
 
-    errorCode: int
-    errorName: str
-    errorMessage: str | None
-    # For an error: JSON pointer and detail of each fault
-    errors: NotRequired[list[ProblemPart]]
-    changeId: str | None
-    revision: str | None
-    warnings: list[str]
-    # Of an error
-    retriable: NotRequired[bool]
-    # For an error; null if nothing was attempted
-    outcome: NotRequired[Literal["not_applied", "unknown"] | None]
-    # For a failed precondition: the current ETag; null if nothing is set
-    etag: NotRequired[str | None]
-    # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
-    # validateOnly
-    applied: NotRequired[AppliedData]
     # Entity id
     id: str
     facet: str
     action: Literal["create", "update", "delete", "claim", "none"]
+
+
+class ApplyManifest(PlanManifest):
+    """A manifest, the options of its plan, and the plan."""
+
+    # As the plan of the same document and options has it
+    planId: str
+    # As the plan has it: a stale plan is answered with the changes since
+    revision: NotRequired[str | None]
+
+
+class PlanDiff(RevertDiff):
+    """A key before and after; null is absent, or a secret."""
+
+    # Of a new secret, keyed; null: not known
+    fingerprint: NotRequired[str | None]
+    # Of a removed key
+    fallback: NotRequired[PlanFallback]
+
+
+class PlannedChange(AppliedChange):
+    """The plan for one facet of one entity."""
+
+    # For a failed precondition: the current ETag; null if nothing is set
+    etag: NotRequired[str | None]
     # The document does not name this facet of the entity
     pruned: bool
     # The caller may carry it out

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict
 
+from confplane.client.types.shared import ListPage
+
 if TYPE_CHECKING:
     from confplane.client.types.shared import Software
 
@@ -32,10 +34,7 @@ class RegistrationData(TypedDict):
     lastSeenAt: str
 
 
-class RegistrationPage(TypedDict):
+class RegistrationPage(ListPage):
     """A page, ordered by entity id."""
 
     items: list[RegistrationData]
-    # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
-    # `pageSize`, or none, although further pages follow
-    nextPageToken: str | None

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
+from confplane.client.types.shared import ListPage
+
 
 class KeptKey(TypedDict):
     """A key that was changed otherwise in the meantime, and that the end kept."""
@@ -36,17 +38,6 @@ class ScheduleData(TypedDict):
     endedAt: str | None
 
 
-class SchedulePage(TypedDict):
-    """Temporary changes, the newest first."""
-
-    items: list[ScheduleData]
-    # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
-    # `pageSize`, or none, although further pages follow
-    nextPageToken: str | None
-    # null: temporary changes end at their times
-    pause: SchedulePauseData | None
-
-
 class SchedulePauseData(TypedDict):
     """A pause: no temporary change of the cluster ends by itself."""
 
@@ -65,5 +56,13 @@ class SchedulePauseReason(TypedDict):
 class SchedulePauseState(TypedDict):
     """The pause of a cluster after a request."""
 
+    # null: temporary changes end at their times
+    pause: SchedulePauseData | None
+
+
+class SchedulePage(ListPage):
+    """Temporary changes, the newest first."""
+
+    items: list[ScheduleData]
     # null: temporary changes end at their times
     pause: SchedulePauseData | None

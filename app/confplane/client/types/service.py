@@ -60,35 +60,6 @@ class ClusterData(TypedDict):
     name: str
 
 
-class ClusterDetails(TypedDict):
-    """A cluster, its trail and its target. A caller who may describe nothing in it sees only the name."""
-
-    connected: NotRequired[bool]
-    # This process's ZooKeeper session. Lost: it expired, or was cut off for longer than its timeout. Unless it is
-    # connected writes are refused at once, and reads that ask for a consistency
-    session: NotRequired[Literal["connecting", "connected", "suspended", "lost"]]
-    # For how long the session has been so, in ms
-    sessionMs: NotRequired[int]
-    loaded: NotRequired[bool]
-    # This process's copy of the cluster's configs. While it is reloading the old one is answered from
-    mirror: NotRequired[Literal["loading", "fresh", "stale", "reloading"]]
-    # null unless the copy is loading or reloading
-    load: NotRequired[ClusterLoad | None]
-    # A zxid as a decimal string
-    revision: NotRequired[str]
-    # For how long the copy may have been stale, in ms; null while fresh
-    staleMs: NotRequired[int | None]
-    brokersRegistered: NotRequired[bool]
-    notifications: NotRequired[int]
-    # The reason why no config may be written now; null while they may
-    frozen: NotRequired[str | None]
-    warnings: NotRequired[list[str]]
-    name: str
-    # null where the setting `record_external_changes` is off, or nothing was heard of it yet
-    recorded: NotRequired[Recorded | None]
-    target: NotRequired[TargetData]
-
-
 class ClusterList(TypedDict):
     """All clusters."""
 
@@ -288,3 +259,11 @@ class WhoAmI(TypedDict):
     # The grants that apply: those of the caller, of its groups and of everybody. Empty for the admin token, which
     # needs no grants
     grants: list[OwnGrant]
+
+
+class ClusterDetails(ClusterData):
+    """A cluster, its trail and its target. A caller who may describe nothing in it sees only the name."""
+
+    # null where the setting `record_external_changes` is off, or nothing was heard of it yet
+    recorded: NotRequired[Recorded | None]
+    target: NotRequired[TargetData]

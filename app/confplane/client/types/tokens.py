@@ -7,38 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+from confplane.client.types.shared import ListPage
+
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
     from confplane.client.types.shared import NarrowingData
-
-
-class MadeToken(TypedDict):
-    """A new token, with its secret."""
-
-    # UUIDv7
-    id: str
-    principal: str
-    groups: list[str]
-    owner: str | None
-    note: str | None
-    narrowing: NarrowingData | None
-    status: Literal["active", "expired", "revoked"]
-    # RFC 3339 in UTC
-    createdAt: str
-    # The principal that made it
-    createdBy: str
-    # RFC 3339 in UTC
-    expiresAt: str
-    revokedAt: str | None
-    # At most a minute before the truth
-    lastUsedAt: str | None
-    # The token whose rotation made this one
-    replaces: str | None
-    # The token with which this one was created; null: another credential, or an earlier release
-    createdWith: str | None
-    # The secret. Shown this once; absent where nothing was written (validateOnly)
-    token: NotRequired[str]
 
 
 class NarrowingBody(TypedDict):
@@ -88,36 +62,6 @@ class NewTokenBody(TypedDict):
     narrowing: NotRequired[NarrowingBody | None]
 
 
-class RevokedTokenData(TypedDict):
-    """A revoked token, and the number of tokens that were created with it, directly or through others."""
-
-    # UUIDv7
-    id: str
-    principal: str
-    groups: list[str]
-    owner: str | None
-    note: str | None
-    narrowing: NarrowingData | None
-    status: Literal["active", "expired", "revoked"]
-    # RFC 3339 in UTC
-    createdAt: str
-    # The principal that made it
-    createdBy: str
-    # RFC 3339 in UTC
-    expiresAt: str
-    revokedAt: str | None
-    # At most a minute before the truth
-    lastUsedAt: str | None
-    # The token whose rotation made this one
-    replaces: str | None
-    # The token with which this one was created; null: another credential, or an earlier release
-    createdWith: str | None
-    # Those that are still active; withCreated=true revokes them too
-    createdActive: int
-    # Those that this request revoked
-    createdRevoked: int
-
-
 class RotationBody(TypedDict):
     """The terms of a rotation."""
 
@@ -153,10 +97,23 @@ class TokenData(TypedDict):
     createdWith: str | None
 
 
-class TokenPage(TypedDict):
+class MadeToken(TokenData):
+    """A new token, with its secret."""
+
+    # The secret. Shown this once; absent where nothing was written (validateOnly)
+    token: NotRequired[str]
+
+
+class RevokedTokenData(TokenData):
+    """A revoked token, and the number of tokens that were created with it, directly or through others."""
+
+    # Those that are still active; withCreated=true revokes them too
+    createdActive: int
+    # Those that this request revoked
+    createdRevoked: int
+
+
+class TokenPage(ListPage):
     """A page of tokens, oldest first. It may be short, even empty, and have a next page."""
 
     items: list[TokenData]
-    # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
-    # `pageSize`, or none, although further pages follow
-    nextPageToken: str | None

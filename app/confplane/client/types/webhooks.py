@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+from confplane.client.types.shared import ListPage
+
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
@@ -58,15 +60,6 @@ class WebhookDeliveryData(TypedDict):
     error: str | None
 
 
-class WebhookDeliveryPage(TypedDict):
-    """The last deliveries, newest first."""
-
-    items: list[WebhookDeliveryData]
-    # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
-    # `pageSize`, or none, although further pages follow
-    nextPageToken: str | None
-
-
 class WebhookFilter(TypedDict):
     """The events that are sent, as the feed's parameters; what is left out is any."""
 
@@ -105,15 +98,6 @@ class WebhookOwnerBody(TypedDict):
     owner: str
 
 
-class WebhookPage(TypedDict):
-    """The webhooks by name."""
-
-    items: list[WebhookData]
-    # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
-    # `pageSize`, or none, although further pages follow
-    nextPageToken: str | None
-
-
 class WebhookRotationBody(TypedDict):
     """The terms of a new signing secret."""
 
@@ -140,3 +124,15 @@ class WebhookTestResult(TypedDict):
 
     # null under `validateOnly`
     delivery: WebhookDeliveryData | None
+
+
+class WebhookDeliveryPage(ListPage):
+    """The last deliveries, newest first."""
+
+    items: list[WebhookDeliveryData]
+
+
+class WebhookPage(ListPage):
+    """The webhooks by name."""
+
+    items: list[WebhookData]

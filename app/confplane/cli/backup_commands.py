@@ -18,7 +18,6 @@ KeyFile = Annotated[
         "--key-file",
         metavar="FILE",
         help="A file whose first line is the key of the archive. Make one with `openssl rand -base64 32`.",
-        show_default=False,
     ),
 ]
 

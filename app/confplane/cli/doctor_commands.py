@@ -27,7 +27,6 @@ def doctor(
         typer.Option(
             metavar="FILE",
             help="Write the findings, the facts, the settings and the versions to a new zip file, without secrets.",
-            show_default=False,
         ),
     ] = None,
     as_json: AsJson = False,

@@ -43,7 +43,7 @@ class ExportEntityType(StrEnum):
 
 
 def _name(option: str, help_text: str, metavar: str = "NAME") -> typer.models.OptionInfo:
-    found: typer.models.OptionInfo = typer.Option(option, metavar=metavar, help=help_text, show_default=False)
+    found: typer.models.OptionInfo = typer.Option(option, metavar=metavar, help=help_text)
     return found
 
 
@@ -78,8 +78,7 @@ def export(
         ),
     ] = None,
     kind: Annotated[
-        ExportEntityType | None,
-        typer.Option("--type", help="Only entities of exactly these types.", show_default=False),
+        ExportEntityType | None, typer.Option("--type", help="Only entities of exactly these types.")
     ] = None,
     user: Annotated[str | None, _name("--user", "Only this user and its client-ids; '' is the default user.")] = None,
     client_id: Annotated[str | None, _name("--client-id", "Only this client-id; '' is the default client-id.")] = None,

@@ -42,14 +42,11 @@ grants = commands.subgroup("grants")
 )
 def list_grants(
     principal: Annotated[
-        str | None, typer.Option(metavar="PRINCIPAL", help="Only grants to this user or group.", show_default=False)
+        str | None, typer.Option(metavar="PRINCIPAL", help="Only grants to this user or group.")
     ] = None,
     *,
     cluster: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Only grants for this cluster, without those for all clusters.", show_default=False
-        ),
+        str | None, typer.Option(metavar="NAME", help="Only grants for this cluster, without those for all clusters.")
     ] = None,
     as_json: AsLines = False,
     profile: ProfileName = None,
@@ -66,10 +63,9 @@ def list_grants(
 )
 def show_grants(
     *,
-    principal: Annotated[str | None, typer.Option(metavar="User:NAME", help="The user.", show_default=False)] = None,
+    principal: Annotated[str | None, typer.Option(metavar="User:NAME", help="The user.")] = None,
     group: Annotated[
-        str | None,
-        typer.Option(metavar="Group:NAME", help="A group, alone or together with a member.", show_default=False),
+        str | None, typer.Option(metavar="Group:NAME", help="A group, alone or together with a member.")
     ] = None,
     as_json: AsLines = False,
     cluster: ClusterName = None,
@@ -94,19 +90,15 @@ def create_grant(
     ],
     *,
     operation: Annotated[
-        Operation | None,
-        typer.Option(help="The operation. The grant gives the operations that it includes too.", show_default=False),
+        Operation | None, typer.Option(help="The operation. The grant gives the operations that it includes too.")
     ] = None,
-    role: Annotated[
-        Role | None, typer.Option(help="A bundle of operations, instead of one operation.", show_default=False)
-    ] = None,
+    role: Annotated[Role | None, typer.Option(help="A bundle of operations, instead of one operation.")] = None,
     resource: Annotated[
         str | None,
         typer.Option(
             metavar="TYPE:NAME",
             help="The resource: cluster, user:NAME, topic:NAME, and so on. TYPE:* means every name, but not the default"
             " entity. Without this option, a role is granted on all of its resources.",
-            show_default=False,
         ),
     ] = None,
     prefixed: Annotated[bool, typer.Option("--prefixed", help="NAME is a prefix of names.")] = False,
@@ -114,7 +106,7 @@ def create_grant(
     cluster: Annotated[
         str | None, typer.Option(metavar="NAME", help="The cluster.", show_default="all clusters")
     ] = None,
-    note: Annotated[str | None, typer.Option(metavar="TEXT", help="A note for people.", show_default=False)] = None,
+    note: Annotated[str | None, typer.Option(metavar="TEXT", help="A note for people.")] = None,
     reason: Reason = None,
     ticket: Ticket = None,
     as_json: AsJson = False,

@@ -13,12 +13,7 @@ if TYPE_CHECKING:
 
 SettingsFile = Annotated[
     Path | None,
-    typer.Option(
-        "--settings-file",
-        metavar="FILE",
-        help="The YAML file, as CONFPLANE_SETTINGS_FILE names it.",
-        show_default=False,
-    ),
+    typer.Option("--settings-file", metavar="FILE", help="The YAML file, as CONFPLANE_SETTINGS_FILE names it."),
 ]
 Local = Annotated[
     bool,

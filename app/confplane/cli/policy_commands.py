@@ -22,7 +22,7 @@ _CODES = "Exit codes: 0 {good}; 1 {bad}; 64 the arguments are not valid."
     + _CODES.format(good="the file is valid", bad="it is not, or can't be read"),
 )
 def check_file(
-    file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False)],
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -42,7 +42,7 @@ def check_file(
     + _CODES.format(good="all decisions are as expected", bad="one is not, or a file is not valid"),
 )
 def run_cases(
-    cases: Annotated[Path, typer.Argument(metavar="CASES", exists=True, dir_okay=False, show_default=False)],
+    cases: Annotated[Path, typer.Argument(metavar="CASES", exists=True, dir_okay=False)],
     *,
     as_json: AsJson = False,
 ) -> None:

@@ -64,7 +64,7 @@ _JOBS = "\n\n".join(f"- `{each.name}`: {each.question}" for each in ROLLUPS.valu
     " published, and `--fail-on-mismatch` found some.",
 )
 def run(
-    name: Annotated[str, typer.Argument(metavar="NAME|all", help="The rollup.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME|all", help="The rollup.")],
     cluster: ClusterName,
     *,
     master: Master = None,
@@ -93,7 +93,6 @@ def run(
             metavar="PATH",
             help="Write Parquet too, below this path on any file system that Hadoop knows:"
             " PATH/job=NAME/as_of_date=DATE/run_id=RUN. PATH/_current/NAME/CLUSTER.json names the current run.",
-            show_default=False,
         ),
     ] = None,
     source: Annotated[
@@ -101,7 +100,6 @@ def run(
         typer.Option(
             metavar="PATH",
             help="Read the exports in this lake, of their own moment, in place of Postgres and ZooKeeper.",
-            show_default=False,
         ),
     ] = None,
     read_dsn: ReadDsn = None,
@@ -115,7 +113,6 @@ def run(
             readable=True,
             help="YAML: quota key to the capacity of one broker, as in `producer_byte_rate: 125000000`. For `quotas`"
             " and `usage`.",
-            show_default=False,
         ),
     ] = None,
     teams: Annotated[
@@ -126,7 +123,6 @@ def run(
             dir_okay=False,
             readable=True,
             help="YAML: the teams of principals, by name or pattern (docs/rollups.md). For `activity`.",
-            show_default=False,
         ),
     ] = None,
     other: Annotated[
@@ -136,7 +132,6 @@ def run(
             metavar="CLUSTER|TIME",
             help="The other side of `compare`: another cluster of the settings as it is, or the same cluster at a time,"
             " such as 2026-01-31T12:00:00Z, by its trail. `all` includes `compare` only if this option is given.",
-            show_default=False,
         ),
     ] = None,
     usage: Annotated[
@@ -145,7 +140,6 @@ def run(
             metavar="FILE",
             help="The measurements of `usage`: CSV or Parquet with the columns time, user, client-id, metric, value, or"
             " YAML with queries for Prometheus (docs/rollups.md). `all` includes `usage` only if this option is given.",
-            show_default=False,
         ),
     ] = None,
     fail_on_mismatch: Annotated[
@@ -225,12 +219,9 @@ def run(
     "Exit codes: 0 exported; 1 not exported, or a store is not available; 2 the settings or the options are not valid.",
 )
 def export(
-    name: Annotated[str, typer.Argument(metavar="NAME|all", help="The part of the history.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME|all", help="The part of the history.")],
     cluster: ClusterName,
-    output: Annotated[
-        str,
-        typer.Option(metavar="PATH", help="The lake, on any file system that Hadoop knows.", show_default=False),
-    ],
+    output: Annotated[str, typer.Option(metavar="PATH", help="The lake, on any file system that Hadoop knows.")],
     *,
     master: Master = None,
     full: Annotated[bool, typer.Option("--full", help="Export all days again.")] = False,
@@ -239,7 +230,6 @@ def export(
         typer.Option(
             metavar="COLUMNS",
             help="Columns of the trail to leave out: reason, request_id, source, ticket; separated by commas.",
-            show_default=False,
         ),
     ] = "",
     pseudonyms: Annotated[
@@ -250,7 +240,6 @@ def export(
             dir_okay=False,
             readable=True,
             help="Replace the principals of the trail by an HMAC with the key in this file, of 16 bytes or more.",
-            show_default=False,
         ),
     ] = None,
     read_dsn: ReadDsn = None,
@@ -303,7 +292,7 @@ def list_rollups(
     " or the settings are not valid.",
 )
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The rollup.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The rollup.")],
     *,
     where: Annotated[
         list[str] | None,
@@ -312,7 +301,6 @@ def show(
             help="Only rows that meet this; may be given several times. `COLUMN=VALUE`; for numbers, dates and times"
             " also `<`, `<=`, `>` and `>=`; `COLUMN is null`, `COLUMN is not null`. Columns have the names of the"
             " table, or those of JSON.",
-            show_default=False,
         ),
     ] = None,
     order_by: Annotated[
@@ -390,14 +378,10 @@ def report(
             metavar="DIRECTORY",
             file_okay=False,
             help="Write each chart as a PNG file too; existing files are overwritten.",
-            show_default=False,
         ),
     ] = None,
     base_url: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", help="The address of the service, for links from the page to the API.", show_default=False
-        ),
+        str | None, typer.Option(metavar="URL", help="The address of the service, for links from the page to the API.")
     ] = None,
     *,
     as_json: AsJson = False,

@@ -33,7 +33,6 @@ ReadDsn = Annotated[
         metavar="DSN",
         help="Read this standby in place of Postgres, such as `host=standby`; what the connection string lacks, the"
         " password among it, is that of the settings. The primary alone is written to.",
-        show_default=False,
     ),
 ]
 MaxConnections = Annotated[

@@ -58,7 +58,6 @@ def dev(
         typer.Option(
             metavar="HOST:PORT",
             help="A broker of a Kafka cluster without ZooKeeper, to see its quotas and configs here. May be repeated.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:

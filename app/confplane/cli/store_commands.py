@@ -60,10 +60,7 @@ secrets = commands.subgroup("secrets")
 )
 def rotate(
     cluster: ClusterName,
-    broker: Annotated[
-        int | None,
-        typer.Option(min=0, max=2_147_483_647, metavar="N", help="Only this broker.", show_default=False),
-    ] = None,
+    broker: Annotated[int | None, typer.Option(min=0, max=2_147_483_647, metavar="N", help="Only this broker.")] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All brokers that have configs in ZooKeeper.")] = False,
     old_secret_file: Annotated[
@@ -74,7 +71,6 @@ def rotate(
             dir_okay=False,
             readable=True,
             help="A file with the old secret, instead of the file that the settings name.",
-            show_default=False,
         ),
     ] = None,
     as_json: AsJson = False,

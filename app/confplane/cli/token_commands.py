@@ -45,10 +45,7 @@ _Output = Annotated[
     ),
 ]
 _ExpiresIn = Annotated[
-    str | None,
-    typer.Option(
-        "--expires-in", metavar="AGE", help="The token's lifetime: a number and s, m, h or d.", show_default=False
-    ),
+    str | None, typer.Option("--expires-in", metavar="AGE", help="The token's lifetime: a number and s, m, h or d.")
 ]
 
 
@@ -59,9 +56,7 @@ _ExpiresIn = Annotated[
     f"    confplane tokens list --principal User:payments-portal --json\n\n{READ_CODES}",
 )
 def list_tokens(
-    principal: Annotated[
-        str | None, typer.Option(metavar="User:NAME", help="Only tokens of this user.", show_default=False)
-    ] = None,
+    principal: Annotated[str | None, typer.Option(metavar="User:NAME", help="Only tokens of this user.")] = None,
     *,
     as_json: AsLines = False,
     profile: ProfileName = None,
@@ -81,8 +76,7 @@ def create_token(
     principal: Annotated[str, typer.Option(metavar="User:NAME", help="The user of requests with the token.")],
     *,
     group: Annotated[
-        list[str] | None,
-        typer.Option(metavar="Group:NAME", help="A group of the user. May be repeated.", show_default=False),
+        list[str] | None, typer.Option(metavar="Group:NAME", help="A group of the user. May be repeated.")
     ] = None,
     owner: Annotated[
         str | None,
@@ -93,18 +87,15 @@ def create_token(
             show_default="the creator; with --local the principal",
         ),
     ] = None,
-    note: Annotated[str | None, typer.Option(metavar="TEXT", help="A note for people.", show_default=False)] = None,
+    note: Annotated[str | None, typer.Option(metavar="TEXT", help="A note for people.")] = None,
     expires_in: _ExpiresIn = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Allow only reads.")] = False,
     cluster: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Allow only this cluster. May be repeated.", show_default=False),
+        list[str] | None, typer.Option(metavar="NAME", help="Allow only this cluster. May be repeated.")
     ] = None,
     operation: Annotated[
         list[Operation] | None,
-        typer.Option(
-            help="Allow only this operation, and the operations that it includes. May be repeated.", show_default=False
-        ),
+        typer.Option(help="Allow only this operation, and the operations that it includes. May be repeated."),
     ] = None,
     output: _Output = None,
     reason: Reason = None,

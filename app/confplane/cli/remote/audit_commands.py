@@ -53,21 +53,14 @@ def audit(
     *,
     entity: Annotated[
         str | None,
-        typer.Option(
-            metavar="ENTITY", help="Changes of this entity; `cluster` for freezes, thaws and moves.", show_default=False
-        ),
+        typer.Option(metavar="ENTITY", help="Changes of this entity; `cluster` for freezes, thaws and moves."),
     ] = None,
-    key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Changes that altered this key.", show_default=False)
-    ] = None,
-    principal: Annotated[
-        str | None, typer.Option(metavar="PRINCIPAL", help="Changes by this principal.", show_default=False)
-    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="Changes that altered this key.")] = None,
+    principal: Annotated[str | None, typer.Option(metavar="PRINCIPAL", help="Changes by this principal.")] = None,
     since: Since = None,
     until: Until = None,
     outcome: Annotated[
-        str | None,
-        typer.Option(metavar="OUTCOME", help="Changes that are committed, rejected or open.", show_default=False),
+        str | None, typer.Option(metavar="OUTCOME", help="Changes that are committed, rejected or open.")
     ] = None,
     refused: Annotated[
         bool,

@@ -44,19 +44,11 @@ commands = CommandGroup()
 
 _QuotasEtag = Annotated[
     str | None,
-    typer.Option(
-        metavar="ETAG",
-        help="Change only if the quotas still have this ETag from `confplane get --json`.",
-        show_default=False,
-    ),
+    typer.Option(metavar="ETAG", help="Change only if the quotas still have this ETag from `confplane get --json`."),
 ]
 _ConfigsEtag = Annotated[
     str | None,
-    typer.Option(
-        metavar="ETAG",
-        help="Change only if the configs still have this ETag from `confplane get --json`.",
-        show_default=False,
-    ),
+    typer.Option(metavar="ETAG", help="Change only if the configs still have this ETag from `confplane get --json`."),
 ]
 
 
@@ -78,7 +70,6 @@ def put(
             metavar="KEY=VALUE",
             help="Keys and values. KEY=@FILE is the file's text, KEY=@- that of standard input; for KEY alone the value"
             " is prompted for and not shown.",
-            show_default=False,
             autocompletion=completion.keys_to_set,
         ),
     ],
@@ -123,12 +114,7 @@ def delete(
     entity: EntityName,
     keys: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="KEY",
-            help="The keys to remove.",
-            show_default=False,
-            autocompletion=completion.keys_that_are_set,
-        ),
+        typer.Argument(metavar="KEY", help="The keys to remove.", autocompletion=completion.keys_that_are_set),
     ] = None,
     *,
     everything: Annotated[bool, typer.Option("--all", help="Remove all keys of the entity.")] = False,

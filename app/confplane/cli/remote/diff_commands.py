@@ -55,7 +55,6 @@ def diff(
             metavar="ENTITY|PATH",
             help="With --from an entity, such as user=alice. Otherwise a manifest, a directory with manifests, or - for"
             " standard input.",
-            show_default=False,
             autocompletion=completion.entity_ids,
         ),
     ],
@@ -66,7 +65,6 @@ def diff(
             "--from",
             metavar="MOMENT",
             help="The first moment: a revision, 2026-01-31T12:00:00Z, or a time ago such as 30m.",
-            show_default=False,
         ),
     ] = None,
     after: Annotated[

@@ -45,8 +45,7 @@ commands = CommandGroup()
 drift = commands.subgroup("drift")
 
 _Entities = Annotated[
-    list[str],
-    typer.Argument(metavar="ENTITY...", help="The entities.", show_default=False, autocompletion=completion.entity_ids),
+    list[str], typer.Argument(metavar="ENTITY...", help="The entities.", autocompletion=completion.entity_ids)
 ]
 _Keys = Annotated[
     list[str] | None,

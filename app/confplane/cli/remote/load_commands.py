@@ -56,7 +56,7 @@ commands = CommandGroup()
     " again."
 )
 def load(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file; - is standard input.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file; - is standard input.")],
     *,
     validate_only: ValidateOnly = False,
     reason: Reason = None,

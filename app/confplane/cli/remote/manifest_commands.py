@@ -47,16 +47,12 @@ ManifestPath = Annotated[
         metavar="PATH",
         help="A manifest, or a directory with manifests (*.yaml, *.yml, *.json), which are one manifest together; - is"
         " standard input.",
-        show_default=False,
     ),
 ]
 Scope = Annotated[
     str | None,
     typer.Option(
-        "--scope",
-        metavar="TYPE:PREFIX",
-        help="The entities that --prune may delete, for example topic:orders.",
-        show_default=False,
+        "--scope", metavar="TYPE:PREFIX", help="The entities that --prune may delete, for example topic:orders."
     ),
 ]
 Prune = Annotated[
@@ -72,7 +68,6 @@ Force = Annotated[
         "--force",
         metavar="ENTITY/KEY",
         help="Take this key over from another owner, for example topic=orders/retention.ms. May be repeated.",
-        show_default=False,
     ),
 ]
 MaxDeletes = Annotated[
@@ -117,11 +112,7 @@ def plan(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out",
-            metavar="FILE",
-            dir_okay=False,
-            help="Write the plan to a file, for `confplane apply --plan`.",
-            show_default=False,
+            "--out", metavar="FILE", dir_okay=False, help="Write the plan to a file, for `confplane apply --plan`."
         ),
     ] = None,
     as_json: AsJson = False,
@@ -158,7 +149,6 @@ def apply(
             dir_okay=False,
             help="Apply this plan, with its options, or nothing if it is out of date. Without it, a plan is made, shown"
             " and confirmed.",
-            show_default=False,
         ),
     ] = None,
     prune: Prune = False,

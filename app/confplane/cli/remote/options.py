@@ -47,20 +47,14 @@ _ENTITY: Final = (
     "The entity: user=alice, user=alice,client-id=billing, ip=10.0.0.1, topic=orders, broker=0; a type alone is the"
     " default entity."
 )
-EntityName = Annotated[
-    str, typer.Argument(metavar="ENTITY", help=_ENTITY, show_default=False, autocompletion=completion.entity_ids)
-]
+EntityName = Annotated[str, typer.Argument(metavar="ENTITY", help=_ENTITY, autocompletion=completion.entity_ids)]
 OptionalEntity = Annotated[
     str | None,
     typer.Argument(metavar="ENTITY", help=_ENTITY, show_default="a list", autocompletion=completion.entity_ids),
 ]
-Key = Annotated[
-    str | None,
-    typer.Option("--key", metavar="KEY", help="Show only this key.", show_default=False),
-]
+Key = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Show only this key.")]
 Reason = Annotated[
-    str | None,
-    typer.Option("--reason", metavar="TEXT", help="The reason, which is stored in the trail.", show_default=False),
+    str | None, typer.Option("--reason", metavar="TEXT", help="The reason, which is stored in the trail.")
 ]
 Propose = Annotated[
     bool,
@@ -72,14 +66,10 @@ BreakGlass = Annotated[
         "--break-glass",
         metavar="REASON",
         help="In an emergency, write past the rules of the policies. Another person has to acknowledge it.",
-        show_default=False,
     ),
 ]
 Ticket = Annotated[
-    str | None,
-    typer.Option(
-        "--ticket", metavar="ID", help="The id of a ticket, which is stored in the trail.", show_default=False
-    ),
+    str | None, typer.Option("--ticket", metavar="ID", help="The id of a ticket, which is stored in the trail.")
 ]
 ValidateOnly = Annotated[
     bool, typer.Option("--validate-only", help="Check everything and show the differences without writing.")
@@ -93,7 +83,6 @@ WaitApplied = Annotated[
         max=60_000,
         help="Wait at most this many milliseconds until the Kafka 4 cluster has applied the change. The exit code is"
         " 1 if it has not by then, or refuses the change, which stays committed.",
-        show_default=False,
     ),
 ]
 Duration = Annotated[
@@ -102,7 +91,6 @@ Duration = Annotated[
         "--for",
         metavar="TIME",
         help="Change the keys for this time only, such as 6h; then they get their earlier values again.",
-        show_default=False,
     ),
 ]
 At = Annotated[
@@ -117,17 +105,11 @@ At = Annotated[
 Since = Annotated[
     str | None,
     typer.Option(
-        "--since",
-        metavar="TIME",
-        help="Changes from this time on: 2026-01-31T12:00:00Z, or a time ago such as 30m.",
-        show_default=False,
+        "--since", metavar="TIME", help="Changes from this time on: 2026-01-31T12:00:00Z, or a time ago such as 30m."
     ),
 ]
 Until = Annotated[
-    str | None,
-    typer.Option(
-        "--until", metavar="TIME", help="Changes before this time, in the form of --since.", show_default=False
-    ),
+    str | None, typer.Option("--until", metavar="TIME", help="Changes before this time, in the form of --since.")
 ]
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of changes.")]
 

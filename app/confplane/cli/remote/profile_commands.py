@@ -24,10 +24,7 @@ commands = CommandGroup()
 profiles = commands.subgroup("profiles")
 
 _CODES = "Exit codes: 0 done; 2 the file of profiles can't be used, or the profile does not exist."
-_Name = Annotated[
-    str,
-    typer.Argument(metavar="NAME", help="The profile.", show_default=False, autocompletion=completion.profile_names),
-]
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="The profile.", autocompletion=completion.profile_names)]
 
 
 def _on_file(change: Callable[P, None]) -> Callable[P, None]:
@@ -84,23 +81,16 @@ def list_profiles(*, as_json: AsLines = False) -> None:
 @_on_file
 def set_profile(
     name: _Name,
-    url: Annotated[str, typer.Option(metavar="URL", help="The service, without /v1.", show_default=False)],
+    url: Annotated[str, typer.Option(metavar="URL", help="The service, without /v1.")],
     *,
     cluster: Annotated[str, typer.Option(metavar="NAME", help="The cluster of commands.")] = "default",
-    token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The file with the token.", show_default=False)
-    ] = None,
+    token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="The file with the token.")] = None,
     token_command: Annotated[
         str | None,
-        typer.Option(
-            metavar="COMMAND",
-            help="A program and its arguments, quoted as in a shell; it prints the token.",
-            show_default=False,
-        ),
+        typer.Option(metavar="COMMAND", help="A program and its arguments, quoted as in a shell; it prints the token."),
     ] = None,
     client_id: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="The client of `confplane login` at the service's issuer.", show_default=False),
+        str | None, typer.Option(metavar="ID", help="The client of `confplane login` at the service's issuer.")
     ] = None,
     issuer: Annotated[
         str | None,
@@ -111,20 +101,13 @@ def set_profile(
         typer.Option(metavar="SCOPES", help="The scopes that a login requests.", show_default="openid offline_access"),
     ] = None,
     resource: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URI", help="The resource of a login (RFC 8707), if the issuer requires one.", show_default=False
-        ),
+        str | None, typer.Option(metavar="URI", help="The resource of a login (RFC 8707), if the issuer requires one.")
     ] = None,
     ca_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Authorities to trust, as PEM.", show_default="the system's")
     ] = None,
-    certificate_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A client certificate, as PEM.", show_default=False)
-    ] = None,
-    key_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The certificate's key, as PEM.", show_default=False)
-    ] = None,
+    certificate_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A client certificate, as PEM.")] = None,
+    key_file: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key, as PEM.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a profile, or replace it. The first profile becomes the current profile.

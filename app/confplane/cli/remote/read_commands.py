@@ -67,30 +67,19 @@ def get(
     entity: OptionalEntity = None,
     *,
     kind: Annotated[
-        str | None,
-        typer.Option(
-            "--type", metavar="TYPE", help="List entities of this type, or of `user,client-id`.", show_default=False
-        ),
+        str | None, typer.Option("--type", metavar="TYPE", help="List entities of this type, or of `user,client-id`.")
     ] = None,
     user: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="List entities of this user; '' is the default user.", show_default=False),
+        str | None, typer.Option(metavar="NAME", help="List entities of this user; '' is the default user.")
     ] = None,
     client_id: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="List entities of this client-id; '' is the default client-id.", show_default=False
-        ),
+        str | None, typer.Option(metavar="NAME", help="List entities of this client-id; '' is the default client-id.")
     ] = None,
-    key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="List entities that set this key.", show_default=False)
-    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="List entities that set this key.")] = None,
     prefix: Annotated[
         str,
         typer.Option(
-            metavar="TEXT",
-            help="List entities whose name has this prefix; for a pair, the name of the user.",
-            show_default=False,
+            metavar="TEXT", help="List entities whose name has this prefix; for a pair, the name of the user."
         ),
     ] = "",
     limit: Annotated[

@@ -32,30 +32,19 @@ if TYPE_CHECKING:
     from confplane.client.types import ChangeRequestData
 
 
-commands = CommandGroup(add_completion=False)
-requests = CommandGroup(
-    name="requests",
-    help="Changes that two people agree on (docs/change-requests.md).",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-commands.add_typer(requests)
+commands = CommandGroup()
+requests = commands.subgroup("requests")
 
 _EXAMPLE = "Example:\n\n    confplane requests {} 0195f3a0-6c1e-7d3a-9b7e-2f6c1d0a4b5c{}\n\n"
-RequestName = Annotated[str, typer.Argument(metavar="REQUEST", help="The id of the request.", show_default=False)]
-Comment = Annotated[
-    str | None, typer.Option("--comment", metavar="TEXT", help="A comment on the request.", show_default=False)
-]
+RequestName = Annotated[str, typer.Argument(metavar="REQUEST", help="The id of the request.")]
+Comment = Annotated[str | None, typer.Option("--comment", metavar="TEXT", help="A comment on the request.")]
 
 
 @requests.command("list", epilog=f"Example:\n\n    confplane requests list --state open\n\n{READ_CODES}")
 def list_requests(
     entity: OptionalEntity = None,
     *,
-    state: Annotated[
-        str | None,
-        typer.Option("--state", metavar="STATE", help="Only requests in this state.", show_default=False),
-    ] = None,
+    state: Annotated[str | None, typer.Option("--state", metavar="STATE", help="Only requests in this state.")] = None,
     as_json: AsLines = False,
     cluster: ClusterName = None,
     profile: ProfileName = None,
@@ -84,7 +73,6 @@ def approve(
             "--digest",
             metavar="DIGEST",
             help="The digest of the content that you have seen, from `confplane requests show`.",
-            show_default=False,
         ),
     ],
     comment: Comment = None,
@@ -127,7 +115,7 @@ def cancel(
 @requests.command(epilog=f"{_EXAMPLE.format('comment', ' agreed')}{WRITE_CODES}")
 def comment(
     request: RequestName,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The comment.", show_default=False)],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The comment.")],
     *,
     as_json: AsJson = False,
     cluster: ClusterName = None,
@@ -159,7 +147,6 @@ def apply(
             metavar="KEY=VALUE",
             help="Sensitive values, which the request does not store. KEY=@FILE is the file's text; for KEY alone the"
             " value is prompted for and not shown.",
-            show_default=False,
         ),
     ] = None,
     *,

@@ -50,21 +50,13 @@ commands = CommandGroup()
 )
 def revert(
     entity: Annotated[
-        str | None,
-        typer.Argument(metavar="ENTITY", help="An entity to revert to the time --to.", show_default=False),
+        str | None, typer.Argument(metavar="ENTITY", help="An entity to revert to the time --to.")
     ] = None,
     *,
-    change: Annotated[
-        str | None, typer.Option(metavar="ID", help="Revert this change, as `history` shows it.", show_default=False)
-    ] = None,
-    request_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="Revert all changes of this request.", show_default=False)
-    ] = None,
+    change: Annotated[str | None, typer.Option(metavar="ID", help="Revert this change, as `history` shows it.")] = None,
+    request_id: Annotated[str | None, typer.Option(metavar="ID", help="Revert all changes of this request.")] = None,
     principal: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PRINCIPAL", help="Revert all changes of this principal since --since.", show_default=False
-        ),
+        str | None, typer.Option(metavar="PRINCIPAL", help="Revert all changes of this principal since --since.")
     ] = None,
     since: Since = None,
     until: Until = None,
@@ -73,12 +65,10 @@ def revert(
         typer.Option(
             metavar="MOMENT",
             help="The time to which ENTITY is reverted: a revision, 2026-01-31T12:00:00Z, or a time ago such as 30m.",
-            show_default=False,
         ),
     ] = None,
     key: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY", help="Revert only this key of the changes. May be repeated.", show_default=False),
+        list[str] | None, typer.Option(metavar="KEY", help="Revert only this key of the changes. May be repeated.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Revert even if the same keys were changed later.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,

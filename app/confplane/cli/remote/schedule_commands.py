@@ -29,14 +29,8 @@ if TYPE_CHECKING:
     from confplane.client import AsyncConfplane
 
 
-commands = CommandGroup(add_completion=False)
-schedules = CommandGroup(
-    name="schedules",
-    help="Temporary changes, and their ends (docs/temporary-changes.md).",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-commands.add_typer(schedules)
+commands = CommandGroup()
+schedules = commands.subgroup("schedules")
 
 
 @schedules.command("list", epilog=f"Example:\n\n    confplane schedules list topic=orders\n\n{READ_CODES}")
@@ -56,7 +50,7 @@ def list_schedules(
     epilog=f"Example:\n\n    confplane schedules end 0195f3a0-6c1e-7d3a-9b7e-2f6c1d0a4b5c\n\n{WRITE_CODES}"
 )
 def end(
-    change: Annotated[str, typer.Argument(metavar="CHANGE", help="The id of the change.", show_default=False)],
+    change: Annotated[str, typer.Argument(metavar="CHANGE", help="The id of the change.")],
     *,
     reason: Reason = None,
     ticket: Ticket = None,
@@ -70,7 +64,7 @@ def end(
 
 @schedules.command(epilog=f"Example:\n\n    confplane schedules pause 'an incident is analyzed'\n\n{WRITE_CODES}")
 def pause(
-    why: Annotated[str, typer.Argument(metavar="REASON", help="The reason, which the list shows.", show_default=False)],
+    why: Annotated[str, typer.Argument(metavar="REASON", help="The reason, which the list shows.")],
     *,
     as_json: AsJson = False,
     cluster: ClusterName = None,

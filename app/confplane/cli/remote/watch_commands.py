@@ -42,17 +42,10 @@ def watch(
     ] = None,
     *,
     facet: Annotated[
-        str | None,
-        typer.Option(
-            "--facet",
-            metavar="FACET",
-            help="Only client-quotas, client-configs or configs.",
-            show_default=False,
-        ),
+        str | None, typer.Option("--facet", metavar="FACET", help="Only client-quotas, client-configs or configs.")
     ] = None,
     prefix: Annotated[
-        str | None,
-        typer.Option("--prefix", metavar="TEXT", help="Only entities whose last name begins so.", show_default=False),
+        str | None, typer.Option("--prefix", metavar="TEXT", help="Only entities whose last name begins so.")
     ] = None,
     after: Annotated[
         str | None,

@@ -30,16 +30,10 @@ if TYPE_CHECKING:
     from confplane.client import AsyncConfplane
 
 
-commands = CommandGroup(add_completion=False)
-webhooks = CommandGroup(
-    name="webhooks",
-    help="Webhooks: changes sent to URLs and chats as they happen (docs/webhooks.md).",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-commands.add_typer(webhooks)
+commands = CommandGroup()
+webhooks = commands.subgroup("webhooks")
 
-_Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the webhook.", show_default=False)]
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the webhook.")]
 _STDIN = "-"
 
 
@@ -80,27 +74,18 @@ def put_webhook(
         Literal["cloudevents", "slack", "teams"], typer.Option("--format", help="The form of the requests.")
     ] = "cloudevents",
     facet: Annotated[
-        Literal["client-quotas", "client-configs", "configs"] | None,
-        typer.Option(help="Only changes of this facet.", show_default=False),
+        Literal["client-quotas", "client-configs", "configs"] | None, typer.Option(help="Only changes of this facet.")
     ] = None,
     entity_type: Annotated[
         Literal["user", "client-id", "ip", "topic", "broker", "group", "client-metrics"] | None,
-        typer.Option("--entity-type", help="Only entities of this type.", show_default=False),
+        typer.Option("--entity-type", help="Only entities of this type."),
     ] = None,
-    entity: Annotated[str | None, typer.Option(metavar="ENTITY", help="Only this entity.", show_default=False)] = None,
-    user: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this user and its client-ids.", show_default=False)
-    ] = None,
-    prefix: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Only entities whose last name begins so.", show_default=False)
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Only entities of which this key changed.", show_default=False)
-    ] = None,
-    principal: Annotated[
-        str | None, typer.Option(metavar="PRINCIPAL", help="Only changes of this principal.", show_default=False)
-    ] = None,
-    note: Annotated[str | None, typer.Option(metavar="TEXT", help="A note for people.", show_default=False)] = None,
+    entity: Annotated[str | None, typer.Option(metavar="ENTITY", help="Only this entity.")] = None,
+    user: Annotated[str | None, typer.Option(metavar="NAME", help="Only this user and its client-ids.")] = None,
+    prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="Only entities whose last name begins so.")] = None,
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="Only entities of which this key changed.")] = None,
+    principal: Annotated[str | None, typer.Option(metavar="PRINCIPAL", help="Only changes of this principal.")] = None,
+    note: Annotated[str | None, typer.Option(metavar="TEXT", help="A note for people.")] = None,
     reason: Reason = None,
     ticket: Ticket = None,
     as_json: AsJson = False,

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from confplane.domain.errors import UnavailableError
+from confplane.domain.errors import ConfplaneError, UnavailableError
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
+    from datetime import datetime
+    from uuid import UUID
+
+_LONGEST_PAUSE_S: Final = 60.0
 
 
 class BackgroundTask:
@@ -88,6 +93,55 @@ class ErrorLog:
             self._logger.exception("Cluster %s: %s", self._cluster, self._fails)
         else:
             self._waiting = False
+
+
+class FailedAttempt(NamedTuple):
+    """The last failed attempt at an item."""
+
+    number: int
+    next_at: datetime
+    error: str
+
+
+class RetriedItems:
+    """The due items of a loop whose attempts failed: each is attempted again, at growing intervals up to a minute.
+
+    Args:
+        logger: The logger of the loop's module.
+        now: The clock.
+        failed: The message of a failed attempt, which takes the item's id.
+    """
+
+    def __init__(self, logger: logging.Logger, now: Callable[[], datetime], failed: str) -> None:
+        self._logger = logger
+        self._now = now
+        self._message = failed
+        self.failed: dict[UUID, FailedAttempt] = {}
+
+    def ready(self, due: Collection[UUID]) -> list[UUID]:
+        """Return the items to attempt now, and forget those that are no longer due."""
+        self.failed = {each: failed for each, failed in self.failed.items() if each in due}
+        now = self._now()
+        return [each for each in due if each not in self.failed or self.failed[each].next_at <= now]
+
+    @contextlib.contextmanager
+    def attempt(self, item: UUID) -> Iterator[None]:
+        """Log and suppress the error of the attempt within the context; a refusal is logged only once."""
+        try:
+            yield
+        except ConfplaneError as raised:
+            error = raised.detail
+            if item not in self.failed:
+                self._logger.warning("%s: %s", self._message % item, error)
+        except Exception as raised:
+            error = type(raised).__name__
+            self._logger.exception(self._message, item)
+        else:
+            self.failed.pop(item, None)
+            return
+        number = self.failed[item].number + 1 if item in self.failed else 1
+        pause = timedelta(seconds=min(2.0 ** (number - 1), _LONGEST_PAUSE_S))
+        self.failed[item] = FailedAttempt(number, self._now() + pause, error)
 
 
 async def poll_repeatedly(

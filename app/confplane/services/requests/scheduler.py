@@ -10,11 +10,10 @@ from __future__ import annotations
 import logging
 import time
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from confplane.domain.change_requests import RequestAction, RequestKind, RequestState
-from confplane.domain.errors import ConfplaneError
-from confplane.services.background import BackgroundService, BackgroundTask, ErrorLog
+from confplane.services.background import BackgroundService, BackgroundTask, ErrorLog, RetriedItems
 from confplane.services.changes.callers import Caller
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.ports.change_requests import RequestStatus
@@ -36,15 +35,7 @@ _SOURCE: Final = "change-request"
 _MOST: Final = 100
 """Requests of one round."""
 _APPLY_S: Final = 20.0
-_LONGEST_PAUSE_S: Final = 60.0
 _LATE_EVERY: Final = timedelta(minutes=1)
-
-
-class _Retry(NamedTuple):
-    """The failed attempts of a request."""
-
-    number: int
-    next_at: datetime
 
 
 class RequestScheduler(BackgroundService):
@@ -84,7 +75,7 @@ class RequestScheduler(BackgroundService):
 
     def _end_term(self) -> None:
         self._leading = False
-        self._retries: dict[UUID, _Retry] = {}
+        self._retries = RetriedItems(logger, self._now, "Change request %s failed and is attempted again")
         self._late_at = datetime.min.replace(tzinfo=UTC)
         self._status = RequestStatus()
 
@@ -119,13 +110,10 @@ class RequestScheduler(BackgroundService):
             return
         self._leading = True
         now = self._now()
-        self._status = await self._store.status(self._cluster.name, now, _MOST + len(self._retries))
-        due = self._status.due
-        self._retries = {each: retry for each, retry in self._retries.items() if each in due}
-        for request_id in due:
-            retry = self._retries.get(request_id)
-            if (retry is None or retry.next_at <= now) and self._cluster.store.leadership.held:
-                await self._attend(request_id, retry)
+        self._status = await self._store.status(self._cluster.name, now, _MOST + len(self._retries.failed))
+        for request_id in self._retries.ready(self._status.due):
+            if self._cluster.store.leadership.held:
+                await self._attend(request_id)
         if self._late_at <= now:
             await self._finish_late()
             self._late_at = now + _LATE_EVERY
@@ -137,22 +125,11 @@ class RequestScheduler(BackgroundService):
                 await self._applier.finish_late(request)
                 logger.warning("Cluster %s: the change request %s was applied late", self._cluster.name, request_id)
 
-    async def _attend(self, request_id: UUID, retry: _Retry | None) -> None:
+    async def _attend(self, request_id: UUID) -> None:
         request = await self._store.find(self._cluster.name, request_id)
-        if request is None:
-            return
-        try:
-            await self._advance(request)
-        except ConfplaneError as error:
-            if retry is None:
-                logger.warning("Change request %s waits: %s", request_id, error.detail)
-        except Exception:
-            logger.exception("Change request %s failed and is attempted again", request_id)
-        else:
-            return
-        number = 1 if retry is None else retry.number + 1
-        pause = timedelta(seconds=min(2.0 ** (number - 1), _LONGEST_PAUSE_S))
-        self._retries[request_id] = _Retry(number, self._now() + pause)
+        if request is not None:
+            with self._retries.attempt(request_id):
+                await self._advance(request)
 
     async def _advance(self, request: ChangeRequest) -> None:
         principal = request.authors[-1].identity.principal

@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 import time
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from confplane.domain.errors import ConfplaneError
-from confplane.services.background import BackgroundService, BackgroundTask, ErrorLog
+from confplane.services.background import BackgroundService, BackgroundTask, ErrorLog, RetriedItems
 from confplane.services.changes.callers import Caller
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.operator_warnings import OperatorWarning
@@ -36,15 +35,6 @@ _SOURCE: Final = "schedule"
 _MOST: Final = 100
 """Ends of one round."""
 _END_S: Final = 20.0
-_LONGEST_PAUSE_S: Final = 60.0
-
-
-class _Failure(NamedTuple):
-    """The failed attempts at an end."""
-
-    number: int
-    next_at: datetime
-    error: str
 
 
 class Scheduler(BackgroundService):
@@ -81,7 +71,7 @@ class Scheduler(BackgroundService):
 
     def _end_term(self) -> None:
         self._leading = False
-        self._failures: dict[UUID, _Failure] = {}
+        self._retries = RetriedItems(logger, self._now, "Change %s could not be ended and is attempted again")
         self._status = ScheduleStatus()
 
     def metrics(self) -> Iterator[Sample]:
@@ -108,7 +98,7 @@ class Scheduler(BackgroundService):
                     f"{text}, because {why}", f"{text}, because {why}. {pause.principal}: {pause.reason}"
                 ).about(self._cluster.name)
             ]
-        first = next(iter(self._failures.items()), None)
+        first = next(iter(self._retries.failed.items()), None)
         detailed = None if first is None else f"{text}. Change {first[0]}: {first[1].error}"
         return [OperatorWarning(text, detailed).about(self._cluster.name)]
 
@@ -132,20 +122,16 @@ class Scheduler(BackgroundService):
         self._leading = True
         self._status = await self._read(now)
         due = () if self._status.pause else self._status.due
-        self._failures = {each: failure for each, failure in self._failures.items() if each in due}
-        for change_id in due:
-            failure = self._failures.get(change_id)
-            if failure is not None and now < failure.next_at:
-                continue
+        for change_id in self._retries.ready(due):
             if self._cluster.store.leadership.held:
-                await self._end(change_id, failure)
+                await self._end(change_id)
         if due:
             self._status = await self._read(self._now())
 
     async def _read(self, now: datetime) -> ScheduleStatus:
-        return await self._schedules.status(self._cluster.name, now, now - OVERDUE, _MOST + len(self._failures))
+        return await self._schedules.status(self._cluster.name, now, now - OVERDUE, _MOST + len(self._retries.failed))
 
-    async def _end(self, change_id: UUID, failure: _Failure | None) -> None:
+    async def _end(self, change_id: UUID) -> None:
         schedule = await self._schedules.find(self._cluster.name, change_id)
         if schedule is None:
             return
@@ -156,16 +142,8 @@ class Scheduler(BackgroundService):
             time.monotonic() + _END_S,
             reason=f"End of the temporary change {change_id}",
         )
-        try:
+        with self._retries.attempt(change_id):
             ended = await self._ender.end(self._cluster, change_id, caller)
-        except ConfplaneError as error:
-            number = 1 if failure is None else failure.number + 1
-            pause = timedelta(seconds=min(2.0 ** (number - 1), _LONGEST_PAUSE_S))
-            self._failures[change_id] = _Failure(number, self._now() + pause, error.detail)
-            if failure is None:
-                logger.warning("Change %s could not be ended and is attempted again: %s", change_id, error.detail)
-            return
-        self._failures.pop(change_id, None)
-        self._ended += 1
-        kept = f"; {len(ended.kept)} keys were changed in the meantime and kept" if ended.kept else ""
-        logger.info("Cluster %s: ended the temporary change %s%s", self._cluster.name, change_id, kept)
+            self._ended += 1
+            kept = f"; {len(ended.kept)} keys were changed in the meantime and kept" if ended.kept else ""
+            logger.info("Cluster %s: ended the temporary change %s%s", self._cluster.name, change_id, kept)

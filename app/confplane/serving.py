@@ -92,10 +92,10 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from confplane.audit import Database
+    from confplane.domain.policies import Policies
     from confplane.listener import Connections
     from confplane.security.oidc.provider import Provider
     from confplane.services.metrics import MetricsSource
-    from confplane.services.policies import Policies
     from confplane.settings import (
         LimitOverrideSettings,
         LimitSettings,

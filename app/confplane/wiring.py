@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,15 +41,14 @@ from confplane.services.access_admin.grants import GrantService
 from confplane.services.access_admin.overview import OverviewService
 from confplane.services.access_admin.services import AccessServices
 from confplane.services.access_admin.tokens import KnownNames, Lifetimes, TokenService
-from confplane.services.changes.alter import AlterRules, AlterService
+from confplane.services.changes.alter import AlterService
 from confplane.services.changes.client_drafts import ClientDrafter
 from confplane.services.changes.config_drafts import ConfigDrafter
+from confplane.services.changes.rule_check import AlterRules, RiskAssessor
 from confplane.services.changes.runner import ChangeRunner
-from confplane.services.changes.sizes import ChangeSizes
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.clusters import Cluster, ClusterRegistry
 from confplane.services.kraft.refresh import refresh_first
-from confplane.services.policies import RiskAssessor
 from confplane.services.reads.config_describe import ConfigReader
 from confplane.services.reads.config_levels import BrokerLevels, ServerProperties
 from confplane.services.upkeep.dropping import Dropper
@@ -62,10 +61,10 @@ if TYPE_CHECKING:
 
     from confplane.domain.entities import Entity
     from confplane.domain.facets import Facet
+    from confplane.domain.policies import Policies
     from confplane.domain.redaction import Redact
     from confplane.services.changes.edits import Drafter
     from confplane.services.changes.stored_draft import Fingerprint
-    from confplane.services.policies import Policies
     from confplane.services.ports.access import AccessStore
     from confplane.services.ports.store import ClusterStore
     from confplane.settings import (
@@ -157,12 +156,14 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> ServicePart
         for name, store in stores.items()
         if (kafka := settings.clusters[name].kafka) is not None
     }
-    dry_runs = {(name, FacetName.CONFIGS): each.dry_run_validator.validate for name, each in kraft_wirings.items()}
+    for name, kraft in kraft_wirings.items():
+        key = name, FacetName.CONFIGS
+        rules[key] = replace(rules[key], dry_run=kraft.dry_run_validator.validate)
     refreshes = {
         name: partial(refresh_first, store, kraft_wirings[name].refresher if name in kraft_wirings else None)
         for name, store in stores.items()
     }
-    alter = AlterService(runner, rules, dry_runs, refreshes, ChangeSizes(audit))
+    alter = AlterService(runner, rules, refreshes, audit)
     changes = PostgresOpenChanges(database)
     positions = PostgresStorePositions(database)
     return ServiceParts(

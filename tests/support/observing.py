@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -73,7 +74,8 @@ class Observing:
         cipher = KafkaCipher(Keyring.from_settings("default", replica.settings.clusters["default"].password_encoder))
         secrets = SecretOpener(rules_of(kafka), cipher)
         asking = DryRunValidator(cast("WritableKafkaCluster", kafka), store, states, secrets)
-        replica.parts.alter.dry_runs = {("default", FacetName.CONFIGS): asking.validate}
+        rules, configs = replica.parts.alter.rules, ("default", FacetName.CONFIGS)
+        replica.parts.alter.rules = {**rules, configs: replace(rules[configs], dry_run=asking.validate)}
         at_the_moment = own()
         self.topics = PostgresObservedTopics(replica.parts.database)
         reconciled = cast("ReconciledCluster", kafka)

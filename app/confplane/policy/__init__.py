@@ -3,9 +3,11 @@
 Plug-ins import :class:`Policy`, :class:`PolicyRequest` and :class:`PolicyViolationError` from here (docs/policies.md).
 """
 
+from confplane.domain.errors import PolicyViolationError
+from confplane.domain.policies import Policy
+from confplane.domain.policy_rules import PolicyRequest
 from confplane.policy.document import PolicySettingsError, parse_policy
 from confplane.policy.loading import GROUP, load_policies, read_policy
-from confplane.services.policies import Policy, PolicyRequest, PolicyViolationError
 
 __all__ = [
     "GROUP",

@@ -7,15 +7,15 @@ import logging
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final
 
+from confplane.domain.policies import Policies
 from confplane.domain.policy_rules import RulePolicy
 from confplane.policy.document import PolicySettingsError, parse_policy
-from confplane.services.policies import Policies
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from confplane.domain.policies import Policy
     from confplane.domain.policy_rules import PolicyDocument
-    from confplane.services.policies import Policy
     from confplane.settings import ClusterSettings, PolicySettings
 
 GROUP: Final = "confplane.policies"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from confplane.domain.entities import Entity
-from confplane.services.policies import PolicyRequest
+from confplane.domain.policy_rules import PolicyRequest
 
 if TYPE_CHECKING:
     from pathlib import Path

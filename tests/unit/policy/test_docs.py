@@ -11,16 +11,16 @@ import pytest
 import yaml
 
 from confplane.domain.approvals import ApprovalDemand
+from confplane.domain.errors import PolicyViolationError
 from confplane.domain.globs import Globs
 from confplane.domain.risks import RiskKind
 from confplane.policy import load_policies, parse_policy
 from confplane.policy.cases import run_cases
-from confplane.services.policies import PolicyViolationError
 from confplane.settings import ClusterSettings
 from tests.unit.policy.requests import install, request
 
 if TYPE_CHECKING:
-    from confplane.services.policies import Policies
+    from confplane.domain.policies import Policies
 
 DOCS = (Path(__file__).parents[3] / "docs" / "policies.md").read_text(encoding="utf-8")
 ROWS = re.findall(

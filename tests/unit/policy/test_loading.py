@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from confplane.domain.errors import PolicyViolationError
 from confplane.policy import PolicySettingsError, load_policies
-from confplane.services.policies import PolicyViolationError
 from confplane.settings import ClusterSettings
 from tests.unit.policy.requests import install, request
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SOURCE = """
-from confplane.services.policies import PolicyViolationError
+from confplane.domain.errors import PolicyViolationError
 
 class NoKey:
     name = "no-key"

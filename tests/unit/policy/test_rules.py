@@ -14,9 +14,9 @@ from confplane.domain.approvals import Requirement
 from confplane.domain.entities import Entity
 from confplane.domain.errors import PolicyViolationError
 from confplane.domain.globs import Globs
-from confplane.domain.policy_rules import LONGEST_MATCHED, RulePolicy
+from confplane.domain.policies import Policies
+from confplane.domain.policy_rules import LONGEST_MATCHED, PolicyRequest, RulePolicy
 from confplane.policy import parse_policy
-from confplane.services.policies import Policies, PolicyRequest
 from tests.unit.policy.requests import request
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.domain.access.operations import Operation
-from confplane.domain.entities import EntityType
+from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import (
     ConfplaneError,
     ForbiddenError,
@@ -28,44 +28,37 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.domain.facets import FacetName
+from confplane.domain.policies import Policies
 from confplane.services.changes.config_drafts import deleted_unknown_keys
 from confplane.services.changes.edits import Edit, EditResult, EntryResult, offender
 from confplane.services.changes.entities_change import EntitiesChange, PreparedEdit, by_znode, decide_with
-from confplane.services.cooperative_yielding import in_slices
+from confplane.services.changes.rule_check import RuleCheck
+from confplane.services.cooperative_yielding import TimeSlice, in_slices
 from confplane.services.metrics import Sample
-from confplane.services.policies import Policies, RiskAssessor
 from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.ports.refusals import RefusedEdit
+from confplane.services.reads.config_levels import NOTHING_PLANNED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
     from uuid import UUID
 
     from confplane.domain.changes import Node
-    from confplane.domain.entities import Entity
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.change import ChangeResult
     from confplane.services.changes.edits import Drafter, EntityDraft
-    from confplane.services.changes.entities_change import DecideEntity, Drafts, DryRunEdit, RefreshEntities
+    from confplane.services.changes.entities_change import DecideEntity, Drafts, RefreshEntities
     from confplane.services.changes.idempotency import RequestRun
+    from confplane.services.changes.rule_check import AlterRules
     from confplane.services.changes.runner import ChangeRunner
-    from confplane.services.changes.sizes import ChangeSizes
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.kafka import KraftEntityType
+    from confplane.services.ports.trail import AuditLog
 
 _NONE: Final = KafkaCode.NONE.name
 _REMADE: Final = (
     "The znode was deleted and created again externally during this change; its external content was overwritten"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class AlterRules:
-    """The drafter, the policies and the risks of one cluster facet."""
-
-    drafter: Drafter[Any]
-    risks: RiskAssessor
-    policies: Policies = field(default_factory=Policies)
 
 
 Entry = Mapping["ClusterFacet", "Edit | EditResult"]
@@ -81,24 +74,21 @@ class AlterService:
     Args:
         runner: Runs the changes.
         rules: By cluster and facet.
-        dry_runs: By cluster and facet, the dry runs on Kafka clusters before a commit.
         refreshes: By cluster, the refresh of entities from its Kafka cluster before edits that depend on it.
-        sizes: Finds the sizes of requests.
+        audit: Has the changes of the last hour.
     """
 
     def __init__(
         self,
         runner: ChangeRunner,
         rules: Mapping[tuple[str, FacetName], AlterRules],
-        dry_runs: Mapping[tuple[str, FacetName], DryRunEdit],
         refreshes: Mapping[str, RefreshEntities],
-        sizes: ChangeSizes,
+        audit: AuditLog,
     ) -> None:
         self._runner = runner
-        self._rules = rules
-        self.dry_runs = dry_runs
+        self.rules = rules
         self.refreshes = refreshes
-        self._sizes = sizes
+        self._audit = audit
         self._results: Counter[tuple[str, str, str, str]] = Counter()
 
     def drafter(self, cluster_facet: ClusterFacet) -> Drafter[Any]:
@@ -106,10 +96,7 @@ class AlterService:
         return self._rules_of(cluster_facet).drafter
 
     def _rules_of(self, cluster_facet: ClusterFacet) -> AlterRules:
-        return self._rules[cluster_facet.store.name, cluster_facet.name]
-
-    def _dry_run_of(self, cluster_facet: ClusterFacet) -> DryRunEdit | None:
-        return self.dry_runs.get((cluster_facet.store.name, cluster_facet.name))
+        return self.rules[cluster_facet.store.name, cluster_facet.name]
 
     async def alter(
         self,
@@ -188,7 +175,7 @@ class AlterService:
             raise error
         items = [each for each in prepared if isinstance(each, PreparedEdit)]
         altered = await self._altered(items, caller)
-        change = EntitiesChange(items, caller, validate_only=True, altered=altered)
+        change = EntitiesChange(items, RuleCheck(caller, validate_only=True, altered=altered))
         [ended] = await self._runner.run_entries(parts[0][0].store, [change], caller, validate_only=True)
         if isinstance(ended, ConfplaneError):
             raise ended
@@ -246,15 +233,10 @@ class AlterService:
             The result, which may be an error, and the draft that was carried out.
         """
         rules = self._rules_of(cluster_facet)
-        item = PreparedEdit(
-            cluster_facet,
-            edit,
-            decide,
-            rules.policies if policies else Policies(),
-            rules.risks if policies else None,
-            self._dry_run_of(cluster_facet),
-        )
-        change = EntitiesChange([item], caller, validate_only=validate_only)
+        if not policies:
+            rules = replace(rules, risks=None, policies=Policies())
+        item = PreparedEdit(cluster_facet, edit, decide, rules)
+        change = EntitiesChange([item], RuleCheck(caller, validate_only=validate_only))
         [ended] = await self._runner.run_entries(cluster_facet.store, [change], caller, validate_only=validate_only)
         [result] = _results(ended, [item])
         drafts: Drafts = [] if isinstance(ended, ConfplaneError) else ended.decided
@@ -298,13 +280,28 @@ class AlterService:
             decide = decide_with(rules.drafter, cluster_facet, edit)
         except ConfplaneError as error:
             return EditResult(edit, error)
-        return PreparedEdit(cluster_facet, edit, decide, rules.policies, rules.risks, self._dry_run_of(cluster_facet))
+        return PreparedEdit(cluster_facet, edit, decide, rules)
 
     async def _altered(self, items: Sequence[PreparedEdit], caller: Caller) -> frozenset[tuple[str, Entity]]:
-        """Return the size of a request if a rule depends on it; otherwise nothing."""
+        """Return the facets and entities that edits alter, and those that their author altered in the last hour.
+
+        Nothing is returned if no rule depends on this size of a request.
+
+        Raises:
+            UnavailableError: Postgres is unavailable.
+        """
         if not any(item.is_measured(caller) for item in items):
             return frozenset()
-        return await self._sizes.altered(items, caller)
+        time_slice = TimeSlice()
+        found = set(caller.altered)
+        for item in items:
+            if time_slice.due:
+                await time_slice.pause()
+            if await _alters(item):
+                found.add((item.cluster_facet.name.value, item.edit.entity))
+        with caller.preparing():
+            recent = await self._audit.altered(items[0].cluster_facet.store.name, caller.author)
+        return frozenset(found | {(facet, Entity.from_id(entity_id)) for facet, entity_id in recent})
 
     async def _run(
         self,
@@ -316,12 +313,13 @@ class AlterService:
     ) -> list[EditResult]:
         """Run changes, each of the edits in a range; errors are in the results."""
         altered = await self._altered([item for item in prepared if isinstance(item, PreparedEdit)], caller)
+        check = RuleCheck(caller, validate_only=validate_only, altered=altered)
 
         def change_of(some: range) -> EntitiesChange | None:
             items = [item for item in prepared[some.start : some.stop] if isinstance(item, PreparedEdit)]
             if len(items) < len(some):
                 return None
-            return EntitiesChange(items, caller, validate_only=validate_only, altered=altered)
+            return EntitiesChange(items, check)
 
         changes = await in_slices(change_of, positions)
         to_run = [change for change in changes if change is not None]
@@ -344,6 +342,16 @@ class AlterService:
 
         results = await in_slices(results_of, zip(positions, changes, strict=True))
         return [result for some in results for result in some]
+
+
+async def _alters(item: PreparedEdit) -> bool:
+    """Return False if an edit leaves the entity as the mirror has it. An edit that can't be decided counts."""
+    try:
+        placed = item.cluster_facet.placed()
+        draft = await item.decide(placed, placed.get(item.edit.entity.id), NOTHING_PLANNED)
+    except ConfplaneError:
+        return True
+    return bool(draft.diff)
 
 
 def _permitted(caller: Caller, part: FacetEdit) -> FacetEdit:

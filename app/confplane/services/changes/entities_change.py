@@ -14,17 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confplane.domain.changes import Node, stored
 from confplane.domain.entities import Entity
-from confplane.domain.errors import ConfplaneError, InvalidRequestError, UnavailableError
+from confplane.domain.errors import ConfplaneError, UnavailableError
 from confplane.domain.facets import FacetName, Tree, full_path
-from confplane.domain.risks import MIN_INSYNC, RiskFacts, kinds_of
-from confplane.domain.texts import clipped
+from confplane.domain.risks import MIN_INSYNC
 from confplane.services.changes.bulk import Planned
 from confplane.services.changes.draft import Draft, NoChange
 from confplane.services.changes.edits import EntityDraft
-from confplane.services.changes.rule_check import RuleCheck
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.cooperative_yielding import TimeSlice
-from confplane.services.ports.applying import DryRunResult
 from confplane.services.ports.history import Znode
 from confplane.services.ports.trail import CLIENTS, MOST_REVERTS, IntentEntity
 from confplane.services.reads.config_levels import NOTHING_PLANNED
@@ -34,18 +31,13 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.domain.facets import Rank
-    from confplane.domain.risks import Risk
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.edits import Drafter, Edit
-    from confplane.services.policies import Policies, RiskAssessor
+    from confplane.services.changes.rule_check import AlterRules, RuleCheck
     from confplane.services.ports.cluster_states import LayoutCheck
 
 DecideEntity = Callable[[ClusterFacet, Node | None, Planned], Awaitable[EntityDraft]]
 """Decides one entity's draft from its cluster facet, the node as read, and the maps planned before it."""
-
-DryRunEdit = Callable[[Entity, Mapping[str, str], Sequence[str], str | None], Awaitable[DryRunResult]]
-"""Validates new values of some keys of an entity with a dry run on a Kafka cluster without ZooKeeper, given the stored
-map as it would be, the keys, and the JSON pointer to the entity. Raises the cluster's refusal."""
 
 RefreshEntities = Callable[[Sequence[Entity], float], Awaitable[frozenset[str]]]
 """Refreshes entities from a Kafka cluster without ZooKeeper, until a deadline, so that the preconditions of a write are
@@ -63,13 +55,7 @@ class PreparedEdit(NamedTuple):
     cluster_facet: ClusterFacet
     edit: Edit
     decide: DecideEntity
-    policies: Policies
-    """The policies that are asked about the draft."""
-    risks: RiskAssessor | None = None
-    """Finds the risks of the draft, which are its warnings and part of the question to the policies; None: there are
-    none, because no value changes."""
-    dry_run: DryRunEdit | None = None
-    """The dry run of the draft on the Kafka cluster, after the policies; None: there is no dry run."""
+    rules: AlterRules
 
     @property
     def rank(self) -> Rank | None:
@@ -79,7 +65,7 @@ class PreparedEdit(NamedTuple):
     def is_measured(self, caller: Caller) -> bool:
         """Return True if a rule about the edit depends on the size of the request."""
         name, entity = self.cluster_facet.name.value, self.edit.entity
-        return not caller.is_exempt and self.policies.measures(name, entity, caller.principal, caller.behalf_of)
+        return not caller.is_exempt and self.rules.policies.measures(name, entity, caller.principal, caller.behalf_of)
 
 
 def decide_with(drafter: Drafter[Any], cluster_facet: ClusterFacet, edit: Edit) -> DecideEntity:
@@ -101,30 +87,19 @@ class EntitiesChange:
 
     Args:
         items: The edits, at least one, no two of one entity and facet.
-        caller: The caller.
-        validate_only: The policies are informed that nothing will be written.
-        altered: As of :class:`~confplane.domain.policy_rules.PolicyRequest`.
+        check: Checks the drafts.
 
     Attributes:
         items: The edits.
         planned: The results of earlier edits of the same request, as far as checks read them.
     """
 
-    __slots__ = ("_altered", "_caller", "_validate_only", "items", "planned")
+    __slots__ = ("_check", "items", "planned")
 
-    def __init__(
-        self,
-        items: Sequence[PreparedEdit],
-        caller: Caller,
-        *,
-        validate_only: bool,
-        altered: frozenset[tuple[str, Entity]] = frozenset(),
-    ) -> None:
+    def __init__(self, items: Sequence[PreparedEdit], check: RuleCheck) -> None:
         self.items = items
         self.planned: Planned = NOTHING_PLANNED
-        self._caller = caller
-        self._validate_only = validate_only
-        self._altered = altered
+        self._check = check
 
     @property
     def paths(self) -> list[str]:
@@ -135,7 +110,8 @@ class EntitiesChange:
     def waits(self) -> bool:
         """True if the edits need a dry run on a Kafka cluster, or a read of ZooKeeper."""
         return any(
-            item.dry_run is not None or (item.risks is not None and any(op.key == MIN_INSYNC for op in item.edit.ops))
+            item.rules.dry_run is not None
+            or (item.rules.risks is not None and any(op.key == MIN_INSYNC for op in item.edit.ops))
             for item in self.items
         )
 
@@ -168,8 +144,7 @@ class EntitiesChange:
                 node = nodes[Znode(cluster_facet.tree, entity.id)]
                 draft = await self._draft(item, cluster_facet, node, planned)
                 if draft.diff:
-                    self._check_temporary(draft)
-                    draft = await self._admitted(item, draft, quotas if is_quotas else planned)
+                    draft = await self._check.admit(item.rules, draft, quotas if is_quotas else planned)
             except ConfplaneError as error:
                 return self._unchanged(placed[: len(drafts) + 1], nodes, drafts, error)
             if item.rank is not None:
@@ -190,7 +165,7 @@ class EntitiesChange:
             drafts,
             writes=tuple(first.write() for first, *_ in changed.values()),
             entities=tuple(map(_row, changed.values())),
-            answers=() if self._caller.run is None else tuple(draft.answer() for draft in drafts),
+            answers=() if self._check.caller.run is None else tuple(draft.answer() for draft in drafts),
             layout=_layout(placed),
             reverts=_reverts(draft for drafts in changed.values() for draft in drafts),
         )
@@ -225,7 +200,7 @@ class EntitiesChange:
             wanted.setdefault(cluster_facet.tree, {})[entity.id] = entity
         nodes: _Nodes = {}
         for tree, some in wanted.items():
-            found = await placed[0].store.read_many(tree, list(some.values()), self._caller.deadline)
+            found = await placed[0].store.read_many(tree, list(some.values()), self._check.caller.deadline)
             nodes |= {Znode(tree, entity_id): node for entity_id, node in zip(some, found, strict=True)}
         return nodes
 
@@ -239,40 +214,14 @@ class EntitiesChange:
             item.edit.entity.check_new(pointer=item.edit.pointer)
         return draft
 
-    async def _admitted(
-        self, item: PreparedEdit, draft: EntityDraft, planned: Mapping[str, Mapping[str, str]]
-    ) -> EntityDraft:
-        """Return a draft with its risks and the approvals that it needs, if the policies allow it.
-
-        Raises:
-            PolicyViolationError: A policy refused it, or approvals are missing.
-        """
-        risks: tuple[Risk, ...] = ()
-        entity, keys = draft.edit.entity, frozenset([difference.key for difference in draft.diff])
-        is_risky = draft.cluster_facet.name is not FacetName.CLIENT_CONFIGS and kinds_of(entity, keys)
-        if item.risks is not None and is_risky:
-            whole = draft.cluster_facet.whole
-
-            def stored_map(entity_id: str) -> Mapping[str, str]:
-                return planned[entity_id] if entity_id in planned else stored(whole.get(entity_id))
-
-            facts = RiskFacts(entity, keys, stored(draft.node), draft.after, stored_map)
-            risks = await item.risks.assess(facts, planned, item.policies.risk_options, self._caller.deadline)
-        if risks:
-            draft = replace(draft, warnings=(*draft.warnings, *(risk.text for risk in risks)))
-        if not item.policies:
-            return draft
-        rules = RuleCheck(self._caller, validate_only=self._validate_only, altered=self._altered)
-        return await rules.check(item.policies, draft, risks)
-
     async def _dry_run(self, drafts: list[EntityDraft]) -> tuple[list[EntityDraft], ConfplaneError | None]:
         """Dry-run drafts on the Kafka cluster; return them with its warnings, up to the first that it would refuse."""
 
         async def ask(item: PreparedEdit, draft: EntityDraft) -> EntityDraft:
-            if item.dry_run is None or not draft.diff:
+            if item.rules.dry_run is None or not draft.diff:
                 return draft
             keys = [difference.key for difference in draft.diff]
-            asked = await item.dry_run(draft.edit.entity, draft.after, keys, draft.edit.pointer)
+            asked = await item.rules.dry_run(draft.edit.entity, draft.after, keys, draft.edit.pointer)
             return replace(draft, warnings=(*draft.warnings, *asked.warnings), topic_id=asked.topic_id)
 
         if not self.waits:
@@ -301,23 +250,6 @@ class EntitiesChange:
             if not isinstance(node, UnavailableError):
                 seen[znode] = cluster_facet.tree, item.edit.entity, None if node is None else node.version
         return NoChange(drafts, error, tuple(seen.values()), _layout(placed))
-
-    def _check_temporary(self, draft: EntityDraft) -> None:
-        """Refuse a temporary change of a secret: its value before is not kept, so it could not come back.
-
-        Raises:
-            InvalidRequestError: The change is temporary and alters a secret.
-        """
-        if self._caller.revert_at is None:
-            return
-        pointers = {op.key: op.pointer for op in draft.edit.ops}
-        for item in draft.diff:
-            if item.secret:
-                raise InvalidRequestError(
-                    f"{clipped(item.key)} of {draft.edit.entity.id} is sensitive, and its value is not kept, so it"
-                    " can't be changed temporarily. Send the change without expiresIn and revertAt",
-                    pointer=pointers.get(item.key),
-                )
 
 
 def _layout(placed: Sequence[ClusterFacet]) -> LayoutCheck | None:

@@ -1,25 +1,54 @@
-"""The check of a draft by the policies of its cluster: rules, approvals, and writes past both."""
+"""The check of a draft: its risks, the policies of its cluster with their approvals, and writes past both."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from confplane.domain.access.operations import Operation
 from confplane.domain.approvals import missing
-from confplane.domain.errors import PolicyViolationError
-from confplane.services.policies import PolicyRequest, approval_error, approval_text
+from confplane.domain.changes import stored
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import InvalidRequestError, PolicyViolationError, UnavailableError
+from confplane.domain.facets import FacetName
+from confplane.domain.policies import Policies, approval_error, approval_text
+from confplane.domain.policy_rules import PolicyRequest
+from confplane.domain.risks import RiskFacts, RiskKind, find_risks, kinds_of
+from confplane.domain.texts import clipped
+from confplane.services.ports.applying import DryRunResult
 
 if TYPE_CHECKING:
-    from confplane.domain.entities import Entity
-    from confplane.domain.risks import Risk
+    from confplane.domain.broker_levels import ConfigLevels
+    from confplane.domain.risks import Risk, RiskOptions
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.edits import EntityDraft
-    from confplane.services.policies import Policies
+    from confplane.services.changes.edits import Drafter, EntityDraft
+    from confplane.services.ports.store import ClusterStore
+    from confplane.services.reads.config_levels import BrokerLevels
+
+
+DryRunEdit = Callable[[Entity, Mapping[str, str], Sequence[str], str | None], Awaitable[DryRunResult]]
+"""Validates new values of some keys of an entity with a dry run on a Kafka cluster without ZooKeeper, given the stored
+map as it would be, the keys, and the JSON pointer to the entity. Raises the cluster's refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlterRules:
+    """The rules of edits of one cluster facet."""
+
+    drafter: Drafter[Any]
+    risks: RiskAssessor | None = None
+    """Finds the risks of a draft, which are its warnings and part of the question to the policies; None: there are
+    none, because no value changes."""
+    policies: Policies = field(default_factory=Policies)
+    """The policies that are asked about a draft."""
+    dry_run: DryRunEdit | None = None
+    """The dry run of a draft on the Kafka cluster, after the policies; None: there is no dry run."""
 
 
 class RuleCheck:
-    """Checks the drafts of a caller.
+    """Checks the drafts of a request.
 
     Args:
         caller: The caller.
@@ -27,37 +56,84 @@ class RuleCheck:
         altered: As of :class:`~confplane.domain.policy_rules.PolicyRequest`.
     """
 
-    def __init__(self, caller: Caller, *, validate_only: bool, altered: frozenset[tuple[str, Entity]]) -> None:
-        self._caller = caller
+    def __init__(
+        self, caller: Caller, *, validate_only: bool = False, altered: frozenset[tuple[str, Entity]] = frozenset()
+    ) -> None:
+        self.caller = caller
         self._validate_only = validate_only
         self._altered = altered
 
-    async def check(self, policies: Policies, draft: EntityDraft, risks: tuple[Risk, ...]) -> EntityDraft:
-        """Return a draft with the approvals that it needs, if the policies allow it or the caller breaks the glass.
+    async def admit(
+        self, rules: AlterRules, draft: EntityDraft, planned: Mapping[str, Mapping[str, str]]
+    ) -> EntityDraft:
+        """Return a draft with its risks and the approvals that it needs, unless it is refused.
+
+        Args:
+            rules: The rules of the draft's facet.
+            draft: The draft, which changes values.
+            planned: The results of the edits before it, by entity id.
 
         Raises:
-            PolicyViolationError: A policy refused the draft, or approvals are missing.
+            InvalidRequestError: The change is temporary, and alters a secret.
+            PolicyViolationError: A policy refused the draft, or approvals are missing; the caller did not break the
+                glass.
             ForbiddenError: The caller may not bypass the rules.
             UnavailableError: The change request of a bypass can't be opened.
         """
-        caller, request = self._caller, self._policy_request(draft, risks)
+        self._check_temporary(draft)
+        risks = await self._risks(rules, draft, planned)
+        if risks:
+            draft = replace(draft, warnings=(*draft.warnings, *(risk.text for risk in risks)))
+        if not rules.policies:
+            return draft
+        caller, request = self.caller, self._policy_request(draft, risks)
         try:
-            policies.check(request)
+            rules.policies.check(request)
         except PolicyViolationError as error:
             draft = await self._bypassed(draft, error, error.detail)
-        requirements = () if caller.is_exempt else policies.requirements(request)
+        requirements = () if caller.is_exempt else rules.policies.requirements(request)
         if not requirements:
             return draft
         draft = replace(draft, requirements=requirements)
-        lacking = missing(draft.edit.entity.id, requirements, caller.approvals or ())
+        entity, pointer = draft.edit.entity, draft.edit.pointer
+        lacking = missing(entity.id, requirements, caller.approvals or ())
         if not lacking:
             return draft
-        entity, text = draft.edit.entity, approval_text(draft.edit.entity, lacking)
+        text = approval_text(entity, lacking)
         if self._validate_only and caller.break_glass is None:
             return replace(draft, warnings=(*draft.warnings, text))
-        return await self._bypassed(
-            draft, approval_error(request.cluster, entity, lacking, pointer=draft.edit.pointer), text
-        )
+        return await self._bypassed(draft, approval_error(request.cluster, entity, lacking, pointer=pointer), text)
+
+    def _check_temporary(self, draft: EntityDraft) -> None:
+        """Refuse a temporary change of a secret: its value before is not kept, so it could not come back.
+
+        Raises:
+            InvalidRequestError: The change is temporary and alters a secret.
+        """
+        if self.caller.revert_at is None:
+            return
+        pointers = {op.key: op.pointer for op in draft.edit.ops}
+        for item in draft.diff:
+            if item.secret:
+                raise InvalidRequestError(
+                    f"{clipped(item.key)} of {draft.edit.entity.id} is sensitive, and its value is not kept, so it"
+                    " can't be changed temporarily. Send the change without expiresIn and revertAt",
+                    pointer=pointers.get(item.key),
+                )
+
+    async def _risks(
+        self, rules: AlterRules, draft: EntityDraft, planned: Mapping[str, Mapping[str, str]]
+    ) -> tuple[Risk, ...]:
+        entity, keys = draft.edit.entity, frozenset([difference.key for difference in draft.diff])
+        if rules.risks is None or draft.cluster_facet.name is FacetName.CLIENT_CONFIGS or not kinds_of(entity, keys):
+            return ()
+        whole = draft.cluster_facet.whole
+
+        def stored_map(entity_id: str) -> Mapping[str, str]:
+            return planned[entity_id] if entity_id in planned else stored(whole.get(entity_id))
+
+        facts = RiskFacts(entity, keys, stored(draft.node), draft.after, stored_map)
+        return await rules.risks.assess(facts, planned, rules.policies.risk_options, self.caller.deadline)
 
     async def _bypassed(self, draft: EntityDraft, error: PolicyViolationError, text: str) -> EntityDraft:
         """Return a draft that the rules refuse, if the caller breaks the glass.
@@ -65,7 +141,7 @@ class RuleCheck:
         Raises:
             PolicyViolationError: It does not.
         """
-        caller, edit = self._caller, draft.edit
+        caller, edit = self.caller, draft.edit
         if caller.break_glass is None:
             raise error
         if caller.run is not None or not caller.access.unlimited:
@@ -85,7 +161,7 @@ class RuleCheck:
         owns = cluster_facet.facet.owns
         return PolicyRequest(
             cluster=cluster_facet.store.name,
-            principal=self._caller.principal,
+            principal=self.caller.principal,
             facet=cluster_facet.name.value,
             entity=entity,
             set={key: shown[key] for key in changed & after.keys()},
@@ -94,7 +170,52 @@ class RuleCheck:
             after={key: value for key, value in shown.items() if owns(entity, key)},
             validate_only=self._validate_only,
             pointers={op.key: op.pointer for op in draft.edit.ops if op.pointer is not None},
-            behalf_of=self._caller.behalf_of,
+            behalf_of=self.caller.behalf_of,
             risks=risks,
             altered=self._altered,
         )
+
+
+class RiskAssessor:
+    """Finds the risks of changes of one cluster, once per entity and attempt, before the policies are asked.
+
+    Args:
+        store: The cluster.
+        levels: The levels of its brokers.
+    """
+
+    def __init__(self, store: ClusterStore, levels: BrokerLevels) -> None:
+        self._store = store
+        self._levels = levels
+
+    async def assess(
+        self, facts: RiskFacts, planned: Mapping[str, Mapping[str, str]], options: RiskOptions, deadline: float
+    ) -> tuple[Risk, ...]:
+        """Return the risks of a change.
+
+        Args:
+            facts: The change, without the levels of brokers and the replication factor.
+            planned: The configs that earlier edits of the same request leave, by entity id.
+            options: The options of the cluster.
+            deadline: Until when the replication factor is read. It is not known if ZooKeeper does not answer.
+        """
+        entity, kinds = facts.entity, kinds_of(facts.entity, facts.keys)
+        if RiskKind.SMALLER_RETENTION in kinds or RiskKind.MIN_INSYNC_REPLICAS in kinds:
+            before = self._levels_of(entity, {**planned, entity.id: facts.before})
+            facts = replace(facts, levels=(before, self._levels_of(entity, {**planned, entity.id: facts.after})))
+        if RiskKind.MIN_INSYNC_REPLICAS in kinds:
+            with suppress(UnavailableError):
+                factor = await self._store.replication_factor(entity.get(EntityType.TOPIC) or "", deadline)
+                facts = replace(facts, replication_factor=factor)
+        if RiskKind.DEFAULT_QUOTA in kinds:
+            principals = options.internal_principals | self._levels.super_users
+            options = replace(options, internal_principals=principals)
+        return find_risks(facts, options)
+
+    def _levels_of(self, entity: Entity, planned: Mapping[str, Mapping[str, str]]) -> ConfigLevels:
+        broker = entity.get(EntityType.BROKER)
+        if broker is not None:
+            return self._levels.of(int(broker), planned)
+        if entity.types == (EntityType.BROKER,):
+            return self._levels.of_unknown(planned)
+        return self._levels.of_any(planned)

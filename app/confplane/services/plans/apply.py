@@ -25,11 +25,11 @@ from confplane.domain.access.ranges import spell
 from confplane.domain.approvals import missing
 from confplane.domain.errors import ConcurrentChangeError, StalePlanError, UnavailableError, WriteOutcome
 from confplane.domain.facets import FacetName
+from confplane.domain.policies import approval_error
 from confplane.services.access import Access
 from confplane.services.changes.edits import Edit, EntryResult, offender
 from confplane.services.cooperative_yielding import in_slices
 from confplane.services.plans.bases import Bases, Basis, ExpectedBase
-from confplane.services.policies import approval_error
 from confplane.services.ports.manifest_runs import ManifestRun
 
 if TYPE_CHECKING:

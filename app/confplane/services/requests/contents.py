@@ -12,9 +12,9 @@ from confplane.domain.changes import stored
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
+from confplane.domain.policies import approval_text
 from confplane.domain.texts import rfc3339
 from confplane.services.changes.stored_draft import restore, store
-from confplane.services.policies import approval_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Alter policies, which may refuse an otherwise valid change, and its risks.
+"""Alter policies, which may refuse an otherwise valid change.
 
 A policy is asked once per entity and attempt, after validation and before any write, also under ``validateOnly``.
 docs/policies.md describes how to write one.
@@ -8,28 +8,19 @@ from __future__ import annotations
 
 import inspect
 import logging
-from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from confplane.domain.entities import EntityType
-from confplane.domain.errors import PolicyViolationError, UnavailableError, WriteOutcome
+from confplane.domain.errors import PolicyViolationError, WriteOutcome
 from confplane.domain.policy_rules import PolicyRequest, RulePolicy
-from confplane.domain.risks import RiskKind, RiskOptions, find_risks, kinds_of
+from confplane.domain.risks import RiskOptions
 from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from confplane.domain.approvals import Requirement
-    from confplane.domain.broker_levels import ConfigLevels
     from confplane.domain.entities import Entity
     from confplane.domain.policy_rules import PolicyDocument
-    from confplane.domain.risks import Risk, RiskFacts
-    from confplane.services.ports.store import ClusterStore
-    from confplane.services.reads.config_levels import BrokerLevels
-
-__all__ = ["Policies", "Policy", "PolicyRequest", "PolicyViolationError"]
 
 _log = logging.getLogger(__name__)
 
@@ -136,48 +127,3 @@ class Policies:
                 f"policy {name!r} failed, so the change is refused. The service's log has the reason; "
                 "ask those who run it"
             )
-
-
-class RiskAssessor:
-    """Finds the risks of changes of one cluster, once per entity and attempt, before the policies are asked.
-
-    Args:
-        store: The cluster.
-        levels: The levels of its brokers.
-    """
-
-    def __init__(self, store: ClusterStore, levels: BrokerLevels) -> None:
-        self._store = store
-        self._levels = levels
-
-    async def assess(
-        self, facts: RiskFacts, planned: Mapping[str, Mapping[str, str]], options: RiskOptions, deadline: float
-    ) -> tuple[Risk, ...]:
-        """Return the risks of a change.
-
-        Args:
-            facts: The change, without the levels of brokers and the replication factor.
-            planned: The configs that earlier edits of the same request leave, by entity id.
-            options: The options of the cluster.
-            deadline: Until when the replication factor is read. It is not known if ZooKeeper does not answer.
-        """
-        entity, kinds = facts.entity, kinds_of(facts.entity, facts.keys)
-        if RiskKind.SMALLER_RETENTION in kinds or RiskKind.MIN_INSYNC_REPLICAS in kinds:
-            before = self._levels_of(entity, {**planned, entity.id: facts.before})
-            facts = replace(facts, levels=(before, self._levels_of(entity, {**planned, entity.id: facts.after})))
-        if RiskKind.MIN_INSYNC_REPLICAS in kinds:
-            with suppress(UnavailableError):
-                factor = await self._store.replication_factor(entity.get(EntityType.TOPIC) or "", deadline)
-                facts = replace(facts, replication_factor=factor)
-        if RiskKind.DEFAULT_QUOTA in kinds:
-            principals = options.internal_principals | self._levels.super_users
-            options = replace(options, internal_principals=principals)
-        return find_risks(facts, options)
-
-    def _levels_of(self, entity: Entity, planned: Mapping[str, Mapping[str, str]]) -> ConfigLevels:
-        broker = entity.get(EntityType.BROKER)
-        if broker is not None:
-            return self._levels.of(int(broker), planned)
-        if entity.types == (EntityType.BROKER,):
-            return self._levels.of_unknown(planned)
-        return self._levels.of_any(planned)

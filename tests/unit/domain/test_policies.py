@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from confplane.services.policies import Policies, PolicyRequest, PolicyViolationError
+from confplane.domain.errors import PolicyViolationError
+from confplane.domain.policies import Policies
 from tests.unit.policy.requests import request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from confplane.domain.policy_rules import PolicyRequest
 
 ASKED = request("user=alice", "producer_byte_rate=5", "-request_percentage")
 

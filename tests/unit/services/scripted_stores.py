@@ -217,7 +217,7 @@ class World:
 
         await runner.run_together(cast("ClusterStore", self), [self.job(of) for of in names], caller, told, **more)
         await runner.drain(60)
-        assert not runner._queues._waiting
+        assert not runner._turns
         assert next(iter(runner.metrics())).value == 0
         return ended
 

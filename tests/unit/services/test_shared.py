@@ -70,7 +70,7 @@ class Callers:
         self.world.open.set()
         found = await asyncio.gather(*self.tasks.values(), return_exceptions=True)
         await self.runner.drain(60)
-        assert not self.runner._queues._waiting
+        assert not self.runner._turns
         assert not self.runner._committer._queues
         return dict(zip(self.tasks, cast("list[Any]", found), strict=True))
 

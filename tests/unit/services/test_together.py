@@ -385,5 +385,5 @@ async def test_a_fault_of_the_program_lets_go_of_every_turn() -> None:
     runner = world.runner()
     with pytest.raises(RuntimeError, match="a fault"):
         await world.run("a", "b", runner=runner)
-    assert not runner._queues._waiting
+    assert not runner._turns
     assert next(iter(runner.metrics())).value == 0

@@ -96,7 +96,6 @@ class RunningChange(Generic[D]):
         self.first: Attempt[D] | None = None
         self.unchanged: NoChange[D] | None = None
         self._submission = submission
-        self._audit = submission.audit
         self._store = store
         self._decide = decide
         self._contended = contended
@@ -208,7 +207,7 @@ class RunningChange(Generic[D]):
     async def _settle(self, attempt: Attempt[D]) -> ChangeResult[D]:
         """Settle a transaction whose reply was lost, until the deadline."""
         outcome = await settle_own(
-            self._audit, self._store, self.id, attempt.number, began=self._began, deadline=self.deadline
+            self._submission.audit, self._store, self.id, attempt.number, began=self._began, deadline=self.deadline
         )
         self._settled = True
         if not outcome.committed:
@@ -233,7 +232,7 @@ class RunningChange(Generic[D]):
         if not self._intended or self._settled:
             return
         code, text = (0, "It already was as asked") if error is None else (int(error.code), error.detail)
-        await self._audit.conclude(
+        await self._submission.audit.conclude(
             [Outcome(self.id, self._intended, self._store.name, committed=False, error_code=code, error=text)]
         )
         if error is not None:

@@ -22,10 +22,10 @@ from __future__ import annotations
 import asyncio
 import time
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from confplane.domain.errors import ConcurrentChangeError, ConfplaneError, WriteOutcome
-from confplane.services.changes.bulk import Bulk, LoadSemaphores, Planned, chains
+from confplane.services.changes.bulk import Bulk, LoadSemaphores, chains
 from confplane.services.changes.change import CONTENDED, ChangeResult, RunningChange, Submission
 from confplane.services.changes.commit import Committer
 from confplane.services.changes.draft import D
@@ -33,12 +33,12 @@ from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.metrics import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 
-    from confplane.domain.facets import Rank
     from confplane.services.changes.bulk import ReadyEdit
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.draft import Decide, Draft, NoChange
+    from confplane.services.changes.draft import Decide, NoChange
+    from confplane.services.changes.entities_change import Drafts, EntitiesChange
     from confplane.services.ports.cluster_states import LayoutCheck
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import AuditLog
@@ -61,31 +61,6 @@ class ChangeJob(NamedTuple, Generic[D]):
     once; each of them is a task, which costs as much as a short decision."""
 
 
-class EntryChange(Protocol[D]):
-    """One change of a request. Its decision may rest on the results of earlier changes of the same request."""
-
-    planned: Planned
-    """The results of earlier changes, as far as the decision reads them; set before the first decision."""
-
-    @property
-    def paths(self) -> Sequence[str]:
-        """As of :class:`ChangeJob`."""
-
-    @property
-    def waits(self) -> bool:
-        """As of :class:`ChangeJob`."""
-
-    @property
-    def rank(self) -> Rank | None:
-        """The rank of the entity; None if no decision reads the result of this change."""
-
-    async def decide(self, *, again: bool) -> Draft[D] | NoChange[D]:
-        """Decide one attempt; see :class:`~confplane.services.changes.draft.Decide`."""
-
-    def made(self, decided: D) -> tuple[str, Mapping[str, str]] | None:
-        """Return the entity and its resulting map, as later decisions read it; None if none does."""
-
-
 class ChangeRunner:
     """Runs changes. One instance serves all clusters of a process.
 
@@ -99,15 +74,15 @@ class ChangeRunner:
         self, audit: AuditLog, *, now: Callable[[], float] = time.monotonic, most_refused: int = 10_000
     ) -> None:
         self._audit = audit
-        self._queues = Queues()
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
         self._running: set[asyncio.Task[Any]] = set()
         self._in_flight = 0
         self._committer = Committer(audit, self._begin, now=now, most_refused=most_refused)
         self._semaphores = LoadSemaphores()
 
     async def run_entries(
-        self, store: ClusterStore, changes: Sequence[EntryChange[D]], caller: Caller, *, validate_only: bool = False
-    ) -> list[ChangeResult[D] | ConfplaneError]:
+        self, store: ClusterStore, changes: Sequence[EntitiesChange], caller: Caller, *, validate_only: bool = False
+    ) -> list[ChangeResult[Drafts] | ConfplaneError]:
         """Run the changes of one request, and return the end or error of each, in order.
 
         One change alone shares a transaction with changes of other callers. Several are sent in loads that share
@@ -129,11 +104,11 @@ class ChangeRunner:
                 return [await self.run(store, change.decide, caller, paths=change.paths, validate_only=validate_only)]
             except ConfplaneError as error:
                 return [error]
-        ends: dict[int, ChangeResult[D] | ConfplaneError] = {}
+        ends: dict[int, ChangeResult[Drafts] | ConfplaneError] = {}
         bulk = Bulk(chains(change.rank for change in changes))
 
         async def send(load: Sequence[ReadyEdit]) -> None:
-            def report(number: int, ended: ChangeResult[D] | Exception) -> None:
+            def report(number: int, ended: ChangeResult[Drafts] | Exception) -> None:
                 if isinstance(ended, Exception) and not isinstance(ended, ConfplaneError):
                     bulk.failed(ended)
                     return
@@ -147,10 +122,12 @@ class ChangeRunner:
             try:
                 async with self._semaphores.slot(store.name, len(load), caller.deadline):
                     caller.check_in_time()
+                    jobs = []
                     for at, planned in load:
-                        changes[at].planned = planned
-                    some = [changes[at] for at, _ in load]
-                    await self.run_together(store, some, caller, report, validate_only=validate_only)
+                        change = changes[at]
+                        change.planned = planned
+                        jobs.append(ChangeJob(change.decide, change.paths, waits=change.waits))
+                    await self.run_together(store, jobs, caller, report, validate_only=validate_only)
             except ConfplaneError as error:
                 for number in range(len(load)):
                     report(number, error)
@@ -194,7 +171,7 @@ class ChangeRunner:
     async def run_together(
         self,
         store: ClusterStore,
-        jobs: Iterable[ChangeJob[D] | EntryChange[D]],
+        jobs: Iterable[ChangeJob[D]],
         caller: Caller,
         report: Callable[[int, ChangeResult[D] | Exception], None],
         *,
@@ -230,7 +207,7 @@ class ChangeRunner:
         """Wait for a change's turn, and run the change to its end."""
         self._in_flight += 1
         try:
-            async with self._queues.turn(change.keys, change.deadline):
+            async with Turn(self._turns, change.keys, change.deadline):
                 return await change.run()
         except ConfplaneError as error:
             return error
@@ -247,7 +224,7 @@ class ChangeRunner:
         free: dict[int, tuple[RunningChange[D], Turn]] = {}
         try:
             for number, change in enumerate(changes):
-                turn = self._queues.turn(change.keys, change.deadline)
+                turn = Turn(self._turns, change.keys, change.deadline)
                 if await turn.enter_if_free():
                     self._in_flight += 1
                     free[number] = change, turn
@@ -367,28 +344,21 @@ def _pieces(
 # ---------------------------------------------------------------- turns
 
 
-class Queues:
-    """One queue for each key that a change holds or waits for."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, tuple[asyncio.Lock, int]] = {}
-
-    def turn(self, keys: Sequence[str], deadline: float) -> Turn:
-        """Return a context in which no other change of this process has any of these keys.
-
-        Raises:
-            ConcurrentChangeError: On entering, when the turn was not reached by the deadline.
-        """
-        # In one order, so that batches can't wait for each other in a ring.
-        return Turn(self._waiting, sorted(keys) if len(keys) > 1 else keys, deadline)
-
-
 class Turn:
-    """One change's turn at the keys that it named."""
+    """One change's turn at some keys: a context in which no other change of this process has any of them.
+
+    Entering it raises ConcurrentChangeError when the turn was not reached by the deadline.
+
+    Args:
+        waiting: The locks of all keys that a change holds or waits for, with the number of these changes.
+        keys: The keys.
+        deadline: The deadline.
+    """
 
     def __init__(self, waiting: dict[str, tuple[asyncio.Lock, int]], keys: Sequence[str], deadline: float) -> None:
         self._waiting = waiting
-        self._keys = keys
+        # In one order, so that batches can't wait for each other in a ring.
+        self._keys = sorted(keys)
         self._deadline = deadline
         self._held: list[tuple[str, asyncio.Lock]] = []
 

@@ -15,7 +15,7 @@ from confplane.services.kraft.importer import Importer
 from confplane.services.kraft.loops import ReconcileLoops
 from confplane.services.kraft.observe.entity_types import PollSettings
 from confplane.services.kraft.reconcile.drift import DriftService
-from confplane.services.kraft.reconcile.follow_parts import FollowParts
+from confplane.services.kraft.reconcile.follow_writer import FollowParts
 from confplane.services.kraft.refresh import Refresher
 from confplane.services.kraft.target_service import TargetService
 from confplane.services.metrics import of_cluster
@@ -104,34 +104,24 @@ class KraftWiring:
     def loops(self) -> ReconcileLoops:
         """The loops, not started."""
         return ReconcileLoops(
-            self._store,
-            self.kafka,
-            self._follow_parts(),
-            self._refresh_parts,
-            self._states,
-            self._topics,
-            secrets=self._secrets,
-            settings=self._poll_settings,
+            self._store, self._parts, self._topics, secrets=self._secrets, settings=self._poll_settings
         )
 
     @cached_property
     def refresher(self) -> Refresher:
         """The refresher for reads with ``consistency=strong``, and for conditional writes."""
-        return Refresher(self._refresh_parts, self._store)
+        return Refresher(self._parts, self._store)
 
     @cached_property
     def importer(self) -> Importer:
         """The importer."""
-        return Importer(self._follow_parts(), self._store, self.target)
+        return Importer(self._parts, self._store, self.target)
 
     @cached_property
     def drift(self) -> DriftService:
         """The drift service."""
-        return DriftService(self._store, self._states, self._rules, self._follow_parts().poller)
+        return DriftService(self._store, self._states, self._rules, self._parts.poller)
 
     @cached_property
-    def _refresh_parts(self) -> FollowParts:
-        return self._follow_parts()
-
-    def _follow_parts(self) -> FollowParts:
+    def _parts(self) -> FollowParts:
         return FollowParts(self.kafka, self._store, self._runner, self._rules, self._redact, self._states)

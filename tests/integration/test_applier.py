@@ -178,7 +178,7 @@ async def test_a_poll_never_undoes_queued_changes(opened: Opener, kafka: KafkaDo
     kafka.alter(ALICE, {OTHER: "9"})
     await one.poll()
     await two.aware()
-    await two.refresher.refresh_entities([ALICE], soon())
+    await two.refresher.refresh([ALICE], (), soon())
     assert one.config(ALICE) == {RATE: "2048", OTHER: "1"}
     await apply(one)
     # The other key is adopted behind the own change, though the cluster's answer is the same as in the look above.

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from confplane.domain.changes import Node
-    from confplane.services.kraft.ports import ObservedStore
     from confplane.services.ports.applying import TargetStates
     from confplane.services.ports.store import ClusterStore
     from tests.support.adopting import Opener
@@ -182,7 +181,7 @@ class LaggingStore:
 async def test_a_change_that_a_process_has_not_heard_of_is_not_undone(leader: Observing) -> None:
     states, queries = counted(leader)
     behind = LaggingStore(leader.store)
-    standings = ApplyWaiter(cast("ObservedStore", behind), states)
+    standings = ApplyWaiter(cast("ClusterStore", behind), states)
     revision = await written(leader, ALICE, RATE, 1)
     wait = asyncio.create_task(standings.wait({ALICE.id: revision}, soon(60)))
     await until(lambda: len(queries) > 1)

@@ -113,7 +113,7 @@ async def test_an_external_value_that_a_queued_change_replaces_has_a_row(opened:
         kafka.alter(TOPIC, {RETENTION: None})
         kafka.alter(BOB, {RATE: "8"})
         # Strong reads look as the observer does.
-        await one.refresher.refresh_entities([BOB], soon())
+        await one.refresher.refresh([BOB], (), soon())
         for _ in range(2):
             await one.poll()
         kafka.alter(ALICE, {RATE: "9"})

@@ -497,7 +497,7 @@ async def test_a_strong_read_polls_after_what_any_process_acknowledged(opened: O
     other = await opened(imported=False)
     with kafka.lagging():
         kafka.alter(ALICE, {RATE: "2048"})
-        looking = asyncio.create_task(other.refresher.refresh_entities([ALICE, TOPIC, BROKER], soon()))
+        looking = asyncio.create_task(other.refresher.refresh([ALICE, TOPIC, BROKER], (), soon()))
         await until(lambda: kafka.calls["quotas_of"] > 2)
         assert not looking.done(), "the broker asked is behind"
     assert await looking is not None
@@ -505,10 +505,10 @@ async def test_a_strong_read_polls_after_what_any_process_acknowledged(opened: O
     with kafka.lagging():
         kafka.alter(ALICE, {RATE: "1"})
         with pytest.raises(UnavailableError, match="behind the metadata offset"):
-            await other.refresher.refresh_entities([ALICE], soon(1))
+            await other.refresher.refresh([ALICE], (), soon(1))
     await one.targets.pause(caller())
     await other.aware()
-    assert await other.refresher.refresh_entities([ALICE], soon()) is None
+    assert await other.refresher.refresh([ALICE], (), soon()) is None
 
 
 async def test_an_import_is_refused_where_the_ensemble_is_not_free(

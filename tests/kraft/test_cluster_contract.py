@@ -23,7 +23,7 @@ from tests.support.kraft_writer import KraftWriter
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
-    from confplane.services.kraft.ports import ReconciledCluster
+    from confplane.services.ports.applying import ReconciledCluster
     from confplane.services.ports.kafka import LogChange, LogPage, ObservedEntity
     from tests.support import kraft as real
 

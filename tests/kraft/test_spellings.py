@@ -228,7 +228,7 @@ async def _observed(one: Observing, cluster: Cluster) -> int:
     log = one.polls.log
     if log is not None:
         await until(lambda: log.following and (log.offset or 0) >= offset)
-    await one.refresher.refresh_types(KraftEntityType, deadline)
+    await one.refresher.refresh((), KraftEntityType, deadline)
     return len(await one.followed())
 
 

@@ -29,7 +29,7 @@ from confplane.services.changes.draft import Draft, NoChange
 from confplane.services.changes.edits import Edit, EntityDraft
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.kraft.importer import Importer
-from confplane.services.kraft.reconcile.follow_parts import FollowParts
+from confplane.services.kraft.reconcile.follow_writer import FollowParts
 from confplane.services.kraft.target_service import TargetService
 from confplane.services.ports.cluster_states import TargetMode
 from confplane.services.ports.kafka import KraftEntityType

@@ -25,7 +25,7 @@ from confplane.services.kraft.importer import Importer
 from confplane.services.kraft.loops import ReconcileLoops
 from confplane.services.kraft.observe.entity_types import PollSettings
 from confplane.services.kraft.reconcile.drift import DriftService
-from confplane.services.kraft.reconcile.follow_parts import FollowParts
+from confplane.services.kraft.reconcile.follow_writer import FollowParts
 from confplane.services.kraft.refresh import Refresher, refresh_first
 from confplane.services.kraft.target_service import TargetService
 from confplane.services.ports.cluster_states import Target, TargetMode
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from confplane.domain.entities import Entity
-    from confplane.services.kraft.ports import ReconciledCluster
-    from confplane.services.ports.applying import WritableKafkaCluster
+    from confplane.services.ports.applying import ReconciledCluster
     from confplane.services.ports.kafka import KafkaCluster, KraftEntityType
     from confplane.services.ports.trail import AuditRecord
     from tests.support.kafka_double import KafkaDouble
@@ -60,35 +59,29 @@ def rules_of(kafka: KafkaCluster) -> ObservedRules:
 class Observing:
     """The parts that follow a Kafka cluster, of one replica."""
 
-    def __init__(self, replica: Replica, kafka: KafkaCluster, *, log: bool = False) -> None:
+    def __init__(self, replica: Replica, kafka: ReconciledCluster, *, log: bool = False) -> None:
         self.replica, self.store, self.kafka = replica, replica.store, kafka
         redact = wiring.redaction(replica.settings.clusters["default"], replica.store)
         store, runner = replica.store, replica.parts.runner
         states = PostgresTargetStates(replica.parts.database)
 
-        def own() -> FollowParts:
-            return FollowParts(kafka, store, runner, rules_of(kafka), redact, states)
-
+        parts = FollowParts(kafka, store, runner, rules_of(kafka), redact, states)
         self.targets = TargetService(runner, store, states)
         self.states = states
         cipher = KafkaCipher(Keyring.from_settings("default", replica.settings.clusters["default"].password_encoder))
         secrets = SecretOpener(rules_of(kafka), cipher)
-        asking = DryRunValidator(cast("WritableKafkaCluster", kafka), store, states, secrets)
+        asking = DryRunValidator(kafka, store, states, secrets)
         rules, configs = replica.parts.alter.rules, ("default", FacetName.CONFIGS)
         replica.parts.alter.rules = {**rules, configs: replace(rules[configs], dry_run=asking.validate)}
-        at_the_moment = own()
         self.topics = PostgresObservedTopics(replica.parts.database)
-        reconciled = cast("ReconciledCluster", kafka)
         polls = PollSettings(max_ages_of(KafkaSettings(bootstrap=("localhost:9092",))), follows_log=log)
-        loops = ReconcileLoops(
-            store, reconciled, own(), at_the_moment, states, self.topics, secrets=secrets, settings=polls
-        )
+        loops = ReconcileLoops(store, parts, self.topics, secrets=secrets, settings=polls)
         self.loops, self.observer, self.applier = loops, loops.observer, loops.applier
         self.round, self.polls, self.queues, self.reporter = loops.round, loops.polls, loops.queues, loops.reporter
-        self.importer = Importer(own(), store, self.targets)
-        self.refresher = Refresher(at_the_moment, store)
+        self.importer = Importer(parts, store, self.targets)
+        self.refresher = Refresher(parts, store)
         replica.parts.alter.refreshes = {"default": partial(refresh_first, store, self.refresher)}
-        self.drift = DriftService(store, states, rules_of(kafka), own().poller)
+        self.drift = DriftService(store, states, rules_of(kafka), parts.poller)
 
     async def import_all(self) -> int:
         """Import everything; return the number of entities written."""

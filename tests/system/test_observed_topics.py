@@ -116,7 +116,7 @@ async def test_records_of_a_topic_that_a_poll_saw_removed_restore_nothing(
             if number:
                 kafka.delete_topic("t")
             make(kafka, value)
-        await two.refresher.refresh_entities([TOPIC], soon(60))
+        await two.refresher.refresh([TOPIC], (), soon(60))
         looked = await committed(one)
         assert [row.intent.entities[0].after for row in looked][:1] == [{}]
     await one.reached()
@@ -186,7 +186,7 @@ async def test_every_record_of_a_topic_is_in_one_row_regardless_of_polls_and_lea
 
     async def look() -> None:
         with contextlib.suppress(UnavailableError):
-            await dice.choice([one, two]).refresher.refresh_entities([TOPIC, OTHER], soon(60))
+            await dice.choice([one, two]).refresher.refresh([TOPIC, OTHER], (), soon(60))
 
     looks: list[asyncio.Task[None]] = []
     for step in range(40):

@@ -89,4 +89,5 @@ async def _refresh_observed(
     refresher = call.services.refreshers.get(call.cluster.name)
     if refresher is None:
         raise no_brokers(call.cluster.name)
-    call.observed_at = await refresher.refresh(entities, entity_types, deadline)
+    refreshed = await refresher.refresh(entities, entity_types, deadline)
+    call.observed_at = None if refreshed is None else refreshed.observed_at

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import ChainMap
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -232,7 +233,7 @@ async def _import(settings: Settings, cluster: str, *, apply: bool) -> int:
         survey = await found.importer.survey(time.monotonic() + _SURVEY_S)
         _show_survey(cluster, survey)
         counts = {
-            kind.value: {"entities": each.entities, "differing": each.differing, "reason": each.reason}
+            kind.value: {"entities": each.totals.entities, "differing": each.differing, "reason": each.reason}
             for kind, each in survey.entity_types.items()
         }
         emit(clusterId=survey.identity.cluster_id, entityTypes=counts, blockers=[str(b) for b in survey.blockers])
@@ -281,21 +282,19 @@ def _show_survey(cluster: str, survey: ImportSurvey) -> None:
         say(f"Target of {cluster}: {survey.target}")
     for entity_type, each in survey.entity_types.items():
         say(_survey_line(entity_type, each))
+    totals = [each.totals for each in survey.entity_types.values()]
     for what, names in (
-        (
-            "not storable in ZooKeeper",
-            {name: why for each in survey.entity_types.values() for name, why in each.unmanaged.items()},
-        ),
-        ("not followed", {name: why for each in survey.entity_types.values() for name, why in each.hidden.items()}),
-        ("not permitted", {name: why for each in survey.entity_types.values() for name, why in each.denied.items()}),
+        ("not storable in ZooKeeper", [each.unmanaged for each in totals]),
+        ("not followed", [each.hidden for each in totals]),
+        ("not permitted", [each.denied for each in totals]),
     ):
-        _show_reasons(what, names)
+        _show_reasons(what, dict(ChainMap(*names)))
 
 
 def _survey_line(entity_type: KraftEntityType, survey: EntityTypeSurvey) -> str:
     if survey.permission is EntityTypePermission.NONE:
         return f"  {entity_type:<16}not permitted, left out: {survey.reason}"
-    return f"  {entity_type:<16}{counted(survey.entities)} with configs, {survey.differing} to be written"
+    return f"  {entity_type:<16}{counted(survey.totals.entities)} with configs, {survey.differing} to be written"
 
 
 def _show_reasons(what: str, names: Mapping[str, str]) -> None:

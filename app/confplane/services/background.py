@@ -144,6 +144,11 @@ class RetriedItems:
         self.failed[item] = FailedAttempt(number, self._now() + pause, error)
 
 
+def backoff_s(failures: int, first_s: float = 1.0, longest_s: float = 30.0) -> float:
+    """Return the seconds to wait after some failures in a row: a random part of a pause that doubles with each."""
+    return min(longest_s, first_s * 2.0 ** min(failures - 1, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+
 async def poll_repeatedly(
     poll: Callable[[], Awaitable[None]], interval_s: float, logger: logging.Logger, failed: str
 ) -> None:

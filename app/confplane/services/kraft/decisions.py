@@ -280,12 +280,7 @@ def _enforce(
 
 
 class ClusterDecisions:
-    """Decides on the observations of one cluster, in its present mode.
-
-    Args:
-        store: The cluster's store.
-        rules: The rules of its configs.
-    """
+    """Decides on the observations of one cluster, in its present mode."""
 
     def __init__(self, store: ClusterStore, rules: ObservedRules) -> None:
         self._store = store
@@ -312,29 +307,17 @@ class ClusterDecisions:
         return decide(node, observed.state, observed, mode, self._rules, imported=self.imported)
 
     def differs(self, observed: EntityObservation) -> bool:
-        """Return whether an entity's znode in the mirror differs from the observation.
-
-        Raises:
-            UnavailableError: The mirror was never loaded.
-        """
+        """Return whether an entity's znode in the mirror differs from the observation."""
         mode, node = self.mode_of(kraft_type_of(observed.entity)), self._mirrored(observed)
         decision = compare(node, observed.state, observed, mode, self._rules, imported=self.imported)
         return decision.kind is not FollowDecision.SAME
 
     def enforces(self, observed: EntityObservation) -> bool:
-        """Return whether an entity is to be put back in the cluster, according to the mirror.
-
-        Raises:
-            UnavailableError: The mirror was never loaded.
-        """
+        """Return whether an entity is to be put back in the cluster, according to the mirror."""
         return self.decide(observed, self._mirrored(observed)).kind is FollowDecision.ENFORCED
 
     def puts_back(self, observed: EntityObservation) -> bool:
-        """Return whether stale in-flight writes are to be put back, according to the mirror.
-
-        Raises:
-            UnavailableError: The mirror was never loaded.
-        """
+        """Return whether stale in-flight writes are to be put back, according to the mirror."""
         return puts_back(self._mirrored(observed), observed.state, observed)
 
     def _mirrored(self, observed: EntityObservation) -> Node | None:

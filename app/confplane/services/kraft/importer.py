@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.facets import Tree
-from confplane.services.kraft.report import EntityTypeReport, ListedNames, ObservationReport
+from confplane.services.kraft.observe.poller import PollResult
+from confplane.services.kraft.report import EntityTypeReport, ObservationReport
 from confplane.services.ports.cluster_states import Target
 from confplane.services.ports.kafka import EntityTypePermission, GrantedPermission, KraftEntityType
 
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from confplane.services.changes.callers import Caller
-    from confplane.services.kraft.observe.poller import PollResult
-    from confplane.services.kraft.reconcile.follow_parts import FollowParts
+    from confplane.services.kraft.reconcile.follow_writer import FollowParts
     from confplane.services.kraft.target_service import TargetService
     from confplane.services.ports.kafka import ClusterIdentity
     from confplane.services.ports.store import ClusterStore
@@ -47,15 +47,12 @@ class EntityTypeSurvey:
     """One entity type of a cluster, before an import."""
 
     permission: EntityTypePermission
-    reason: str = ""
+    reason: str
     """The missing right, in a sentence."""
-    entities: int = 0
-    """Entities with declared configs."""
-    differing: int = 0
+    differing: int
     """Entities whose znodes would be written."""
-    unmanaged: Mapping[str, str] = field(default_factory=dict)
-    hidden: Mapping[str, str] = field(default_factory=dict)
-    denied: Mapping[str, str] = field(default_factory=dict)
+    totals: PollResult
+    """The totals of all polls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,49 +79,8 @@ class ImportProgress:
     """Entities of all types that were written so far."""
 
 
-@dataclass(slots=True)
-class _PollTotals:
-    """The totals of the polls of one entity type."""
-
-    first: PollResult | None = None
-    entities: int = 0
-    differing: int = 0
-    unmanaged: dict[str, str] = field(default_factory=dict)
-    hidden: dict[str, str] = field(default_factory=dict)
-    denied: dict[str, str] = field(default_factory=dict)
-
-    def add(self, result: PollResult) -> None:
-        """Add a poll of the entity type, or of its next piece."""
-        self.first = self.first or result
-        self.entities += result.entities
-        self.differing += len(result.differing)
-        self.unmanaged |= result.unmanaged
-        self.hidden |= result.hidden
-        self.denied |= result.denied
-
-    def report(self, report: EntityTypeReport, refused: Mapping[str, str]) -> EntityTypeReport:
-        """Return a report on the entity type with these polls; ``refused`` has entities that ZooKeeper can't hold."""
-        if self.first is None:
-            return report
-        return replace(
-            report,
-            observed_at=self.first.at_ms,
-            offset=self.first.after,
-            entities=self.entities,
-            unmanaged=ListedNames.of({**self.unmanaged, **refused}),
-            hidden=ListedNames.of(self.hidden),
-            denied=ListedNames.of(self.denied),
-        )
-
-
 class Importer:
-    """Imports the configs of one cluster.
-
-    Args:
-        parts: The parts that poll and write.
-        store: The cluster's store, started.
-        targets: Changes the target.
-    """
+    """Imports the configs of one cluster."""
 
     def __init__(self, parts: FollowParts, store: ClusterStore, targets: TargetService) -> None:
         self._cluster = parts.cluster
@@ -166,22 +122,15 @@ class Importer:
         return ImportSurvey(identity, state.value, entity_types, blockers)
 
     async def _survey(self, entity_type: KraftEntityType, granted: GrantedPermission) -> EntityTypeSurvey:
-        shown = _PollTotals()
+        polls: list[tuple[PollResult, tuple[int, int]]] = []
         if granted.permission is not EntityTypePermission.NONE:
-            self._surveyed[entity_type] = [
-                each async for each in self._poller.poll_all(entity_type, None, _poll_deadline)
-            ]
-            for result, _ in self._surveyed[entity_type]:
-                shown.add(result)
-        return EntityTypeSurvey(
-            granted.permission,
-            granted.reason,
-            shown.entities,
-            shown.differing,
-            shown.unmanaged,
-            shown.hidden,
-            shown.denied,
-        )
+            polls = [each async for each in self._poller.poll_all(entity_type, None, _poll_deadline)]
+            self._surveyed[entity_type] = polls
+        differing, totals = 0, PollResult(-1, -1, 0)
+        for result, _ in polls:
+            differing += len(result.differing)
+            totals.add_totals(result)
+        return EntityTypeSurvey(granted.permission, granted.reason, differing, totals)
 
     async def begin(self, identity: ClusterIdentity, caller: Caller) -> Target:
         """Write the target: see :meth:`TargetService.begin`. The caller has made sure that nothing blocks it."""
@@ -202,9 +151,10 @@ class Importer:
             report = EntityTypeReport(granted.permission, granted.reason)
             overtaken = granted.permission is not EntityTypePermission.NONE
             while overtaken:
-                overtaken, shown = False, _PollTotals()
+                overtaken, totals = False, None
                 async for result, (done, total) in self._pieces(entity_type):
-                    shown.add(result)
+                    totals = totals or PollResult(result.after, result.until, result.at_ms)
+                    totals.add_totals(result)
                     seen = [each for each in result.differing if each.entity.id not in self.refused]
                     for start in range(0, len(seen), _STEP):
                         outcome = await self._writer.follow(seen[start : start + _STEP])
@@ -214,7 +164,9 @@ class Importer:
                             yield ImportProgress(entity_type, min(start + _STEP, len(seen)), len(seen), self.written)
                     if entity_type is KraftEntityType.TOPICS:
                         yield ImportProgress(entity_type, done, total, self.written)
-                report = shown.report(report, self.refused)
+                if totals is not None:
+                    totals.unmanaged |= self.refused
+                    report = totals.report(report, totals.after)
             self._reports[entity_type] = report
 
     async def _pieces(self, entity_type: KraftEntityType) -> AsyncIterator[tuple[PollResult, tuple[int, int]]]:

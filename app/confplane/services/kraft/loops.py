@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.errors import ObservedError, UnavailableError
-from confplane.services.background import BackgroundTask
+from confplane.services.background import BackgroundService, BackgroundTask, backoff_s
 from confplane.services.kraft.apply.queues import ApplyQueues
 from confplane.services.kraft.observe.session import ClusterSession
 from confplane.services.kraft.observe.topic_table import TopicTable
@@ -21,29 +20,20 @@ from confplane.services.kraft.round import Round
 if TYPE_CHECKING:
     from confplane.services.kraft.apply.secrets import SecretOpener
     from confplane.services.kraft.observe.entity_types import PollSettings
-    from confplane.services.kraft.ports import ObservedStore, ReconciledCluster
-    from confplane.services.kraft.reconcile.follow_parts import FollowParts
-    from confplane.services.ports.applying import TargetStates
+    from confplane.services.kraft.reconcile.follow_writer import FollowParts
+    from confplane.services.ports.applying import ReconciledCluster
     from confplane.services.ports.observed_topics import ObservedTopics
+    from confplane.services.ports.store import ClusterStore
 
 logger = logging.getLogger(__name__)
 
 IDLE_S: Final = 1.0
 JOURNAL_POLL_S: Final = 0.05
 """Seconds between two rounds that apply changes, each of which reads the journal."""
-_SLOWEST_S: Final = 30.0
 
 
-class Observer:
-    """Repeats the rounds that follow a cluster. The recorder records external writes to znodes; these put them back.
-
-    Args:
-        name: The cluster's name.
-        kafka: The Kafka cluster; its connections are closed at the end.
-        rounds: The rounds.
-        polls: The polls.
-        reporter: Publishes the report.
-    """
+class Observer(BackgroundService):
+    """Repeats the rounds that follow a cluster. The recorder records external writes to znodes; these put them back."""
 
     def __init__(
         self, name: str, kafka: ReconciledCluster, rounds: Round, polls: Polls, reporter: LeaderReporter
@@ -56,13 +46,9 @@ class Observer:
         self._failures = 0
         self._background = BackgroundTask(self._run, name=f"observer-{name}")
 
-    def start(self) -> None:
-        """Start in the background."""
-        self._background.start()
-
     async def stop(self) -> None:
         """Stop, and close the connections."""
-        await self._background.stop()
+        await super().stop()
         await self._rounds.step_down()
         await self._kafka.close()
 
@@ -87,18 +73,11 @@ class Observer:
         """Record a failure; return the seconds before the next attempt."""
         self._reporter.record_problem(problem)
         self._failures += 1
-        longest = min(_SLOWEST_S, 2.0 ** min(self._failures, 10) / 2)
-        return longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        return backoff_s(self._failures)
 
 
-class Applier:
-    """Repeats the rounds that apply client changes to a cluster.
-
-    Args:
-        name: The cluster's name.
-        rounds: The rounds.
-        queues: The queues of client changes.
-    """
+class Applier(BackgroundService):
+    """Repeats the rounds that apply client changes to a cluster."""
 
     def __init__(self, name: str, rounds: Round, queues: ApplyQueues) -> None:
         self._name = name
@@ -106,13 +85,9 @@ class Applier:
         self._queues = queues
         self._background = BackgroundTask(self._run, name=f"applier-{name}")
 
-    def start(self) -> None:
-        """Start in the background."""
-        self._background.start()
-
     async def stop(self) -> None:
         """Stop. The next leader sends unanswered values again."""
-        await self._background.stop()
+        await super().stop()
         await self._queues.stop()
 
     async def _run(self) -> None:
@@ -138,16 +113,6 @@ class Applier:
 class ReconcileLoops:
     """The parts that reconcile one cluster, neither started.
 
-    Args:
-        store: The cluster's store.
-        kafka: The Kafka cluster.
-        parts: The parts that poll and write.
-        refresh_parts: The parts of refreshes, whose changes are counted too.
-        states: The durable states of deliveries.
-        topics: The table of topics.
-        secrets: Opens passwords.
-        settings: The settings of polls.
-
     Attributes:
         queues: The queues of client changes.
         polls: The polls.
@@ -160,25 +125,20 @@ class ReconcileLoops:
 
     def __init__(
         self,
-        store: ObservedStore,
-        kafka: ReconciledCluster,
+        store: ClusterStore,
         parts: FollowParts,
-        refresh_parts: FollowParts,
-        states: TargetStates,
         topics: ObservedTopics,
         *,
         secrets: SecretOpener,
         settings: PollSettings,
     ) -> None:
+        kafka = parts.cluster
         follower = LogFollower(kafka, store.name, parts.writer) if settings.follows_log else None
-        self.queues = ApplyQueues(kafka, store, states, secrets)
+        self.queues = ApplyQueues(kafka, store, parts.states, secrets)
         self.polls = Polls(parts, store, follower, settings.max_ages)
         self.session = ClusterSession(kafka)
-        writers = (parts.writer, refresh_parts.writer)
         table = TopicTable(store.name, topics)
-        self.reporter = LeaderReporter(store, self.session, self.polls, self.queues, table, writers)
-        self.round = Round(
-            store, self.session, parts, polls=self.polls, queues=self.queues, reporter=self.reporter, log=follower
-        )
+        self.reporter = LeaderReporter(store, self.session, self.polls, self.queues, table, parts.writer)
+        self.round = Round(store, self.session, parts.writer, self.polls, self.queues, self.reporter)
         self.observer = Observer(store.name, kafka, self.round, self.polls, self.reporter)
         self.applier = Applier(store.name, self.round, self.queues)

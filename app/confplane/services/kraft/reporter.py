@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from confplane.services.kraft.apply.queues import ApplyQueues
     from confplane.services.kraft.observe.session import ClusterSession
     from confplane.services.kraft.observe.topic_table import TopicTable
-    from confplane.services.kraft.ports import ObservedStore
     from confplane.services.kraft.reconcile.follow_writer import FollowWriter
     from confplane.services.kraft.reconcile.polls import Polls
     from confplane.services.kraft.report import ApplyReport
     from confplane.services.operator_warnings import OperatorWarning
     from confplane.services.ports.cluster_states import Target
+    from confplane.services.ports.store import ClusterStore
 
 logger = logging.getLogger(__name__)
 
@@ -38,14 +38,6 @@ _TIMEOUT_S: Final = 30.0
 class LeaderReporter:
     """Reports on one cluster.
 
-    Args:
-        store: The cluster's store.
-        session: The checks of the cluster.
-        polls: The polls.
-        queues: The queues of client changes.
-        topics: The table of topics.
-        writers: The writers whose changes are counted.
-
     Attributes:
         leading: True from the first round of a term as the leader to its end.
         problem: The reason why the cluster is not observed; empty if it is.
@@ -53,19 +45,19 @@ class LeaderReporter:
 
     def __init__(
         self,
-        store: ObservedStore,
+        store: ClusterStore,
         session: ClusterSession,
         polls: Polls,
         queues: ApplyQueues,
         topics: TopicTable,
-        writers: tuple[FollowWriter, ...],
+        writer: FollowWriter,
     ) -> None:
         self._store = store
         self._session = session
         self._polls = polls
         self._queues = queues
         self._topics = topics
-        self._writers = writers
+        self._writer = writer
         self.leading = False
         self._published_at = float("-inf")
         self.clear_problem()
@@ -112,20 +104,12 @@ class LeaderReporter:
                     await self._topics.write(self._polls.topics)
 
     async def publish_if_leading(self) -> None:
-        """Publish the report at once, if this process leads.
-
-        Raises:
-            UnavailableError: ZooKeeper is unavailable.
-        """
+        """Publish the report at once, if this process leads."""
         if self.leading:
             await self.publish()
 
     async def publish(self) -> None:
-        """Publish the report for all processes.
-
-        Raises:
-            UnavailableError: ZooKeeper is unavailable.
-        """
+        """Publish the report for all processes."""
         target, identity, log = self._store.target(), self._session.identity, self._polls.log
         if target is None:
             return
@@ -170,9 +154,9 @@ class LeaderReporter:
         return of_cluster(self._store.name, self._metrics())
 
     def _metrics(self) -> Iterator[Sample]:
-        yield Sample("observed_changes", sum(each.written for each in self._writers))
-        yield Sample("put_back_changes", sum(each.enforcer.put_back for each in self._writers))
-        yield Sample("overwritten_changes", sum(each.lost_updates.rows for each in self._writers))
+        yield Sample("observed_changes", self._writer.written)
+        yield Sample("put_back_changes", self._writer.enforcer.put_back)
+        yield Sample("overwritten_changes", self._writer.lost_updates.rows)
         for (entity_type, result), count in self._polls.counts.items():
             if count:
                 yield Sample("observation_looks", count, (entity_type.value, result))

@@ -22,18 +22,18 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.errors import UnavailableError
 from confplane.services.kraft.observe.entity_types import RETRY_S, PollCost
 from confplane.services.kraft.reconcile.follow_writer import FollowResult
-from confplane.services.ports.kafka import NotPermittedError, OtherClusterError
+from confplane.services.kraft.reconcile.polls import FailedPollError
+from confplane.services.ports.kafka import NotPermittedError
 
 if TYPE_CHECKING:
     from confplane.services.kraft.apply.queues import ApplyQueues
     from confplane.services.kraft.observe.entity_types import EntityTypeState
     from confplane.services.kraft.observe.poller import PollResult
     from confplane.services.kraft.observe.session import ClusterSession
-    from confplane.services.kraft.ports import ObservedStore
-    from confplane.services.kraft.reconcile.follow_parts import FollowParts
-    from confplane.services.kraft.reconcile.log_follower import LogFollower
+    from confplane.services.kraft.reconcile.follow_writer import FollowWriter
     from confplane.services.kraft.reconcile.polls import Polls
     from confplane.services.kraft.reporter import LeaderReporter
+    from confplane.services.ports.store import ClusterStore
 
 POLL_TIMEOUT_S: Final = 30.0
 """Seconds for one poll."""
@@ -41,41 +41,25 @@ ROUND_S: Final = 60.0
 """Seconds for the deliveries that one round begins."""
 
 
-class FailedPollError(UnavailableError):
-    """The cluster did not answer the poll of an entity type."""
-
-
 class Round:
-    """The rounds of one cluster.
-
-    Args:
-        store: The cluster's store.
-        session: Checks the cluster before polls.
-        parts: The parts that poll and write.
-        polls: The leader's polls: what is due, and what they found.
-        queues: The queues of client changes.
-        reporter: Publishes the report.
-        log: Follows the metadata log, if the settings name controllers.
-    """
+    """The rounds of one cluster."""
 
     def __init__(
         self,
-        store: ObservedStore,
+        store: ClusterStore,
         session: ClusterSession,
-        parts: FollowParts,
-        *,
+        writer: FollowWriter,
         polls: Polls,
         queues: ApplyQueues,
         reporter: LeaderReporter,
-        log: LogFollower | None,
     ) -> None:
         self._store = store
         self._session = session
-        self._writer = parts.writer
+        self._writer = writer
         self._polls = polls
         self._queues = queues
         self._reporter = reporter
-        self._log = log
+        self._log = polls.log
         self._lock = asyncio.Lock()
 
     # -- cluster to tree
@@ -95,8 +79,7 @@ class Round:
         if not self._reporter.leading:
             self._reporter.begin_term(target)
         if target.paused:
-            if self._log is not None:
-                await self._log.stop()
+            await self._stop_log()
             # The operator who resumes has checked the cluster: an older release is accepted from then on.
             self._session.reset()
             self._reporter.clear_problem()
@@ -108,30 +91,28 @@ class Round:
         async with self._lock:
             self._polls.restart_changed_modes()
             await self._reconcile_requested()
-            for state in self._polls.entity_types.values():
-                if state.permitted and state.due <= time.monotonic():
-                    try:
-                        await self._reconcile_type(state)
-                    except FailedPollError as error:
-                        # If the cluster is available, the other entity types are polled as usual.
-                        self._session.expire()
-                        await self._session.check(target)
-                        self._polls.record_failed(state, error.detail)
+            for state in self._polls.due_types():
+                try:
+                    await self._reconcile_type(state)
+                except FailedPollError as error:
+                    # If the cluster is available, the other entity types are polled as usual.
+                    self._session.expire()
+                    await self._session.check(target)
+                    self._polls.record_failed(state, error.detail)
         self._reporter.clear_problem()
         return True
 
     async def step_down(self) -> None:
         """End the term of this process as the leader."""
-        if self._log is not None:
-            await self._log.stop()
+        await self._stop_log()
         self._reporter.leading = False
 
-    async def reconcile_up_to(self, offset: int) -> None:
-        """Reconcile everything that the cluster shows, as of an offset or later.
+    async def _stop_log(self) -> None:
+        if self._log is not None:
+            await self._log.stop()
 
-        Raises:
-            UnavailableError: The cluster or a store is unavailable.
-        """
+    async def reconcile_up_to(self, offset: int) -> None:
+        """Reconcile everything that the cluster shows, as of an offset or later."""
         async with self._lock:
             for state in self._polls.entity_types.values():
                 state.restart()
@@ -152,10 +133,6 @@ class Round:
         except NotPermittedError as error:
             self._polls.record_refused(state, error.detail)
             return False
-        except OtherClusterError:
-            raise
-        except UnavailableError as error:
-            raise FailedPollError(error.detail) from error
         cost = PollCost(time.monotonic() - began, time.process_time() - began_cpu)
         result = FollowResult() if snapshot is None else await self._reconcile(snapshot)
         if result is None:

@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 async def ids_of(cluster: WritableKafkaCluster, entities: Iterable[Entity], deadline: float) -> dict[str, str | None]:
-    """Return the present ids of the topics among entities, by entity id; None: the cluster does not show the topic.
-
-    Raises:
-        UnavailableError: The cluster is unavailable.
-    """
+    """Return the present ids of the topics among entities, by entity id; None: the cluster does not show the topic."""
     names = {each.id: name for each in entities if (name := each.get(EntityType.TOPIC)) is not None}
     ids = await cluster.topic_ids(list(names.values()), deadline) if names else {}
     return {entity_id: ids.get(name) for entity_id, name in names.items()}

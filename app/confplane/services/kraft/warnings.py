@@ -117,11 +117,7 @@ def _listed(text: str, names: ListedNames, what: str = "entities") -> OperatorWa
 
 
 class UnobservedWarnings:
-    """The warnings of a cluster that this process can't observe, because its settings name no Kafka brokers.
-
-    Args:
-        store: The cluster's store.
-    """
+    """The warnings of a cluster that this process can't observe, because its settings name no Kafka brokers."""
 
     def __init__(self, store: ClusterStore) -> None:
         self._store = store

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID, uuid4
 
 from confplane.domain.enums import StrEnum
+from confplane.services.ports.kafka import KafkaCluster
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -118,6 +119,10 @@ class WritableKafkaCluster(Protocol):
 
     async def barrier(self, deadline: float) -> int:
         """Return a metadata offset after all acknowledged changes: see ``services.ports.kafka.KafkaCluster``."""
+
+
+class ReconciledCluster(KafkaCluster, WritableKafkaCluster, Protocol):
+    """A Kafka cluster that is both observed and altered."""
 
 
 @dataclass(frozen=True, slots=True)

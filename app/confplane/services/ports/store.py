@@ -218,6 +218,13 @@ class ClusterStore(Protocol):
         With ``client_id`` they are only those whose client-id has the name in the tuple.
         """
 
+    def entities_with_pending_keys(self) -> list[str]:
+        """Return the ids of the mirror's entities with pending keys (:mod:`confplane.services.pending_keys`).
+
+        Raises:
+            UnavailableError: The mirror was never loaded.
+        """
+
     def place(self) -> Place:
         """Return the place of the client configs; it costs next to nothing."""
 

@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 
 class AppliedWatermark:
-    """The applied watermark of one cluster, in the leader's process.
-
-    Args:
-        store: The cluster's store.
-    """
+    """The applied watermark of one cluster, in the leader's process."""
 
     def __init__(self, store: ClusterStore) -> None:
         self._store = store
@@ -69,9 +65,6 @@ class AppliedWatermark:
         Args:
             waiting: Ids of the entities with queued changes.
             deadline: The deadline.
-
-        Raises:
-            UnavailableError: ZooKeeper did not answer.
         """
         if self._collected is None:
             return

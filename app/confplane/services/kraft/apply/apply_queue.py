@@ -18,9 +18,9 @@ from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import ConfplaneError, UnavailableError
 from confplane.domain.facets import Tree
 from confplane.domain.texts import LONGEST_INDEXED
+from confplane.services.background import backoff_s
 from confplane.services.kraft import topics
-from confplane.services.kraft.apply.absent_keys import find_absent_keys
-from confplane.services.kraft.apply.deliveries import PendingEntity
+from confplane.services.kraft.apply.deliveries import PendingEntity, find_absent_keys
 from confplane.services.kraft.apply.isolation import is_isolable, isolate_refused_keys
 from confplane.services.kraft.refused_keys import describe_refusals, refused_keys
 from confplane.services.ports.applying import (
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from confplane.services.kraft.apply.applied_watermark import AppliedWatermark
     from confplane.services.kraft.apply.deliveries import EntityDelivery
     from confplane.services.kraft.apply.secrets import SecretOpener
-    from confplane.services.kraft.ports import ObservedStore
     from confplane.services.ports.applying import (
         AlterOutcome,
         TargetState,
@@ -50,9 +49,11 @@ if TYPE_CHECKING:
         WritableKafkaCluster,
     )
     from confplane.services.ports.cluster_states import Target
+    from confplane.services.ports.store import ClusterStore
 
 MAX_ENTITIES: Final = 1_000
 """Entities in one delivery round."""
+_FIRST_BACKOFF_S: Final = 0.5
 _SLOWEST_S: Final = 30.0
 _HELD_S: Final = 5.0
 _MIRROR_POLL_S: Final = 0.2
@@ -74,9 +75,16 @@ def queue_name(entity: Entity) -> str:
 
 
 @dataclass(slots=True)
-class ApplyQueueCounts:
-    """The outcomes of all queues since the start of the process."""
+class ApplyQueueParts:
+    """The parts that the queues of a cluster share."""
 
+    cluster: WritableKafkaCluster
+    store: ClusterStore
+    states: TargetStates
+    secrets: SecretOpener
+    watermark: AppliedWatermark
+    delivered: dict[str, Entity] = field(default_factory=dict)
+    """Entity id -> entities to poll: those that were applied, and those changed outside Confplane."""
     outcomes: Counter[str] = field(default_factory=Counter)
     refusals: Counter[int] = field(default_factory=Counter)
     """Refusals by Kafka's error code."""
@@ -84,34 +92,8 @@ class ApplyQueueCounts:
     """Entities with stale in-flight writes that were put back."""
 
 
-@dataclass(slots=True)
-class ApplyQueueParts:
-    """The parts that the queues of a cluster share.
-
-    Attributes:
-        cluster: The Kafka cluster.
-        store: The cluster's store.
-        states: The durable states.
-        secrets: Opens passwords.
-        counts: Counts the outcomes.
-        watermark: The applied watermark.
-        delivered: Entity id -> entities to poll: those that were applied, and those changed outside Confplane.
-    """
-
-    cluster: WritableKafkaCluster
-    store: ObservedStore
-    states: TargetStates
-    secrets: SecretOpener
-    counts: ApplyQueueCounts
-    watermark: AppliedWatermark
-    delivered: dict[str, Entity] = field(default_factory=dict)
-
-
 class ApplyQueue:
     """The entities that wait for one kind of request.
-
-    Args:
-        parts: The parts of the cluster's queues.
 
     Attributes:
         pending: Entity id -> the time at which the entity was queued, on the clock of ``time.monotonic()``.
@@ -162,14 +144,10 @@ class ApplyQueue:
         self.problem = ""
         self._failures = self._failures + 1 if self.unknown else 0
         if self._failures:
-            self.due = time.monotonic() + self._backoff_s()
+            self.due = time.monotonic() + backoff_s(self._failures, _FIRST_BACKOFF_S)
 
     async def prune(self) -> None:
-        """Complete queued entities that have nothing to deliver. Must not run during a delivery.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
-        """
+        """Complete queued entities that have nothing to deliver. Must not run during a delivery."""
         target = self._parts.store.target()
         if target is not None and self.pending:
             await self._due_nodes(target)
@@ -177,11 +155,7 @@ class ApplyQueue:
     def _record_failure(self, problem: str) -> None:
         self.problem = problem
         self._failures += 1
-        self.due = time.monotonic() + self._backoff_s()
-
-    def _backoff_s(self) -> float:
-        longest = min(_SLOWEST_S, 2.0 ** min(self._failures, 10) / 4)
-        return longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        self.due = time.monotonic() + backoff_s(self._failures, _FIRST_BACKOFF_S)
 
     async def _send(self, deadline: float) -> None:
         parts, target = self._parts, self._parts.store.target()
@@ -396,7 +370,7 @@ class ApplyQueue:
     def _record(self, entity_id: str, outcome: AlterOutcome) -> None:
         match outcome:
             case AlterUnknown():
-                self._parts.counts.outcomes["unknown"] += 1
+                self._parts.outcomes["unknown"] += 1
                 if outcome.code is not None:
                     # The cluster answers, and may give the same answer forever.
                     self._hold(entity_id, outcome.reason, _SLOWEST_S)
@@ -407,12 +381,12 @@ class ApplyQueue:
             case AlterRetriable():
                 self._hold(entity_id, outcome.reason)
             case AlterRefused():
-                self._parts.counts.outcomes["refused"] += 1
-                self._parts.counts.refusals[outcome.code] += 1
+                self._parts.outcomes["refused"] += 1
+                self._parts.refusals[outcome.code] += 1
                 self._complete(entity_id)
             case AlterApplied():
-                self._parts.counts.outcomes["partly-refused" if outcome.refused else "applied"] += 1
-                self._parts.counts.refusals.update(each.code for each in outcome.refused.values())
+                self._parts.outcomes["partly-refused" if outcome.refused else "applied"] += 1
+                self._parts.refusals.update(each.code for each in outcome.refused.values())
                 self._complete(entity_id)
 
     def _hold(self, entity_id: str, reason: str, seconds: float = _HELD_S) -> None:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from confplane.domain.changes import Node
-    from confplane.services.kraft.ports import ObservedStore
     from confplane.services.ports.applying import RefusedValue, TargetState, TargetStates
+    from confplane.services.ports.store import ClusterStore
 
 _POLL_S: Final = 1.0
 """Seconds after which waits are checked again without a new watermark."""
@@ -79,14 +79,9 @@ class _Wait:
 
 
 class ApplyWaiter:
-    """Reads and waits for the apply status of one cluster's entities.
+    """Reads and waits for the apply status of one cluster's entities."""
 
-    Args:
-        store: The cluster's store.
-        states: The durable states.
-    """
-
-    def __init__(self, store: ObservedStore, states: TargetStates) -> None:
+    def __init__(self, store: ClusterStore, states: TargetStates) -> None:
         self._store = store
         self._states = states
         self._waits: dict[str, list[_Wait]] = {}
@@ -109,9 +104,6 @@ class ApplyWaiter:
         """Return the apply status of nodes by entity id, except for observed entity types.
 
         Nodes without a client change need no query.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
         """
         found: dict[str, ApplyStatus] = {}
         asked: dict[str, Node] = {}
@@ -127,20 +119,13 @@ class ApplyWaiter:
         return found | {each: _status(known.get(each), node, node.mzxid) for each, node in asked.items()}
 
     def pending(self) -> list[str]:
-        """Return the entities of the mirror with pending keys.
-
-        Raises:
-            UnavailableError: The mirror was never loaded.
-        """
+        """Return the entities of the mirror with pending keys."""
         return self._store.entities_with_pending_keys()
 
     async def current(self, entity_ids: Collection[str]) -> dict[str, ApplyStatus]:
         """Return the apply statuses of entities that had pending keys.
 
         The changes of an entity that is gone, or that is only observed by now, were undone.
-
-        Raises:
-            UnavailableError: Postgres is unavailable, or the mirror was never loaded.
         """
         nodes = [self._store.get(Tree.CONFIG, each) for each in entity_ids]
         return dict.fromkeys(entity_ids, UNDONE) | await self.statuses(node for node in nodes if node is not None)

@@ -26,9 +26,8 @@ from confplane.domain.errors import (
 )
 from confplane.domain.facets import Tree
 from confplane.services.kraft import topics
-from confplane.services.kraft.apply.absent_keys import find_absent_keys
 from confplane.services.kraft.apply.apply_queue import queue_name
-from confplane.services.kraft.apply.deliveries import PendingEntity
+from confplane.services.kraft.apply.deliveries import PendingEntity, find_absent_keys
 from confplane.services.kraft.apply.restart_check import check_restart
 from confplane.services.kraft.apply.secrets import redact
 from confplane.services.kraft.refused_keys import all_refused_keys, describe_refusals
@@ -72,14 +71,7 @@ class _DryRun:
 
 
 class DryRunValidator:
-    """Validates configs with one cluster.
-
-    Args:
-        cluster: The Kafka cluster.
-        store: The cluster's store.
-        states: The durable states.
-        secrets: Opens passwords.
-    """
+    """Validates configs with one cluster."""
 
     def __init__(
         self, cluster: WritableKafkaCluster, store: ClusterStore, states: TargetStates, secrets: SecretOpener

@@ -19,7 +19,7 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.kraft.apply.applied_watermark import AppliedWatermark
-from confplane.services.kraft.apply.apply_queue import ApplyQueue, ApplyQueueCounts, ApplyQueueParts, queue_name
+from confplane.services.kraft.apply.apply_queue import ApplyQueue, ApplyQueueParts, queue_name
 from confplane.services.kraft.report import ApplyReport, ListedNames
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.pending_keys import pending_keys
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from confplane.services.kraft.apply.secrets import SecretOpener
-    from confplane.services.kraft.ports import ObservedStore
     from confplane.services.ports.applying import TargetStates, WritableKafkaCluster
     from confplane.services.ports.journal import Cursor
+    from confplane.services.ports.store import ClusterStore
 
 logger = logging.getLogger(__name__)
 
@@ -43,24 +43,17 @@ STATES_POLL_S: Final = 2.0
 class ApplyQueues:
     """The queues of one cluster.
 
-    Args:
-        cluster: The Kafka cluster.
-        store: The cluster's store, started before the first round.
-        states: The durable states.
-        secrets: Opens passwords.
-
     Attributes:
         problem: The reason why rounds fail; empty if they don't.
     """
 
     def __init__(
-        self, cluster: WritableKafkaCluster, store: ObservedStore, states: TargetStates, secrets: SecretOpener
+        self, cluster: WritableKafkaCluster, store: ClusterStore, states: TargetStates, secrets: SecretOpener
     ) -> None:
         self._store = store
         self._states = states
-        self._counts = ApplyQueueCounts()
         self._watermark = AppliedWatermark(store)
-        self._parts = ApplyQueueParts(cluster, store, states, secrets, self._counts, self._watermark)
+        self._parts = ApplyQueueParts(cluster, store, states, secrets, self._watermark)
         self._deliveries: set[asyncio.Task[None]] = set()
         self.begin_term()
 
@@ -90,7 +83,7 @@ class ApplyQueues:
         """
         for entity_id in {**dict.fromkeys(undelivered), **late}:
             self._add(entity_id)
-        self._counts.late += sum(map(bool, late.values()))
+        self._parts.late += sum(map(bool, late.values()))
 
     def _add(self, entity_id: str) -> None:
         self._queues[queue_name(Entity.from_id(entity_id))].add(entity_id)
@@ -134,11 +127,7 @@ class ApplyQueues:
             logger.error("Cluster %s: applying of %s failed", self._store.name, name, exc_info=error)
 
     async def publish_watermark(self, deadline: float) -> None:
-        """Publish the applied watermark, if it moved.
-
-        Raises:
-            UnavailableError: ZooKeeper is unavailable.
-        """
+        """Publish the applied watermark, if it moved."""
         await self._watermark.publish(self._waiting, deadline)
 
     @property
@@ -147,11 +136,7 @@ class ApplyQueues:
         return self._published_version is not None
 
     async def quiesce(self, deadline: float) -> bool:
-        """Bring the report up to date with a freeze; return whether it must be published.
-
-        Raises:
-            UnavailableError: ZooKeeper or Postgres is unavailable.
-        """
+        """Bring the report up to date with a freeze; return whether it must be published."""
         state = await self._store.read_state(Freeze, deadline)
         quiesced = None if state.value is None or self._deliveries else state.version
         if quiesced == self._published_version:
@@ -176,9 +161,6 @@ class ApplyQueues:
         The first call, and a call after a gap in the journal, queues every entity with pending keys. Every few seconds
         the entities that another process wants to be sent are queued too: reapplied keys, and external changes to put
         back.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
         """
         if time.monotonic() - self.states_read_at >= STATES_POLL_S:
             for entity_id in await self._states.undelivered(self._store.name):
@@ -235,11 +217,11 @@ class ApplyQueues:
         return of_cluster(self._store.name, self._metrics())
 
     def _metrics(self) -> Iterator[Sample]:
-        for outcome, count in self._counts.outcomes.items():
+        for outcome, count in self._parts.outcomes.items():
             yield Sample("applied_changes", count, (outcome,))
-        for code, count in self._counts.refusals.items():
+        for code, count in self._parts.refusals.items():
             yield Sample("applied_refusals", count, (str(code),))
-        yield Sample("applied_late", self._counts.late)
+        yield Sample("applied_late", self._parts.late)
         if self._store.leadership.held and self.applies:
             report = self.report()
             yield Sample("apply_pending", report.pending)

@@ -64,12 +64,7 @@ UNCONFIRMED: Final = QuiesceResult(rested=False, pending=None)
 
 
 class Quiescer:
-    """Freezes one cluster and waits until deliveries have stopped, in any process.
-
-    Args:
-        store: The cluster's store, started.
-        waiter: Waits for the applied watermark.
-    """
+    """Freezes one cluster and waits until deliveries have stopped, in any process."""
 
     def __init__(self, store: ClusterStore, waiter: ApplyWaiter) -> None:
         self._store = store

@@ -29,12 +29,7 @@ class Secret(NamedTuple):
 
 
 class SecretOpener:
-    """Opens the secrets of one cluster, each with its fingerprint.
-
-    Args:
-        rules: The rules of its configs.
-        cipher: Opens the passwords of its brokers.
-    """
+    """Opens the secrets of one cluster, each with its fingerprint."""
 
     def __init__(self, rules: ObservedRules, cipher: Cipher) -> None:
         self._rules = rules

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confplane.domain.entities import Entity, EntityType
-from confplane.services.kraft.observe.poller import PIECE
-from confplane.services.kraft.report import EntityTypeReport, ListedNames
+from confplane.services.kraft.observe.poller import PIECE, PollResult
 from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType, kraft_type_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from confplane.services.kraft.observe.poller import PollResult
+    from confplane.services.kraft.report import EntityTypeReport
 
 QUOTAS_S: Final = 2.0
 TOPICS_S: Final = 2.0
@@ -68,15 +67,10 @@ class TopicPollRound:
     named_at: int = -1
     """The names are current as of this metadata offset."""
     at: int = 0
-    began: float = 0.0
-    first: PollResult | None = None
-    """The first poll of the round."""
+    total: PollResult | None = None
+    """The totals of the round, as of its first poll."""
     left: bool = False
     """Some poll of the round left external changes alone."""
-    entities: int = 0
-    unmanaged: dict[str, str] = field(default_factory=dict)
-    hidden: dict[str, str] = field(default_factory=dict)
-    denied: dict[str, str] = field(default_factory=dict)
 
     @property
     def piece(self) -> list[str]:
@@ -97,11 +91,8 @@ class TopicPollRound:
         """Add a poll of the current piece, and continue with the next one."""
         self.at += PIECE
         self.left = self.left or left
-        self.first = self.first or replace(result, after=min(self.named_at, result.after))
-        self.entities += result.entities
-        self.unmanaged |= result.unmanaged
-        self.hidden |= result.hidden
-        self.denied |= result.denied
+        self.total = self.total or PollResult(min(self.named_at, result.after), result.until, result.at_ms)
+        self.total.add_totals(result)
 
 
 @dataclass(slots=True)
@@ -198,7 +189,8 @@ class EntityTypeState:
             if result.unchanged:
                 self.report = replace(self.report, observed_at=result.at_ms, offset=self.since, problem="")
             else:
-                self._show(replace(result, unmanaged={**result.unmanaged, **refused}))
+                shown = replace(result, unmanaged={**result.unmanaged, **refused})
+                self.report = shown.report(self.report, self.since)
 
     def record_no_topics(self, *, with_log: bool) -> None:
         """Record that the cluster has no topics at all, and the mirror no configs of topics."""
@@ -213,30 +205,16 @@ class EntityTypeState:
         topics.add(replace(result, unmanaged={**result.unmanaged, **refused}), left=left)
         pieces = -(-len(topics.names) // PIECE)
         self.due = now + self._pause_s(_round_s(with_log=with_log) / pieces, cost, pieces)
-        if topics.ended and topics.first is not None:
+        if topics.ended and topics.total is not None:
             if not topics.left:
-                self.since = topics.first.after
-            whole = {name: getattr(topics, name) for name in ("entities", "unmanaged", "hidden", "denied")}
-            self._show(replace(topics.first, **whole))
+                self.since = topics.total.after
+            self.report = topics.total.report(self.report, self.since)
             self.topics = TopicPollRound()
 
     def _pause_s(self, interval_s: float, cost: PollCost, pieces: int = 1) -> float:
         """Return the seconds to the next poll. The greatest age has precedence over the interval and the share."""
         longest = AGE_SHARE * self.max_age_s / pieces - cost.wall_s
         return max(min(interval_s, QUOTAS_S / pieces), min(max(interval_s, cost.share_s), longest))
-
-    def _show(self, result: PollResult) -> None:
-        self.report = replace(
-            self.report,
-            observed_at=result.at_ms,
-            offset=self.since,
-            entities=result.entities,
-            unmanaged=ListedNames.of(result.unmanaged),
-            hidden=ListedNames.of(result.hidden),
-            denied=ListedNames.of(result.denied),
-            ineffective=ListedNames.of(result.ineffective),
-            problem="",
-        )
 
     def record_unavailable(self, problem: str) -> None:
         """Record a poll that the cluster did not answer. The pause before the next one grows with each in a row."""

@@ -14,6 +14,7 @@ from confplane.domain.observed import Observation
 from confplane.services.cooperative_yielding import TimeSlice, free_in_slices
 from confplane.services.kraft import znode_metadata
 from confplane.services.kraft.decisions import EntityObservation
+from confplane.services.kraft.report import ListedNames
 from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.kafka import ENTITY_TYPES, KraftEntityType, kraft_type_of
 from confplane.services.ports.trail import ObservedRange
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from confplane.domain.changes import Node
     from confplane.domain.observed import ObservedRules
     from confplane.services.kraft.decisions import ClusterDecisions
+    from confplane.services.kraft.report import EntityTypeReport
     from confplane.services.ports.kafka import KafkaCluster, Snapshot, Unmanaged
     from confplane.services.ports.store import ClusterStore
 
@@ -73,16 +75,31 @@ class PollResult:
     brokers: dict[str, int] = field(default_factory=dict)
     """The brokers that answered for their own configs, by entity id, each with ``after``."""
 
+    def add_totals(self, piece: PollResult) -> None:
+        """Add a poll of further entities, except for its differing entities. The offsets and the time stay."""
+        self.entities += piece.entities
+        self.unmanaged |= piece.unmanaged
+        self.hidden |= piece.hidden
+        self.ineffective |= piece.ineffective
+        self.denied |= piece.denied
+
+    def report(self, report: EntityTypeReport, offset: int | None) -> EntityTypeReport:
+        """Return the report on the entity type, brought up to date with this poll of all its entities."""
+        return replace(
+            report,
+            observed_at=self.at_ms,
+            offset=offset,
+            entities=self.entities,
+            unmanaged=ListedNames.of(self.unmanaged),
+            hidden=ListedNames.of(self.hidden),
+            denied=ListedNames.of(self.denied),
+            ineffective=ListedNames.of(self.ineffective),
+            problem="",
+        )
+
 
 class Poller:
-    """Polls one cluster.
-
-    Args:
-        cluster: The cluster.
-        store: Its store.
-        rules: The rules of its configs.
-        decisions: Compares entities with the mirror.
-    """
+    """Polls one cluster."""
 
     def __init__(
         self, cluster: KafkaCluster, store: ClusterStore, rules: ObservedRules, decisions: ClusterDecisions

@@ -23,9 +23,6 @@ _TIMEOUT_S: Final = 30.0
 class ClusterSession:
     """The checks of one cluster. The results are valid for some seconds.
 
-    Args:
-        cluster: The Kafka cluster.
-
     Attributes:
         identity: The identity by the last check; None if it must be checked.
         release: The release that the cluster may not fall below.
@@ -74,11 +71,7 @@ class ClusterSession:
             await self._identify(target, now)
 
     async def permissions(self) -> Mapping[KraftEntityType, GrantedPermission]:
-        """Return the permissions, or an empty map if they were read a moment ago.
-
-        Raises:
-            UnavailableError: The cluster is unavailable.
-        """
+        """Return the permissions, or an empty map if they were read a moment ago."""
         now = self.clock()
         if now < self._permissions_due:
             return {}

@@ -21,12 +21,7 @@ MOST: Final = 5_000
 
 
 class TopicTable:
-    """The table of one cluster. Only the leader writes it; the version of the rows refuses a deposed leader's writes.
-
-    Args:
-        cluster: The cluster's name.
-        topics: The table.
-    """
+    """The table of a cluster. Only the leader writes it; the version of the rows refuses a deposed leader's writes."""
 
     def __init__(self, cluster: str, topics: ObservedTopics) -> None:
         self._cluster = cluster

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from confplane.services.access import Access
     from confplane.services.kraft.decisions import EntityObservation
     from confplane.services.kraft.observe.poller import Poller
-    from confplane.services.kraft.ports import ObservedStore
     from confplane.services.kraft.reconcile.entity_drift import DriftSelection, EntityDrift
     from confplane.services.ports.applying import TargetState, TargetStates
+    from confplane.services.ports.store import ClusterStore
 
 logger = logging.getLogger(__name__)
 
@@ -43,17 +43,11 @@ _AT_ONCE: Final = 1_000
 class DriftService:
     """The drift of one cluster.
 
-    Args:
-        store: The cluster's store, started.
-        states: The states of entities in the Kafka cluster.
-        rules: The rules of the cluster's configs.
-        poller: Polls the Kafka cluster; None if the settings name no brokers.
-
     Attributes:
         poll_s: Maximum number of seconds that a page waits for the Kafka cluster.
     """
 
-    def __init__(self, store: ObservedStore, states: TargetStates, rules: ObservedRules, poller: Poller | None) -> None:
+    def __init__(self, store: ClusterStore, states: TargetStates, rules: ObservedRules, poller: Poller) -> None:
         self._store = store
         self._states = states
         self._rules = rules
@@ -71,9 +65,6 @@ class DriftService:
             after: Return only ids after this one.
             deadline: The deadline, on ``time.monotonic()``'s clock.
             only: Return at most this entity.
-
-        Raises:
-            UnavailableError: Postgres is unavailable, or the mirror was never loaded.
         """
         found: list[DriftCandidate] = []
         async for candidate in self._candidates(access, after, only):
@@ -229,7 +220,7 @@ class DriftService:
         The first is None if the cluster can't be polled now.
         """
         target = self._store.target()
-        if self._poller is None or target is None or target.paused or not entities:
+        if target is None or target.paused or not entities:
             return None, {}
         until = min(deadline, time.monotonic() + self.poll_s)
         try:

@@ -48,11 +48,6 @@ class _KeyDecisions:
 class Enforcer:
     """Puts back external changes in one cluster.
 
-    Args:
-        store: The cluster's store.
-        drafts: Compares entities with their znodes.
-        states: The states of entities in the Kafka cluster.
-
     Attributes:
         put_back: The number of external changes that this process decided to put back.
     """
@@ -70,9 +65,6 @@ class Enforcer:
 
         Returns:
             The corrections by entity id, without entities that another process decided on or that changed since.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
         """
         # A client may have written since the poll.
         corrections = [self._correction(each) for each in enforced if self._drafts.decisions.enforces(each)]

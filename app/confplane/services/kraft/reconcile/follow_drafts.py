@@ -36,14 +36,7 @@ if TYPE_CHECKING:
 
 
 class FollowDrafts:
-    """Drafts the changes that follow one cluster.
-
-    Args:
-        store: The cluster's store.
-        rules: The rules of its configs.
-        redact: The redaction of znodes for the trail.
-        decisions: Decides on observations.
-    """
+    """Drafts the changes that follow one cluster."""
 
     def __init__(self, store: ClusterStore, rules: ObservedRules, redact: Redact, decisions: ClusterDecisions) -> None:
         self._store = store

@@ -6,7 +6,6 @@ import asyncio
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.errors import (
@@ -21,8 +20,10 @@ from confplane.services.changes.bulk import AT_ONCE
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.runner import ChangeJob
 from confplane.services.kraft import topics
-from confplane.services.kraft.decisions import UNWRITTEN, FollowDecision, metadata_of
+from confplane.services.kraft.decisions import UNWRITTEN, ClusterDecisions, FollowDecision, metadata_of
+from confplane.services.kraft.observe.poller import Poller
 from confplane.services.kraft.reconcile.enforce import SOURCE, Enforcer
+from confplane.services.kraft.reconcile.follow_drafts import FollowDrafts
 from confplane.services.kraft.reconcile.lost_updates import LostUpdates
 from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.kafka import kraft_type_of
@@ -31,11 +32,12 @@ from confplane.services.recorder.ports import PRINCIPAL
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from confplane.domain.observed import ObservedRules
+    from confplane.domain.redaction import Redact
     from confplane.services.changes.change import ChangeResult
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.kraft.decisions import EntityObservation
-    from confplane.services.kraft.reconcile.follow_drafts import FollowDrafts
-    from confplane.services.ports.applying import Correction, TargetStates
+    from confplane.services.ports.applying import Correction, ReconciledCluster, TargetStates
     from confplane.services.ports.store import ClusterStore
 
 _MOST: Final = 200
@@ -92,14 +94,7 @@ class FollowResult:
 
 
 class FollowWriter:
-    """Writes the changes of one cluster.
-
-    Args:
-        runner: Runs the changes.
-        store: The cluster's store.
-        drafts: Drafts each change.
-        states: The delivery states of entities in the cluster.
-    """
+    """Writes the changes of one cluster."""
 
     def __init__(self, runner: ChangeRunner, store: ClusterStore, drafts: FollowDrafts, states: TargetStates) -> None:
         self._runner = runner
@@ -138,7 +133,7 @@ class FollowWriter:
         """
         result = FollowResult()
         observations = await self._with_states(observations)
-        loads = iter(_in_order(observations) if in_order else _loads(observations))
+        loads = _loads(observations)
         size = 1 if self._drafts.decisions.imported else _IN_IMPORT
 
         async def work() -> None:
@@ -285,13 +280,34 @@ class FollowWriter:
             del self._revisions[next(iter(self._revisions))]
 
 
+class FollowParts:
+    """The parts for one cluster.
+
+    Attributes:
+        decisions: Compares entities with the mirror, and decides on those that differ.
+        drafts: Drafts each change.
+        writer: Writes the changes.
+        poller: Polls the cluster.
+    """
+
+    def __init__(
+        self,
+        cluster: ReconciledCluster,
+        store: ClusterStore,
+        runner: ChangeRunner,
+        rules: ObservedRules,
+        redact: Redact,
+        states: TargetStates,
+    ) -> None:
+        self.cluster = cluster
+        self.states = states
+        self.decisions = ClusterDecisions(store, rules)
+        self.drafts = FollowDrafts(store, rules, redact, self.decisions)
+        self.writer = FollowWriter(runner, store, self.drafts, states)
+        self.poller = Poller(cluster, store, rules, self.decisions)
+
+
 def _loads(observations: Sequence[EntityObservation]) -> Iterator[Sequence[EntityObservation]]:
-    left = iter(observations)
-    while load := list(islice(left, _MOST)):
-        yield load
-
-
-def _in_order(observations: Sequence[EntityObservation]) -> Iterator[Sequence[EntityObservation]]:
     """Split observations into loads of different entities, in order."""
     load: dict[str, EntityObservation] = {}
     for each in observations:

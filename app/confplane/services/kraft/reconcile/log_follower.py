@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.errors import UnavailableError
 from confplane.domain.observed import Observation
-from confplane.services.background import BackgroundTask
+from confplane.services.background import BackgroundTask, backoff_s
 from confplane.services.kraft.decisions import EntityObservation
 from confplane.services.ports.trail import ObservedRange
 
@@ -32,17 +31,11 @@ logger = logging.getLogger(__name__)
 EACH: Final = 100
 """Records in a page that become a change each; more become runs."""
 _REACHED_S: Final = 5.0
-_SLOWEST_S: Final = 30.0
 _ALIVE_S: Final = 10.0
 
 
 class LogFollower:
     """Follows one cluster's log.
-
-    Args:
-        cluster: The cluster.
-        name: Its name here.
-        writer: Writes the changes.
 
     Attributes:
         offset: The offset up to which everything was followed; None: not known.
@@ -107,7 +100,7 @@ class LogFollower:
                 self.problem = "Following it failed; the leader's log has the error"
             self._read_at = float("-inf")
             failures += 1
-            await asyncio.sleep(min(_SLOWEST_S, 2.0 ** min(failures, 10) / 2) * random.uniform(0.5, 1))  # noqa: S311 - no secret
+            await asyncio.sleep(backoff_s(failures))
 
     async def _apply_page(self, page: LogPage, reconcile_up_to: Callable[[int], Awaitable[None]]) -> None:
         if page.reset:

@@ -31,11 +31,6 @@ if TYPE_CHECKING:
 class LostUpdates:
     """Records lost external updates of keys with queued changes.
 
-    Args:
-        store: The cluster's store.
-        drafts: Compares entities with their znodes.
-        states: The states of entities in the Kafka cluster.
-
     Attributes:
         rows: The number of rows that this process wrote.
     """
@@ -51,9 +46,6 @@ class LostUpdates:
 
         Args:
             waiting: Observations from polls.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
         """
         nodes = {each.entity.id: self._store.get(Tree.CONFIG, each.entity.id) for each in waiting}
         theirs = {each.entity.id: self._theirs(each, nodes[each.entity.id]) for each in waiting}

@@ -6,29 +6,36 @@ broker that lags behind never restores an older state. A poll that does not coun
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.entities import Entity
+from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.kraft.observe.entity_types import RETRY_S, EntityTypeState, TopicPollRound
 from confplane.services.kraft.report import EntityTypeReport
 from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.cluster_states import TargetMode
 from confplane.services.ports.journal import ExpiredCursor
-from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType, kraft_type_of
+from confplane.services.ports.kafka import (
+    EntityTypePermission,
+    KraftEntityType,
+    NotPermittedError,
+    OtherClusterError,
+    kraft_type_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from confplane.services.kraft.observe.entity_types import PollCost
     from confplane.services.kraft.observe.poller import PollResult, TopicList
-    from confplane.services.kraft.ports import ObservedStore
-    from confplane.services.kraft.reconcile.follow_parts import FollowParts
-    from confplane.services.kraft.reconcile.follow_writer import FollowResult
+    from confplane.services.kraft.reconcile.follow_writer import FollowParts, FollowResult
     from confplane.services.kraft.reconcile.log_follower import LogFollower
     from confplane.services.ports.applying import DriftRecord
     from confplane.services.ports.journal import Cursor, JournalEntry
     from confplane.services.ports.kafka import GrantedPermission
+    from confplane.services.ports.store import ClusterStore
 
 RESULTS: Final = ("changed", "unchanged", "behind", "refused", "failed")
 """The results of polls: some entities differed; no entity differed; the broker lagged; the cluster refused; the cluster
@@ -39,14 +46,12 @@ _LAST_OFFSET: Final = 2**63 - 1
 _BEHIND: Final = "The broker asked is behind the metadata offset {} that was seen before; it is asked again"
 
 
+class FailedPollError(UnavailableError):
+    """The cluster did not answer the poll of an entity type."""
+
+
 class Polls:
     """The polls of one cluster.
-
-    Args:
-        parts: The parts that poll and write.
-        store: The cluster's store.
-        log: The follower of the metadata log. None if it is not followed.
-        max_ages: See the attribute.
 
     Attributes:
         max_ages: The greatest age in seconds of the last complete poll of each entity type.
@@ -59,7 +64,7 @@ class Polls:
     def __init__(
         self,
         parts: FollowParts,
-        store: ObservedStore,
+        store: ClusterStore,
         log: LogFollower | None,
         max_ages: Mapping[KraftEntityType, float],
     ) -> None:
@@ -103,6 +108,12 @@ class Polls:
         """The time of the next poll, on the clock of ``time.monotonic()``."""
         return min((state.due for state in self.entity_types.values() if state.permitted), default=float("inf"))
 
+    def due_types(self) -> Iterator[EntityTypeState]:
+        """Iterate over the entity types to poll now."""
+        for state in self.entity_types.values():
+            if state.permitted and state.due <= time.monotonic():
+                yield state
+
     def permit(self, permissions: Mapping[KraftEntityType, GrantedPermission]) -> None:
         """Set the permissions of some entity types."""
         for entity_type, granted in permissions.items():
@@ -145,8 +156,17 @@ class Polls:
 
         Raises:
             NotPermittedError: The cluster does not show the entity type.
-            UnavailableError: The cluster is unavailable.
+            OtherClusterError: The brokers belong to another cluster.
+            FailedPollError: The cluster did not answer.
         """
+        try:
+            return await self._poll(state, deadline)
+        except (NotPermittedError, OtherClusterError):
+            raise
+        except UnavailableError as error:
+            raise FailedPollError(error.detail) from error
+
+    async def _poll(self, state: EntityTypeState, deadline: float) -> PollResult | None:
         since = None if state.since is None else self._recorded_offset(state.since)
         if state.entity_type is KraftEntityType.QUOTAS:
             return await self._poller.poll_quotas(state.known_digest, since, deadline)
@@ -159,11 +179,7 @@ class Polls:
         return await self._poller.poll_topics(state.topics.piece, since, deadline) if state.topics.names else None
 
     async def take_requested_snapshots(self, deadline: float) -> list[PollResult]:
-        """Poll the entities with external writes to their znodes since the last call, and those requested.
-
-        Raises:
-            UnavailableError: The cluster is unavailable.
-        """
+        """Poll the entities with external writes to their znodes since the last call, and those requested."""
         self._touched, self._polled, self._wanted = self._externally_written(), self._wanted, {}
         if self._touched is None or len(self._polled) > _TOUCHED_LIMIT:
             self.restart_all()
@@ -241,9 +257,6 @@ class Polls:
             state: The entity type.
             snapshot: The poll; None if the cluster has no topics at all.
             refused: The ids of the entities that the cluster refused, at least in part.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
         """
         if not self._decisions.applies_to(state.entity_type):
             return set()

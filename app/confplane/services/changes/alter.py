@@ -9,29 +9,27 @@ Any other edit is encoded once, and decided by its facet's drafter against each 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.domain.access.operations import Operation
-from confplane.domain.entities import Entity, EntityType
+from confplane.domain.entities import Entity
 from confplane.domain.errors import (
     ConfplaneError,
     ForbiddenError,
     InvalidRequestError,
     KafkaCode,
-    NotAttemptedError,
     UnavailableError,
-    UnknownTopicError,
     WriteOutcome,
 )
 from confplane.domain.facets import FacetName
 from confplane.domain.policies import Policies
 from confplane.services.changes.config_drafts import deleted_unknown_keys
-from confplane.services.changes.edits import Edit, EditResult, EntryResult, offender
-from confplane.services.changes.entities_change import EntitiesChange, PreparedEdit, by_znode, decide_with
+from confplane.services.changes.edits import Edit, EditResult, EntryResult, not_attempted, offender
+from confplane.services.changes.entities_change import EntitiesChange, PreparedEdit, decide_with
 from confplane.services.changes.rule_check import RuleCheck
 from confplane.services.cooperative_yielding import TimeSlice, in_slices
 from confplane.services.metrics import Sample
@@ -40,15 +38,12 @@ from confplane.services.ports.refusals import RefusedEdit
 from confplane.services.reads.config_levels import NOTHING_PLANNED
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-    from uuid import UUID
+    from collections.abc import Collection, Iterable, Iterator
 
-    from confplane.domain.changes import Node
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.change import ChangeResult
     from confplane.services.changes.edits import Drafter, EntityDraft
-    from confplane.services.changes.entities_change import DecideEntity, Drafts, RefreshEntities
-    from confplane.services.changes.idempotency import RequestRun
+    from confplane.services.changes.entities_change import DecideEntity, Drafts
     from confplane.services.changes.rule_check import AlterRules
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.cluster_facet import ClusterFacet
@@ -56,16 +51,17 @@ if TYPE_CHECKING:
     from confplane.services.ports.trail import AuditLog
 
 _NONE: Final = KafkaCode.NONE.name
-_REMADE: Final = (
-    "The znode was deleted and created again externally during this change; its external content was overwritten"
-)
-
 
 Entry = Mapping["ClusterFacet", "Edit | EditResult"]
 """The edits of one entity, at least one, by the facets of a cluster. An edit that could not even be formed is a failed
 result."""
 FacetEdit = tuple["ClusterFacet", "Edit | EditResult"]
 """One edit of an entry."""
+
+
+RefreshEntities = Callable[[Sequence["Entity"], float], Awaitable[frozenset[str]]]
+"""Refreshes entities from a Kafka cluster without ZooKeeper, until a deadline, so that the preconditions of a write are
+compared with the configs of the cluster."""
 
 
 class AlterService:
@@ -137,13 +133,9 @@ class AlterService:
         of the entries before it.
         """
         parts = [part for entry in entries for part in entry.items()]
-        # Ahead of all else: a stored result of an Idempotency-Key is one more answer that needs the grant.
-        if caller.run is not None or not caller.access.unlimited:
-            parts = await in_slices(partial(_permitted, caller), parts)
         run = caller.run
-        if run is not None:
-            # Edits that an earlier run of the same request applied are not run again.
-            parts = [_applied(run, part) for part in parts]
+        if run is not None or not caller.access.unlimited:
+            parts = await in_slices(partial(_begun, caller), parts)
         parts = await self._refreshed(parts, caller)
         repeated = _repeated(entries) if len(entries) > 1 else frozenset()
         prepared = await in_slices(lambda part: self._prepare(part, repeated), parts)
@@ -238,7 +230,7 @@ class AlterService:
         item = PreparedEdit(cluster_facet, edit, decide, rules)
         change = EntitiesChange([item], RuleCheck(caller, validate_only=validate_only))
         [ended] = await self._runner.run_entries(cluster_facet.store, [change], caller, validate_only=validate_only)
-        [result] = _results(ended, [item])
+        [result] = change.results(ended)
         drafts: Drafts = [] if isinstance(ended, ConfplaneError) else ended.decided
         self._count([(cluster_facet, result)], caller, validate_only=validate_only)
         return result, drafts[0] if drafts else None
@@ -338,7 +330,7 @@ class AlterService:
             some, change = found
             if change is None:
                 return _without_run(prepared[some.start : some.stop])
-            return _results(ends.popleft(), change.items)
+            return change.results(ends.popleft())
 
         results = await in_slices(results_of, zip(positions, changes, strict=True))
         return [result for some in results for result in some]
@@ -354,15 +346,21 @@ async def _alters(item: PreparedEdit) -> bool:
     return bool(draft.diff)
 
 
-def _permitted(caller: Caller, part: FacetEdit) -> FacetEdit:
-    """Return a part, with its edit refused if the caller may not alter the entity."""
+def _begun(caller: Caller, part: FacetEdit) -> FacetEdit:
+    """Return a part, refused if the caller may not alter the entity, or with the result of an earlier run.
+
+    A stored result of an Idempotency-Key is one more answer that needs the grant. An edit that an earlier run of the
+    same request applied is not run again.
+    """
     cluster_facet, edit = part
-    if isinstance(edit, Edit):
-        try:
-            caller.require(cluster_facet.store.name, Operation.ALTER_CONFIGS, edit.entity.id, pointer=edit.pointer)
-        except ForbiddenError as error:
-            return cluster_facet, EditResult(edit, error)
-    return part
+    if isinstance(edit, EditResult):
+        return part
+    try:
+        caller.require(cluster_facet.store.name, Operation.ALTER_CONFIGS, edit.entity.id, pointer=edit.pointer)
+    except ForbiddenError as error:
+        return cluster_facet, EditResult(edit, error)
+    found = None if caller.run is None else caller.run.result(cluster_facet, edit)
+    return part if found is None else (cluster_facet, found)
 
 
 def _dependent(part: FacetEdit) -> Edit | None:
@@ -384,20 +382,13 @@ def _compared(part: FacetEdit, refused: Mapping[KraftEntityType, ConfplaneError]
     return part[0], replace(edit, reported=frozenset(key for key in unknown if f"{edit.entity.id} {key}" in hidden))
 
 
-def _applied(run: RequestRun, part: FacetEdit) -> FacetEdit:
-    """Return a part, with the result of its edit if an earlier run of the same request applied that edit."""
-    cluster_facet, edit = part
-    found = None if isinstance(edit, EditResult) else run.result(cluster_facet, edit)
-    return part if found is None else (cluster_facet, found)
-
-
 def _without_run(items: Sequence[PreparedEdit | EditResult]) -> list[EditResult]:
     """Return the results of a change that is not run: an edit of it can't be, or an earlier run applied it."""
     known = [item for item in items if isinstance(item, EditResult)]
     if len(known) == len(items) and all(item.error is None for item in known):
         return known
     return [
-        item if isinstance(item, EditResult) and item.error is not None else EditResult(item.edit, _not_attempted())
+        item if isinstance(item, EditResult) and item.error is not None else EditResult(item.edit, not_attempted())
         for item in items
     ]
 
@@ -409,65 +400,3 @@ def _repeated(entries: Sequence[Entry]) -> frozenset[str]:
     # An edit from which no entity could be made has an entity without components.
     named = Counter(entity.id for entity in entities if entity.components)
     return frozenset(name for name, times in named.items() if times > 1)
-
-
-# ---------------------------------------------------------------- results
-
-
-def _results(ended: ChangeResult[Drafts] | ConfplaneError, items: Sequence[PreparedEdit]) -> list[EditResult]:
-    """Return the results of a change's edits."""
-    if isinstance(ended, ConfplaneError):
-        return [EditResult(item.edit, _error_of(ended, item.edit)) for item in items]
-    drafts = ended.decided
-    if ended.error is not None:
-        return [
-            EditResult(item.edit, ended.error if index == len(drafts) else _not_attempted())
-            for index, item in enumerate(items)
-        ]
-    committed = ended.committed
-    if committed is None:
-        return [_result(draft, draft.node, ended.revision) for draft in drafts]
-    nodes = dict(zip(by_znode(drafts), committed.nodes, strict=True))
-    results = []
-    for draft in drafts:
-        node = nodes.get(draft.path, draft.node)
-        if draft.has_effect:
-            remade = draft.path in committed.remade
-            results.append(_result(draft, node, committed.revision, ended.change_id, remade=remade))
-        else:
-            results.append(_result(draft, node, committed.revision))
-    return results
-
-
-def _result(
-    draft: EntityDraft, node: Node | None, revision: int | None, change_id: UUID | None = None, *, remade: bool = False
-) -> EditResult:
-    """Return the result of an edit; ``revision`` is None if the edit was only validated."""
-    return EditResult(
-        draft.edit,
-        change_id=None if change_id is None else str(change_id),
-        revision=revision if revision is None or node is None else node.mzxid,
-        diff=draft.diff,
-        warnings=(*draft.warnings, _REMADE) if remade else draft.warnings,
-        node=node,
-        created=draft.created,
-        after=draft.after,
-        requirements=draft.requirements,
-    )
-
-
-def _error_of(error: ConfplaneError, edit: Edit) -> ConfplaneError:
-    """Return the error of one edit of a change that ended with an error."""
-    if not isinstance(error, UnknownTopicError):
-        return error
-    # An absent topic: its own error, or that of another edit in its batch.
-    if edit.entity.get(EntityType.TOPIC) not in error.topics:
-        return _not_attempted()
-    return UnknownTopicError(error.detail, topics=error.topics, pointer=edit.pointer, outcome=error.outcome)
-
-
-def _not_attempted() -> NotAttemptedError:
-    """Return the error of an edit whose change another edit made fail."""
-    return NotAttemptedError(
-        "Another entry of this atomic batch failed; nothing was applied", outcome=WriteOutcome.NOT_APPLIED
-    )

@@ -348,6 +348,13 @@ class EntryResult:
         return tuple(dict.fromkeys(warning for result in self.results for warning in result.warnings))
 
 
+def not_attempted() -> NotAttemptedError:
+    """Return the error of an edit whose change another edit made fail."""
+    return NotAttemptedError(
+        "Another entry of this atomic batch failed; nothing was applied", outcome=WriteOutcome.NOT_APPLIED
+    )
+
+
 def offender(errors: Iterable[ConfplaneError | None]) -> ConfplaneError | None:
     """Return the first error, but none that merely follows from another; None if there is no error."""
     found = [error for error in errors if error is not None]

@@ -10,16 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confplane.domain.changes import Node, stored
-from confplane.domain.entities import Entity
-from confplane.domain.errors import ConfplaneError, UnavailableError
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import ConfplaneError, UnavailableError, UnknownTopicError
 from confplane.domain.facets import FacetName, Tree, full_path
 from confplane.domain.risks import MIN_INSYNC
 from confplane.services.changes.bulk import Planned
 from confplane.services.changes.draft import Draft, NoChange
-from confplane.services.changes.edits import EntityDraft
+from confplane.services.changes.edits import EditResult, EntityDraft, not_attempted
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.ports.history import Znode
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.facets import Rank
     from confplane.services.changes.callers import Caller
+    from confplane.services.changes.change import ChangeResult
     from confplane.services.changes.edits import Drafter, Edit
     from confplane.services.changes.rule_check import AlterRules, RuleCheck
     from confplane.services.ports.cluster_states import LayoutCheck
@@ -39,13 +40,12 @@ if TYPE_CHECKING:
 DecideEntity = Callable[[ClusterFacet, Node | None, Planned], Awaitable[EntityDraft]]
 """Decides one entity's draft from its cluster facet, the node as read, and the maps planned before it."""
 
-RefreshEntities = Callable[[Sequence[Entity], float], Awaitable[frozenset[str]]]
-"""Refreshes entities from a Kafka cluster without ZooKeeper, until a deadline, so that the preconditions of a write are
-compared with the configs of the cluster."""
-
 Drafts = Sequence[EntityDraft]
 """The drafts of the edits of a change, in their order, up to the first that failed."""
 
+_REMADE: Final = (
+    "The znode was deleted and created again externally during this change; its external content was overwritten"
+)
 _Nodes = dict[Znode, Node | UnavailableError | None]
 
 
@@ -127,6 +127,27 @@ class EntitiesChange:
                 return item.edit.entity.id, draft.after
         return None
 
+    def results(self, ended: ChangeResult[Drafts] | ConfplaneError) -> list[EditResult]:
+        """Return the results of the edits, given the end of the change."""
+        if isinstance(ended, ConfplaneError):
+            return [EditResult(item.edit, _error_of(ended, item.edit)) for item in self.items]
+        drafts, committed = ended.decided, ended.committed
+        if ended.error is not None:
+            return [
+                EditResult(item.edit, ended.error if index == len(drafts) else not_attempted())
+                for index, item in enumerate(self.items)
+            ]
+        if committed is None:
+            return [_result(draft, draft.node, ended.revision) for draft in drafts]
+        nodes = dict(zip(_by_znode(drafts), committed.nodes, strict=True))
+        results = []
+        for draft in drafts:
+            change_id = ended.change_id if draft.has_effect else None
+            remade = draft.has_effect and draft.path in committed.remade
+            node = nodes.get(draft.path, draft.node)
+            results.append(_result(draft, node, committed.revision, change_id, remade=remade))
+        return results
+
     async def decide(self, *, again: bool) -> Draft[Drafts] | NoChange[Drafts]:
         """Decide one attempt; see :data:`~confplane.services.changes.draft.Decide`."""
         placed, unplaced = self._placed()
@@ -158,7 +179,7 @@ class EntitiesChange:
         if refusal is not None:
             return self._unchanged(placed[: len(drafts) + 1], nodes, drafts, refusal)
         drafts = _merged(drafts)
-        changed = by_znode(drafts)
+        changed = _by_znode(drafts)
         if not changed:
             return self._unchanged(placed, nodes, drafts, None)
         return Draft(
@@ -280,7 +301,7 @@ def _merged(drafts: list[EntityDraft]) -> list[EntityDraft]:
     return [replace(draft, after=left[draft.path]) for draft in drafts]
 
 
-def by_znode(drafts: Sequence[EntityDraft]) -> dict[str, list[EntityDraft]]:
+def _by_znode(drafts: Sequence[EntityDraft]) -> dict[str, list[EntityDraft]]:
     """Return the drafts with an effect, by the paths of their znodes."""
     found: dict[str, list[EntityDraft]] = {}
     for draft in drafts:
@@ -302,3 +323,33 @@ def _claim(rows: Sequence[IntentEntity]) -> dict[str, Any] | None:
     """Return the claim of rows of one znode: they are of one manifest, which has one owner."""
     claims = [row.claim for row in rows if row.claim is not None]
     return {**claims[0], "keys": [key for claim in claims for key in claim["keys"]]} if claims else None
+
+
+# ---------------------------------------------------------------- results
+
+
+def _result(
+    draft: EntityDraft, node: Node | None, revision: int | None, change_id: UUID | None = None, *, remade: bool = False
+) -> EditResult:
+    """Return the result of an edit; ``revision`` is None if the edit was only validated."""
+    return EditResult(
+        draft.edit,
+        change_id=None if change_id is None else str(change_id),
+        revision=revision if revision is None or node is None else node.mzxid,
+        diff=draft.diff,
+        warnings=(*draft.warnings, _REMADE) if remade else draft.warnings,
+        node=node,
+        created=draft.created,
+        after=draft.after,
+        requirements=draft.requirements,
+    )
+
+
+def _error_of(error: ConfplaneError, edit: Edit) -> ConfplaneError:
+    """Return the error of one edit of a change that ended with an error."""
+    if not isinstance(error, UnknownTopicError):
+        return error
+    # An absent topic: its own error, or that of another edit in its batch.
+    if edit.entity.get(EntityType.TOPIC) not in error.topics:
+        return not_attempted()
+    return UnknownTopicError(error.detail, topics=error.topics, pointer=edit.pointer, outcome=error.outcome)

@@ -92,6 +92,9 @@ class ProblemError(ClientError):
     code: ClassVar[int | None] = None
     """The Kafka error code of the class; None for all codes without their own class."""
 
+    def __init_subclass__(cls, *, code: int | None = None) -> None:
+        cls.code = cls.code if code is None else code
+
     def __init__(self, status: int, body: dict[str, Any], *, retry_after_s: float | None = None) -> None:
         super().__init__(f"{status} {body.get('title', '')}: {body.get('detail', '')}")
         self.status = status
@@ -111,10 +114,8 @@ class ProblemError(ClientError):
         self.body = body
 
 
-class UnknownServerError(ProblemError):
+class UnknownServerError(ProblemError, code=-1):
     """An error for which Kafka has no code."""
-
-    code = -1
 
 
 class FrozenError(UnknownServerError):
@@ -133,102 +134,72 @@ class LayoutMovingError(UnknownServerError):
     """The cluster's client configs are being moved to the other layout."""
 
 
-class UnknownTopicOrPartitionError(ProblemError):
+class UnknownTopicOrPartitionError(ProblemError, code=3):
     """The cluster has no such topic."""
 
-    code = 3
 
-
-class RequestTimedOutError(ProblemError):
+class RequestTimedOutError(ProblemError, code=7):
     """The request did not arrive in time, or its outcome is unknown."""
-
-    code = 7
 
 
 class OutcomeUnknownError(RequestTimedOutError):
     """A write may or may not be applied; look up ``change_id`` in the trail."""
 
 
-class StaleControllerEpochError(ProblemError):
+class StaleControllerEpochError(ProblemError, code=11):
     """No controller of the cluster accepts config writes."""
 
-    code = 11
 
-
-class NetworkError(ProblemError):
+class NetworkError(ProblemError, code=13):
     """A store is unavailable or not caught up, or the process has no more connections."""
 
-    code = 13
 
-
-class InvalidTopicError(ProblemError):
+class InvalidTopicError(ProblemError, code=17):
     """No topic can have this name."""
 
-    code = 17
 
-
-class TopicAuthorizationFailedError(ProblemError):
+class TopicAuthorizationFailedError(ProblemError, code=29):
     """The caller lacks a grant on a topic."""
 
-    code = 29
 
-
-class GroupAuthorizationFailedError(ProblemError):
+class GroupAuthorizationFailedError(ProblemError, code=30):
     """The caller lacks a grant on a group."""
 
-    code = 30
 
-
-class ClusterAuthorizationFailedError(ProblemError):
+class ClusterAuthorizationFailedError(ProblemError, code=31):
     """The caller lacks a grant."""
-
-    code = 31
 
 
 class UnauthenticatedError(ClusterAuthorizationFailedError):
     """The request has no token, or its token is not valid."""
 
 
-class UnsupportedVersionError(ProblemError):
+class UnsupportedVersionError(ProblemError, code=35):
     """The service does not know an entity type."""
 
-    code = 35
 
-
-class InvalidConfigError(ProblemError):
+class InvalidConfigError(ProblemError, code=40):
     """A config is refused by its definition, or because of another config of the entity."""
 
-    code = 40
 
-
-class InvalidRequestError(ProblemError):
+class InvalidRequestError(ProblemError, code=42):
     """The request is malformed or can't be fulfilled; ``errors`` has each place and its rule."""
 
-    code = 42
 
-
-class PolicyViolationError(ProblemError):
+class PolicyViolationError(ProblemError, code=44):
     """The cluster's policy, or a limit on its content, refuses the change."""
 
-    code = 44
 
-
-class OperationNotAttemptedError(ProblemError):
+class OperationNotAttemptedError(ProblemError, code=55):
     """An entry of an atomic batch in which another entry failed."""
 
-    code = 55
 
-
-class ThrottlingQuotaExceededError(ProblemError):
+class ThrottlingQuotaExceededError(ProblemError, code=89):
     """Too many requests or changes; ``retry_after_s`` are the seconds to wait."""
 
-    code = 89
 
-
-class ResourceNotFoundError(ProblemError):
+class ResourceNotFoundError(ProblemError, code=91):
     """The cluster, entity or change does not exist."""
-
-    code = 91
 
 
 class UnknownRouteError(ResourceNotFoundError):
@@ -247,16 +218,12 @@ class GoneError(ResourceNotFoundError):
     """A page of a result that was replaced by a later result, or a moment before the start of the history."""
 
 
-class DuplicateResourceError(ProblemError):
+class DuplicateResourceError(ProblemError, code=92):
     """The resource already exists with other content."""
 
-    code = 92
 
-
-class InvalidUpdateVersionError(ProblemError):
+class InvalidUpdateVersionError(ProblemError, code=95):
     """Another client changed the entity in the meantime, or is changing it now."""
-
-    code = 95
 
 
 class PreconditionFailedError(InvalidUpdateVersionError):

@@ -200,6 +200,13 @@ async def test_a_write_on_an_etag_that_a_proxy_removed_is_not_sent(send: Callabl
     assert [request.method for request in sent] == ["GET"]
 
 
+async def test_a_misspelt_option_is_refused() -> None:
+    async with _client(lambda _: httpx.Response(200, json={})) as client:
+        options: dict[str, Any] = {"validat_only": True, "reason": "r"}
+        with pytest.raises(TypeError, match="unexpected keyword arguments: validat_only"):
+            await client.client_quotas.put("user=alice", {}, **options)
+
+
 async def test_what_users_need_of_entities_is_in_the_package() -> None:
     with pytest.raises(package.InvalidEntityError):
         package.Entity.of(user="")

@@ -81,6 +81,19 @@ class ReadOptions(TypedDict, total=False):
     """Maximum wait in milliseconds until nothing in the answer is pending for a Kafka 4 cluster."""
 
 
+class PageOptions(TypedDict, total=False):
+    """Options of a list."""
+
+    page_size: int | None
+    """Items of a page, 1000 at most."""
+    page_token: str | None
+    """The page at which a list continues."""
+
+
+class ReadPageOptions(ReadOptions, PageOptions, total=False):
+    """Options of a list that a state bounds."""
+
+
 class CommonWriteOptions(TypedDict, total=False):
     """Options of every write."""
 
@@ -155,6 +168,16 @@ _QUERY = {
     "strong": "consistency",
     "expires_in": "expiresIn",
     "revert_at": "revertAt",
+    "page_size": "pageSize",
+    "page_token": "pageToken",
+    "filter": "filter",
+    "order_by": "orderBy",
+    "entity": "entity",
+    "key": "key",
+    "principal": "principal",
+    "request_id": "requestId",
+    "since": "since",
+    "until": "until",
 }
 _HEADERS = {
     "min_revision": "Confplane-Min-Revision",
@@ -180,14 +203,17 @@ def call(
     Args:
         method: The HTTP method.
         path: The whole path.
-        terms: Members of :class:`ReadOptions` or :class:`ConditionalWriteOptions`; None counts as absent.
+        terms: Members of the options of a read, a list or a write; None counts as absent.
         json: The body.
         params: The query; None counts as absent.
         **facts: As of :class:`ApiCall`. Unless stated, a GET reads, and a call that reads or has a key is repeatable.
 
     Raises:
+        TypeError: No option has the name of a term.
         ValueError: ``if_match`` is None. Without the ETag, the write could overwrite changes by other clients.
     """
+    if unknown := (terms or {}).keys() - _QUERY.keys() - _HEADERS.keys():
+        raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}")
     if terms is not None and terms.get("if_match", "") is None:
         raise ValueError(
             "if_match is None: the response that it was taken from had no ETag. Leave if_match out to write"
@@ -207,6 +233,8 @@ def call(
 def _text(name: str, value: object) -> str:
     if name == "strong":
         return "strong"
+    if isinstance(value, Entity):
+        return value.id
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 from confplane.client.core.calls import call, segment
 from confplane.client.core.operations import Family, S, listing, operation, tagged
 from confplane.client.core.pages import Paged
-from confplane.client.families.resources import page_params
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from typing_extensions import Unpack
 
-    from confplane.client.core.calls import ApiCall, UnkeyedConditionalWriteOptions, UnkeyedWriteOptions
+    from confplane.client.core.calls import ApiCall, PageOptions, UnkeyedConditionalWriteOptions, UnkeyedWriteOptions
     from confplane.client.types import (
         AccessChangeData,
         AccessChangePage,
@@ -39,11 +38,9 @@ class Tokens(Family[S]):
     """API tokens. A new or rotated token is returned only in the response to that request."""
 
     @listing
-    def list(
-        self, *, principal: str | None = None, page_size: int | None = None, page_token: str | None = None
-    ) -> Paged[TokenPage, TokenData]:
+    def list(self, *, principal: str | None = None, **page: Unpack[PageOptions]) -> Paged[TokenPage, TokenData]:
         """List tokens, those of one principal or all."""
-        return Paged(call("GET", _TOKENS, params={"principal": principal} | page_params(page_size, page_token)))
+        return Paged(call("GET", _TOKENS, page, params={"principal": principal}))
 
     @operation
     def create(self, token: NewTokenBody, **terms: Unpack[UnkeyedWriteOptions]) -> ApiCall[MadeToken]:
@@ -90,16 +87,11 @@ class Grants(Family[S]):
 
     @listing
     def list(
-        self,
-        *,
-        principal: str | None = None,
-        cluster: str | None = None,
-        page_size: int | None = None,
-        page_token: str | None = None,
+        self, *, principal: str | None = None, cluster: str | None = None, **page: Unpack[PageOptions]
     ) -> Paged[GrantPage, GrantData]:
         """List grants: to one principal, of one cluster, or all."""
         filters = {"principal": principal, "cluster": cluster}
-        return Paged(call("GET", _GRANTS, params=filters | page_params(page_size, page_token)))
+        return Paged(call("GET", _GRANTS, page, params=filters))
 
     @operation
     def create(self, grant: GrantBody, **terms: Unpack[UnkeyedWriteOptions]) -> ApiCall[GrantData]:
@@ -161,8 +153,7 @@ class AccessQueries(Family[S]):
         subject: str | None = None,
         since: str | None = None,
         until: str | None = None,
-        page_size: int | None = None,
-        page_token: str | None = None,
+        **page: Unpack[PageOptions],
     ) -> Paged[AccessChangePage, AccessChangeData]:
         """List changes of tokens and grants, and refusals, newest first.
 
@@ -172,8 +163,7 @@ class AccessQueries(Family[S]):
             subject: Of ``tokens/<id>`` or ``grants/<id>``.
             since: At this time or later, RFC 3339.
             until: Before this time, RFC 3339.
-            page_size: Rows of a page, 1000 at most.
-            page_token: The page at which a list continues.
+            **page: The page.
         """
         filters = {"kind": kind, "principal": principal, "subject": subject, "since": since, "until": until}
-        return Paged(call("GET", "/v1/audit", params=filters | page_params(page_size, page_token)))
+        return Paged(call("GET", "/v1/audit", page, params=filters))

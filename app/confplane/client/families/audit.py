@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from confplane.client.core.calls import call, drop_none, id_of, segment
+from confplane.client.core.calls import PageOptions, call, drop_none, segment
 from confplane.client.core.operations import Family, S, listing, operation
 from confplane.client.core.pages import Paged
-from confplane.client.families.resources import page_params
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,82 +19,42 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
 
 
+class AuditFilters(PageOptions, total=False):
+    """Filters of a list of changes or attempts."""
+
+    entity: Entity | str | None
+    """Of this entity; ``cluster`` for freezes, thaws and layouts."""
+    key: str | None
+    """Of this key."""
+    principal: str | None
+    """By this principal."""
+    request_id: str | None
+    """Of this request."""
+    since: str | None
+    """At this time or later, RFC 3339."""
+    until: str | None
+    """Before this time, RFC 3339."""
+
+
 class Audit(Family[S]):
     """The changes of a cluster."""
 
     @listing
-    def search(  # noqa: PLR0913 - one argument a filter
-        self,
-        *,
-        entity: Entity | str | None = None,
-        key: str | None = None,
-        principal: str | None = None,
-        request_id: str | None = None,
-        since: str | None = None,
-        until: str | None = None,
-        outcome: Literal["committed", "rejected", "open"] | None = None,
-        page_size: int | None = None,
-        page_token: str | None = None,
+    def search(
+        self, *, outcome: Literal["committed", "rejected", "open"] | None = None, **filters: Unpack[AuditFilters]
     ) -> Paged[AuditPage, AuditedChange]:
         """List changes, newest first.
 
         Args:
-            entity: Changes of this entity; ``cluster`` for freezes, thaws and layouts.
-            key: Changes of this key.
-            principal: Changes by this principal.
-            request_id: Changes of this request.
-            since: Changes at this time or later, RFC 3339.
-            until: Changes before this time, RFC 3339.
             outcome: Changes with this outcome; ``open`` means not known yet.
-            page_size: Changes of a page, 1000 at most.
-            page_token: The page at which a list continues.
+            **filters: Other filters, and the page.
         """
-        filters = {
-            "entity": None if entity is None else id_of(entity),
-            "key": key,
-            "principal": principal,
-            "requestId": request_id,
-            "since": since,
-            "until": until,
-            "outcome": outcome,
-        }
-        return Paged(call("GET", f"{self._base}/audit", params=filters | page_params(page_size, page_token)))
+        return Paged(call("GET", f"{self._base}/audit", filters, params={"outcome": outcome}))
 
     @listing
-    def refused(
-        self,
-        *,
-        entity: Entity | str | None = None,
-        key: str | None = None,
-        principal: str | None = None,
-        request_id: str | None = None,
-        since: str | None = None,
-        until: str | None = None,
-        page_size: int | None = None,
-        page_token: str | None = None,
-    ) -> Paged[AuditPage, AuditedRefusal]:
-        """List writes that were refused before they were begun, newest first.
-
-        Args:
-            entity: Attempts to change this entity; ``cluster`` for freezes and thaws.
-            key: Attempts that name this key.
-            principal: Attempts by this principal.
-            request_id: Attempts of this request.
-            since: Attempts at this time or later, RFC 3339.
-            until: Attempts before this time, RFC 3339.
-            page_size: Attempts of a page, 1000 at most.
-            page_token: The page at which a list continues.
-        """
-        filters = {
-            "entity": None if entity is None else id_of(entity),
-            "key": key,
-            "principal": principal,
-            "requestId": request_id,
-            "since": since,
-            "until": until,
-            "result": "refused",
-        }
-        return Paged(call("GET", f"{self._base}/audit", params=filters | page_params(page_size, page_token)))
+    def refused(self, **filters: Unpack[AuditFilters]) -> Paged[AuditPage, AuditedRefusal]:
+        """List writes that were refused before they were begun, newest first."""
+        return Paged(call("GET", f"{self._base}/audit", filters, params={"result": "refused"}))
 
     @operation
     def get(self, change_id: str) -> ApiCall[AuditedChange]:

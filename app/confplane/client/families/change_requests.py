@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 from confplane.client.core.calls import call, id_of, segment
 from confplane.client.core.operations import Family, S, listing, operation, tagged
 from confplane.client.core.pages import Paged
-from confplane.client.families.resources import page_params
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from typing_extensions import Unpack
 
-    from confplane.client.core.calls import ApiCall, UnkeyedConditionalWriteOptions, UnkeyedWriteOptions
+    from confplane.client.core.calls import ApiCall, PageOptions, UnkeyedConditionalWriteOptions, UnkeyedWriteOptions
     from confplane.client.types import (
         ChangeRequestData,
         ChangeRequestPage,
@@ -34,19 +33,17 @@ class ChangeRequests(Family[S]):
         *,
         state: str | None = None,
         entity: Entity | str | None = None,
-        page_size: int | None = None,
-        page_token: str | None = None,
+        **page: Unpack[PageOptions],
     ) -> Paged[ChangeRequestPage, ChangeRequestSummary]:
         """List change requests, newest first.
 
         Args:
             state: Only requests in this state.
             entity: Only requests of this entity.
-            page_size: Requests of a page, 1000 at most.
-            page_token: The page at which a list continues.
+            **page: The page.
         """
         query = {"state": state, "entity": None if entity is None else id_of(entity)}
-        return Paged(call("GET", f"{self._base}/change-requests", params=query | page_params(page_size, page_token)))
+        return Paged(call("GET", f"{self._base}/change-requests", page, params=query))
 
     @tagged
     def get(self, request_id: str) -> ApiCall[ChangeRequestData]:

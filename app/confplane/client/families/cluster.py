@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from confplane.client.core.calls import call, drop_none, id_of
 from confplane.client.core.operations import Family, S, listing, operation
 from confplane.client.core.pages import Paged
-from confplane.client.families.resources import page_params
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +14,14 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from confplane.client.core.calls import ApiCall, FreezeOptions, ReadOptions, UnkeyedWriteOptions, WriteOptions
+    from confplane.client.core.calls import (
+        ApiCall,
+        FreezeOptions,
+        PageOptions,
+        ReadOptions,
+        UnkeyedWriteOptions,
+        WriteOptions,
+    )
     from confplane.client.types import (
         AdoptedDrift,
         ClearedRegistrations,
@@ -90,11 +96,11 @@ class Drift(Family[S]):
 
     @listing
     def list(
-        self, *, entity: Entity | str | None = None, page_size: int | None = None, page_token: str | None = None
+        self, *, entity: Entity | str | None = None, **page: Unpack[PageOptions]
     ) -> Paged[DriftPage, DriftedEntity]:
         """List the entities whose values in the Kafka cluster differ, or only one of them."""
-        params = {"entity": None if entity is None else id_of(entity), **page_params(page_size, page_token)}
-        return Paged(call("GET", f"{self._base}/drift", params=params))
+        params = {"entity": None if entity is None else id_of(entity)}
+        return Paged(call("GET", f"{self._base}/drift", page, params=params))
 
     @operation
     def adopt(
@@ -131,11 +137,11 @@ class Registrations(Family[S]):
 
     @listing
     def list(
-        self, *, entity: Entity | str | None = None, page_size: int | None = None, page_token: str | None = None
+        self, *, entity: Entity | str | None = None, **page: Unpack[PageOptions]
     ) -> Paged[RegistrationPage, RegistrationData]:
         """List registrations, those of one entity or all."""
         filters = {"id": None if entity is None else id_of(entity)}
-        return Paged(call("GET", f"{self._base}/registrations", params=filters | page_params(page_size, page_token)))
+        return Paged(call("GET", f"{self._base}/registrations", page, params=filters))
 
     @operation
     def clear(self, entity: Entity | str | None, **terms: Unpack[UnkeyedWriteOptions]) -> ApiCall[ClearedRegistrations]:

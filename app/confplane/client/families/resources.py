@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from confplane.client.core.calls import Answer, ApiCall, ConditionalWriteOptions, ReadOptions, WriteOptions
+    from confplane.client.core.calls import (
+        Answer,
+        ApiCall,
+        ConditionalWriteOptions,
+        PageOptions,
+        ReadOptions,
+        ReadPageOptions,
+        WriteOptions,
+    )
     from confplane.client.core.senders import Steps
     from confplane.client.types import DeletedResource, HistoryItem, HistoryPage, PastDiff, RevertedEntity
     from confplane.domain.entities import Entity
@@ -59,9 +67,7 @@ class FacetResources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
         owner: str | None = None,
         label: str | None = None,
         full: bool = False,
-        page_size: int | None = None,
-        page_token: str | None = None,
-        **fresh: Unpack[ReadOptions],
+        **options: Unpack[ReadPageOptions],
     ) -> Paged[PageT, ResourceT]:
         """List the entities with content in this facet, ordered by id.
 
@@ -83,9 +89,7 @@ class FacetResources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
             owner: Only entities of which this owner of manifests has keys.
             label: Only entities with this label, as its name, ``=`` and its value.
             full: Include the name and the state of each entity.
-            page_size: Entities of a page, 1000 at most.
-            page_token: The page at which a list continues.
-            **fresh: How new the state must be.
+            **options: How new the state must be, and the page.
         """
         filters = {
             "id": None if entity is None else id_of(entity),
@@ -103,8 +107,7 @@ class FacetResources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
             "owner": owner,
             "label": label,
         }
-        params = filters | page_params(page_size, page_token) | _view(at, full=full)
-        return Paged(self._call("GET", "", fresh, params=params))
+        return Paged(self._call("GET", "", options, params=filters | _view(at, full=full)))
 
     @operation
     def create(
@@ -139,11 +142,9 @@ class FacetResources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
         return self._call("GET", f"/{path_of(entity)}/effective", fresh)
 
     @listing
-    def history(
-        self, entity: Entity | str, *, page_size: int | None = None, page_token: str | None = None
-    ) -> Paged[HistoryPage, HistoryItem]:
+    def history(self, entity: Entity | str, **page: Unpack[PageOptions]) -> Paged[HistoryPage, HistoryItem]:
         """List the changes of an entity, newest first."""
-        return Paged(self._call("GET", f"/{path_of(entity)}/history", params=page_params(page_size, page_token)))
+        return Paged(self._call("GET", f"/{path_of(entity)}/history", page))
 
     @operation
     def diff(self, entity: Entity | str, *, before: int | str, after: int | str | None = None) -> ApiCall[PastDiff]:
@@ -218,11 +219,6 @@ class FacetResources(Family[S], Generic[S, V, PageT, ResourceT, EffectiveT]):
 
     def _call(self, method: str, path: str, terms: Mapping[str, Any] | None = None, **parts: Any) -> ApiCall[Any]:
         return call(method, f"{self._base}/{self.facet}{path}", terms, **parts)
-
-
-def page_params(page_size: int | None, page_token: str | None) -> dict[str, str | None]:
-    """Return the query of a page."""
-    return {"pageSize": None if page_size is None else str(page_size), "pageToken": page_token}
 
 
 def _view(at: int | str | None, *, full: bool) -> dict[str, str | None]:

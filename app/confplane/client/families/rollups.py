@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
-from confplane.client.core.calls import call
+from confplane.client.core.calls import PageOptions, call
 from confplane.client.core.operations import Family, S, listing, operation
 from confplane.client.core.pages import Paged
-from confplane.client.families.resources import page_params
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,13 +37,9 @@ if TYPE_CHECKING:
     Where = Mapping[str, str | int | float | bool]
 
 
-class RollupReadOptions(TypedDict, total=False):
+class RollupReadOptions(PageOptions, total=False):
     """Options of a read of a rollup's rows."""
 
-    page_size: int
-    """Rows of a page, 1000 at most."""
-    page_token: str
-    """The page at which a list continues."""
     if_none_match: str
     """``etag`` of an earlier list: no row is read while its run is still the latest."""
     filter: str
@@ -118,9 +113,7 @@ class Rollups(Family[S]):
 
     def _page(self, name: str, where: Where | None, reading: RollupReadOptions) -> ApiCall[Any]:
         columns = {_member(column): _text(value) for column, value in (where or {}).items()}
-        page = page_params(reading.get("page_size"), reading.get("page_token"))
-        rows = {"filter": reading.get("filter"), "orderBy": reading.get("order_by")}
-        return call("GET", f"{self._base}/rollups/{name}", reading, params={**columns, **rows, **page})
+        return call("GET", f"{self._base}/rollups/{name}", reading, params=columns)
 
 
 def _member(column: str) -> str:

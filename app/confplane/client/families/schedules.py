@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from confplane.client.core.calls import call, id_of, segment
 from confplane.client.core.operations import Family, S, listing, operation
 from confplane.client.core.pages import Paged
-from confplane.client.families.resources import page_params
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from confplane.client.core.calls import ApiCall, CommonWriteOptions, UnkeyedWriteOptions, WriteOptions
+    from confplane.client.core.calls import ApiCall, CommonWriteOptions, PageOptions, UnkeyedWriteOptions, WriteOptions
     from confplane.client.types import ScheduleData, SchedulePage, SchedulePauseState
     from confplane.domain.entities import Entity
 
@@ -26,19 +25,17 @@ class Schedules(Family[S]):
         *,
         ended: bool = False,
         entity: Entity | str | None = None,
-        page_size: int | None = None,
-        page_token: str | None = None,
+        **page: Unpack[PageOptions],
     ) -> Paged[SchedulePage, ScheduleData]:
         """List temporary changes, newest first.
 
         Args:
             ended: Those that have ended, instead of those that have not.
             entity: Only changes of this entity.
-            page_size: Changes of a page, 1000 at most.
-            page_token: The page at which a list continues.
+            **page: The page.
         """
         query = {"ended": "true" if ended else None, "entity": None if entity is None else id_of(entity)}
-        return Paged(call("GET", f"{self._base}/schedules", params=query | page_params(page_size, page_token)))
+        return Paged(call("GET", f"{self._base}/schedules", page, params=query))
 
     @operation
     def end(self, change_id: str, **terms: Unpack[WriteOptions]) -> ApiCall[ScheduleData]:

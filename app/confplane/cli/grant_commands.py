@@ -9,18 +9,8 @@ import typer
 
 from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import Local, SettingsFile, is_local, load_settings
-from confplane.cli.output import echo, is_json, print_items, print_json, print_table
-from confplane.cli.remote.options import (
-    READ_CODES,
-    WRITE_CODES,
-    AsJson,
-    AsLines,
-    ClusterName,
-    ProfileName,
-    Reason,
-    Ticket,
-    terms,
-)
+from confplane.cli.output import echo, is_json, print_items, print_json, print_result, print_table
+from confplane.cli.remote.options import READ_CODES, WRITE_CODES, AsJson, ProfileName, Reason, Ticket, served, terms
 from confplane.cli.remote.session import DONE, run
 from confplane.domain.access.grants import Grant
 from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
@@ -40,7 +30,9 @@ grants = commands.subgroup("grants")
     "    confplane grants list\n\n"
     f"    confplane grants list --principal Group:payments --json\n\n{READ_CODES}",
 )
-def list_grants(
+@served(as_lines=True, in_cluster=False)
+async def list_grants(
+    client: AsyncConfplane,
     principal: Annotated[
         str | None, typer.Option(metavar="PRINCIPAL", help="Only grants to this user or group.")
     ] = None,
@@ -48,11 +40,30 @@ def list_grants(
     cluster: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only grants for this cluster, without those for all clusters.")
     ] = None,
-    as_json: AsLines = False,
-    profile: ProfileName = None,
 ) -> None:
     """List grants, oldest first."""
-    raise run(profile, None, lambda client: _list(client, principal, cluster))
+    denies_more = False
+
+    def rows(grant: Mapping[str, Any]) -> list[list[str]]:
+        nonlocal denies_more
+        also = ", ".join(sorted(_also_denied(grant)))
+        denies_more = denies_more or bool(also)
+        members = [grant[member] or "all" for member in ("id", "principal", "permission", "cluster")]
+        return [[*members, _right(grant), _resource(grant) or "all", also or "-", grant["note"] or "-"]]
+
+    await print_items(
+        aiter(client.grants.list(principal=principal, cluster=cluster, page_size=1000)),
+        ("ID", "PRINCIPAL", "PERMISSION", "CLUSTER", "RIGHT", "RESOURCE", "ALSO DENIES", "NOTE"),
+        rows,
+        noun="grants",
+        empty="There are no such grants that you may see.",
+    )
+    if denies_more:
+        echo(
+            "ALSO DENIES: earlier releases left these operations in place. They are denied now, unless a separate"
+            " grant allows them (docs/access.md#denies).",
+            err=True,
+        )
 
 
 @grants.command(
@@ -61,18 +72,33 @@ def list_grants(
     "    confplane grants show --principal User:olga --group Group:payments --cluster payments\n\n"
     f"    confplane grants show --group Group:payments --cluster payments\n\n{READ_CODES}",
 )
-def show_grants(
+@served(as_lines=True)
+async def show_grants(
+    client: AsyncConfplane,
     *,
     principal: Annotated[str | None, typer.Option(metavar="User:NAME", help="The user.")] = None,
     group: Annotated[
         str | None, typer.Option(metavar="Group:NAME", help="A group, alone or together with a member.")
     ] = None,
-    as_json: AsLines = False,
-    cluster: ClusterName = None,
-    profile: ProfileName = None,
 ) -> None:
     """Show the rights of a user or group in a cluster, and the grants that give or deny them. Denies come first."""
-    raise run(profile, cluster, lambda client: _show(client, principal, group))
+    items = (await client.access.get(principal=principal, group=group)).body["items"]
+    if is_json():
+        for item in items:
+            print_json(item)
+        return
+    rows = [
+        (
+            "allow" if item["allowed"] else "deny",
+            right["operation"],
+            _resource({**right}),
+            item["principal"],
+            "-" if item["grant"] is None else item["grant"]["id"],
+        )
+        for item in items
+        for right in item["rights"]
+    ]
+    print_table(("PERMISSION", "OPERATION", "RESOURCE", "GRANTED TO", "GRANT"), rows)
 
 
 @grants.command(
@@ -155,82 +181,25 @@ def create_grant(
     epilog="Example:\n\n"
     f'    confplane grants remove 019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10 --reason "left the team"\n\n{WRITE_CODES}',
 )
-def remove_grant(
+@served(in_cluster=False)
+async def remove_grant(
+    client: AsyncConfplane,
     grant_id: Annotated[UUID, typer.Argument(metavar="ID", help="The id of the grant, as the list shows it.")],
     *,
     reason: Reason = None,
     ticket: Ticket = None,
-    as_json: AsJson = False,
-    profile: ProfileName = None,
 ) -> None:
     """Remove a grant. Every process stops applying it within two seconds."""
-
-    async def work(client: AsyncConfplane) -> int:
-        removed = (await client.grants.delete(str(grant_id), **terms(reason, ticket))).body
-        if is_json():
-            print_json(removed)
-        else:
-            echo(f"Removed the grant {grant_id}: {_text(removed)}")
-        return DONE
-
-    raise run(profile, None, work)
+    removed = (await client.grants.delete(str(grant_id), **terms(reason, ticket))).body
+    print_result(removed, f"Removed the grant {grant_id}: {_text(removed)}", err=False)
 
 
 _CREATED = 201
 
 
-async def _list(client: AsyncConfplane, principal: str | None, cluster: str | None) -> int:
-    denies_more = False
-
-    def rows(grant: Mapping[str, Any]) -> list[list[str]]:
-        nonlocal denies_more
-        also = ", ".join(sorted(_also_denied(grant)))
-        denies_more = denies_more or bool(also)
-        members = [grant[member] or "all" for member in ("id", "principal", "permission", "cluster")]
-        return [[*members, _right(grant), _resource(grant) or "all", also or "-", grant["note"] or "-"]]
-
-    await print_items(
-        aiter(client.grants.list(principal=principal, cluster=cluster, page_size=1000)),
-        ("ID", "PRINCIPAL", "PERMISSION", "CLUSTER", "RIGHT", "RESOURCE", "ALSO DENIES", "NOTE"),
-        rows,
-        noun="grants",
-        empty="There are no such grants that you may see.",
-    )
-    if denies_more:
-        echo(
-            "ALSO DENIES: earlier releases left these operations in place. They are denied now, unless a separate"
-            " grant allows them (docs/access.md#denies).",
-            err=True,
-        )
-    return DONE
-
-
-async def _show(client: AsyncConfplane, principal: str | None, group: str | None) -> int:
-    items = (await client.access.get(principal=principal, group=group)).body["items"]
-    if is_json():
-        for item in items:
-            print_json(item)
-        return DONE
-    rows = [
-        (
-            "allow" if item["allowed"] else "deny",
-            right["operation"],
-            _resource({**right}),
-            item["principal"],
-            "-" if item["grant"] is None else item["grant"]["id"],
-        )
-        for item in items
-        for right in item["rights"]
-    ]
-    print_table(("PERMISSION", "OPERATION", "RESOURCE", "GRANTED TO", "GRANT"), rows)
-    return DONE
-
-
 def _created(grant: Mapping[str, Any], is_new: bool) -> int:  # noqa: FBT001 - private
-    if is_json():
-        print_json(grant)
-    else:
-        echo(f"{'Created' if is_new else 'There is already'} the grant {grant['id']}: {_text(grant)}")
+    said = f"{'Created' if is_new else 'There is already'} the grant {grant['id']}: {_text(grant)}"
+    print_result(grant, said, err=False)
     return DONE
 
 

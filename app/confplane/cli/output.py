@@ -77,6 +77,14 @@ def print_json(value: object) -> None:
     echo(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
 
 
+def print_result(value: object, text: str, *, err: bool = True) -> None:
+    """Print a result: as JSON if the command has ``--json``, and as a sentence otherwise."""
+    if is_json():
+        print_json(value)
+    else:
+        echo(text, err=err)
+
+
 def print_error(text: str, code: int, **members: object) -> int:
     """Print an error on standard error, and return the exit code.
 

@@ -275,11 +275,10 @@ def export(
 
 
 @rollups.command("list", epilog=f"Example:\n\n    confplane rollups list --cluster payments\n\n{remote.READ_CODES}")
-def list_rollups(
-    *, as_json: AsLines = False, cluster: remote.ClusterName = None, profile: remote.ProfileName = None
-) -> None:
+@remote.served(as_lines=True)
+async def list_rollups(client: AsyncConfplane) -> None:
     """List the rollups, each with its current run and the state of its last run."""
-    raise session.run(profile, cluster, rollup_reads.list_rollups)
+    await rollup_reads.list_rollups(client)
 
 
 @rollups.command(

@@ -14,7 +14,7 @@ import typer
 from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import Local, SettingsFile, is_local, load_settings
 from confplane.cli.output import echo, is_json, print_error, print_items, print_json
-from confplane.cli.remote.options import READ_CODES, WRITE_CODES, AsJson, AsLines, ProfileName, Reason, Ticket, terms
+from confplane.cli.remote.options import READ_CODES, WRITE_CODES, AsJson, ProfileName, Reason, Ticket, served, terms
 from confplane.cli.remote.session import DONE, FAILED, run
 from confplane.cli.times import datetime_of, duration_of
 from confplane.domain.access.operations import Operation
@@ -55,14 +55,20 @@ _ExpiresIn = Annotated[
     "    confplane tokens list\n\n"
     f"    confplane tokens list --principal User:payments-portal --json\n\n{READ_CODES}",
 )
-def list_tokens(
+@served(as_lines=True, in_cluster=False)
+async def list_tokens(
+    client: AsyncConfplane,
     principal: Annotated[str | None, typer.Option(metavar="User:NAME", help="Only tokens of this user.")] = None,
-    *,
-    as_json: AsLines = False,
-    profile: ProfileName = None,
 ) -> None:
     """List API tokens without their secrets, oldest first. Expired and revoked tokens are included."""
-    raise run(profile, None, lambda client: _list(client, principal))
+    members = ("id", "principal", "status", "expiresAt", "lastUsedAt", "owner", "note")
+    await print_items(
+        aiter(client.tokens.list(principal=principal, page_size=1000)),
+        ("ID", "PRINCIPAL", "STATUS", "EXPIRES", "LAST USED", "OWNER", "NOTE"),
+        lambda token: [[str({**token}[member] or "-") for member in members]],
+        noun="tokens",
+        empty="There are no such tokens that you may see.",
+    )
 
 
 @tokens.command(
@@ -178,7 +184,9 @@ def rotate_token(
     epilog="Example:\n\n"
     f'    confplane tokens revoke 019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10 --reason "leaked"\n\n{WRITE_CODES}',
 )
-def revoke_token(
+@served(in_cluster=False)
+async def revoke_token(
+    client: AsyncConfplane,
     token_id: _Id,
     *,
     with_created: Annotated[
@@ -187,32 +195,25 @@ def revoke_token(
     ] = False,
     reason: Reason = None,
     ticket: Ticket = None,
-    as_json: AsJson = False,
-    profile: ProfileName = None,
 ) -> None:
     """Revoke an API token permanently. Every process rejects it within two seconds.
 
     Without `--with-created` the command prints how many active tokens were created with it. If the token leaked, these
     may have leaked too.
     """
-
-    async def work(client: AsyncConfplane) -> int:
-        token = (await client.tokens.revoke(str(token_id), with_created=with_created, **terms(reason, ticket))).body
-        if is_json():
-            print_json(token)
-            return DONE
-        echo(f"Revoked the token {token['id']} of {token['principal']}; every process rejects it within two seconds")
-        if token["createdRevoked"]:
-            echo(f"Tokens created with it that are revoked too: {token['createdRevoked']}")
-        if token["createdActive"]:
-            echo(
-                f"Active tokens that were created with it: {token['createdActive']}."
-                f" `confplane tokens revoke {token['id']} --with-created` revokes them too.",
-                err=True,
-            )
-        return DONE
-
-    raise run(profile, None, work)
+    token = (await client.tokens.revoke(str(token_id), with_created=with_created, **terms(reason, ticket))).body
+    if is_json():
+        print_json(token)
+        return
+    echo(f"Revoked the token {token['id']} of {token['principal']}; every process rejects it within two seconds")
+    if token["createdRevoked"]:
+        echo(f"Tokens created with it that are revoked too: {token['createdRevoked']}")
+    if token["createdActive"]:
+        echo(
+            f"Active tokens that were created with it: {token['createdActive']}."
+            f" `confplane tokens revoke {token['id']} --with-created` revokes them too.",
+            err=True,
+        )
 
 
 @tokens.command(
@@ -268,18 +269,6 @@ def invalidate_tokens(
 
     settings, caller = load_settings(settings_file), callers.caller(reason, ticket)
     raise typer.Exit(access.invalidate_tokens(settings, before, caller))
-
-
-async def _list(client: AsyncConfplane, principal: str | None) -> int:
-    members = ("id", "principal", "status", "expiresAt", "lastUsedAt", "owner", "note")
-    await print_items(
-        aiter(client.tokens.list(principal=principal, page_size=1000)),
-        ("ID", "PRINCIPAL", "STATUS", "EXPIRES", "LAST USED", "OWNER", "NOTE"),
-        lambda token: [[str({**token}[member] or "-") for member in members]],
-        noun="tokens",
-        empty="There are no such tokens that you may see.",
-    )
-    return DONE
 
 
 async def _issue(request: Callable[[], Awaitable[Mapping[str, Any]]], output: Path | None) -> int:

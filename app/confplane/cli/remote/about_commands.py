@@ -11,7 +11,7 @@ from confplane.cli.command_group import CommandGroup
 from confplane.cli.output import echo, emit, is_json, print_error, print_json, print_table
 from confplane.cli.remote import logins, profiles, session
 from confplane.cli.remote.logins import StoredLogin
-from confplane.cli.remote.options import READ_CODES, AsJson, AsLines, ClusterName, ProfileName
+from confplane.cli.remote.options import READ_CODES, AsJson, ClusterName, ProfileName, served
 from confplane.cli.remote.profiles import ProfileError
 from confplane.cli.remote.session import DONE, FAILED
 from confplane.client import ClientError
@@ -39,9 +39,15 @@ def whoami(*, as_json: AsJson = False, cluster: ClusterName = None, profile: Pro
 
 
 @commands.command(epilog=f"Example:\n\n    confplane clusters --json\n\n{READ_CODES}")
-def clusters(*, as_json: AsLines = False, profile: ProfileName = None) -> None:
+@served(as_lines=True, in_cluster=False)
+async def clusters(client: AsyncConfplane) -> None:
     """List the clusters of the service, each with its state and its warnings."""
-    raise session.run(profile, None, _clusters)
+    found = (await client.clusters.list()).body["items"]
+    if is_json():
+        for item in found:
+            print_json(item)
+        return
+    print_table(("CLUSTER", "STATE", "REVISION", "WARNINGS"), [_cluster(each) for each in found])
 
 
 @commands.command(
@@ -109,18 +115,6 @@ def _grant(grant: Mapping[str, Any]) -> tuple[str, ...]:
     resource = " ".join(filter(None, (grant["resourceType"], pattern)))
     granted = grant["operation"] or f"the role {grant['role']}"
     return grant["principal"], grant["permission"], granted, resource or "all of the role", grant["cluster"] or "all"
-
-
-async def _clusters(client: AsyncConfplane) -> int:
-    """Print the clusters of the service, and return the exit code."""
-    found = (await client.clusters.list()).body["items"]
-    if is_json():
-        for item in found:
-            print_json(item)
-        return DONE
-    rows = [_cluster(each) for each in found]
-    print_table(("CLUSTER", "STATE", "REVISION", "WARNINGS"), rows)
-    return DONE
 
 
 def _cluster(cluster: Mapping[str, Any]) -> tuple[str, ...]:

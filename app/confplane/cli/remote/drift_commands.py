@@ -23,7 +23,6 @@ from confplane.cli.remote.entities import entity_of
 from confplane.cli.remote.options import (
     READ_CODES,
     WRITE_CODES,
-    AsJson,
     AsLines,
     BreakGlass,
     ClusterName,
@@ -32,6 +31,8 @@ from confplane.cli.remote.options import (
     Reason,
     Ticket,
     ValidateOnly,
+    served,
+    terms,
 )
 from confplane.cli.remote.session import DONE, FAILED, refusal_texts, run
 
@@ -75,7 +76,9 @@ def list_drift(
     "    confplane drift adopt user=alice user=bob --key producer_byte_rate --validate-only\n\n"
     f"{WRITE_CODES}"
 )
-def adopt(
+@served()
+async def adopt(
+    client: AsyncConfplane,
     entities: _Entities,
     *,
     key: _Keys = None,
@@ -83,53 +86,11 @@ def adopt(
     reason: Reason = None,
     ticket: Ticket = None,
     break_glass: BreakGlass = None,
-    as_json: AsJson = False,
-    cluster: ClusterName = None,
-    profile: ProfileName = None,
-) -> None:
+) -> int:
     """Set each key that differs to the value that the Kafka cluster has. Each entity is a separate change."""
-    terms = {"reason": reason, "ticket": ticket, "break_glass": break_glass}
-    raise run(profile, cluster, lambda client: _adopt(client, _arguments(entities, key, validate_only, **terms)))
-
-
-@drift.command(
-    epilog="Example:\n\n    confplane drift reapply user=alice --cluster payments\n\n"
-    "Exit codes: 0 done; 1 refused, or the service did not answer; 2 the arguments or the profile are not valid."
-)
-def reapply(
-    entities: _Entities,
-    *,
-    key: _Keys = None,
-    validate_only: ValidateOnly = False,
-    as_json: AsJson = False,
-    cluster: ClusterName = None,
-    profile: ProfileName = None,
-) -> None:
-    """Send changes that the Kafka cluster refused, and contested keys, to the cluster again."""
-    raise run(profile, cluster, lambda client: _reapply(client, _arguments(entities, key, validate_only)))
-
-
-_UNSEEN: Final = "(not seen)"
-"""Printed instead of a value of a cluster that did not answer."""
-
-
-def _arguments(
-    entities: list[str],
-    keys: list[str] | None,
-    validate_only: bool,  # noqa: FBT001 - private, with two callers
-    **terms: str | None,
-) -> dict[str, Any]:
-    """Return the options of a command as arguments of the client library.
-
-    Raises:
-        InvalidRequestError: No entity can have a name.
-    """
-    return {"entities": [entity_of(each) for each in entities], "keys": keys, "validate_only": validate_only, **terms}
-
-
-async def _adopt(client: AsyncConfplane, arguments: dict[str, Any]) -> int:
-    """Adopt the cluster's values, print the differences, and return the exit code."""
-    answer = await client.drift.adopt(**arguments)
+    names = [entity_of(each) for each in entities]
+    given = {"keys": key, "validate_only": validate_only, "break_glass": break_glass, **terms(reason, ticket)}
+    answer = await client.drift.adopt(names, **given)
     results = answer.body["results"]
     if is_json():
         print_json(answer.body)
@@ -145,18 +106,27 @@ async def _adopt(client: AsyncConfplane, arguments: dict[str, Any]) -> int:
     return FAILED if answer.body["failed"] else DONE
 
 
-async def _reapply(client: AsyncConfplane, arguments: dict[str, Any]) -> int:
-    """Send values again, print their keys, and return the exit code."""
-    answer = await client.drift.reapply(**arguments)
+@drift.command(
+    epilog="Example:\n\n    confplane drift reapply user=alice --cluster payments\n\n"
+    "Exit codes: 0 done; 1 refused, or the service did not answer; 2 the arguments or the profile are not valid."
+)
+@served()
+async def reapply(
+    client: AsyncConfplane, entities: _Entities, *, key: _Keys = None, validate_only: ValidateOnly = False
+) -> None:
+    """Send changes that the Kafka cluster refused, and contested keys, to the cluster again."""
+    names = [entity_of(each) for each in entities]
+    answer = await client.drift.reapply(names, keys=key, validate_only=validate_only)
     if is_json():
         print_json(answer.body)
-        return DONE
-    rows = [(each["id"], key) for each in answer.body["results"] for key in each["keys"]]
-    if rows:
+    elif rows := [(each["id"], each_key) for each in answer.body["results"] for each_key in each["keys"]]:
         print_table(("ENTITY", "KEY"), rows)
     else:
         echo("These entities have no refused changes and no contested keys", err=True)
-    return DONE
+
+
+_UNSEEN: Final = "(not seen)"
+"""Printed instead of a value of a cluster that did not answer."""
 
 
 async def _list_drift(client: AsyncConfplane, *, pages: bool) -> int:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from confplane.cli.remote import completion
+from confplane.cli.remote import completion, session
 from confplane.cli.times import duration_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 READ_CODES: Final = (
     "Exit codes: 0 shown; 1 the service refused or did not answer; 2 the arguments or the profile are not valid."
@@ -112,6 +117,41 @@ Until = Annotated[
     str | None, typer.Option("--until", metavar="TIME", help="Changes before this time, in the form of --since.")
 ]
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of changes.")]
+
+
+def served(
+    *, as_lines: bool = False, in_cluster: bool = True
+) -> Callable[[Callable[..., Awaitable[int | None]]], Callable[..., None]]:
+    """Return a decorator that makes a command of a coroutine function, whose first argument is a client of the service.
+
+    The command has ``--json``, ``--cluster`` and ``--profile`` after the options of the function.
+
+    Args:
+        as_lines: ``--json`` prints a line for each item.
+        in_cluster: The command has ``--cluster``.
+    """
+    shared: dict[str, tuple[Any, Any]] = {"as_json": (AsLines if as_lines else AsJson, False)}
+    shared |= {"cluster": (ClusterName, None)} if in_cluster else {}
+    shared["profile"] = ProfileName, None
+
+    def decorated(function: Callable[..., Awaitable[int | None]]) -> Callable[..., None]:
+        @wraps(function)
+        def command(*, as_json: bool, profile: str | None, **given: Any) -> None:
+            del as_json  # the class of the command knows it
+            cluster = given.pop("cluster") if in_cluster else None
+            raise session.run(profile, cluster, lambda client: function(client, **given))
+
+        del function.__annotations__["client"]  # only type checkers import it
+        _, *own = signature(function, eval_str=True).parameters.values()
+        options = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for name, (kind, default) in shared.items()
+        ]
+        command.__annotations__ = {}
+        command.__signature__ = Signature([*own, *options])  # type: ignore[attr-defined]  # what inspect looks for
+        return command
+
+    return decorated
 
 
 def terms(reason: str | None, ticket: str | None) -> Any:

@@ -26,7 +26,6 @@ from confplane.cli.output import (
 from confplane.cli.remote.entities import MEMBERS, entity_of, facets_of, gather, keys_of, read_entity_values
 from confplane.cli.remote.options import (
     READ_CODES,
-    AsJson,
     AsLines,
     At,
     ClusterName,
@@ -36,6 +35,7 @@ from confplane.cli.remote.options import (
     NoPager,
     OptionalEntity,
     ProfileName,
+    served,
 )
 from confplane.cli.remote.selection import EntityReader, EntitySelection
 from confplane.cli.remote.session import DONE, FAILED, run
@@ -125,24 +125,31 @@ def get(
     "    confplane effective topic=orders --key retention.ms\n\n"
     f"{READ_CODES}"
 )
-def effective(
+@served()
+async def effective(
+    client: AsyncConfplane,
     entity: EntityName,
     *,
     key: Key = None,
     everything: Annotated[bool, typer.Option("--all", help="Include Kafka's own defaults.")] = False,
-    as_json: AsJson = False,
-    cluster: ClusterName = None,
-    profile: ProfileName = None,
 ) -> None:
     """Show the effective values of an entity, each with its level.
 
     Levels are entities for quotas and client configs, and Kafka's sources for configs of topics and brokers.
     """
-    raise run(
-        profile,
-        cluster,
-        lambda client: _effective(client, entity, key=key, everything=everything),
-    )
+    named = entity_of(entity)
+    facets = facets_of(named)
+    answers = await gather(client.resources(each).effective(named) for each in facets)
+    found = {facet: answer.body for facet, answer in zip(facets, answers, strict=True)}
+    if is_json():
+        print_json({"id": named.id} | {facet.value: body for facet, body in found.items()})
+        return
+    values = [value for facet, body in found.items() for value in body[MEMBERS[facet]]]
+    shown = [each for each in values if _is_shown(each, key, everything=everything)]
+    print_table(("KEY", "VALUE", "SOURCE"), [(each["key"], _text(each), each["source"]) for each in shown])
+    for body in found.values():
+        for warning in body["warnings"]:
+            echo(f"Warning: {warning}", err=True)
 
 
 @commands.command(
@@ -223,31 +230,6 @@ async def _list(client: AsyncConfplane, selection: EntitySelection, *, limit: in
 
 _DEFAULT: Final = "DEFAULT_CONFIG"
 _LARGEST_PAGE: Final = 1000
-
-
-async def _effective(client: AsyncConfplane, name: str, *, key: str | None, everything: bool) -> int:
-    """Print the values and their sources, and return the exit code.
-
-    Args:
-        client: The client.
-        name: The entity, in the form of arguments.
-        key: The only key to show; None for all of them.
-        everything: Show defaults of Kafka too.
-    """
-    entity = entity_of(name)
-    facets = facets_of(entity)
-    answers = await gather(client.resources(each).effective(entity) for each in facets)
-    found = {facet: answer.body for facet, answer in zip(facets, answers, strict=True)}
-    if is_json():
-        print_json({"id": entity.id} | {facet.value: body for facet, body in found.items()})
-        return DONE
-    values = [value for facet, body in found.items() for value in body[MEMBERS[facet]]]
-    shown = [each for each in values if _is_shown(each, key, everything=everything)]
-    print_table(("KEY", "VALUE", "SOURCE"), [(each["key"], _text(each), each["source"]) for each in shown])
-    for body in found.values():
-        for warning in body["warnings"]:
-            echo(f"Warning: {warning}", err=True)
-    return DONE
 
 
 def _is_shown(value: Mapping[str, Any], key: str | None, *, everything: bool) -> bool:

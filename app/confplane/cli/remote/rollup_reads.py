@@ -35,13 +35,13 @@ class ResultQuery:
     """Maximum number of rows; None for all."""
 
 
-async def list_rollups(client: AsyncConfplane) -> int:
+async def list_rollups(client: AsyncConfplane) -> None:
     """Print all rollups with their runs."""
     items = (await client.rollups.list()).body["items"]
     if is_json():
         for item in items:
             print_json(item)
-        return DONE
+        return
     rows = []
     for item in items:
         run, last = item["run"], item["lastAttempt"]
@@ -49,7 +49,6 @@ async def list_rollups(client: AsyncConfplane) -> int:
         as_of, number = ("-", "-") if run is None else (run["asOf"], str(run["rows"]))
         rows.append((item["name"], as_of, number, state, item["question"]))
     print_table(("ROLLUP", "AS OF", "ROWS", "LAST RUN", "QUESTION"), rows, right=("ROWS",))
-    return DONE
 
 
 async def read_result(

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from confplane.cli.remote.profiles import Profile
     from confplane.client import AsyncConfplane
 
+    Work = Callable[[AsyncConfplane], Awaitable[int | None]]
+
 DONE: Final = 0
 FAILED: Final = 1
 INVALID: Final = 2
@@ -54,15 +56,15 @@ _ETAGS: Final = {"configsEtag", "quotasEtag"}
 """Members of each item."""
 
 
-def run(profile: str | None, cluster: str | None, work: Callable[[AsyncConfplane], Awaitable[int]]) -> typer.Exit:
-    """Run a command's work with a client of the chosen profile, and return the exit with its code.
+def run(profile: str | None, cluster: str | None, work: Work) -> typer.Exit:
+    """Run a command's work with a client of the chosen profile, and return the exit with its code; None means 0.
 
     Errors of the work are printed on standard error. The client retries requests without an answer.
     """
     return typer.Exit(code_of(lambda: run_with_client(profile, cluster, work)))
 
 
-def run_with_client(profile: str | None, cluster: str | None, work: Callable[[AsyncConfplane], Awaitable[int]]) -> int:
+def run_with_client(profile: str | None, cluster: str | None, work: Work) -> int:
     """Do a command's work with a client of the chosen profile, and return its exit code. Errors are raised."""
     return termination.run(_run(profiles.choose_profile(profile, cluster), work))
 
@@ -147,6 +149,6 @@ def _no_answer(error: ConnectionFailedError) -> str:
     return f"The service did not answer: {error}\n{step}"
 
 
-async def _run(profile: Profile, work: Callable[[AsyncConfplane], Awaitable[int]]) -> int:
+async def _run(profile: Profile, work: Work) -> int:
     async with client_of(profile) as client:
-        return await work(client)
+        return await work(client) or DONE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,8 +10,7 @@ from confplane.cli.command_group import CommandGroup
 from confplane.cli.output import ABSENT, author_text, echo, is_json, print_json, reason_text, value_text
 from confplane.cli.remote import completion
 from confplane.cli.remote.entities import entity_of
-from confplane.cli.remote.options import READ_CODES, AsLines, ClusterName, ProfileName
-from confplane.cli.remote.session import DONE, run
+from confplane.cli.remote.options import READ_CODES, served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from confplane.client import AsyncConfplane
     from confplane.client.types import FeedEventData, FeedKey, FeedState
 
-commands = CommandGroup(add_completion=False)
+commands = CommandGroup()
 
 
 @commands.command(
@@ -30,7 +29,9 @@ commands = CommandGroup(add_completion=False)
     "    confplane watch --snapshot --prefix orders-\n\n"
     f"{READ_CODES}"
 )
-def watch(
+@served(as_lines=True)
+async def watch(
+    client: AsyncConfplane,
     entity: Annotated[
         str | None,
         typer.Argument(
@@ -56,22 +57,14 @@ def watch(
     snapshot: Annotated[
         bool, typer.Option("--snapshot", help="Print the current values first. Not if --after is given.")
     ] = False,
-    as_json: AsLines = False,
-    cluster: ClusterName = None,
-    profile: ProfileName = None,
 ) -> None:
     """Print changes as they happen, until you press Ctrl-C.
 
     Changes that were made outside Confplane are marked `(external)`, and may come more than once. Those in a Kafka 4
     cluster that were undone are marked `(put-back)`, and current values `(state)`.
     """
-    filters = {"facet": facet, "prefix": prefix, "after": after, "snapshot": snapshot}
-    raise run(profile, cluster, lambda client: _watch(client, entity, filters))
-
-
-async def _watch(client: AsyncConfplane, entity: str | None, filters: dict[str, Any]) -> int:
     wanted = None if entity is None else entity_of(entity).id
-    async for event in client.changes(entity=wanted, **filters):
+    async for event in client.changes(entity=wanted, facet=facet, prefix=prefix, after=after, snapshot=snapshot):
         if is_json():
             print_json(event)
         elif event["type"] == "bookmark":
@@ -81,7 +74,6 @@ async def _watch(client: AsyncConfplane, entity: str | None, filters: dict[str, 
         else:
             for line in _lines(event):
                 echo(line.replace("\n", "\\n"))
-    return DONE
 
 
 def _lines(event: FeedEventData | FeedState) -> Iterator[str]:

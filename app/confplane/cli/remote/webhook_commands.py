@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import echo, is_json, print_items, print_json, print_table
+from confplane.cli.output import echo, is_json, print_items, print_json, print_result, print_table
 from confplane.cli.remote.options import (
     READ_CODES,
     WRITE_CODES,
     AsJson,
-    AsLines,
     ClusterName,
     ProfileName,
     Reason,
     Ticket,
+    served,
     terms,
 )
 from confplane.cli.remote.session import DONE, FAILED, run
@@ -27,7 +27,7 @@ from confplane.cli.times import duration_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from confplane.client import AsyncConfplane
+    from confplane.client import Answer, AsyncConfplane
 
 
 commands = CommandGroup()
@@ -38,15 +38,39 @@ _STDIN = "-"
 
 
 @webhooks.command("list", epilog=f"Example:\n\n    confplane webhooks list --cluster payments\n\n{READ_CODES}")
-def list_webhooks(*, as_json: AsLines = False, cluster: ClusterName = None, profile: ProfileName = None) -> None:
+@served(as_lines=True)
+async def list_webhooks(client: AsyncConfplane) -> None:
     """List webhooks, each with its owner and the state of its deliveries."""
-    raise run(profile, cluster, _list)
+    await print_items(
+        aiter(client.webhooks.list()),
+        ("NAME", "URL", "FORMAT", "FILTER", "OWNER", "STATE", "NOTE"),
+        _row,
+        noun="webhooks",
+        empty=f"There are no webhooks in the cluster {client.cluster}",
+    )
 
 
 @webhooks.command(epilog=f"Example:\n\n    confplane webhooks show slack-topics\n\n{READ_CODES}")
-def show(name: _Name, *, as_json: AsJson = False, cluster: ClusterName = None, profile: ProfileName = None) -> None:
+@served()
+async def show(client: AsyncConfplane, name: _Name) -> None:
     """Show a webhook. The path, the query and the user info of its URL are secrets, and are never shown."""
-    raise run(profile, cluster, lambda client: _show(client, name))
+    item = (await client.webhooks.get(name)).body
+    if is_json():
+        print_json(item)
+        return
+    status = item["status"]
+    facts = {
+        **{member: item[member] for member in ("name", "url", "format", "owner", "note")},
+        "filter": _filter_text(item),
+        "created": f"{item['createdAt']} by {item['createdBy']}",
+        "state": status["state"],
+        "parked because": status["reason"],
+        "failed attempts": status["failedAttempts"] or None,
+        "failing since": status["failingSince"],
+        "next attempt": status["nextAttemptAt"],
+        "last delivered": status["lastDeliveredAt"],
+    }
+    print_table(("WEBHOOK", ""), [(fact, str(value)) for fact, value in facts.items() if value is not None])
 
 
 @webhooks.command(
@@ -109,66 +133,45 @@ def put_webhook(
         "filter": {member: value for member, value in filters.items() if value is not None},
         "note": note,
     }
-    raise run(
-        profile,
-        cluster,
-        lambda client: _changed(client.webhooks.put(name, body, **terms(reason, ticket)), "is stored"),
-    )
+
+    async def put(client: AsyncConfplane) -> None:
+        _show_change(await client.webhooks.put(name, body, **terms(reason, ticket)), "is stored")
+
+    raise run(profile, cluster, put)
 
 
 @webhooks.command(epilog=f"Example:\n\n    confplane webhooks delete slack-topics\n\n{WRITE_CODES}")
-def delete(
-    name: _Name,
-    *,
-    reason: Reason = None,
-    ticket: Ticket = None,
-    as_json: AsJson = False,
-    cluster: ClusterName = None,
-    profile: ProfileName = None,
-) -> None:
+@served()
+async def delete(client: AsyncConfplane, name: _Name, *, reason: Reason = None, ticket: Ticket = None) -> None:
     """Delete a webhook."""
-    raise run(
-        profile, cluster, lambda client: _changed(client.webhooks.delete(name, **terms(reason, ticket)), "is deleted")
-    )
+    _show_change(await client.webhooks.delete(name, **terms(reason, ticket)), "is deleted")
 
 
 @webhooks.command(epilog=f"Example:\n\n    confplane webhooks assign audit --owner User:olga\n\n{WRITE_CODES}")
-def assign(
+@served()
+async def assign(
+    client: AsyncConfplane,
     name: _Name,
     *,
     owner: Annotated[str, typer.Option(metavar="User:NAME", help="The new owner, whose grants choose the changes.")],
     reason: Reason = None,
     ticket: Ticket = None,
-    as_json: AsJson = False,
-    cluster: ClusterName = None,
-    profile: ProfileName = None,
 ) -> None:
     """Hand a webhook over to another owner: yourself, or a user who sees no more than you."""
-    raise run(
-        profile,
-        cluster,
-        lambda client: _changed(client.webhooks.assign(name, owner, **terms(reason, ticket)), "is handed over"),
-    )
+    _show_change(await client.webhooks.assign(name, owner, **terms(reason, ticket)), "is handed over")
 
 
 @webhooks.command(epilog=f"Example:\n\n    confplane webhooks resume audit --reason 'repaired'\n\n{WRITE_CODES}")
-def resume(
-    name: _Name,
-    *,
-    reason: Reason = None,
-    ticket: Ticket = None,
-    as_json: AsJson = False,
-    cluster: ClusterName = None,
-    profile: ProfileName = None,
-) -> None:
+@served()
+async def resume(client: AsyncConfplane, name: _Name, *, reason: Reason = None, ticket: Ticket = None) -> None:
     """Continue a parked webhook with the first change that was not delivered, or try a failing one at once."""
-    raise run(
-        profile, cluster, lambda client: _changed(client.webhooks.resume(name, **terms(reason, ticket)), "is resumed")
-    )
+    _show_change(await client.webhooks.resume(name, **terms(reason, ticket)), "is resumed")
 
 
 @webhooks.command(epilog=f"Example:\n\n    confplane webhooks rotate audit --overlap 1d\n\n{WRITE_CODES}")
-def rotate(
+@served()
+async def rotate(
+    client: AsyncConfplane,
     name: _Name,
     *,
     overlap: Annotated[
@@ -179,35 +182,43 @@ def rotate(
     ] = "1d",
     reason: Reason = None,
     ticket: Ticket = None,
-    as_json: AsJson = False,
-    cluster: ClusterName = None,
-    profile: ProfileName = None,
 ) -> None:
     """Replace the signing secret of a webhook, and print the new one, once."""
     overlap_s = duration_of(overlap, "--overlap")
-    raise run(
-        profile,
-        cluster,
-        lambda client: _changed(
-            client.webhooks.rotate(name, overlap_s=overlap_s, **terms(reason, ticket)), "has a new secret"
-        ),
-    )
+    _show_change(await client.webhooks.rotate(name, overlap_s=overlap_s, **terms(reason, ticket)), "has a new secret")
 
 
 @webhooks.command("test", epilog=f"Example:\n\n    confplane webhooks test slack-topics\n\n{WRITE_CODES}")
-def send_sample(
-    name: _Name, *, as_json: AsJson = False, cluster: ClusterName = None, profile: ProfileName = None
-) -> None:
+@served()
+async def send_sample(client: AsyncConfplane, name: _Name) -> int:
     """Send a sample now, and show the result. The exit code is 1 if the receiver did not take it."""
-    raise run(profile, cluster, lambda client: _test(client, name))
+    delivery = (await client.webhooks.test(name)).body["delivery"]
+    if is_json():
+        print_json(delivery)
+    elif delivery is not None:
+        took = f"{delivery['durationMs']} ms"
+        echo(
+            f"Delivered in {took}" if delivery["error"] is None else f"Not delivered, after {took}: {delivery['error']}"
+        )
+    return DONE if delivery is None or delivery["error"] is None else FAILED
 
 
 @webhooks.command(epilog=f"Example:\n\n    confplane webhooks deliveries slack-topics\n\n{READ_CODES}")
-def deliveries(
-    name: _Name, *, as_json: AsLines = False, cluster: ClusterName = None, profile: ProfileName = None
-) -> None:
+@served(as_lines=True)
+async def deliveries(client: AsyncConfplane, name: _Name) -> None:
     """List the last 50 requests of a webhook, newest first, each with its result."""
-    raise run(profile, cluster, lambda client: _deliveries(client, name))
+    await print_items(
+        aiter(client.webhooks.deliveries(name)),
+        ("TIME", "EVENT", "TYPE", "ATTEMPT", "STATUS", "MS", "ERROR"),
+        lambda item: [
+            (
+                *(item["time"], item["eventId"], item["eventType"], str(item["attempt"])),
+                *(str(item["status"] or ""), str(item["durationMs"]), item["error"] or ""),
+            )
+        ],
+        noun="deliveries",
+        empty=f"The webhook {name} has sent nothing yet",
+    )
 
 
 def _read(file: Path) -> str:
@@ -218,18 +229,6 @@ def _read(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise typer.BadParameter(f"{file} can't be read: {reason}") from None
-
-
-async def _list(client: AsyncConfplane) -> int:
-    await print_items(
-        aiter(client.webhooks.list()),
-        ("NAME", "URL", "FORMAT", "FILTER", "OWNER", "STATE", "NOTE"),
-        _row,
-        noun="webhooks",
-        empty=f"There are no webhooks in the cluster {client.cluster}",
-        pages=False,
-    )
-    return DONE
 
 
 def _row(item: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -244,64 +243,10 @@ def _filter_text(item: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in item["filter"].items() if value is not None)
 
 
-async def _show(client: AsyncConfplane, name: str) -> int:
-    item = (await client.webhooks.get(name)).body
-    if is_json():
-        print_json(item)
-        return DONE
-    status = item["status"]
-    facts = {
-        **{member: item[member] for member in ("name", "url", "format", "owner", "note")},
-        "filter": _filter_text(item),
-        "created": f"{item['createdAt']} by {item['createdBy']}",
-        "state": status["state"],
-        "parked because": status["reason"],
-        "failed attempts": status["failedAttempts"] or None,
-        "failing since": status["failingSince"],
-        "next attempt": status["nextAttemptAt"],
-        "last delivered": status["lastDeliveredAt"],
-    }
-    print_table(("WEBHOOK", ""), [(fact, str(value)) for fact, value in facts.items() if value is not None])
-    return DONE
-
-
-async def _changed(work: Any, what: str) -> int:
+def _show_change(answer: Answer[Any], what: str) -> None:
     """Print a changed webhook, with its new secret if there is one."""
-    item = (await work).body
-    if is_json():
-        print_json(item)
-        return DONE
-    echo(f"The webhook {item['name']} {what}", err=True)
-    if "secret" in item:
+    item = answer.body
+    print_result(item, f"The webhook {item['name']} {what}")
+    if "secret" in item and not is_json():
         echo("Its signing secret, which is not shown again:", err=True)
         echo(item["secret"])
-    return DONE
-
-
-async def _test(client: AsyncConfplane, name: str) -> int:
-    delivery = (await client.webhooks.test(name)).body["delivery"]
-    if is_json():
-        print_json(delivery)
-    elif delivery is not None:
-        took = f"{delivery['durationMs']} ms"
-        echo(
-            f"Delivered in {took}" if delivery["error"] is None else f"Not delivered, after {took}: {delivery['error']}"
-        )
-    return DONE if delivery is None or delivery["error"] is None else FAILED
-
-
-async def _deliveries(client: AsyncConfplane, name: str) -> int:
-    await print_items(
-        aiter(client.webhooks.deliveries(name)),
-        ("TIME", "EVENT", "TYPE", "ATTEMPT", "STATUS", "MS", "ERROR"),
-        lambda item: [
-            (
-                *(item["time"], item["eventId"], item["eventType"], str(item["attempt"])),
-                *(str(item["status"] or ""), str(item["durationMs"]), item["error"] or ""),
-            )
-        ],
-        noun="deliveries",
-        empty=f"The webhook {name} has sent nothing yet",
-        pages=False,
-    )
-    return DONE

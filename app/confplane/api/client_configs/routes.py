@@ -9,7 +9,6 @@ from confplane.api import refresh
 from confplane.api.client_configs.applied import Applied, applied_filter
 from confplane.api.clients import models, rpc
 from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
-from confplane.api.models import DeletedResource
 from confplane.api.rendering.entries import delayed
 from confplane.api.resources import handlers, owners, past
 from confplane.api.resources.filters import ListFilters
@@ -17,7 +16,7 @@ from confplane.api.responses import json_bytes
 from confplane.api.reverts import routes as reverts
 from confplane.api.reverts.models import RevertEntity
 from confplane.api.routing.bounded import while_wanted
-from confplane.api.routing.operations import ResponseSpec, change, partly, read
+from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.paths import entity_in_path
 from confplane.api.routing.preconditions import ConditionalHeadersDep
 from confplane.api.routing.routes import Routes
@@ -32,16 +31,16 @@ from confplane.services.reads.describe import RegistrationRequest
 _IGNORED: Final = (b"confplane-registration", b"ignored")
 
 routes = Routes(tag="client-configs")
+_OF: Final = handlers.ResourceOperations.of(
+    "client configs",
+    page=models.ClientConfigsList,
+    resource=models.ClientConfigsResource,
+    effective=models.EffectiveClientConfigs,
+)
 _Entity = Annotated[Entity, entity_in_path(id_patterns.CONFIG_ID, "user=alice")]
 
 
-@routes.get(
-    "/v1/clusters/{cluster}/client-configs",
-    read(
-        "List the entities that have client configs", models.ClientConfigsList, limit=LimitClass.BULK, problems=(410,)
-    ),
-    checks=[Consistency],
-)
+@routes.get("/v1/clusters/{cluster}/client-configs", _OF.listing, checks=[Consistency])
 async def list_client_configs(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     call: CallDep,
     *,
@@ -60,18 +59,7 @@ async def list_client_configs(  # noqa: PLR0913 - one argument a parameter is Fa
     return await handlers.page(call, FacetName.CLIENT_CONFIGS, query, at=at, owner=owner, label=label, applied=test)
 
 
-@routes.post(
-    "/v1/clusters/{cluster}/client-configs",
-    change(
-        "Create the client configs of an entity",
-        {
-            201: ResponseSpec(models.ClientConfigsResource),
-            200: ResponseSpec(models.ClientConfigsResource, "Identical content was already there"),
-        },
-        tagged=True,
-    ),
-    checks=[Temporary],
-)
+@routes.post("/v1/clusters/{cluster}/client-configs", _OF.create, checks=[Temporary])
 async def create_client_configs(
     call: CallDep, conditions: ConditionalHeadersDep, body: models.NewClientConfigs
 ) -> Response:
@@ -79,17 +67,7 @@ async def create_client_configs(
     return await handlers.create(call, FacetName.CLIENT_CONFIGS, conditions, body)
 
 
-@routes.get(
-    "/v1/clusters/{cluster}/client-configs/{id:path}/effective",
-    read(
-        "The effective values, each with its source and every candidate level",
-        models.EffectiveClientConfigs,
-        limit=LimitClass.READ,
-        tagged=True,
-        problems=(409,),
-    ),
-    checks=[Consistency],
-)
+@routes.get("/v1/clusters/{cluster}/client-configs/{id:path}/effective", _OF.effective, checks=[Consistency])
 async def effective_client_configs(call: CallDep, entity: _Entity, if_none_match: IfNoneMatch = None) -> Response:
     """Also for an entity without client configs of its own."""
     await refresh.refresh_levels(call, FacetName.CLIENT_CONFIGS, [entity])
@@ -119,17 +97,7 @@ async def diff_client_configs(call: CallDep, entity: _Entity, from_: past.From =
     return await past.diff(call, FacetName.CLIENT_CONFIGS, entity, from_, to)
 
 
-@routes.get(
-    "/v1/clusters/{cluster}/client-configs/{id:path}",
-    read(
-        "The declared content of an entity, exactly as it was set",
-        models.ClientConfigsResource,
-        limit=LimitClass.READ,
-        tagged=True,
-        problems=(409, 410),
-    ),
-    checks=[Consistency],
-)
+@routes.get("/v1/clusters/{cluster}/client-configs/{id:path}", _OF.get, checks=[Consistency])
 async def get_client_configs(
     call: CallDep,
     entity: _Entity,
@@ -141,11 +109,7 @@ async def get_client_configs(
     return await handlers.get(call, FacetName.CLIENT_CONFIGS, entity, if_none_match, at=at, absent=absent)
 
 
-@routes.put(
-    "/v1/clusters/{cluster}/client-configs/{id:path}",
-    change("Replace all client configs of an entity", models.ClientConfigsResource, tagged=True),
-    checks=[Temporary],
-)
+@routes.put("/v1/clusters/{cluster}/client-configs/{id:path}", _OF.put, checks=[Temporary])
 async def put_client_configs(
     call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep, body: models.ClientConfigsBody
 ) -> Response:
@@ -153,11 +117,7 @@ async def put_client_configs(
     return await handlers.put(call, FacetName.CLIENT_CONFIGS, entity, conditions, body)
 
 
-@routes.delete(
-    "/v1/clusters/{cluster}/client-configs/{id:path}",
-    change("Remove all client configs of an entity", DeletedResource),
-    checks=[Temporary],
-)
+@routes.delete("/v1/clusters/{cluster}/client-configs/{id:path}", _OF.delete, checks=[Temporary])
 async def delete_client_configs(call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep) -> Response:
     """404 if the entity has none."""
     return await handlers.delete(call, FacetName.CLIENT_CONFIGS, entity, conditions)

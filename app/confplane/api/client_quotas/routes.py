@@ -1,19 +1,18 @@
 """Client quotas: the RPC-style methods of KIP-546, and the resources."""
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Final
 
 from starlette.responses import Response
 
 from confplane.api import refresh
 from confplane.api.clients import models, rpc
 from confplane.api.dependencies import CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
-from confplane.api.models import DeletedResource
 from confplane.api.resources import handlers, owners, past
 from confplane.api.resources.filters import ListFilters
 from confplane.api.reverts import routes as reverts
 from confplane.api.reverts.models import RevertEntity
-from confplane.api.routing.operations import ResponseSpec, change, partly, read
+from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.paths import entity_in_path
 from confplane.api.routing.preconditions import ConditionalHeadersDep
 from confplane.api.routing.routes import Routes
@@ -24,14 +23,16 @@ from confplane.domain.facets import FacetName
 from confplane.services.limits import LimitClass
 
 routes = Routes(tag="client-quotas")
+_OF: Final = handlers.ResourceOperations.of(
+    "client quotas",
+    page=models.ClientQuotasList,
+    resource=models.ClientQuotasResource,
+    effective=models.EffectiveClientQuotas,
+)
 _Entity = Annotated[Entity, entity_in_path(id_patterns.QUOTA_ID, "user=alice")]
 
 
-@routes.get(
-    "/v1/clusters/{cluster}/client-quotas",
-    read("List the entities that have client quotas", models.ClientQuotasList, limit=LimitClass.BULK, problems=(410,)),
-    checks=[Consistency],
-)
+@routes.get("/v1/clusters/{cluster}/client-quotas", _OF.listing, checks=[Consistency])
 async def list_client_quotas(
     call: CallDep,
     *,
@@ -48,18 +49,7 @@ async def list_client_quotas(
     return await handlers.page(call, FacetName.CLIENT_QUOTAS, query, at=at, owner=owner, label=label)
 
 
-@routes.post(
-    "/v1/clusters/{cluster}/client-quotas",
-    change(
-        "Create the client quotas of an entity",
-        {
-            201: ResponseSpec(models.ClientQuotasResource),
-            200: ResponseSpec(models.ClientQuotasResource, "Identical content was already there"),
-        },
-        tagged=True,
-    ),
-    checks=[Temporary],
-)
+@routes.post("/v1/clusters/{cluster}/client-quotas", _OF.create, checks=[Temporary])
 async def create_client_quotas(
     call: CallDep, conditions: ConditionalHeadersDep, body: models.NewClientQuotas
 ) -> Response:
@@ -67,17 +57,7 @@ async def create_client_quotas(
     return await handlers.create(call, FacetName.CLIENT_QUOTAS, conditions, body)
 
 
-@routes.get(
-    "/v1/clusters/{cluster}/client-quotas/{id:path}/effective",
-    read(
-        "The effective values, each with its source and every candidate level",
-        models.EffectiveClientQuotas,
-        limit=LimitClass.READ,
-        tagged=True,
-        problems=(409,),
-    ),
-    checks=[Consistency],
-)
+@routes.get("/v1/clusters/{cluster}/client-quotas/{id:path}/effective", _OF.effective, checks=[Consistency])
 async def effective_client_quotas(call: CallDep, entity: _Entity, if_none_match: IfNoneMatch = None) -> Response:
     """Also for an entity without client quotas of its own."""
     await refresh.refresh_levels(call, FacetName.CLIENT_QUOTAS, [entity])
@@ -107,17 +87,7 @@ async def diff_client_quotas(call: CallDep, entity: _Entity, from_: past.From = 
     return await past.diff(call, FacetName.CLIENT_QUOTAS, entity, from_, to)
 
 
-@routes.get(
-    "/v1/clusters/{cluster}/client-quotas/{id:path}",
-    read(
-        "The declared content of an entity, exactly as it was set",
-        models.ClientQuotasResource,
-        limit=LimitClass.READ,
-        tagged=True,
-        problems=(409, 410),
-    ),
-    checks=[Consistency],
-)
+@routes.get("/v1/clusters/{cluster}/client-quotas/{id:path}", _OF.get, checks=[Consistency])
 async def get_client_quotas(
     call: CallDep,
     entity: _Entity,
@@ -129,11 +99,7 @@ async def get_client_quotas(
     return await handlers.get(call, FacetName.CLIENT_QUOTAS, entity, if_none_match, at=at, absent=absent)
 
 
-@routes.put(
-    "/v1/clusters/{cluster}/client-quotas/{id:path}",
-    change("Replace all client quotas of an entity", models.ClientQuotasResource, tagged=True),
-    checks=[Temporary],
-)
+@routes.put("/v1/clusters/{cluster}/client-quotas/{id:path}", _OF.put, checks=[Temporary])
 async def put_client_quotas(
     call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep, body: models.ClientQuotasBody
 ) -> Response:
@@ -141,11 +107,7 @@ async def put_client_quotas(
     return await handlers.put(call, FacetName.CLIENT_QUOTAS, entity, conditions, body)
 
 
-@routes.delete(
-    "/v1/clusters/{cluster}/client-quotas/{id:path}",
-    change("Remove all client quotas of an entity", DeletedResource),
-    checks=[Temporary],
-)
+@routes.delete("/v1/clusters/{cluster}/client-quotas/{id:path}", _OF.delete, checks=[Temporary])
 async def delete_client_quotas(call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep) -> Response:
     """404 if the entity has none."""
     return await handlers.delete(call, FacetName.CLIENT_QUOTAS, entity, conditions)

@@ -10,13 +10,12 @@ from starlette.responses import Response
 from confplane.api import batches, problems, refresh
 from confplane.api.configs import models, render
 from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
-from confplane.api.models import DeletedResource
 from confplane.api.rendering.polled_response import PolledResponse
 from confplane.api.resources import handlers, owners, past
 from confplane.api.resources.filters import ListFilters
 from confplane.api.reverts import routes as reverts
 from confplane.api.reverts.models import RevertEntity
-from confplane.api.routing.operations import ResponseSpec, change, partly, read
+from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.paths import entity_in_path
 from confplane.api.routing.preconditions import ConditionalHeadersDep, entry_precondition
 from confplane.api.routing.routes import Routes
@@ -36,15 +35,17 @@ from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.limits import LimitClass
 
 routes = Routes(tag="configs")
+_OF: Final = handlers.ResourceOperations.of(
+    "configs",
+    page=models.ConfigsList,
+    resource=models.ConfigsResource,
+    effective=models.EffectiveConfigs,
+)
 _Entity = Annotated[Entity, entity_in_path(id_patterns.RESOURCE_ID, "topic=orders")]
 _NOBODY: Final = Entity(())
 
 
-@routes.get(
-    "/v1/clusters/{cluster}/configs",
-    read("List the entities that have configs", models.ConfigsList, limit=LimitClass.BULK, problems=(410,)),
-    checks=[Consistency],
-)
+@routes.get("/v1/clusters/{cluster}/configs", _OF.listing, checks=[Consistency])
 async def list_configs(
     call: CallDep,
     *,
@@ -61,34 +62,13 @@ async def list_configs(
     return await handlers.page(call, FacetName.CONFIGS, query, at=at, owner=owner, label=label)
 
 
-@routes.post(
-    "/v1/clusters/{cluster}/configs",
-    change(
-        "Create the configs of an entity",
-        {
-            201: ResponseSpec(models.ConfigsResource),
-            200: ResponseSpec(models.ConfigsResource, "Identical content was already there"),
-        },
-        tagged=True,
-    ),
-    checks=[Temporary],
-)
+@routes.post("/v1/clusters/{cluster}/configs", _OF.create, checks=[Temporary])
 async def create_configs(call: CallDep, conditions: ConditionalHeadersDep, body: models.NewConfigs) -> Response:
     """Refused with 409 if the entity has other content."""
     return await handlers.create(call, FacetName.CONFIGS, conditions, body)
 
 
-@routes.get(
-    "/v1/clusters/{cluster}/configs/{id:path}/effective",
-    read(
-        "The effective values, each with its source and every candidate level",
-        models.EffectiveConfigs,
-        limit=LimitClass.READ,
-        tagged=True,
-        problems=(409,),
-    ),
-    checks=[Consistency],
-)
+@routes.get("/v1/clusters/{cluster}/configs/{id:path}/effective", _OF.effective, checks=[Consistency])
 async def effective_configs(call: CallDep, entity: _Entity, if_none_match: IfNoneMatch = None) -> Response:
     """Also for an entity without configs of its own."""
     await refresh.refresh_levels(call, FacetName.CONFIGS, [entity])
@@ -119,17 +99,7 @@ async def diff_configs(call: CallDep, entity: _Entity, from_: past.From = None, 
     return await past.diff(call, FacetName.CONFIGS, entity, from_, to)
 
 
-@routes.get(
-    "/v1/clusters/{cluster}/configs/{id:path}",
-    read(
-        "The declared content of an entity, exactly as it was set",
-        models.ConfigsResource,
-        limit=LimitClass.READ,
-        tagged=True,
-        problems=(409, 410),
-    ),
-    checks=[Consistency],
-)
+@routes.get("/v1/clusters/{cluster}/configs/{id:path}", _OF.get, checks=[Consistency])
 async def get_configs(
     call: CallDep,
     entity: _Entity,
@@ -141,11 +111,7 @@ async def get_configs(
     return await handlers.get(call, FacetName.CONFIGS, entity, if_none_match, at=at, absent=absent)
 
 
-@routes.put(
-    "/v1/clusters/{cluster}/configs/{id:path}",
-    change("Replace all configs of an entity", models.ConfigsResource, tagged=True),
-    checks=[Temporary],
-)
+@routes.put("/v1/clusters/{cluster}/configs/{id:path}", _OF.put, checks=[Temporary])
 async def put_configs(
     call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep, body: models.ConfigsBody
 ) -> Response:
@@ -153,11 +119,7 @@ async def put_configs(
     return await handlers.put(call, FacetName.CONFIGS, entity, conditions, body)
 
 
-@routes.delete(
-    "/v1/clusters/{cluster}/configs/{id:path}",
-    change("Remove all configs of an entity", DeletedResource),
-    checks=[Temporary],
-)
+@routes.delete("/v1/clusters/{cluster}/configs/{id:path}", _OF.delete, checks=[Temporary])
 async def delete_configs(call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep) -> Response:
     """404 if the entity has none."""
     return await handlers.delete(call, FacetName.CONFIGS, entity, conditions)

@@ -5,18 +5,20 @@ The routes are those of the facets: ``api/client_quotas``, ``api/client_configs`
 
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from fastapi import Query
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from confplane.api import apply_waits, refresh
 from confplane.api.dependencies import Call
-from confplane.api.models import ResourceBody
+from confplane.api.models import DeletedResource, ResourceBody
 from confplane.api.rendering.polled_response import PolledResponse
 from confplane.api.resources import owners, past
 from confplane.api.resources.render import full_resource, resource
 from confplane.api.responses import JSON, PreparedResponse, consistency_headers, json_response
+from confplane.api.routing.operations import ResponseSpec, RouteOperation, change, read
 from confplane.api.routing.preconditions import ConditionalHeaders, not_modified
 from confplane.domain import id_patterns
 from confplane.domain.changes import Node
@@ -44,6 +46,37 @@ Absent = Annotated[
     Query(description="`empty`: answer with no keys, and without an ETag, where otherwise 404 is the answer"),
 ]
 """The answer for an entity without the facet; :func:`get` reads it."""
+
+
+class ResourceOperations(NamedTuple):
+    """The facts of the operations on the resources of a facet."""
+
+    listing: RouteOperation
+    create: RouteOperation
+    effective: RouteOperation
+    get: RouteOperation
+    put: RouteOperation
+    delete: RouteOperation
+
+    @classmethod
+    def of(
+        cls, noun: str, *, page: type[BaseModel], resource: type[BaseModel], effective: type[BaseModel]
+    ) -> "ResourceOperations":
+        """Return the facts of a facet, given its name in texts and the models of its responses."""
+        created = {
+            201: ResponseSpec(resource),
+            200: ResponseSpec(resource, "Identical content was already there"),
+        }
+        levels = "The effective values, each with its source and every candidate level"
+        content = "The declared content of an entity, exactly as it was set"
+        return cls(
+            read(f"List the entities that have {noun}", page, limit=LimitClass.BULK, problems=(410,)),
+            change(f"Create the {noun} of an entity", created, tagged=True),
+            read(levels, effective, limit=LimitClass.READ, tagged=True, problems=(409,)),
+            read(content, resource, limit=LimitClass.READ, tagged=True, problems=(409, 410)),
+            change(f"Replace all {noun} of an entity", resource, tagged=True),
+            change(f"Remove all {noun} of an entity", DeletedResource),
+        )
 
 
 async def page(

@@ -12,7 +12,7 @@ import os
 import sys
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -35,170 +35,91 @@ ZooKeeper and Postgres. Commands over the API need the URL of a service alone.
 
 _FAILED: Final = 1
 _OUTPUT_FAULTS: Final = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO}
-
-
-class _Module(NamedTuple):
-    """A module of commands, and the heading of its commands in the help."""
-
-    panel: str
-    name: str
-    commands: dict[str, str]
-    """The first sentence of each command's help by its name, so that the help of all commands imports none of them."""
-
-
-_API: Final = "Configs, over the API of a service"
-_ADMIN: Final = "Administration, over the API or on ZooKeeper and Postgres"
-_SERVICE: Final = "The service"
-_STORES: Final = "Operators, on ZooKeeper and Postgres directly"
-_MODULES: Final = (
-    _Module(
-        _API,
-        "remote.read_commands",
-        {
+_MODULES: Final[dict[str, dict[str, dict[str, str]]]] = {
+    "Configs, over the API of a service": {
+        "remote.read_commands": {
             "get": "Show the quotas and configs that are set on an entity, or list entities.",
             "effective": "Show the effective values of an entity, each with its level.",
             "history": "Show the changes of an entity, newest first: who changed which key, from which value to which,"
             " and why.",
         },
-    ),
-    _Module(
-        _API,
-        "remote.diff_commands",
-        {"diff": "Show the keys that differ: of an entity between two moments, or of a cluster and a manifest."},
-    ),
-    _Module(
-        _API,
-        "remote.change_commands",
-        {
+        "remote.diff_commands": {
+            "diff": "Show the keys that differ: of an entity between two moments, or of a cluster and a manifest."
+        },
+        "remote.change_commands": {
             "set": "Set keys of an entity, in one change; other keys stay as they are.",
             "delete": "Remove keys of an entity, in one change. A key that is not set is refused.",
         },
-    ),
-    _Module(
-        _API,
-        "remote.audit_commands",
-        {"audit": "Search the trail of all changes, newest first, or show one change with its values."},
-    ),
-    _Module(_API, "remote.watch_commands", {"watch": "Print changes as they happen, until you press Ctrl-C."}),
-    _Module(
-        _API,
-        "remote.about_commands",
-        {
+        "remote.audit_commands": {
+            "audit": "Search the trail of all changes, newest first, or show one change with its values."
+        },
+        "remote.watch_commands": {"watch": "Print changes as they happen, until you press Ctrl-C."},
+        "remote.about_commands": {
             "whoami": "Show the principal of the token, the source of the token, and the grants that apply.",
             "clusters": "List the clusters of the service, each with its state and its warnings.",
             "login": "Log in at the issuer of the service, in any browser, and store the tokens.",
             "logout": "Revoke the tokens of a login at the issuer, and remove them.",
         },
-    ),
-    _Module(
-        _API,
-        "remote.revert_commands",
-        {
-            "revert": "Undo changes: set each key to its value before them. The command shows the differences"
-            " and asks for confirmation."
+        "remote.revert_commands": {
+            "revert": "Undo changes: set each key to its value before them. The command shows the differences and asks"
+            " for confirmation.",
         },
-    ),
-    _Module(
-        _API,
-        "remote.schedule_commands",
-        {"schedules": "Temporary changes, and their ends (docs/temporary-changes.md)."},
-    ),
-    _Module(
-        _API,
-        "remote.request_commands",
-        {"requests": "Changes that two people agree on (docs/change-requests.md)."},
-    ),
-    _Module(
-        _API,
-        "remote.drift_commands",
-        {
-            "drift": "Differences between a Kafka cluster without ZooKeeper (Kafka 4) and the configs written"
-            " through Confplane."
+        "remote.schedule_commands": {"schedules": "Temporary changes, and their ends (docs/temporary-changes.md)."},
+        "remote.request_commands": {"requests": "Changes that two people agree on (docs/change-requests.md)."},
+        "remote.drift_commands": {
+            "drift": "Differences between a Kafka cluster without ZooKeeper (Kafka 4) and the configs written through"
+            " Confplane.",
         },
-    ),
-    _Module(
-        _API, "remote.configs.command", {"configs": "Describe and change configs with the options of kafka-configs.sh."}
-    ),
-    _Module(
-        _API,
-        "remote.configs.shell",
-        {"shell": "Run command lines of `confplane configs` one after another, on one connection."},
-    ),
-    _Module(
-        _API,
-        "export_commands",
-        {
+        "remote.configs.command": {"configs": "Describe and change configs with the options of kafka-configs.sh."},
+        "remote.configs.shell": {
+            "shell": "Run command lines of `confplane configs` one after another, on one connection."
+        },
+        "export_commands": {
             "export": "Write all quotas and configs of a cluster, or those of some entities, to a file or to standard"
-            " output."
+            " output.",
         },
-    ),
-    _Module(
-        _API, "remote.load_commands", {"load": "Set the quotas and configs of a file that `confplane export` wrote."}
-    ),
-    _Module(
-        _API,
-        "remote.manifest_commands",
-        {
+        "remote.load_commands": {"load": "Set the quotas and configs of a file that `confplane export` wrote."},
+        "remote.manifest_commands": {
             "plan": "Show what a manifest would create, change and delete in a cluster.",
             "apply": "Make a cluster what a manifest says, by its plan.",
         },
-    ),
-    _Module(
-        _API,
-        "remote.profile_commands",
-        {"profiles": "Profiles: named services, each with a cluster and the source of its token."},
-    ),
-    _Module(
-        _ADMIN,
-        "freeze_commands",
-        {
+        "remote.profile_commands": {
+            "profiles": "Profiles: named services, each with a cluster and the source of its token."
+        },
+    },
+    "Administration, over the API or on ZooKeeper and Postgres": {
+        "freeze_commands": {
             "freeze": "Stop all writes to a cluster's configs, until `confplane thaw`.",
             "thaw": "Allow writes to a frozen cluster's configs again.",
         },
-    ),
-    _Module(
-        _ADMIN,
-        "token_commands",
-        {"tokens": "API tokens: credentials of users, portals, pipelines and applications (docs/access.md)."},
-    ),
-    _Module(_ADMIN, "grant_commands", {"grants": "Grants: who may do what (docs/access.md)."}),
-    _Module(
-        _ADMIN,
-        "remote.webhook_commands",
-        {"webhooks": "Webhooks: changes sent to URLs and chats as they happen (docs/webhooks.md)."},
-    ),
-    _Module(
-        _SERVICE,
-        "service_commands",
-        {
+        "token_commands": {
+            "tokens": "API tokens: credentials of users, portals, pipelines and applications (docs/access.md)."
+        },
+        "grant_commands": {"grants": "Grants: who may do what (docs/access.md)."},
+        "remote.webhook_commands": {
+            "webhooks": "Webhooks: changes sent to URLs and chats as they happen (docs/webhooks.md)."
+        },
+    },
+    "The service": {
+        "service_commands": {
             "dev": "Run the service on embedded ZooKeeper and Postgres, until Ctrl-C.",
             "serve": "Run the service on ZooKeeper and Postgres given by settings.",
             "migrate": "Create or upgrade the tables, and grant the service's role its rights.",
             "openapi": "Print the OpenAPI description of the API as YAML.",
         },
-    ),
-    _Module(_SERVICE, "policy_commands", {"policy": "Check and test policy files (docs/policies.md)."}),
-    _Module(
-        _STORES,
-        "doctor_commands",
-        {
-            "doctor": "Check settings, stores, rights, clocks, certificates and tokens, and show the command that fixes"
-            " each problem."
+        "policy_commands": {"policy": "Check and test policy files (docs/policies.md)."},
+    },
+    "Operators, on ZooKeeper and Postgres directly": {
+        "doctor_commands": {
+            "doctor": "Check settings, stores, rights, clocks, certificates and tokens, and show the command that"
+            " fixes each problem.",
         },
-    ),
-    _Module(
-        _STORES,
-        "backup_commands",
-        {
+        "backup_commands": {
             "backup": "Write all configs and the trail to an archive, while the service runs.",
             "restore": "Write the content of an archive to both stores.",
             "verify": "Check an archive: checksums, completeness, and the agreement of both stores.",
         },
-    ),
-    _Module(
-        _STORES,
-        "store_commands",
-        {
+        "store_commands": {
             "adopt-store": "Accept the state of a ZooKeeper that was restored to an earlier time.",
             "secrets": "Passwords of brokers, and the secrets that encode them.",
             "import": "Import configs from an older store into the znodes that brokers read.",
@@ -206,19 +127,15 @@ _MODULES: Final = (
             "compact": "Remove the znodes of users, clients and ips that hold no config any more.",
             "layout": "Show or change the layout of a cluster's client configs: the tree of znodes that stores them.",
         },
-    ),
-    _Module(
-        _STORES,
-        "target_commands",
-        {"target": "Follow a Kafka cluster without ZooKeeper (Kafka 4): its quotas, its configs, and each change."},
-    ),
-    _Module(
-        _STORES,
-        "rollup_commands",
-        {"rollups": "Statistics of a whole cluster and all of its history, computed by Spark."},
-    ),
-)
-_NAMES: Final = {command: module.name for module in _MODULES for command in module.commands}
+        "target_commands": {
+            "target": "Follow a Kafka cluster without ZooKeeper (Kafka 4): its quotas, its configs, and each change."
+        },
+        "rollup_commands": {"rollups": "Statistics of a whole cluster and all of its history, computed by Spark."},
+    },
+}
+"""The modules of commands, by the heading of their commands in the help. Each module has the first sentence of each
+command's help by its name, so that the help of all commands imports none of them."""
+_NAMES: Final = {name: module for modules in _MODULES.values() for module, texts in modules.items() for name in texts}
 
 
 @cache
@@ -238,9 +155,10 @@ class _Commands(PlainGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        for module in _MODULES:
-            for name, text in module.commands.items():
-                self.add_command(TyperCommand(name, help=text, rich_help_panel=module.panel))
+        for panel, modules in _MODULES.items():
+            for texts in modules.values():
+                for name, text in texts.items():
+                    self.add_command(TyperCommand(name, help=text, rich_help_panel=panel))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Import the named subcommand; ``ctx`` is click's context, from typer's own copy of click."""

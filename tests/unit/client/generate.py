@@ -42,6 +42,8 @@ _PARTS: Final = {
 """Classes of the members that several bodies have, and that the specification repeats."""
 _LEAST: Final = 3
 """Members of a body that others inherit."""
+_LONG: Final = 90
+"""Characters of a list of words that has a name of its own, if it occurs more than once."""
 _QUESTIONS: Final = ("If ", "What ", "Which ", "Who ")
 _WIDTH: Final = 116
 _HEAD: Final = '''"""{title}
@@ -76,8 +78,20 @@ def generate(specification: dict[str, Any]) -> dict[str, str]:
         schemas[name] = {**whole, "description": description, "properties": properties}
     homes |= dict.fromkeys(_PARTS, _SHARED)
     bases = {name: base for name in homes if (base := _base(name, schemas, homes)) is not None}
-    files = {f"{home}.py": _file(home, schemas, homes, bases) for home in sorted(set(homes.values()))}
+    words = _words(schemas, homes)
+    files = {f"{home}.py": _file(home, schemas, homes, bases, words) for home in sorted(set(homes.values()))}
     return files | {"__init__.py": _index(homes)}
+
+
+def _words(schemas: dict[str, Any], homes: dict[str, str]) -> dict[str, str]:
+    """Return the long lists of words that occur more than once, each with the name of a member that has it."""
+    members: dict[str, list[str]] = {}
+    for name in homes:
+        for member, value in schemas[name]["properties"].items():
+            for words in re.findall(r"Literal\[.*?\]", annotation(value)):
+                members.setdefault(words, []).append(member)
+    repeated = {words: min(found, key=len) for words, found in members.items() if len(found) > 1 and len(words) > _LONG}
+    return {words: f"{member[0].upper()}{member[1:]}Name" for words, member in sorted(repeated.items())}
 
 
 def _members(schema: dict[str, Any]) -> set[str]:
@@ -177,22 +191,32 @@ def _homes(specification: dict[str, Any]) -> dict[str, str]:
     return {name: min(found) if len(found) == 1 else _SHARED for name, found in families.items()}
 
 
-def _file(home: str, schemas: dict[str, Any], homes: dict[str, str], bases: dict[str, str]) -> str:
+def _file(
+    home: str, schemas: dict[str, Any], homes: dict[str, str], bases: dict[str, str], named: dict[str, str]
+) -> str:
     title = "Bodies that several families of operations have."
     if home != _SHARED:
         title = f"Bodies of the operations of the family {home.replace('_', '-')}."
     names = sorted((name for name in homes if homes[name] == home), key=lambda name: (_depth(name, bases), name))
     own = {name: _own(schemas[name], schemas.get(bases.get(name, ""))) for name in names}
     text = "\n\n".join(_class(name, own[name], bases.get(name, "TypedDict")) for name in names)
-    words = [word for word in ("Any", "Literal", "TypedDict") if re.search(rf"[ \[(]{word}[\[\])\n]", text)]
+    used = {name for words, name in named.items() if words in text}
+    for words, name in named.items():
+        text = text.replace(words, name)
+    if home == _SHARED:
+        text = "\n".join(f"{name}: TypeAlias = {words}" for words, name in named.items()) + f"\n\n\n{text}"
+    imported = [
+        word for word in ("Any", "Literal", "TypeAlias", "TypedDict") if re.search(rf"[ \[(]{word}[ \[\])\n]", text)
+    ]
     inherited = sorted({bases[name] for name in names if name in bases and homes[bases[name]] != home})
     others = {each for name in names for each in _references(own[name]) if homes[each] != home} - {*inherited}
+    others |= used if home != _SHARED else set()
     imports = ["    from typing_extensions import NotRequired"] if "NotRequired[" in text else []
     if imports and others:
         imports.append("")
     if others:
         imports.append(f"    from confplane.client.types.{_SHARED} import {', '.join(sorted(others))}")
-    lines = [f"from typing import {', '.join((['TYPE_CHECKING'] if imports else []) + words)}"]
+    lines = [f"from typing import {', '.join((['TYPE_CHECKING'] if imports else []) + imported)}"]
     if inherited:
         lines += ["", f"from confplane.client.types.{_SHARED} import {', '.join(inherited)}"]
     if imports:

@@ -12,7 +12,7 @@ from confplane.client.types.shared import ListPage
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
-    from confplane.client.types.shared import GrantData
+    from confplane.client.types.shared import GrantData, OperationName, ResourceTypeName
 
 
 class AccessChangeData(TypedDict):
@@ -67,37 +67,8 @@ class AccessReport(TypedDict):
 class CheckBody(TypedDict):
     """One question: may the caller do this?"""
 
-    operation: Literal[
-        "ALL",
-        "DESCRIBE_CONFIGS",
-        "ALTER_CONFIGS",
-        "DESCRIBE",
-        "ALTER",
-        "RESOLVE",
-        "REPORT",
-        "FREEZE",
-        "IMPERSONATE",
-        "PROPOSE",
-        "BYPASS_RULES",
-        "TAKE_OVER",
-    ]
-    resourceType: Literal[
-        "cluster",
-        "user",
-        "client-id",
-        "ip",
-        "topic",
-        "broker",
-        "group",
-        "client-metrics",
-        "tokens",
-        "grants",
-        "audit",
-        "rollups",
-        "manifests",
-        "change-requests",
-        "webhooks",
-    ]
+    operation: OperationName
+    resourceType: ResourceTypeName
     # null: the default entity, or a resource that has no names such as `cluster`
     name: NotRequired[str | None]
 

@@ -12,6 +12,8 @@ from confplane.client.types.shared import ListPage
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
+    from confplane.client.types.shared import StateName
+
 
 class ChangeRequestEdits(TypedDict):
     """The content of a request: edits, or the revert of a change."""
@@ -29,18 +31,7 @@ class ChangeRequestSummary(TypedDict):
     id: str
     # break-glass: a change past the rules, which another person has to approve afterwards
     kind: Literal["change", "break-glass"]
-    state: Literal[
-        "open",
-        "approved",
-        "scheduled",
-        "applying",
-        "applied",
-        "failed",
-        "rejected",
-        "cancelled",
-        "expired",
-        "acknowledged",
-    ]
+    state: StateName
     # The number of contents that it had
     revision: int
     digest: str
@@ -187,18 +178,7 @@ class RequestEventData(TypedDict):
     text: str | None
     revision: int
     # The state after it
-    state: Literal[
-        "open",
-        "approved",
-        "scheduled",
-        "applying",
-        "applied",
-        "failed",
-        "rejected",
-        "cancelled",
-        "expired",
-        "acknowledged",
-    ]
+    state: StateName
 
 
 class RequestPerson(TypedDict):

@@ -12,7 +12,7 @@ from confplane.client.types.shared import ConfigDiff, EntityChangeResult, ListPa
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
-    from confplane.client.types.shared import AppliedData, PastMoment, ProblemPart
+    from confplane.client.types.shared import AppliedData, ConfigTypeName, PastMoment, ProblemPart, SourceName
 
 
 class AlteredConfigResource(TypedDict):
@@ -41,18 +41,10 @@ class ConfigInForce(TypedDict):
     key: str
     # null for a secret, or without a value
     value: str | None
-    source: Literal[
-        "DYNAMIC_TOPIC_CONFIG",
-        "DYNAMIC_BROKER_CONFIG",
-        "DYNAMIC_DEFAULT_BROKER_CONFIG",
-        "STATIC_BROKER_CONFIG",
-        "DEFAULT_CONFIG",
-        "DYNAMIC_CLIENT_METRICS_CONFIG",
-        "DYNAMIC_GROUP_CONFIG",
-    ]
+    source: SourceName
     readOnly: bool
     isSensitive: bool
-    configType: Literal["UNKNOWN", "BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD"]
+    configType: ConfigTypeName
     # The broker's own file is not known here and could say otherwise
     assumed: bool
     # In order of precedence
@@ -76,15 +68,7 @@ class ConfigSynonym(TypedDict):
     name: str
     # null: a secret
     value: str | None
-    source: Literal[
-        "DYNAMIC_TOPIC_CONFIG",
-        "DYNAMIC_BROKER_CONFIG",
-        "DYNAMIC_DEFAULT_BROKER_CONFIG",
-        "STATIC_BROKER_CONFIG",
-        "DEFAULT_CONFIG",
-        "DYNAMIC_CLIENT_METRICS_CONFIG",
-        "DYNAMIC_GROUP_CONFIG",
-    ]
+    source: SourceName
 
 
 class ConfigsResource(TypedDict):
@@ -124,16 +108,8 @@ class DescribedConfig(TypedDict):
     # As Kafka has it: true also for forms with a listener's prefix and for custom keys
     readOnly: bool
     isSensitive: bool
-    configSource: Literal[
-        "DYNAMIC_TOPIC_CONFIG",
-        "DYNAMIC_BROKER_CONFIG",
-        "DYNAMIC_DEFAULT_BROKER_CONFIG",
-        "STATIC_BROKER_CONFIG",
-        "DEFAULT_CONFIG",
-        "DYNAMIC_CLIENT_METRICS_CONFIG",
-        "DYNAMIC_GROUP_CONFIG",
-    ]
-    configType: Literal["UNKNOWN", "BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD"]
+    configSource: SourceName
+    configType: ConfigTypeName
     # The broker's own file is not known here and could say otherwise
     assumed: bool
     # In order of precedence; empty unless asked for

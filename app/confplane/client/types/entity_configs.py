@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
-    from confplane.client.types.shared import ConfigPair, ProblemPart
+    from confplane.client.types.shared import ConfigPair, EntityTypeName, ProblemPart
 
 
 class AddedConfig(TypedDict):
@@ -33,24 +33,7 @@ class AlteredEntity(TypedDict):
     """The values set and the keys deleted on one entity."""
 
     # Singular or plural
-    entityType: Literal[
-        "topic",
-        "topics",
-        "broker",
-        "brokers",
-        "user",
-        "users",
-        "client-id",
-        "client-ids",
-        "client",
-        "clients",
-        "ip",
-        "ips",
-        "group",
-        "groups",
-        "client-metric",
-        "client-metrics",
-    ]
+    entityType: EntityTypeName
     # null is the default entity
     entityName: str | None
     addedConfigs: NotRequired[list[AddedConfig]]
@@ -117,24 +100,7 @@ class EntityName(TypedDict):
     """An entity. ``entityName`` null is the default of its type, which topics do not have."""
 
     # Singular or plural
-    entityType: Literal[
-        "topic",
-        "topics",
-        "broker",
-        "brokers",
-        "user",
-        "users",
-        "client-id",
-        "client-ids",
-        "client",
-        "clients",
-        "ip",
-        "ips",
-        "group",
-        "groups",
-        "client-metric",
-        "client-metrics",
-    ]
+    entityType: EntityTypeName
     # null is the default entity
     entityName: str | None
 

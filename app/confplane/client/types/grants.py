@@ -12,7 +12,7 @@ from confplane.client.types.shared import ListPage
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
-    from confplane.client.types.shared import GrantData
+    from confplane.client.types.shared import GrantData, OperationName, ResourceTypeName
 
 
 class GrantBody(TypedDict):
@@ -25,46 +25,11 @@ class GrantBody(TypedDict):
     # null: all clusters
     cluster: NotRequired[str | None]
     # This operation, and those that it includes
-    operation: NotRequired[
-        Literal[
-            "ALL",
-            "DESCRIBE_CONFIGS",
-            "ALTER_CONFIGS",
-            "DESCRIBE",
-            "ALTER",
-            "RESOLVE",
-            "REPORT",
-            "FREEZE",
-            "IMPERSONATE",
-            "PROPOSE",
-            "BYPASS_RULES",
-            "TAKE_OVER",
-        ]
-        | None
-    ]
+    operation: NotRequired[OperationName | None]
     # Instead of an operation: a bundle of operations
     role: NotRequired[Literal["viewer", "operator", "admin", "application", "auditor"] | None]
     # null with a role alone: all resources of the role
-    resourceType: NotRequired[
-        Literal[
-            "cluster",
-            "user",
-            "client-id",
-            "ip",
-            "topic",
-            "broker",
-            "group",
-            "client-metrics",
-            "tokens",
-            "grants",
-            "audit",
-            "rollups",
-            "manifests",
-            "change-requests",
-            "webhooks",
-        ]
-        | None
-    ]
+    resourceType: NotRequired[ResourceTypeName | None]
     # null: literal
     patternType: NotRequired[Literal["literal", "prefixed"] | None]
     # The name, or a prefix of names. null or `*` means every name, but not the default entity. For tokens and

@@ -12,7 +12,7 @@ from confplane.client.types.shared import ListPage
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
-    from confplane.client.types.shared import NarrowingData
+    from confplane.client.types.shared import NarrowingData, OperationName
 
 
 class NarrowingBody(TypedDict):
@@ -23,25 +23,7 @@ class NarrowingBody(TypedDict):
     # Only these clusters; null: no limit
     clusters: NotRequired[list[str] | None]
     # Only these operations, and those that they include; null: no limit
-    operations: NotRequired[
-        list[
-            Literal[
-                "ALL",
-                "DESCRIBE_CONFIGS",
-                "ALTER_CONFIGS",
-                "DESCRIBE",
-                "ALTER",
-                "RESOLVE",
-                "REPORT",
-                "FREEZE",
-                "IMPERSONATE",
-                "PROPOSE",
-                "BYPASS_RULES",
-                "TAKE_OVER",
-            ]
-        ]
-        | None
-    ]
+    operations: NotRequired[list[OperationName] | None]
 
 
 class NewTokenBody(TypedDict):

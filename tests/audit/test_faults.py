@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import psutil
 import psycopg
 import pytest
-from sqlalchemy import exc
+from sqlalchemy import exc, text
 
 from confplane.audit import Database, PostgresAuditLog, faults, migrate
 from confplane.audit.database import driver_connection
@@ -210,11 +210,11 @@ async def test_a_connection_that_is_returned_to_a_closed_pool_is_closed(migrated
     async with pool.connection(EVENTUALLY_S) as in_use:
         raw = await driver_connection(in_use)
         await pool.close()
-        assert not raw.closed
+        await in_use.execute(text("SELECT 1"))
     assert raw.closed
     async with pool.connection(EVENTUALLY_S) as opened_later:
         raw = await driver_connection(opened_later)
-        assert not raw.closed
+        await opened_later.execute(text("SELECT 1"))
     assert raw.closed
 
 

@@ -10,7 +10,7 @@ import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from confplane import properties
 from confplane.audit import (
@@ -289,7 +289,7 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
 
 def _cluster(
     name: str, cluster: ClusterSettings, store: ZooKeeperStore
-) -> tuple[Cluster, dict[FacetName, Drafter[Any]], RiskAssessor]:
+) -> tuple[Cluster, dict[FacetName, Drafter], RiskAssessor]:
     """Return a cluster, the drafters of its facets, and what finds the risks of their drafts."""
     redact = redaction(cluster, store)
     facets = _client_facets(cluster)
@@ -304,7 +304,7 @@ def _cluster(
         )
         for facet in facets
     }
-    drafters: dict[FacetName, Drafter[Any]] = {facet.name: ClientDrafter(facet) for facet in facets}
+    drafters: dict[FacetName, Drafter] = {facet.name: ClientDrafter(facet) for facet in facets}
     cipher = _cipher(name, cluster)
     levels = BrokerLevels(store, _server_properties(name, cluster))
     drafters[FacetName.CONFIGS] = ConfigDrafter(levels, cipher)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from confplane.domain.access.operations import Operation
 from confplane.domain.entities import Entity
@@ -29,7 +29,7 @@ from confplane.domain.facets import FacetName
 from confplane.domain.policies import Policies
 from confplane.services.changes.config_drafts import deleted_unknown_keys
 from confplane.services.changes.edits import Edit, EditResult, EntryResult, not_attempted, offender
-from confplane.services.changes.entities_change import EntitiesChange, PreparedEdit, decide_with
+from confplane.services.changes.entities_change import EntitiesChange, PreparedEdit
 from confplane.services.changes.rule_check import RuleCheck
 from confplane.services.cooperative_yielding import TimeSlice, in_slices
 from confplane.services.metrics import Sample
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.change import ChangeResult
-    from confplane.services.changes.edits import Drafter, EntityDraft
-    from confplane.services.changes.entities_change import DecideEntity, Drafts
+    from confplane.services.changes.edits import DecideEntity, Drafter, EntityDraft
+    from confplane.services.changes.entities_change import Drafts
     from confplane.services.changes.rule_check import AlterRules
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.cluster_facet import ClusterFacet
@@ -87,7 +87,7 @@ class AlterService:
         self._audit = audit
         self._results: Counter[tuple[str, str, str, str]] = Counter()
 
-    def drafter(self, cluster_facet: ClusterFacet) -> Drafter[Any]:
+    def drafter(self, cluster_facet: ClusterFacet) -> Drafter:
         """Return the drafter of the edits of a cluster facet."""
         return self._rules_of(cluster_facet).drafter
 
@@ -269,7 +269,7 @@ class AlterService:
                 raise InvalidRequestError(
                     f"{edit.entity.id} is named more than once in this request", pointer=edit.pointer
                 )
-            decide = decide_with(rules.drafter, cluster_facet, edit)
+            decide = rules.drafter.decide(cluster_facet, edit)
         except ConfplaneError as error:
             return EditResult(edit, error)
         return PreparedEdit(cluster_facet, edit, decide, rules)

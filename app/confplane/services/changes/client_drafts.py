@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from confplane.domain.changes import Node, apply_ops, encode_ops, stored
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from confplane.domain.facets import ClientFacet
+    from confplane.services.changes.edits import DecideEntity
     from confplane.services.cluster_facet import ClusterFacet
 
 
@@ -26,7 +28,7 @@ class ClientDrafter:
         self._facet = facet
 
     def encode(self, cluster_facet: ClusterFacet, edit: Edit) -> dict[str, str | None]:
-        """Return key -> the string to store, or None for a removal; see ``Drafter``."""
+        """Return key -> the string to store, or None for a removal."""
         self._facet.check_entity(edit.entity, pointer=edit.pointer)
         kraft = self._facet.name is FacetName.CLIENT_QUOTAS and cluster_facet.store.target() is not None
         encoded = encode_ops(self._facet, edit.entity, edit.ops, exact=kraft or edit.mode is not Mode.ALTER)
@@ -34,16 +36,18 @@ class ClientDrafter:
             check_kraft(edit.ops, encoded)
         return encoded
 
-    async def draft(
+    def decide(self, cluster_facet: ClusterFacet, edit: Edit) -> DecideEntity:
+        """Check an edit, and return the decision of its attempts; see ``Drafter``."""
+        return partial(self._draft, edit, self.encode(cluster_facet, edit))
+
+    async def _draft(
         self,
-        cluster_facet: ClusterFacet,
         edit: Edit,
         encoded: Mapping[str, str | None],
+        cluster_facet: ClusterFacet,
         node: Node | None,
-        *,
         planned: Mapping[str, Mapping[str, str]],
     ) -> EntityDraft:
-        """Draft an edit of a node; see ``Drafter``."""
         check_node(cluster_facet, edit, node)
         entity, before = edit.entity, stored(node)
         wanted: Mapping[str, str | None] = encoded

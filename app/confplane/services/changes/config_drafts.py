@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -31,10 +30,11 @@ from confplane.services.cooperative_yielding import next_turn
 from confplane.services.pending_keys import pending_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from confplane.domain.changes import Node
     from confplane.domain.definitions import ConfigDef
+    from confplane.services.changes.edits import DecideEntity
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.crypto import Cipher
     from confplane.services.reads.config_levels import BrokerLevels
@@ -43,15 +43,6 @@ _SLICE: Final = 10
 """Brokers checked between two pauses for other requests: a few milliseconds."""
 
 _STAYS: Final = "{} stays: the Kafka cluster sets it by itself and refuses its removal"
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigOps:
-    """An edit's ops."""
-
-    ops: tuple[Op, ...]
-    kept: Mapping[str, str | None]
-    """Secrets that a whole resource gives as null, as it was read: they stay. Key -> JSON pointer."""
 
 
 class ConfigDrafter:
@@ -66,9 +57,10 @@ class ConfigDrafter:
         self._levels = levels
         self._cipher = cipher
 
-    def encode(self, cluster_facet: ClusterFacet, edit: Edit) -> ConfigOps:
-        """Check an edit on its own; see ``Drafter``."""
+    def decide(self, cluster_facet: ClusterFacet, edit: Edit) -> DecideEntity:
+        """Check an edit, and return the decision of its attempts; see ``Drafter``."""
         ops: list[Op] = []
+        # Secrets that a whole resource gives as null, as it was read: they stay. Key -> JSON pointer.
         kept: dict[str, str | None] = {}
         for op in edit.ops:
             whole = op.type is OpType.SET and edit.mode is not Mode.ALTER
@@ -85,31 +77,30 @@ class ConfigDrafter:
             raise UnknownTopicError(f"There is no such topic: {error.detail}", pointer=edit.pointer) from None
         check_release(cluster_facet.catalog, edit.entity, pointer=edit.pointer)
         check_list_ops(ops, _definitions(cluster_facet, edit.entity))
-        return ConfigOps(tuple(ops), kept)
+        return partial(self._draft, edit, ops, kept)
 
-    async def draft(
+    async def _draft(
         self,
-        cluster_facet: ClusterFacet,
         edit: Edit,
-        encoded: ConfigOps,
+        edit_ops: Sequence[Op],
+        kept: Mapping[str, str | None],
+        cluster_facet: ClusterFacet,
         node: Node | None,
-        *,
         planned: Mapping[str, Mapping[str, str]],
     ) -> EntityDraft:
-        """Draft an edit of a node; see ``Drafter``."""
         check_node(cluster_facet, edit, node)
         entity, before = edit.entity, stored(node)
-        missing = next((key for key in encoded.kept if key not in before), None)
+        missing = next((key for key in kept if key not in before), None)
         if missing is not None:
             raise InvalidRequestError(
                 f"{clipped(missing)} is null, which keeps a stored secret, and none is stored; give its value or leave "
                 "it out",
-                pointer=encoded.kept[missing],
+                pointer=kept[missing],
             )
-        ops = list(encoded.ops)
+        ops = list(edit_ops)
         managed = cluster_facet.managed_keys(entity)
         if edit.mode is not Mode.ALTER:
-            named = {op.key for op in ops} | encoded.kept.keys()
+            named = {op.key for op in ops} | kept.keys()
             # In a replacement a missing key is a fault of the map itself, so the pointer names the map.
             lacking = f"/{cluster_facet.facet.member}" if named else None
             removed = [key for key in before if key not in named | edit.keeps | managed]

@@ -6,9 +6,10 @@ same for the real thing, ``validateOnly``, and the next attempt after a conflict
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from confplane.domain.changes import Difference, Node, difference, stored
 from confplane.domain.errors import (
@@ -26,7 +27,7 @@ from confplane.services.ports.trail import IntentEntity
 from confplane.services.ports.transactions import EntityWrite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from uuid import UUID
 
     from confplane.domain.approvals import Requirement
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from confplane.domain.ops import Op
     from confplane.domain.ownership import OwnershipClaim
     from confplane.services.cluster_facet import ClusterFacet
-
-E = TypeVar("E")
 
 _MOST_LISTED: Final = 20
 """Keys that a warning names."""
@@ -196,40 +195,27 @@ class EntityDraft:
         }
 
 
-class Drafter(Protocol[E]):
-    """A facet's way from edits to drafts. ``E`` is its form of an edit before anything stored is read."""
+DecideEntity = Callable[["ClusterFacet", Node | None, Mapping[str, Mapping[str, str]]], Awaitable[EntityDraft]]
+"""Drafts an edit of a node. Waits for nothing but worker threads.
 
-    def encode(self, cluster_facet: ClusterFacet, edit: Edit) -> E:
-        """Check an edit on its own: its entity and its values.
+Its arguments are the facet as placed for the attempt, the entity's node as read (None: absent), and the resulting maps
+of the edits before this one in the request, by entity id; at least of the entities that its check reads. It raises
+
+- CorruptZnodeError: the node can't be read, can't be written back without loss, or would keep a broken value;
+- PreconditionFailedError: the precondition does not hold;
+- AlreadyExistsError: a create met other content;
+- any ConfplaneError: the resulting map is not valid.
+"""
+
+
+class Drafter(Protocol):
+    """A facet's way from edits to drafts."""
+
+    def decide(self, cluster_facet: ClusterFacet, edit: Edit) -> DecideEntity:
+        """Check the entity and the values of an edit, and return the decision of its attempts.
 
         Raises:
             ConfplaneError: The edit is refused; the error has a JSON pointer.
-        """
-
-    async def draft(
-        self,
-        cluster_facet: ClusterFacet,
-        edit: Edit,
-        encoded: E,
-        node: Node | None,
-        *,
-        planned: Mapping[str, Mapping[str, str]],
-    ) -> EntityDraft:
-        """Draft an edit of a node. Waits for nothing but worker threads.
-
-        Args:
-            cluster_facet: The facet and its cluster.
-            edit: The edit.
-            encoded: The result of :meth:`encode`.
-            node: The entity's node as read; None if absent.
-            planned: Entity id -> resulting map of the edits before this one in the request; at least of the entities
-                that its check reads.
-
-        Raises:
-            CorruptZnodeError: The node can't be read, can't be written back without loss, or would keep a broken value.
-            PreconditionFailedError: The precondition does not hold.
-            AlreadyExistsError: A create met other content.
-            ConfplaneError: The resulting map is not valid.
         """
 
 

@@ -8,7 +8,7 @@ neither draft depends on the other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -17,10 +17,8 @@ from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import ConfplaneError, UnavailableError, UnknownTopicError
 from confplane.domain.facets import FacetName, Tree, full_path
 from confplane.domain.risks import MIN_INSYNC
-from confplane.services.changes.bulk import Planned
 from confplane.services.changes.draft import Draft, NoChange
 from confplane.services.changes.edits import EditResult, EntityDraft, not_attempted
-from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.ports.history import Znode
 from confplane.services.ports.trail import CLIENTS, MOST_REVERTS, IntentEntity
@@ -31,14 +29,13 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.domain.facets import Rank
+    from confplane.services.changes.bulk import Planned
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.change import ChangeResult
-    from confplane.services.changes.edits import Drafter, Edit
+    from confplane.services.changes.edits import DecideEntity, Edit
     from confplane.services.changes.rule_check import AlterRules, RuleCheck
+    from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.cluster_states import LayoutCheck
-
-DecideEntity = Callable[[ClusterFacet, Node | None, Planned], Awaitable[EntityDraft]]
-"""Decides one entity's draft from its cluster facet, the node as read, and the maps planned before it."""
 
 Drafts = Sequence[EntityDraft]
 """The drafts of the edits of a change, in their order, up to the first that failed."""
@@ -66,20 +63,6 @@ class PreparedEdit(NamedTuple):
         """Return True if a rule about the edit depends on the size of the request."""
         name, entity = self.cluster_facet.name.value, self.edit.entity
         return not caller.is_exempt and self.rules.policies.measures(name, entity, caller.principal, caller.behalf_of)
-
-
-def decide_with(drafter: Drafter[Any], cluster_facet: ClusterFacet, edit: Edit) -> DecideEntity:
-    """Make every check of an edit that needs nothing stored, and return the decision of its attempts.
-
-    Raises:
-        ConfplaneError: The edit is refused.
-    """
-    encoded = drafter.encode(cluster_facet, edit)
-
-    def decide(placed: ClusterFacet, node: Node | None, planned: Planned) -> Awaitable[EntityDraft]:
-        return drafter.draft(placed, edit, encoded, node, planned=planned)
-
-    return decide
 
 
 class EntitiesChange:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from confplane.domain.access.operations import Operation
 from confplane.domain.approvals import missing
@@ -37,7 +37,7 @@ map as it would be, the keys, and the JSON pointer to the entity. Raises the clu
 class AlterRules:
     """The rules of edits of one cluster facet."""
 
-    drafter: Drafter[Any]
+    drafter: Drafter
     risks: RiskAssessor | None = None
     """Finds the risks of a draft, which are its warnings and part of the question to the policies; None: there are
     none, because no value changes."""

@@ -133,10 +133,10 @@ class RenameService:
         planned: Mapping[str, Mapping[str, str]],
     ) -> EntityDraft:
         """Draft the new names that a node lacks, with the drafter of all edits of its facet."""
-        drafter = self._alter.drafter(cluster_facet)
         renamed = self._missing(edit.entity, node)
         shown = replace(edit, ops=_ops(item for item in renamed if not item.secret))
-        draft = await drafter.draft(cluster_facet, shown, drafter.encode(cluster_facet, shown), node, planned=planned)
+        decide = self._alter.drafter(cluster_facet).decide(cluster_facet, shown)
+        draft = await decide(cluster_facet, node, planned)
         # A value encoded under one name can be decoded under the other: a secret's encoding does not depend on its key.
         after = draft.after | {item.new: item.value for item in renamed if item.secret}
         whole = EntityDraft.of(cluster_facet, replace(edit, ops=_ops(renamed)), node, after, list(draft.warnings))

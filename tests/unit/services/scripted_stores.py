@@ -18,9 +18,9 @@ from confplane.domain.errors import (
 )
 from confplane.domain.facets import Tree
 from confplane.services.changes.callers import Caller
-from confplane.services.changes.change import ChangeResult
+from confplane.services.changes.change import ChangeJob, ChangeResult
 from confplane.services.changes.draft import Draft, NoChange
-from confplane.services.changes.runner import ChangeJob, ChangeRunner
+from confplane.services.changes.runner import ChangeRunner
 from confplane.services.ports.store import Marker
 from confplane.services.ports.transactions import (
     Committed,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
 
 from confplane.domain.entities import EntityType
 from confplane.domain.errors import (
@@ -45,6 +45,17 @@ if TYPE_CHECKING:
 CONTENDED: Final = "Other writers kept changing the same entity until the deadline; nothing was applied, try again"
 
 
+class ChangeJob(NamedTuple, Generic[D]):
+    """One change among several."""
+
+    decide: Decide[D]
+    paths: Sequence[str]
+    """Full paths of the znodes that changes of this process write in turn."""
+    waits: bool = False
+    """True if the first decision waits, for the word of a Kafka cluster or for a read. Such decisions are made at
+    once; each of them is a task, which costs as much as a short decision."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChangeResult(Generic[D]):
     """The result of a change that ended without an exception."""
@@ -65,39 +76,28 @@ class RunningChange(Generic[D]):
 
     Args:
         submission: Makes the attempts.
-        decide: Decides each attempt.
-        paths: Full paths of the znodes that changes of this process write in turn.
+        job: The change.
         contended: The error's text when conflicts last until the deadline.
-        waits: The first decision waits.
 
     Attributes:
         id: The change's id, above the ids of all earlier changes of this process.
         keys: The paths, unique among all clusters.
         deadline: The caller's deadline.
-        waits: The first decision waits.
+        job: The change.
         first: The first attempt, if it is made together with other changes.
         unchanged: The first decision, if it is to write nothing. ZooKeeper has to confirm it.
     """
 
-    def __init__(
-        self,
-        submission: Submission,
-        decide: Decide[D],
-        paths: Sequence[str],
-        contended: str = CONTENDED,
-        *,
-        waits: bool = False,
-    ) -> None:
+    def __init__(self, submission: Submission, job: ChangeJob[D], contended: str = CONTENDED) -> None:
         store, caller = submission.store, submission.caller
         self.id = store.new_change_id()
-        self.keys = [f"{store.name}{path}" for path in paths]
+        self.keys = [f"{store.name}{path}" for path in job.paths]
         self.deadline = caller.deadline
-        self.waits = waits
+        self.job = job
         self.first: Attempt[D] | None = None
         self.unchanged: NoChange[D] | None = None
         self._submission = submission
         self._store = store
-        self._decide = decide
         self._contended = contended
         self._began = time.monotonic()
         self._intended = 0
@@ -122,7 +122,7 @@ class RunningChange(Generic[D]):
                 ended = await self._take(attempt)
             else:
                 writer = self._store.writer()
-                decision = await self._decide(again=again)
+                decision = await self.job.decide(again=again)
                 if isinstance(decision, NoChange):
                     ended = await self._leave(writer, decision)
                 else:
@@ -156,7 +156,7 @@ class RunningChange(Generic[D]):
     async def plan(self, writer: str) -> ConfplaneError | None:
         """Decide the first attempt without making it; return the error if the change ends with one."""
         try:
-            decision = await self._decide(again=False)
+            decision = await self.job.decide(again=False)
             if isinstance(decision, NoChange):
                 self.unchanged = decision
             else:

@@ -22,13 +22,12 @@ from __future__ import annotations
 import asyncio
 import time
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confplane.domain.errors import ConcurrentChangeError, ConfplaneError, WriteOutcome
 from confplane.services.changes.bulk import Bulk, LoadSemaphores, chains
-from confplane.services.changes.change import CONTENDED, ChangeResult, RunningChange, Submission
+from confplane.services.changes.change import CONTENDED, ChangeJob, ChangeResult, RunningChange, Submission
 from confplane.services.changes.commit import Committer
-from confplane.services.changes.draft import D
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.metrics import Sample
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
     from confplane.services.changes.bulk import ReadyEdit
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.draft import Decide, NoChange
+    from confplane.services.changes.draft import D, Decide, NoChange
     from confplane.services.changes.entities_change import Drafts, EntitiesChange
     from confplane.services.ports.cluster_states import LayoutCheck
     from confplane.services.ports.store import ClusterStore
@@ -48,17 +47,6 @@ _PLANNED: Final = 50
 """Changes decided at once, of those whose decisions wait."""
 _PATHS: Final = 65_536
 """Characters of paths in one confirmation, at most: far below ZooKeeper's limit of a request."""
-
-
-class ChangeJob(NamedTuple, Generic[D]):
-    """One change among several."""
-
-    decide: Decide[D]
-    paths: Sequence[str]
-    """Full paths of the znodes that changes of this process write in turn."""
-    waits: bool = False
-    """True if the first decision waits, for the word of a Kafka cluster or for a read. Such decisions are made at
-    once; each of them is a task, which costs as much as a short decision."""
 
 
 class ChangeRunner:
@@ -163,7 +151,9 @@ class ChangeRunner:
         """
         store.writer()  # without a session no change queues
         submission = Submission(self._audit, store, caller, self._committer, validate_only=validate_only, shared=True)
-        ended = await asyncio.shield(self._begin(self._alone(RunningChange(submission, decide, paths, contended))))
+        ended = await asyncio.shield(
+            self._begin(self._alone(RunningChange(submission, ChangeJob(decide, paths), contended)))
+        )
         if isinstance(ended, Exception):
             raise ended
         return ended
@@ -194,7 +184,7 @@ class ChangeRunner:
         """
         writer = store.writer()
         submission = Submission(self._audit, store, caller, self._committer, validate_only=validate_only)
-        changes = [RunningChange(submission, job.decide, job.paths, waits=job.waits) for job in jobs]
+        changes = [RunningChange(submission, job) for job in jobs]
         await asyncio.shield(self._begin(self._together(submission, writer, changes, report)))
 
     def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -285,11 +275,11 @@ async def _first_attempts(
     ends: dict[int, ChangeResult[D] | Exception] = {}
     time_slice = TimeSlice()
     for number, change in changes.items():
-        if not change.waits and (error := await change.plan(writer)) is not None:
+        if not change.job.waits and (error := await change.plan(writer)) is not None:
             ends[number] = error
         if time_slice.due:
             await time_slice.pause()
-    waiting = iter([(number, change) for number, change in changes.items() if change.waits])
+    waiting = iter([(number, change) for number, change in changes.items() if change.job.waits])
     while some := dict(islice(waiting, _PLANNED)):
         errors = await asyncio.gather(*(change.plan(writer) for change in some.values()))
         ends |= {number: error for number, error in zip(some, errors, strict=True) if error is not None}

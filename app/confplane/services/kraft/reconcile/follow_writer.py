@@ -18,7 +18,7 @@ from confplane.domain.errors import (
 from confplane.domain.facets import Tree, full_path
 from confplane.services.changes.bulk import AT_ONCE
 from confplane.services.changes.callers import Caller
-from confplane.services.changes.runner import ChangeJob
+from confplane.services.changes.change import ChangeJob
 from confplane.services.kraft import topics
 from confplane.services.kraft.decisions import UNWRITTEN, ClusterDecisions, FollowDecision, metadata_of
 from confplane.services.kraft.observe.poller import Poller

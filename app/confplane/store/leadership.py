@@ -68,11 +68,7 @@ class ZooKeeperLeadership:
         return self._gate.open and session is not None and session.connected and self._clock() < self._until
 
     async def seek(self, deadline: float) -> bool:
-        """Become or stay the leader if possible, and return whether this process leads.
-
-        Raises:
-            UnavailableError: ZooKeeper did not answer by the deadline.
-        """
+        """Become or stay the leader if possible, and return whether this process leads."""
         try:
             led = await self._seek(deadline)
         except BaseException:

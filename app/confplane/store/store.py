@@ -324,12 +324,7 @@ class ZooKeeperStore:
         return self._session_manager.current.writer
 
     async def read(self, tree: Tree, entity: Entity, deadline: float) -> Node | None:
-        """Read one node from ZooKeeper, after all writes committed before the call.
-
-        Raises:
-            UnavailableError: ZooKeeper did not respond by the deadline, or the node may not be read; nothing was
-                changed.
-        """
+        """Read one node from ZooKeeper."""
         [node] = await self.read_many(tree, [entity], deadline)
         if isinstance(node, UnavailableError):
             raise node
@@ -338,11 +333,7 @@ class ZooKeeperStore:
     async def read_many(
         self, tree: Tree, entities: Sequence[Entity], deadline: float
     ) -> list[Node | UnavailableError | None]:
-        """Read nodes from ZooKeeper, after all writes committed before the call.
-
-        Raises:
-            UnavailableError: ZooKeeper did not respond by the deadline; nothing was changed.
-        """
+        """Read nodes from ZooKeeper."""
         session, place = self._session_manager.current, self.place()
         # An entity that is no longer in this tree is in the other one, and must be in the mirror first.
         trees = (place.tree, tree) if place.source is not None and tree is place.source else (tree,)
@@ -461,15 +452,7 @@ class ZooKeeperStore:
         return transactions.estimate(writes, self._limits, 1) / min(transactions.SHARED_PACKET, self._limits.max_packet)
 
     async def commit(self, transaction: Transaction, deadline: float) -> CommitResult:
-        """Run the transaction.
-
-        Raises:
-            UnavailableError: Nothing was submitted, or ZooKeeper refused for other reasons (rights, quotas).
-            FrozenError: The cluster was frozen since the admission; nothing was submitted.
-            StaleControllerError: The controller changed since then; nothing was submitted.
-            ObservedError: The target changed since then; nothing was submitted.
-            BodyTooLargeError: With its marker the transaction is above the limit; nothing was submitted.
-        """
+        """Run the transaction."""
         session = self._session_manager.current
         if transaction.writer != session.writer:
             return SessionEnded(_REPLACED)

@@ -79,11 +79,7 @@ class FreezeService:
         """Thaw a cluster. Nothing is written if it is not frozen, or if the request only validates.
 
         Raises:
-            ForbiddenError: The caller may not thaw the cluster.
-            InvalidRequestError: The reason can't be stored.
-            ConcurrentChangeError: Other writers kept freezing and thawing the cluster until the deadline.
-            UnavailableError: ZooKeeper or Postgres is unavailable; nothing was changed.
-            OutcomeUnknownError: The reply was lost; the cluster may be thawed.
+            ConfplaneError: As of :meth:`freeze`.
         """
         caller = replace(caller, reason=checked_reason(reason))
         return await self._run(store, lambda _: None, caller, validate_only=validate_only)

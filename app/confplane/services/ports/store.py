@@ -343,7 +343,8 @@ class ClusterStore(Protocol):
         Once it returned Committed for a freeze, no write of configs commits, whichever process tries.
 
         Raises:
-            UnavailableError: Nothing was submitted, for certain.
+            UnavailableError: Nothing was applied, for certain.
+            BodyTooLargeError: The same; with its marker the transaction is above the limit.
             RestoredStoreError: The same; the store was restored.
             FrozenError: The same; the cluster was frozen after the admission.
             StaleControllerError: The same; the controller changed after the admission.

@@ -196,10 +196,7 @@ class CommitMarkers:
         return change_ids, strays
 
     async def commits(self, change_ids: Sequence[UUID], deadline: float) -> list[Marker]:
-        """Read the markers of some changes, behind all writes committed before the call.
-
-        Abort markers, dropped and unreadable markers are left out.
-        """
+        """Read the commit markers of some changes."""
         session = self._session_manager.current
         found: list[Marker] = []
 

@@ -159,8 +159,7 @@ class Scenario:
         begun = []
         for user in ("first", "second"):
             begun.append(asyncio.create_task(self.put(service, 2, user=user)))
-            path = NODE.replace("alice", user)
-            await until_thread(partial(lambda path: self.zk.exists(path).version == 1, path))
+            await until_thread(partial(lambda path: self.zk.exists(path).version == 1, path_of(user)))
         for number, (user, value) in enumerate(values.items()):
             begun.append(asyncio.create_task(self.put(service, value, user=user)))
             await until(partial(self._waits, service, number + 1))
@@ -265,9 +264,14 @@ class Scenario:
         )
 
 
+def path_of(user: str) -> str:
+    """Return the path of a user's node."""
+    return f"/config/users/{user}"
+
+
 def _part(user: str, mode: Mode, value: int | None = None) -> Part:
     given: dict[str, str | float] = {} if value is None else {"producer_byte_rate": value}
-    return Part("client-quotas", f"user={user}", f"/config/users/{user}", mode, given)
+    return Part("client-quotas", f"user={user}", path_of(user), mode, given)
 
 
 @asynccontextmanager

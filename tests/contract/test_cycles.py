@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from confplane.devstack.postgres import Postgres
     from confplane.devstack.zookeeper import ZooKeeper
 
-REQUESTS: Final = 100
-MOST: Final = REQUESTS // 2
-"""Objects that all of them together may leave: what runs in the background leaves some."""
+REQUESTS: Final = (10, 100)
+"""Requests of a measurement, and of a second one, which is made only if the first finds half an object per request.
+
+What runs in the background leaves some objects as well, and fewer than 50 while 100 requests are sent.
+"""
 IDS: Final = {"client-quotas": "user=alice", "client-configs": "user=alice", "configs": "broker=0"}
 FUTURE: Final = "9999-01-01T00:00:00Z"
 PAST: Final = "2020-01-01T00:00:00Z"
@@ -93,16 +95,21 @@ async def answer(app: ASGIApp, token: str, path: str, query: str, *, leaves: boo
 
 
 async def left_behind(app: ASGIApp, token: str, path: str, query: str, *, leaves: bool = False) -> int:
-    """Return the number of unreachable objects after the requests."""
+    """Return the number of unreachable objects after the requests, or 0 if these did not leave them."""
     await answer(app, token, path, query, leaves=leaves)  # fills the caches
-    gc.collect()
-    gc.disable()
-    try:
-        for _ in range(REQUESTS):
-            await answer(app, token, path, query, leaves=leaves)
-        return gc.collect()
-    finally:
-        gc.enable()
+    found = 0
+    for requests in REQUESTS:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(requests):
+                await answer(app, token, path, query, leaves=leaves)
+            found = gc.collect()
+        finally:
+            gc.enable()
+        if found <= requests // 2:
+            return 0
+    return found
 
 
 async def test_requests_leave_no_cycles(
@@ -148,4 +155,4 @@ async def test_requests_leave_no_cycles(
         ):
             assert await answer(inside.app, inside.admin_token, path, query, leaves=True) == 499
             found["gone", path, query] = await left_behind(inside.app, inside.admin_token, path, query, leaves=True)
-        assert {request: count for request, count in found.items() if count > MOST} == {}
+        assert {request: count for request, count in found.items() if count} == {}

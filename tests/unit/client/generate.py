@@ -245,8 +245,12 @@ def _class(name: str, schema: dict[str, Any], base: str) -> str:
         lines.append("")
     for member, value in schema["properties"].items():
         kind = annotation(value)
-        lines += _comment(value.get("description", ""))
-        lines.append(f"    {member}: {kind if member in required else f'NotRequired[{kind}]'}")
+        line = f"    {member}: {kind if member in required else f'NotRequired[{kind}]'}"
+        text = " ".join(value.get("description", "").split())
+        if text and len(line) + len(text) <= _WIDTH:
+            lines.append(f"{line}  # {text}")
+        else:
+            lines += [*_comment(text), line]
     return "\n".join(lines) + "\n"
 
 

@@ -18,17 +18,14 @@ if TYPE_CHECKING:
 class AccessChangeData(TypedDict):
     """One change of a token, a grant or a webhook, a pause of temporary changes, or a sum of security events."""
 
-    # UUIDv7
-    id: str
+    id: str  # UUIDv7
     # token-created, token-revoked, token-rotated, tokens-confirmed, tokens-invalidated, grant-created, grant-
     # replaced, grant-removed, webhook-created, webhook-replaced, webhook-removed, webhook-assigned, webhook-
     # resumed, webhook-parked, webhook-secret-rotated, schedules-paused, schedules-resumed; or an event: denied,
     # unauthenticated, admin-token-used, break-glass
     kind: str
-    # The principal that did it, or was refused
-    principal: str
-    # The user for whom a portal acted
-    behalfOf: str | None
+    principal: str  # The principal that did it, or was refused
+    behalfOf: str | None  # The user for whom a portal acted
     source: str
     # `tokens/<id>`, `grants/<id>`, `webhooks/<cluster>/<name>` or `schedules/<cluster>`; for a security event its
     # subject
@@ -36,26 +33,19 @@ class AccessChangeData(TypedDict):
     requestId: str | None
     reason: str | None
     ticket: str | None
-    # The token, grant or webhook before; never a secret
-    before: dict[str, Any] | None
-    # The token, grant or webhook after; never a secret
-    after: dict[str, Any] | None
-    # Events in the minute; 1 for a change
-    count: int
-    # RFC 3339 in UTC
-    recordedAt: str
+    before: dict[str, Any] | None  # The token, grant or webhook before; never a secret
+    after: dict[str, Any] | None  # The token, grant or webhook after; never a secret
+    count: int  # Events in the minute; 1 for a change
+    recordedAt: str  # RFC 3339 in UTC
 
 
 class AccessItem(TypedDict):
     """A grant that applies, and its principal."""
 
     principal: str
-    # false: the grant denies
-    allowed: bool
-    # null: the right that every user of Kafka's has of itself
-    grant: GrantData | None
-    # What the grant gives or denies, its role expanded
-    rights: list[RightData]
+    allowed: bool  # false: the grant denies
+    grant: GrantData | None  # null: the right that every user of Kafka's has of itself
+    rights: list[RightData]  # What the grant gives or denies, its role expanded
 
 
 class AccessReport(TypedDict):
@@ -69,8 +59,7 @@ class CheckBody(TypedDict):
 
     operation: OperationName
     resourceType: ResourceTypeName
-    # null: the default entity, or a resource that has no names such as `cluster`
-    name: NotRequired[str | None]
+    name: NotRequired[str | None]  # null: the default entity, or a resource that has no names such as `cluster`
 
 
 class CheckResult(TypedDict):
@@ -100,8 +89,7 @@ class RightData(TypedDict):
     operation: str
     resourceType: str
     patternType: Literal["literal", "prefixed"]
-    # `*`: every name, but no default entity; of `cluster` its users and brokers too
-    name: str
+    name: str  # `*`: every name, but no default entity; of `cluster` its users and brokers too
 
 
 class AccessChangePage(ListPage):

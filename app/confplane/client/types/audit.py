@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 class AuditedChange(TypedDict):
     """One change: its last attempt and its outcome."""
 
-    # UUIDv7 of the change
-    changeId: str
+    changeId: str  # UUIDv7 of the change
     # import: a config was imported from an observed Kafka cluster; observed: an external change in that cluster
     # afterwards; put-back: an external change in that cluster that was replaced by the value here, and so never
     # committed; external: a change in ZooKeeper outside this service (by a broker, Kafka's tools or a person);
@@ -27,54 +26,40 @@ class AuditedChange(TypedDict):
     kind: Literal["change", "import", "observed", "put-back", "external", "recovered"]
     # For an external change, the least number of its writes; for a recovered change 1; otherwise null
     writes: int | None
-    # Of import, observed and put-back changes; else null
-    observed: AuditedSighting | None
-    # For a revert, the latest thousand of the reverted changes; otherwise null
-    reverts: list[str] | None
-    # Of a temporary change, the time of its end; otherwise null
-    revertAt: str | None
-    # The temporary change that this change ends; otherwise null
-    ends: str | None
-    # The change request that this change applies; otherwise null
-    applies: str | None
+    observed: AuditedSighting | None  # Of import, observed and put-back changes; else null
+    reverts: list[str] | None  # For a revert, the latest thousand of the reverted changes; otherwise null
+    revertAt: str | None  # Of a temporary change, the time of its end; otherwise null
+    ends: str | None  # The temporary change that this change ends; otherwise null
+    applies: str | None  # The change request that this change applies; otherwise null
     cluster: str
     attempt: int
     principal: str
-    # The user for whom the principal acted; null if it acted for itself
-    onBehalfOf: str | None
+    onBehalfOf: str | None  # The user for whom the principal acted; null if it acted for itself
     source: str
     requestId: str
     reason: str | None
     ticket: str | None
-    # RFC 3339 in UTC
-    createdAt: str
-    # open: not known yet
-    outcome: Literal["committed", "rejected", "open"]
+    createdAt: str  # RFC 3339 in UTC
+    outcome: Literal["committed", "rejected", "open"]  # open: not known yet
     revision: str | None
     committedAt: str | None
     recordedAt: str | None
     errorCode: int | None
-    # null where it may name an entity that is left out
-    errorMessage: str | None
-    # The change has further entities, which the caller may not describe
-    partial: bool
+    errorMessage: str | None  # null where it may name an entity that is left out
+    partial: bool  # The change has further entities, which the caller may not describe
     entities: list[AuditedEntity]
 
 
 class AuditedEntity(TypedDict):
     """One entity of a change. Null values in before and after are secrets, or keys of no facet."""
 
-    # Entity id
-    id: str
+    id: str  # Entity id
     # clients: client quotas and client configs in one change of the znode that has both; node: all keys of the
     # znode, in an external or recovered change; cluster: a freeze, a thaw, a layout, a target
     facet: Literal["client-quotas", "client-configs", "clients", "configs", "cluster", "node"]
-    # Of the znode, below the cluster's chroot
-    path: str
-    # The znode's version before; null where it was absent
-    versionRead: int | None
-    # The version it got; null where it was removed, or nothing was applied
-    version: int | None
+    path: str  # Of the znode, below the cluster's chroot
+    versionRead: int | None  # The znode's version before; null where it was absent
+    version: int | None  # The version it got; null where it was removed, or nothing was applied
     # The znode was deleted and created again externally during the change. Its external content was overwritten
     # without having been read; `before` is the content that was read
     remade: bool
@@ -87,17 +72,14 @@ class AuditedEntity(TypedDict):
 class AuditedOp(TypedDict):
     """An op as it was asked for: a key set, a key removed, or all keys of the facet removed or moved."""
 
-    # Absent where the op is about all keys of the facet
-    key: NotRequired[str]
+    key: NotRequired[str]  # Absent where the op is about all keys of the facet
     # Of configs of topics and brokers, and of all keys of a facet. Absent: set, or removed where remove is true;
     # configs set by PUT or POST lack it, too, in changes of earlier releases. REENCODE: the same value came under a
     # new encoder secret. MOVE: the client configs went to another layout. DISCARD: client configs that nobody read
     # were removed from the other layout
     op: NotRequired[Literal["SET", "DELETE", "APPEND", "SUBTRACT", "REENCODE", "MOVE", "DISCARD"]]
-    # Of MOVE: the layout
-    to: NotRequired[Literal["shared", "separate"]]
-    # null: a secret, or none
-    value: NotRequired[str | float | bool | None]
+    to: NotRequired[Literal["shared", "separate"]]  # Of MOVE: the layout
+    value: NotRequired[str | float | bool | None]  # null: a secret, or none
     secret: NotRequired[Literal[True]]
     remove: NotRequired[Literal[True]]
     removeAll: NotRequired[Literal[True]]
@@ -109,27 +91,19 @@ class AuditedRefusal(TypedDict):
     It has no values.
     """
 
-    # UUIDv7 of the time
-    id: str
+    id: str  # UUIDv7 of the time
     cluster: str
     principal: str
-    # The user for whom the principal acted; null if it acted for itself, and for a sum
-    onBehalfOf: str | None
-    # The operation's id in this specification
-    operation: str
+    onBehalfOf: str | None  # The user for whom the principal acted; null if it acted for itself, and for a sum
+    operation: str  # The operation's id in this specification
     # null if the request names no valid entity, and for a sum. An id of more than 256 characters is shortened, and
     # ends with an ellipsis
     entity: str | None
-    # The first 20 keys that the attempt names; empty of a sum
-    keys: list[str]
-    # Kafka's error code
-    errorCode: int
-    # The problem type
-    problem: str
-    # null of a sum
-    requestId: str | None
-    # The time of the attempt, by the process's clock; of a sum, of its first attempt
-    time: str
+    keys: list[str]  # The first 20 keys that the attempt names; empty of a sum
+    errorCode: int  # Kafka's error code
+    problem: str  # The problem type
+    requestId: str | None  # null of a sum
+    time: str  # The time of the attempt, by the process's clock; of a sum, of its first attempt
     # 1; of a sum, the number of attempts. A process lists 60 attempts of a principal in a minute, and sums up
     # further ones by operation and error
     count: int
@@ -138,39 +112,28 @@ class AuditedRefusal(TypedDict):
 class AuditedSighting(TypedDict):
     """The place of external writes in the metadata log of an observed Kafka cluster."""
 
-    # A metadata offset at which the entity still was as before; null if no earlier poll is known
-    after: str | None
+    after: str | None  # A metadata offset at which the entity still was as before; null if no earlier poll is known
     # A metadata offset at which the entity was as the change left it. The writes are among the records behind
     # after, up to until; of an exact change, until is the offset of the last one
     until: str
-    # When it was seen; of an exact change, the time of the last record in Kafka's log
-    at: str
+    at: str  # When it was seen; of an exact change, the time of the last record in Kafka's log
     # true: read from the metadata log, record by record; false: seen in a look at the cluster, which merges the
     # writes since the look before it
     exact: bool
-    # How many records; where not exact, at least how many
-    writes: int
+    writes: int  # How many records; where not exact, at least how many
 
 
 class RevertChanges(TypedDict):
     """The changes to revert: changeId, or requestId, or principal with since and optionally until."""
 
-    # Check everything, and write nothing
-    validateOnly: NotRequired[bool]
-    # Revert over later changes of the same keys, which else refuse the revert
-    force: NotRequired[bool]
-    # One change, as Confplane-Change-Id gave it
-    changeId: NotRequired[str]
-    # All changes of one request, as X-Request-Id gave it
-    requestId: NotRequired[str]
-    # All changes of a principal since a time
-    principal: NotRequired[str]
-    # RFC 3339; part of the span
-    since: NotRequired[str]
-    # RFC 3339; no part of the span. Now where it is absent
-    until: NotRequired[str]
-    # Only these keys; all keys where it is absent
-    keys: NotRequired[list[str]]
+    validateOnly: NotRequired[bool]  # Check everything, and write nothing
+    force: NotRequired[bool]  # Revert over later changes of the same keys, which else refuse the revert
+    changeId: NotRequired[str]  # One change, as Confplane-Change-Id gave it
+    requestId: NotRequired[str]  # All changes of one request, as X-Request-Id gave it
+    principal: NotRequired[str]  # All changes of a principal since a time
+    since: NotRequired[str]  # RFC 3339; part of the span
+    until: NotRequired[str]  # RFC 3339; no part of the span. Now where it is absent
+    keys: NotRequired[list[str]]  # Only these keys; all keys where it is absent
 
 
 class RevertedChanges(TypedDict):
@@ -178,16 +141,14 @@ class RevertedChanges(TypedDict):
 
     throttleTimeMs: int
     failed: int
-    # Changes that are left out: not applied, or no alters
-    skipped: list[SkippedChange]
+    skipped: list[SkippedChange]  # Changes that are left out: not applied, or no alters
     results: list[RevertedEntity]
 
 
 class SkippedChange(TypedDict):
     """A selected change that is left out."""
 
-    # UUIDv7 of the change
-    changeId: str
+    changeId: str  # UUIDv7 of the change
     reason: str
 
 

@@ -18,51 +18,39 @@ if TYPE_CHECKING:
 class ChangeRequestEdits(TypedDict):
     """The content of a request: edits, or the revert of a change."""
 
-    # The edits, each facet of an entity once: one change
-    edits: NotRequired[list[ProposedEdit]]
-    # Instead of edits: the id of a change, whose keys get their earlier values
-    revert: NotRequired[str | None]
+    edits: NotRequired[list[ProposedEdit]]  # The edits, each facet of an entity once: one change
+    revert: NotRequired[str | None]  # Instead of edits: the id of a change, whose keys get their earlier values
 
 
 class ChangeRequestSummary(TypedDict):
     """A change request without its content."""
 
-    # UUIDv7 of the request
-    id: str
+    id: str  # UUIDv7 of the request
     # break-glass: a change past the rules, which another person has to approve afterwards
     kind: Literal["change", "break-glass"]
     state: StateName
-    # The number of contents that it had
-    revision: int
+    revision: int  # The number of contents that it had
     digest: str
-    # The author of the present content
-    author: RequestPerson
+    author: RequestPerson  # The author of the present content
     reason: str | None
     ticket: str | None
     entities: list[str]
-    # RFC 3339 in UTC
-    createdAt: str
+    createdAt: str  # RFC 3339 in UTC
     expiresAt: str | None
     applyAt: str | None
     approvals: list[RequestApprovalData]
-    # The approvals that rules ask for and that are missing
-    requirements: list[str]
-    # The change that applied it
-    changeId: str | None
-    # Why it was not applied, or is open again
-    error: str | None
+    requirements: list[str]  # The approvals that rules ask for and that are missing
+    changeId: str | None  # The change that applied it
+    error: str | None  # Why it was not applied, or is open again
 
 
 class DifferentEntity(TypedDict):
     """An entity that was changed since the request was decided."""
 
-    # Entity id
-    entity: str
+    entity: str  # Entity id
     facet: Literal["client-quotas", "client-configs", "configs"]
-    # null: it has no configs any more
-    revision: str | None
-    # Keys of the request that have another value; no sensitive ones
-    keys: list[DifferentKey]
+    revision: str | None  # null: it has no configs any more
+    keys: list[DifferentKey]  # Keys of the request that have another value; no sensitive ones
 
 
 class DifferentKey(TypedDict):
@@ -76,12 +64,9 @@ class DifferentKey(TypedDict):
 class NewChangeRequest(TypedDict):
     """A proposed change. `reason` and `ticket` are parameters, as of every write."""
 
-    # The edits, each facet of an entity once: one change
-    edits: NotRequired[list[ProposedEdit]]
-    # Instead of edits: the id of a change, whose keys get their earlier values
-    revert: NotRequired[str | None]
-    # From a minute to 90 days in the future; a week by default
-    expiresAt: NotRequired[str | None]
+    edits: NotRequired[list[ProposedEdit]]  # The edits, each facet of an entity once: one change
+    revert: NotRequired[str | None]  # Instead of edits: the id of a change, whose keys get their earlier values
+    expiresAt: NotRequired[str | None]  # From a minute to 90 days in the future; a week by default
     # The time from which an approved request is applied by itself, until it expires. Not with sensitive values
     applyAt: NotRequired[str | None]
 
@@ -96,8 +81,7 @@ class ProposedChange(TypedDict):
     """The change of one entity in one facet."""
 
     facet: Literal["client-quotas", "client-configs", "configs"]
-    # Entity id
-    id: str
+    id: str  # Entity id
     mode: Literal["alter", "replace", "create"]
     diff: list[ProposedDiff]
 
@@ -108,16 +92,14 @@ class ProposedDiff(TypedDict):
     key: str
     before: str | float | bool | None
     after: str | float | bool | None
-    # The key is sensitive
-    secret: NotRequired[Literal[True]]
+    secret: NotRequired[Literal[True]]  # The key is sensitive
 
 
 class ProposedEdit(TypedDict):
     """The change of one entity in one facet."""
 
     facet: Literal["client-quotas", "client-configs", "configs"]
-    # The entity id
-    id: str
+    id: str  # The entity id
     # `alter` keeps other keys of the facet, as an alter does; `replace` removes them, as a PUT does, or without ops
     # a DELETE; `create` refuses them, as a POST does
     mode: NotRequired[Literal["alter", "replace", "create"]]
@@ -128,10 +110,8 @@ class ProposedOp(TypedDict):
     """The change of one key."""
 
     key: str
-    # APPEND and SUBTRACT are for lists of configs
-    op: NotRequired[Literal["SET", "DELETE", "APPEND", "SUBTRACT"]]
-    # Not looked at by DELETE
-    value: NotRequired[str | float | bool | None]
+    op: NotRequired[Literal["SET", "DELETE", "APPEND", "SUBTRACT"]]  # APPEND and SUBTRACT are for lists of configs
+    value: NotRequired[str | float | bool | None]  # Not looked at by DELETE
 
 
 class RequestApplicationValues(TypedDict):
@@ -143,37 +123,30 @@ class RequestApplicationValues(TypedDict):
 class RequestApproval(TypedDict):
     """An approval."""
 
-    # The digest of the content that was seen
-    digest: str
-    # A comment
-    comment: NotRequired[str | None]
+    digest: str  # The digest of the content that was seen
+    comment: NotRequired[str | None]  # A comment
 
 
 class RequestApprovalData(TypedDict):
     """An approval of the present content."""
 
     principal: str
-    # The user for whom the principal acted
-    behalfOf: str | None
-    # RFC 3339 in UTC
-    at: str
+    behalfOf: str | None  # The user for whom the principal acted
+    at: str  # RFC 3339 in UTC
 
 
 class RequestComment(TypedDict):
     """The reason of a rejection or of a cancellation."""
 
-    # A comment
-    comment: NotRequired[str | None]
+    comment: NotRequired[str | None]  # A comment
 
 
 class RequestEventData(TypedDict):
     """One event of a request, or a comment."""
 
     action: str
-    # RFC 3339 in UTC
-    at: str
-    # null: nobody asked for it
-    principal: str | None
+    at: str  # RFC 3339 in UTC
+    principal: str | None  # null: nobody asked for it
     behalfOf: str | None
     text: str | None
     revision: int
@@ -185,15 +158,13 @@ class RequestPerson(TypedDict):
     """An author or approver."""
 
     principal: str
-    # The user for whom the principal acted
-    behalfOf: str | None
+    behalfOf: str | None  # The user for whom the principal acted
 
 
 class SuppliedValue(TypedDict):
     """A sensitive value, which the request does not store."""
 
-    # The entity id
-    id: str
+    id: str  # The entity id
     key: str
     value: str
 
@@ -201,23 +172,19 @@ class SuppliedValue(TypedDict):
 class ValueToSupply(TypedDict):
     """A sensitive value that has to be supplied to apply the request."""
 
-    # Entity id
-    id: str
+    id: str  # Entity id
     key: str
 
 
 class ChangeRequestData(ChangeRequestSummary):
     """A change request."""
 
-    # The authors of all contents, none of whom can approve it
-    authors: list[RequestPerson]
+    authors: list[RequestPerson]  # The authors of all contents, none of whom can approve it
     warnings: list[str]
     changes: list[ProposedChange]
     toSupply: list[ValueToSupply]
-    # What was changed since it was decided, as found last
-    differences: list[DifferentEntity]
-    # The last 200 events and comments, the oldest first
-    events: list[RequestEventData]
+    differences: list[DifferentEntity]  # What was changed since it was decided, as found last
+    events: list[RequestEventData]  # The last 200 events and comments, the oldest first
 
 
 class ChangeRequestPage(ListPage):

@@ -26,18 +26,15 @@ if TYPE_CHECKING:
 class AlterClientConfigs(TypedDict):
     """AlterClientConfigs (KIP-649)."""
 
-    # Check everything, and write nothing
-    validateOnly: NotRequired[bool]
-    # All entries in one transaction, or none
-    atomic: NotRequired[bool]
+    validateOnly: NotRequired[bool]  # Check everything, and write nothing
+    atomic: NotRequired[bool]  # All entries in one transaction, or none
     entries: list[AlterConfigsEntry]
 
 
 class AlterConfigsEntry(TypedDict):
     """The ops on one entity."""
 
-    # As If-Match, for this entry alone
-    etag: NotRequired[str | None]
+    etag: NotRequired[str | None]  # As If-Match, for this entry alone
     entity: list[ConfigEntityComponent]
     ops: list[ConfigOp]
 
@@ -55,10 +52,8 @@ class AppliedConfigs(TypedDict):
 
     softwareName: str
     softwareVersion: str
-    # Confplane-Revision of the last answer, 200 or 304, whose configs the client runs with
-    appliedRevision: str
-    # Dynamic configs of that answer that the client did not take over
-    refused: NotRequired[list[RefusedConfig]]
+    appliedRevision: str  # Confplane-Revision of the last answer, 200 or 304, whose configs the client runs with
+    refused: NotRequired[list[RefusedConfig]]  # Dynamic configs of that answer that the client did not take over
 
 
 class AppliedCount(TypedDict):
@@ -66,43 +61,31 @@ class AppliedCount(TypedDict):
 
     softwareName: str
     softwareVersion: str
-    # A zxid as a decimal string
-    appliedRevision: str
+    appliedRevision: str  # A zxid as a decimal string
     instances: int
 
 
 class AppliedStatus(TypedDict):
     """Counts of the clients of an entity by their reports."""
 
-    # Entity id
-    id: str
-    # The last change of what decides the entity's configs; 0 where nothing does
-    revision: str
-    # Clients that reported lately
-    instances: int
-    # Clients that run with the latest configs, except for refused ones
-    applied: int
+    id: str  # Entity id
+    revision: str  # The last change of what decides the entity's configs; 0 where nothing does
+    instances: int  # Clients that reported lately
+    applied: int  # Clients that run with the latest configs, except for refused ones
     # All other clients: they run with earlier configs, or with configs from before ZooKeeper was restored
     notYetApplied: int
-    # Most instances first; the latest configs have their revision
-    appliedBy: list[AppliedCount]
-    # Most instances first
-    refused: list[RefusedCount]
-    # Groups that are not in the two lists, which have at most a thousand each
-    omitted: int
+    appliedBy: list[AppliedCount]  # Most instances first; the latest configs have their revision
+    refused: list[RefusedCount]  # Most instances first
+    omitted: int  # Groups that are not in the two lists, which have at most a thousand each
 
 
 class ClientConfigsResource(TypedDict):
     """The client configs that an entity declares."""
 
-    # Entity id
-    id: str
-    # Of a content of the past
-    at: NotRequired[PastMoment]
-    # Full view
-    entity: NotRequired[dict[str, str | None]]
-    # Full view
-    status: NotRequired[ResourceStatus]
+    id: str  # Entity id
+    at: NotRequired[PastMoment]  # Of a content of the past
+    entity: NotRequired[dict[str, str | None]]  # Full view
+    status: NotRequired[ResourceStatus]  # Full view
     # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
     # validateOnly
     applied: NotRequired[AppliedData]
@@ -127,8 +110,7 @@ class ConfigEntityComponent(TypedDict):
     """One component of an entity that has client configs: a user, with or without a client-id."""
 
     entityType: Literal["user", "client-id"]
-    # null is the default entity
-    entityName: str | None
+    entityName: str | None  # null is the default entity
 
 
 class ConfigEntry(TypedDict):
@@ -136,8 +118,7 @@ class ConfigEntry(TypedDict):
 
     entity: list[EntityData]
     values: list[ConfigValue]
-    # Not under resolveEntity
-    entityCompatibility: NotRequired[list[Compatibility]]
+    entityCompatibility: NotRequired[list[Compatibility]]  # Not under resolveEntity
 
 
 class ConfigFilterComponent(TypedDict):
@@ -146,19 +127,16 @@ class ConfigFilterComponent(TypedDict):
     entityType: Literal["user", "client-id"]
     # 0 or exact; 1 or default: the default entity; 2, specified or any: any name. Names in any case.
     matchType: Literal[0, 1, 2, "exact", "default", "specified", "any"]
-    # The name, for exact
-    match: NotRequired[str | None]
+    match: NotRequired[str | None]  # The name, for exact
 
 
 class ConfigLevel(TypedDict):
     """One level that was read."""
 
     level: int
-    # Entity id
-    id: str
+    id: str  # Entity id
     reason: str
-    # The clients that share a quota of this level
-    sharedBy: str | None
+    sharedBy: str | None  # The clients that share a quota of this level
     configs: dict[str, str]
 
 
@@ -172,8 +150,7 @@ class ConfigValue(TypedDict):
 class DescribeClientConfigs(TypedDict):
     """DescribeClientConfigs (KIP-649)."""
 
-    # Only entities with exactly the given types
-    strict: NotRequired[bool]
+    strict: NotRequired[bool]  # Only entities with exactly the given types
     components: list[ConfigFilterComponent]
     # Answer one entry: the configs effective for this client. Needs an exact user, and an exact client-id or none
     resolveEntity: NotRequired[bool]
@@ -188,18 +165,15 @@ class DescribedConfigs(TypedDict):
     throttleTimeMs: int
     errorCode: Literal[0]
     errorMessage: None
-    # Paths of znodes that can't be read
-    skipped: list[str]
+    skipped: list[str]  # Paths of znodes that can't be read
     entries: list[ConfigEntry]
 
 
 class EffectiveClientConfigs(TypedDict):
     """The effective values of an entity, each key with its source; the levels most specific first."""
 
-    # Entity id
-    id: str
-    # Type to name; null is the default entity
-    entity: dict[str, str | None]
+    id: str  # Entity id
+    entity: dict[str, str | None]  # Type to name; null is the default entity
     levels: list[ConfigLevel]
     warnings: list[str]
     configs: list[EffectiveConfig]
@@ -210,16 +184,14 @@ class EffectiveConfig(TypedDict):
 
     key: str
     value: str
-    # Entity id of the level that wins
-    source: str
+    source: str  # Entity id of the level that wins
     synonyms: list[EffectiveConfigSynonym]
 
 
 class EffectiveConfigSynonym(TypedDict):
     """A value that a level gives to a key."""
 
-    # Entity id
-    source: str
+    source: str  # Entity id
     level: int
     value: str
 
@@ -244,15 +216,13 @@ class RefusedCount(TypedDict):
 class TakenReport(TypedDict):
     """The answer to a report."""
 
-    # The report is forgotten then, unless the client sends another one
-    forgottenAfterMs: int
+    forgottenAfterMs: int  # The report is forgotten then, unless the client sends another one
 
 
 class AlteredConfigsEntry(EntityChangeResult):
     """The result for one entry."""
 
-    # For a failed precondition: the current ETag; null if nothing is set
-    etag: NotRequired[str | None]
+    etag: NotRequired[str | None]  # For a failed precondition: the current ETag; null if nothing is set
     entity: list[EntityData]
     diff: list[ConfigDiff]
 
@@ -260,8 +230,7 @@ class AlteredConfigsEntry(EntityChangeResult):
 class ClientConfigsBody(ReplacingBody):
     """All dynamic client configs of one entity."""
 
-    # Type to name; null is the default entity
-    entity: NotRequired[dict[str, str | None] | None]
+    entity: NotRequired[dict[str, str | None] | None]  # Type to name; null is the default entity
     configs: dict[str, str]
 
 
@@ -269,10 +238,8 @@ class ClientConfigsList(ListPage):
     """A page, ordered by id."""
 
     items: list[ClientConfigsResource]
-    # Of a list of the past: its moment
-    revision: NotRequired[str]
-    # Paths of znodes that can't be read
-    skipped: list[str]
+    revision: NotRequired[str]  # Of a list of the past: its moment
+    skipped: list[str]  # Paths of znodes that can't be read
 
 
 class NewClientConfigs(ClientConfigsBody):

@@ -26,18 +26,15 @@ if TYPE_CHECKING:
 class AlterClientQuotas(TypedDict):
     """AlterClientQuotas (KIP-546)."""
 
-    # Check everything, and write nothing
-    validateOnly: NotRequired[bool]
-    # All entries in one transaction, or none
-    atomic: NotRequired[bool]
+    validateOnly: NotRequired[bool]  # Check everything, and write nothing
+    atomic: NotRequired[bool]  # All entries in one transaction, or none
     entries: list[AlterQuotasEntry]
 
 
 class AlterQuotasEntry(TypedDict):
     """The ops on one entity."""
 
-    # As If-Match, for this entry alone
-    etag: NotRequired[str | None]
+    etag: NotRequired[str | None]  # As If-Match, for this entry alone
     entity: list[QuotaEntityComponent]
     ops: list[QuotaOp]
 
@@ -53,14 +50,10 @@ class AlteredQuotas(TypedDict):
 class ClientQuotasResource(TypedDict):
     """The quotas that an entity declares."""
 
-    # Entity id
-    id: str
-    # Of a content of the past
-    at: NotRequired[PastMoment]
-    # Full view
-    entity: NotRequired[dict[str, str | None]]
-    # Full view
-    status: NotRequired[ResourceStatus]
+    id: str  # Entity id
+    at: NotRequired[PastMoment]  # Of a content of the past
+    entity: NotRequired[dict[str, str | None]]  # Full view
+    status: NotRequired[ResourceStatus]  # Full view
     # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
     # validateOnly
     applied: NotRequired[AppliedData]
@@ -70,8 +63,7 @@ class ClientQuotasResource(TypedDict):
 class DescribeClientQuotas(TypedDict):
     """DescribeClientQuotas (KIP-546). No component and not strict: everything."""
 
-    # Only entities with exactly the given types
-    strict: NotRequired[bool]
+    strict: NotRequired[bool]  # Only entities with exactly the given types
     components: list[QuotaFilterComponent]
 
 
@@ -81,18 +73,15 @@ class DescribedQuotas(TypedDict):
     throttleTimeMs: int
     errorCode: Literal[0]
     errorMessage: None
-    # Paths of znodes that can't be read
-    skipped: list[str]
+    skipped: list[str]  # Paths of znodes that can't be read
     entries: list[QuotaEntry]
 
 
 class EffectiveClientQuotas(TypedDict):
     """The effective values of an entity, each key with its source; the levels most specific first."""
 
-    # Entity id
-    id: str
-    # Type to name; null is the default entity
-    entity: dict[str, str | None]
+    id: str  # Entity id
+    entity: dict[str, str | None]  # Type to name; null is the default entity
     levels: list[QuotaLevel]
     warnings: list[str]
     quotas: list[EffectiveQuota]
@@ -103,16 +92,14 @@ class EffectiveQuota(TypedDict):
 
     key: str
     value: float
-    # Entity id of the level that wins
-    source: str
+    source: str  # Entity id of the level that wins
     synonyms: list[EffectiveQuotaSynonym]
 
 
 class EffectiveQuotaSynonym(TypedDict):
     """A value that a level gives to a key."""
 
-    # Entity id
-    source: str
+    source: str  # Entity id
     level: int
     value: float
 
@@ -130,19 +117,16 @@ class QuotaFilterComponent(TypedDict):
     entityType: Literal["user", "client-id", "ip"]
     # 0 or exact; 1 or default: the default entity; 2, specified or any: any name. Names in any case.
     matchType: Literal[0, 1, 2, "exact", "default", "specified", "any"]
-    # The name, for exact
-    match: NotRequired[str | None]
+    match: NotRequired[str | None]  # The name, for exact
 
 
 class QuotaLevel(TypedDict):
     """One level that was read."""
 
     level: int
-    # Entity id
-    id: str
+    id: str  # Entity id
     reason: str
-    # The clients that share a quota of this level
-    sharedBy: str | None
+    sharedBy: str | None  # The clients that share a quota of this level
     quotas: dict[str, float]
 
 
@@ -156,8 +140,7 @@ class QuotaValue(TypedDict):
 class AlteredQuotasEntry(EntityChangeResult):
     """The result for one entry."""
 
-    # For a failed precondition: the current ETag; null if nothing is set
-    etag: NotRequired[str | None]
+    etag: NotRequired[str | None]  # For a failed precondition: the current ETag; null if nothing is set
     entity: list[EntityData]
     diff: list[QuotaDiff]
 
@@ -165,8 +148,7 @@ class AlteredQuotasEntry(EntityChangeResult):
 class ClientQuotasBody(ReplacingBody):
     """All quotas of one entity."""
 
-    # Type to name; null is the default entity
-    entity: NotRequired[dict[str, str | None] | None]
+    entity: NotRequired[dict[str, str | None] | None]  # Type to name; null is the default entity
     quotas: dict[str, float]
 
 
@@ -174,10 +156,8 @@ class ClientQuotasList(ListPage):
     """A page, ordered by id."""
 
     items: list[ClientQuotasResource]
-    # Of a list of the past: its moment
-    revision: NotRequired[str]
-    # Paths of znodes that can't be read
-    skipped: list[str]
+    revision: NotRequired[str]  # Of a list of the past: its moment
+    skipped: list[str]  # Paths of znodes that can't be read
 
 
 class NewClientQuotas(ClientQuotasBody):

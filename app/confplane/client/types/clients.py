@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 class AlterClients(TypedDict):
     """An alter of quotas and client configs."""
 
-    # Check everything, and write nothing
-    validateOnly: NotRequired[bool]
-    # All entries in one transaction, or none
-    atomic: NotRequired[bool]
+    validateOnly: NotRequired[bool]  # Check everything, and write nothing
+    atomic: NotRequired[bool]  # All entries in one transaction, or none
     entries: list[AlterClientsEntry]
 
 
@@ -30,12 +28,9 @@ class AlterClientsEntry(TypedDict):
 
     entity: list[QuotaEntityComponent]
     quotas: NotRequired[list[QuotaOp]]
-    # Of a user, with or without a client-id
-    configs: NotRequired[list[ConfigOp]]
-    # As If-Match, for the entity's quotas
-    quotasEtag: NotRequired[str | None]
-    # As If-Match, for the entity's client configs
-    configsEtag: NotRequired[str | None]
+    configs: NotRequired[list[ConfigOp]]  # Of a user, with or without a client-id
+    quotasEtag: NotRequired[str | None]  # As If-Match, for the entity's quotas
+    configsEtag: NotRequired[str | None]  # As If-Match, for the entity's client configs
 
 
 class AlteredClients(TypedDict):
@@ -56,7 +51,6 @@ class ClientsDiff(TypedDict):
 class AlteredClientsEntry(EntityChangeResult):
     """The result for one entry: for both facets, or for neither."""
 
-    # For a failed precondition: the current ETag; null if nothing is set
-    etag: NotRequired[str | None]
+    etag: NotRequired[str | None]  # For a failed precondition: the current ETag; null if nothing is set
     entity: list[EntityData]
     diff: ClientsDiff

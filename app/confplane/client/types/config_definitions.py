@@ -15,55 +15,39 @@ class ConfigDefinition(TypedDict):
     section: Literal["topic", "broker", "producer", "consumer", "group", "client-metrics", "quota"]
     name: str
     type: Literal["BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD"]
-    # As Kafka writes it; null: no default
-    default: str | None
+    default: str | None  # As Kafka writes it; null: no default
     required: bool
-    # The rule besides the type, in Kafka's notation
-    valid: str | None
+    valid: str | None  # The rule besides the type, in Kafka's notation
     importance: Literal["HIGH", "MEDIUM", "LOW"]
-    # May be changed while the cluster runs
-    dynamic: bool
+    dynamic: bool  # May be changed while the cluster runs
     scope: Literal[
         "read-only", "per-broker", "cluster-wide", "per-topic", "per-group", "per-subscription", "per-entity"
     ]
-    # Entity types that may have it: `user,client-id` is the pair
-    settableOn: list[str]
-    # A secret: never shown
-    sensitive: bool
-    # Not meant for users of Kafka
-    internal: bool
+    settableOn: list[str]  # Entity types that may have it: `user,client-id` is the pair
+    sensitive: bool  # A secret: never shown
+    internal: bool  # Not meant for users of Kafka
     # For topics and groups: the broker configs that it falls back on, in order of precedence
     synonyms: list[SynonymData]
-    # Brokers: names for the same thing, the one that counts first
-    group: list[str]
-    # For brokers: the form of the key for one listener
-    listenerPrefix: str | None
-    # Brokers: dynamic only with a listener's prefix
-    prefixRequired: bool
-    # For quotas: the unit
-    unit: str | None
+    group: list[str]  # Brokers: names for the same thing, the one that counts first
+    listenerPrefix: str | None  # For brokers: the form of the key for one listener
+    prefixRequired: bool  # Brokers: dynamic only with a listener's prefix
+    unit: str | None  # For quotas: the unit
     description: str | None
-    # Link to Kafka's documentation
-    documentation: str
-    # The releases of Kafka that define the config, among `releases` of the response
-    releases: list[str]
+    documentation: str  # Link to Kafka's documentation
+    releases: list[str]  # The releases of Kafka that define the config, among `releases` of the response
 
 
 class ConfigDefinitions(TypedDict):
     """Definitions, ordered by section and name."""
 
-    # The release of these definitions
-    kafkaVersion: str
-    # All releases with definitions, ascending
-    releases: list[str]
+    kafkaVersion: str  # The release of these definitions
+    releases: list[str]  # All releases with definitions, ascending
     items: list[ConfigDefinition]
-    # Always null: all are on one page
-    nextPageToken: None
+    nextPageToken: None  # Always null: all are on one page
 
 
 class SynonymData(TypedDict):
     """A broker config that a topic's or a group's config falls back on."""
 
     name: str
-    # The factor from its value: 3600000 from hours to milliseconds
-    factor: int
+    factor: int  # The factor from its value: 3600000 from hours to milliseconds

@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 class AlteredConfigResource(TypedDict):
     """The ops on one resource."""
 
-    # As If-Match, for this entry alone
-    etag: NotRequired[str | None]
+    etag: NotRequired[str | None]  # As If-Match, for this entry alone
     # Kafka's number or name. TOPIC, BROKER, GROUP and CLIENT_METRICS are served
     resourceType: Literal[2, "TOPIC", 4, "BROKER", 8, "BROKER_LOGGER", 16, "CLIENT_METRICS", 32, "GROUP"]
-    # A topic's name, a broker's or group's id; empty for the default of all brokers
-    resourceName: str
+    resourceName: str  # A topic's name, a broker's or group's id; empty for the default of all brokers
     configs: list[IncrementalConfigOp]
 
 
@@ -39,16 +37,13 @@ class ConfigInForce(TypedDict):
     """One effective config, and all values set for it or for the configs that it falls back on."""
 
     key: str
-    # null for a secret, or without a value
-    value: str | None
+    value: str | None  # null for a secret, or without a value
     source: SourceName
     readOnly: bool
     isSensitive: bool
     configType: ConfigTypeName
-    # The broker's own file is not known here and could say otherwise
-    assumed: bool
-    # In order of precedence
-    synonyms: list[ConfigSynonym]
+    assumed: bool  # The broker's own file is not known here and could say otherwise
+    synonyms: list[ConfigSynonym]  # In order of precedence
 
 
 class ConfigResource(TypedDict):
@@ -56,64 +51,50 @@ class ConfigResource(TypedDict):
 
     # Kafka's number or name. TOPIC, BROKER, GROUP and CLIENT_METRICS are served
     resourceType: Literal[2, "TOPIC", 4, "BROKER", 8, "BROKER_LOGGER", 16, "CLIENT_METRICS", 32, "GROUP"]
-    # A topic's name, a broker's or group's id; empty for the default of all brokers
-    resourceName: str
-    # Only these; null or empty: all
-    configurationKeys: NotRequired[list[str] | None]
+    resourceName: str  # A topic's name, a broker's or group's id; empty for the default of all brokers
+    configurationKeys: NotRequired[list[str] | None]  # Only these; null or empty: all
 
 
 class ConfigSynonym(TypedDict):
     """A value of a config, or of a config that it falls back on, effective or hidden."""
 
     name: str
-    # null: a secret
-    value: str | None
+    value: str | None  # null: a secret
     source: SourceName
 
 
 class ConfigsResource(TypedDict):
     """The configs that an entity declares."""
 
-    # Entity id
-    id: str
-    # Of a content of the past
-    at: NotRequired[PastMoment]
-    # Full view
-    entity: NotRequired[dict[str, str | None]]
-    # Full view
-    status: NotRequired[ConfigsStatus]
+    id: str  # Entity id
+    at: NotRequired[PastMoment]  # Of a content of the past
+    entity: NotRequired[dict[str, str | None]]  # Full view
+    status: NotRequired[ConfigsStatus]  # Full view
     # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
     # validateOnly
     applied: NotRequired[AppliedData]
-    # null: a secret
-    configs: dict[str, str | None]
+    configs: dict[str, str | None]  # null: a secret
 
 
 class DescribeConfigs(TypedDict):
     """DescribeConfigs (KIP-226)."""
 
     resources: list[ConfigResource]
-    # List what else is set for each config, in order of precedence
-    includeSynonyms: NotRequired[bool]
-    # A sentence on each config
-    includeDocumentation: NotRequired[bool]
+    includeSynonyms: NotRequired[bool]  # List what else is set for each config, in order of precedence
+    includeDocumentation: NotRequired[bool]  # A sentence on each config
 
 
 class DescribedConfig(TypedDict):
     """One effective config."""
 
     name: str
-    # null for a secret, or without a value
-    value: str | None
-    # As Kafka has it: true also for forms with a listener's prefix and for custom keys
-    readOnly: bool
+    value: str | None  # null for a secret, or without a value
+    readOnly: bool  # As Kafka has it: true also for forms with a listener's prefix and for custom keys
     isSensitive: bool
     configSource: SourceName
     configType: ConfigTypeName
-    # The broker's own file is not known here and could say otherwise
-    assumed: bool
-    # In order of precedence; empty unless asked for
-    synonyms: list[ConfigSynonym]
+    assumed: bool  # The broker's own file is not known here and could say otherwise
+    synonyms: list[ConfigSynonym]  # In order of precedence; empty unless asked for
     documentation: str | None
 
 
@@ -123,13 +104,11 @@ class DescribedResource(TypedDict):
     errorCode: int
     errorName: str
     errorMessage: str | None
-    # For an error: JSON pointer and detail of each fault
-    errors: NotRequired[list[ProblemPart]]
+    errors: NotRequired[list[ProblemPart]]  # For an error: JSON pointer and detail of each fault
     resourceType: str
     resourceName: str
     configs: list[DescribedConfig]
-    # Stored entries that have no effect
-    warnings: list[str]
+    warnings: list[str]  # Stored entries that have no effect
 
 
 class DescribedResources(TypedDict):
@@ -142,22 +121,17 @@ class DescribedResources(TypedDict):
 class EffectiveConfigs(TypedDict):
     """The effective configs of an entity, by name."""
 
-    # Entity id
-    id: str
-    # Type to name; null is the default entity
-    entity: dict[str, str | None]
+    id: str  # Entity id
+    entity: dict[str, str | None]  # Type to name; null is the default entity
     configs: list[ConfigInForce]
-    # Stored entries that have no effect
-    warnings: list[str]
+    warnings: list[str]  # Stored entries that have no effect
 
 
 class IncrementalAlterConfigs(TypedDict):
     """IncrementalAlterConfigs (KIP-339)."""
 
-    # Check everything, and write nothing
-    validateOnly: NotRequired[bool]
-    # All entries in one transaction, or none
-    atomic: NotRequired[bool]
+    validateOnly: NotRequired[bool]  # Check everything, and write nothing
+    atomic: NotRequired[bool]  # All entries in one transaction, or none
     resources: list[AlteredConfigResource]
 
 
@@ -168,17 +142,14 @@ class IncrementalConfigOp(TypedDict):
     # Kafka's number or name. APPEND and SUBTRACT are for lists. They start from the stored value, or otherwise from
     # Kafka's default
     configOperation: Literal[0, "SET", 1, "DELETE", 2, "APPEND", 3, "SUBTRACT"]
-    # Not looked at by DELETE
-    value: NotRequired[str | None]
+    value: NotRequired[str | None]  # Not looked at by DELETE
 
 
 class AlteredResource(EntityChangeResult):
     """The result for one resource."""
 
-    # For a failed precondition: the current ETag; null if nothing is set
-    etag: NotRequired[str | None]
-    # The name; as it was given where it is unknown
-    resourceType: int | str
+    etag: NotRequired[str | None]  # For a failed precondition: the current ETag; null if nothing is set
+    resourceType: int | str  # The name; as it was given where it is unknown
     resourceName: str
     diff: list[ResourceDiff]
 
@@ -186,8 +157,7 @@ class AlteredResource(EntityChangeResult):
 class ConfigsBody(ReplacingBody):
     """All configs of one entity."""
 
-    # Type to name; null is the default of all brokers
-    entity: NotRequired[dict[str, str | None] | None]
+    entity: NotRequired[dict[str, str | None] | None]  # Type to name; null is the default of all brokers
     configs: dict[str, str | None]
 
 
@@ -195,10 +165,8 @@ class ConfigsList(ListPage):
     """A page, ordered by id."""
 
     items: list[ConfigsResource]
-    # Of a list of the past: its moment
-    revision: NotRequired[str]
-    # Paths of znodes that can't be read
-    skipped: list[str]
+    revision: NotRequired[str]  # Of a list of the past: its moment
+    skipped: list[str]  # Paths of znodes that can't be read
 
 
 class ConfigsStatus(ResourceStatus):
@@ -211,8 +179,7 @@ class ConfigsStatus(ResourceStatus):
 class ResourceDiff(ConfigDiff):
     """A config before and after; null is absent, or a secret's."""
 
-    # Its values are not shown
-    secret: NotRequired[Literal[True]]
+    secret: NotRequired[Literal[True]]  # Its values are not shown
 
 
 class NewConfigs(ConfigsBody):

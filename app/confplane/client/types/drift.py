@@ -19,8 +19,7 @@ class AdoptedDiff(TypedDict):
     key: str
     before: str | float | None
     after: str | float | None
-    # The values are not shown
-    secret: NotRequired[Literal[True]]
+    secret: NotRequired[Literal[True]]  # The values are not shown
 
 
 class AdoptedDrift(TypedDict):
@@ -35,30 +34,24 @@ class ChosenDrift(TypedDict):
     """An entity whose drift is resolved."""
 
     id: str
-    # Only these keys; all that differ where it is absent
-    keys: NotRequired[list[str]]
+    keys: NotRequired[list[str]]  # Only these keys; all that differ where it is absent
 
 
 class DriftDecision(TypedDict):
     """The entities whose drift is resolved."""
 
-    # Check everything, and write nothing
-    validateOnly: NotRequired[bool]
+    validateOnly: NotRequired[bool]  # Check everything, and write nothing
     entities: list[ChosenDrift]
 
 
 class DriftedEntity(TypedDict):
     """One entity whose values in the Kafka cluster differ from those here."""
 
-    # Entity id
-    id: str
-    # Type to name; null is the default entity
-    entity: dict[str, str | None]
+    id: str  # Entity id
+    entity: dict[str, str | None]  # Type to name; null is the default entity
     facet: Literal["client-quotas", "configs"]
-    # The time of the look that showed the values; null: the cluster did not show any
-    observedAt: str | None
-    # Kafka's code of a refusal of all values; null: only some keys were refused, or none
-    refusedCode: int | None
+    observedAt: str | None  # The time of the look that showed the values; null: the cluster did not show any
+    refusedCode: int | None  # Kafka's code of a refusal of all values; null: only some keys were refused, or none
     refusedMessage: str | None
     keys: list[DriftedKey]
 
@@ -72,17 +65,12 @@ class DriftedKey(TypedDict):
     # extra: the key was only set in the cluster, never here
     state: Literal["pending", "refused", "contested", "extra"]
     ours: str | float | None
-    # null also where the cluster did not answer; observedAt is null then
-    theirs: str | float | None
-    # The values are not shown
-    secret: bool
-    # When our change was committed, or since when the key is left alone; null: not known
-    since: str | None
-    # Kafka's code of a refusal of the key; null: it was not refused
-    refusedCode: int | None
+    theirs: str | float | None  # null also where the cluster did not answer; observedAt is null then
+    secret: bool  # The values are not shown
+    since: str | None  # When our change was committed, or since when the key is left alone; null: not known
+    refusedCode: int | None  # Kafka's code of a refusal of the key; null: it was not refused
     refusedMessage: str | None
-    # Who made the change: of ours the caller, else `External:unknown`; null: not known
-    principal: str | None
+    principal: str | None  # Who made the change: of ours the caller, else `External:unknown`; null: not known
 
 
 class ReappliedDrift(TypedDict):
@@ -94,22 +82,17 @@ class ReappliedDrift(TypedDict):
 class ReappliedEntity(TypedDict):
     """The keys of one entity that are sent again."""
 
-    # Entity id
-    id: str
-    # Empty where nothing was refused or contested
-    keys: list[str]
+    id: str  # Entity id
+    keys: list[str]  # Empty where nothing was refused or contested
 
 
 class AdoptedEntity(EntityChangeResult):
     """The result for one entity."""
 
-    # For a failed precondition: the current ETag; null if nothing is set
-    etag: NotRequired[str | None]
+    etag: NotRequired[str | None]  # For a failed precondition: the current ETag; null if nothing is set
     facet: Literal["client-quotas", "configs"]
-    # Entity id
-    id: str
-    # What changes here; empty where nothing differs
-    diff: list[AdoptedDiff]
+    id: str  # Entity id
+    diff: list[AdoptedDiff]  # What changes here; empty where nothing differs
 
 
 class DriftPage(ListPage):

@@ -17,15 +17,13 @@ class AddedConfig(TypedDict):
     """A config or quota to set."""
 
     configKey: str
-    # A string, also for quotas
-    configValue: str
+    configValue: str  # A string, also for quotas
 
 
 class AlterEntityConfigs(TypedDict):
     """AlterConfig (KIP-21)."""
 
-    # Check everything, and write nothing
-    validateOnly: NotRequired[bool]
+    validateOnly: NotRequired[bool]  # Check everything, and write nothing
     entities: list[AlteredEntity]
 
 
@@ -34,8 +32,7 @@ class AlteredEntity(TypedDict):
 
     # Singular or plural
     entityType: EntityTypeName
-    # null is the default entity
-    entityName: str | None
+    entityName: str | None  # null is the default entity
     addedConfigs: NotRequired[list[AddedConfig]]
     deletedConfigs: NotRequired[list[str]]
 
@@ -57,11 +54,9 @@ class DescribedEntity(TypedDict):
     """The configs set on one entity, by key, or the reason why they are not known."""
 
     errorCode: int
-    # Kafka's name of the code; INVALID_ENTITY is KIP-21's and has code 42
-    errorName: str
+    errorName: str  # Kafka's name of the code; INVALID_ENTITY is KIP-21's and has code 42
     errorMessage: str | None
-    # For an error: JSON pointer and detail of each fault
-    errors: NotRequired[list[ProblemPart]]
+    errors: NotRequired[list[ProblemPart]]  # For an error: JSON pointer and detail of each fault
     entityType: str
     entityName: str | None
     configEntries: list[ConfigPair]
@@ -78,22 +73,17 @@ class EntityAltered(TypedDict):
     """The result for one entity."""
 
     errorCode: int
-    # Kafka's name of the code; INVALID_ENTITY is KIP-21's and has code 42
-    errorName: str
+    errorName: str  # Kafka's name of the code; INVALID_ENTITY is KIP-21's and has code 42
     errorMessage: str | None
-    # For an error: JSON pointer and detail of each fault
-    errors: NotRequired[list[ProblemPart]]
+    errors: NotRequired[list[ProblemPart]]  # For an error: JSON pointer and detail of each fault
     changeId: str | None
     revision: str | None
     warnings: list[str]
-    # Of an error
-    retriable: NotRequired[bool]
-    # For an error; null if nothing was attempted
-    outcome: NotRequired[Literal["not_applied", "unknown"] | None]
+    retriable: NotRequired[bool]  # Of an error
+    outcome: NotRequired[Literal["not_applied", "unknown"] | None]  # For an error; null if nothing was attempted
     entityType: str
     entityName: str | None
-    # Of each deleted key, once the whole request is done
-    fallbacks: list[FallbackConfig]
+    fallbacks: list[FallbackConfig]  # Of each deleted key, once the whole request is done
 
 
 class EntityName(TypedDict):
@@ -101,16 +91,14 @@ class EntityName(TypedDict):
 
     # Singular or plural
     entityType: EntityTypeName
-    # null is the default entity
-    entityName: str | None
+    entityName: str | None  # null is the default entity
 
 
 class FallbackConfig(TypedDict):
     """The effective value of a deleted key."""
 
     configKey: str
-    # null: a secret, or no level has a value
-    configValue: str | None
+    configValue: str | None  # null: a secret, or no level has a value
     # A config source of Kafka's, or for quotas and client configs the id of the entity that has the value.
     # DEFAULT_CONFIG with null: no limit, or the client's own value
     source: str

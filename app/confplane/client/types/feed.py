@@ -15,8 +15,7 @@ class FeedBookmark(TypedDict):
     """The end of a snapshot."""
 
     type: Literal["bookmark"]
-    # The changes after this revision follow
-    revision: str
+    revision: str  # The changes after this revision follow
 
 
 class FeedEntityChange(TypedDict):
@@ -24,10 +23,8 @@ class FeedEntityChange(TypedDict):
 
     facet: str
     id: str
-    # The entity's names by type; null is the default entity
-    entity: dict[str, str | None]
-    # A zxid as a decimal string
-    revision: str
+    entity: dict[str, str | None]  # The entity's names by type; null is the default entity
+    revision: str  # A zxid as a decimal string
     keys: list[FeedKey]
 
 
@@ -40,27 +37,19 @@ class FeedEventData(TypedDict):
     # The position of the event. A put-back, and an external change that was found late, have none: they move no
     # position, and may come again
     id: NotRequired[str]
-    # A zxid as a decimal string
-    revision: str
-    # RFC 3339 in UTC
-    time: str
-    # UUIDv7 of the change
-    changeId: str
+    revision: str  # A zxid as a decimal string
+    time: str  # RFC 3339 in UTC
+    changeId: str  # UUIDv7 of the change
     principal: str
     onBehalfOf: str | None
     reason: str | None
     ticket: str | None
     source: Literal["confplane", "external"]
-    # Further entities of the change exist that the caller may not describe
-    partial: bool
-    # Of a temporary change: the time of its end
-    revertAt: NotRequired[str]
-    # The temporary change that this one ends
-    ends: NotRequired[str]
-    # true: entities are left out, because the event would be above 1 MB; see `link`
-    truncated: NotRequired[bool]
-    # Of a truncated event: the whole change
-    link: NotRequired[str]
+    partial: bool  # Further entities of the change exist that the caller may not describe
+    revertAt: NotRequired[str]  # Of a temporary change: the time of its end
+    ends: NotRequired[str]  # The temporary change that this one ends
+    truncated: NotRequired[bool]  # true: entities are left out, because the event would be above 1 MB; see `link`
+    link: NotRequired[str]  # Of a truncated event: the whole change
     entities: list[FeedEntityChange]
 
 
@@ -68,10 +57,8 @@ class FeedKey(TypedDict):
     """One key's values before and after a change."""
 
     key: str
-    # null: absent, or not kept
-    before: str | float | bool | None
-    # null: absent, or not kept
-    after: str | float | bool | None
+    before: str | float | bool | None  # null: absent, or not kept
+    after: str | float | bool | None  # null: absent, or not kept
     sensitive: bool
 
 
@@ -79,31 +66,23 @@ class FeedPage(TypedDict):
     """Events of a long poll."""
 
     events: list[FeedEventData]
-    # The next part of the snapshot, before the events. Absent after its end
-    snapshot: NotRequired[FeedSnapshot]
-    # An opaque position: send it as `after` or `Last-Event-ID`
-    position: str
-    # Nothing that matches is missing up to this revision, if there are no events
-    revision: str
+    snapshot: NotRequired[FeedSnapshot]  # The next part of the snapshot, before the events. Absent after its end
+    position: str  # An opaque position: send it as `after` or `Last-Event-ID`
+    revision: str  # Nothing that matches is missing up to this revision, if there are no events
 
 
 class FeedSnapshot(TypedDict):
     """A part of a snapshot."""
 
     states: list[FeedState]
-    # In the last part
-    bookmark: NotRequired[FeedBookmark]
+    bookmark: NotRequired[FeedBookmark]  # In the last part
 
 
 class FeedState(TypedDict):
     """The current state of an entity in one facet, of a snapshot."""
 
     type: Literal["state"]
-    # The position of the event: the rest of the snapshot, and then the changes
-    id: str
-    # A zxid as a decimal string
-    revision: str
-    # RFC 3339 in UTC
-    time: str
-    # One, with all of its keys; `before` is null
-    entities: list[FeedEntityChange]
+    id: str  # The position of the event: the rest of the snapshot, and then the changes
+    revision: str  # A zxid as a decimal string
+    time: str  # RFC 3339 in UTC
+    entities: list[FeedEntityChange]  # One, with all of its keys; `before` is null

@@ -15,17 +15,14 @@ class FreezeData(TypedDict):
     """A freeze: the reason why no config may be written, who decided so, and when."""
 
     reason: str
-    # null: the stored freeze can't be read; reason says so
-    principal: str | None
-    # null: the stored freeze can't be read
-    since: str | None
+    principal: str | None  # null: the stored freeze can't be read; reason says so
+    since: str | None  # null: the stored freeze can't be read
 
 
 class FreezeReason(TypedDict):
     """The reason of a freeze or a thaw, which the trail keeps."""
 
-    # Check everything, and write nothing
-    validateOnly: NotRequired[bool]
+    validateOnly: NotRequired[bool]  # Check everything, and write nothing
     reason: str
 
 
@@ -35,19 +32,15 @@ class FreezeRest(TypedDict):
     # Nothing is sent to the Kafka cluster before the thaw. false: the leader did not say so within some seconds,
     # and a request may be under way
     rested: bool
-    # Entities that wait for the thaw, which `GET /drift` lists; null: the leader did not say so
-    pending: int | None
+    pending: int | None  # Entities that wait for the thaw, which `GET /drift` lists; null: the leader did not say so
 
 
 class FreezeState(TypedDict):
     """The cluster's freeze before and after a freeze or a thaw."""
 
-    # null: the cluster was not frozen
-    before: FreezeData | None
-    # null: the cluster is not frozen
-    after: FreezeData | None
-    # null if nothing was written, because the cluster was already in this state
-    changeId: str | None
+    before: FreezeData | None  # null: the cluster was not frozen
+    after: FreezeData | None  # null: the cluster is not frozen
+    changeId: str | None  # null if nothing was written, because the cluster was already in this state
     revision: str | None
     # For a freeze in the mode adopt or enforce, the state of pending changes; otherwise null
     applying: FreezeRest | None

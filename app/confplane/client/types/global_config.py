@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 class ChangeGlobalConfig(TypedDict):
     """A cluster-wide change (KIP-5)."""
 
-    # Check everything, and write nothing
-    validateOnly: NotRequired[bool]
+    validateOnly: NotRequired[bool]  # Check everything, and write nothing
     configData: list[GlobalConfigOp]
 
 
@@ -39,22 +38,18 @@ class GlobalConfig(TypedDict):
     """The configs set for all brokers, by key."""
 
     configData: list[ConfigPair]
-    # Of the last change; null: there never was one
-    revision: str | None
-    # Stored entries that have no effect
-    warnings: list[str]
+    revision: str | None  # Of the last change; null: there never was one
+    warnings: list[str]  # Stored entries that have no effect
 
 
 class GlobalConfigOp(TypedDict):
     """Set a config for all brokers, or remove it."""
 
     configKey: str
-    # A string; null removes
-    configValue: str | None
+    configValue: str | None  # A string; null removes
 
 
 class GlobalConfigDiff(ConfigDiff):
     """A config before and after; null is absent, or a secret's."""
 
-    # Its values are not shown
-    secret: NotRequired[Literal[True]]
+    secret: NotRequired[Literal[True]]  # Its values are not shown

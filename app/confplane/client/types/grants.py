@@ -18,20 +18,16 @@ if TYPE_CHECKING:
 class GrantBody(TypedDict):
     """The content of a grant."""
 
-    # `User:name`, `Group:name`, or `User:*` for every caller
-    principal: str
-    # A deny takes precedence over every allow
-    permission: NotRequired[Literal["allow", "deny"]]
-    # null: all clusters
-    cluster: NotRequired[str | None]
+    principal: str  # `User:name`, `Group:name`, or `User:*` for every caller
+    permission: NotRequired[Literal["allow", "deny"]]  # A deny takes precedence over every allow
+    cluster: NotRequired[str | None]  # null: all clusters
     # This operation, and those that it includes
     operation: NotRequired[OperationName | None]
     # Instead of an operation: a bundle of operations
     role: NotRequired[Literal["viewer", "operator", "admin", "application", "auditor"] | None]
     # null with a role alone: all resources of the role
     resourceType: NotRequired[ResourceTypeName | None]
-    # null: literal
-    patternType: NotRequired[Literal["literal", "prefixed"] | None]
+    patternType: NotRequired[Literal["literal", "prefixed"] | None]  # null: literal
     # The name, or a prefix of names. null or `*` means every name, but not the default entity. For tokens and
     # grants the name is a principal
     name: NotRequired[str | None]

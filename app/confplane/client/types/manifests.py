@@ -19,34 +19,26 @@ class AppliedManifest(TypedDict):
     """The result of an apply."""
 
     throttleTimeMs: int
-    # The number of entities that failed; the first ends the run
-    failed: int
+    failed: int  # The number of entities that failed; the first ends the run
     planId: str
-    # The request id of all changes of the run; audit:revert takes it as requestId
-    runId: str
-    # null: all entities were sent. The same request continues the run
-    next: NextEntity | None
-    # Of the entities that this request sent
-    results: list[AppliedChange]
+    runId: str  # The request id of all changes of the run; audit:revert takes it as requestId
+    next: NextEntity | None  # null: all entities were sent. The same request continues the run
+    results: list[AppliedChange]  # Of the entities that this request sent
 
 
 class ClaimedKey(TypedDict):
     """A key that gets the owner of the document."""
 
     key: str
-    # The owner before; null: it had none
-    owner: str | None
+    owner: str | None  # The owner before; null: it had none
 
 
 class ExportedEntity(TypedDict):
     """An entity with its keys in each facet that has some."""
 
-    # Entity id
-    id: str
-    # Of a user, a client-id or an ip
-    quotas: NotRequired[dict[str, float]]
-    # Of a user, alone or with a client-id
-    clientConfigs: NotRequired[dict[str, str]]
+    id: str  # Entity id
+    quotas: NotRequired[dict[str, float]]  # Of a user, a client-id or an ip
+    clientConfigs: NotRequired[dict[str, str]]  # Of a user, alone or with a client-id
     # Of a topic, a broker, a group or a subscription to client metrics. null: a secret
     configs: NotRequired[dict[str, str | None]]
 
@@ -64,20 +56,16 @@ class ExportedManifest(TypedDict):
 class ForcedKey(TypedDict):
     """A key of the document that its owner takes over from another one."""
 
-    # The entity id
-    id: str
+    id: str  # The entity id
     key: str
 
 
 class ManifestEntity(TypedDict):
     """An entity, with all keys that it has in the facets that are named; other facets stay as they are."""
 
-    # The entity id
-    id: str
-    # All quotas of a user, a client-id or an ip
-    quotas: NotRequired[dict[str, float]]
-    # All client configs of a user, alone or with a client-id
-    clientConfigs: NotRequired[dict[str, str]]
+    id: str  # The entity id
+    quotas: NotRequired[dict[str, float]]  # All quotas of a user, a client-id or an ip
+    clientConfigs: NotRequired[dict[str, str]]  # All client configs of a user, alone or with a client-id
     # All configs of a topic, a broker, a group or a subscription to client metrics. null keeps a stored secret
     configs: NotRequired[dict[str, str | None]]
 
@@ -86,54 +74,39 @@ class ManifestPlan(TypedDict):
     """The plan of a manifest."""
 
     throttleTimeMs: int
-    # The number of entities that are refused
-    failed: int
-    # A digest of the document, the options, and the versions the plan rests on
-    planId: str
-    # The plan rests on the state at this revision, or a later one
-    revision: str
+    failed: int  # The number of entities that are refused
+    planId: str  # A digest of the document, the options, and the versions the plan rests on
+    revision: str  # The plan rests on the state at this revision, or a later one
     summary: PlanSummary
-    # The reason why the plan as a whole can't be applied
-    refusal: ProblemPart | None
-    # Without what stays as it is and has no warnings
-    changes: list[PlannedChange]
+    refusal: ProblemPart | None  # The reason why the plan as a whole can't be applied
+    changes: list[PlannedChange]  # Without what stays as it is and has no warnings
 
 
 class NextEntity(TypedDict):
     """The rest of a run that has ended before its last entity."""
 
-    # The first entity that was not sent
-    id: str
-    # The number of entities that were not sent
-    left: int
+    id: str  # The first entity that was not sent
+    left: int  # The number of entities that were not sent
 
 
 class PlanFallback(TypedDict):
     """The value that takes effect once a key is removed."""
 
-    # null: a secret, or no value
-    value: str | float | None
-    # The id of an entity, or Kafka's name of the source
-    source: str
+    value: str | float | None  # null: a secret, or no value
+    source: str  # The id of an entity, or Kafka's name of the source
 
 
 class PlanManifest(TypedDict):
     """A manifest, and the options of its plan."""
 
-    # The version of this form
-    apiVersion: Literal["confplane/v1"]
-    # The kind of the document
-    kind: Literal["Configs"]
-    # The cluster; a plan for another one is refused. Any cluster if it is absent
-    cluster: NotRequired[str]
+    apiVersion: Literal["confplane/v1"]  # The version of this form
+    kind: Literal["Configs"]  # The kind of the document
+    cluster: NotRequired[str]  # The cluster; a plan for another one is refused. Any cluster if it is absent
     # The owner of the keys of the document. Without it, owners are neither compared nor changed
     owner: NotRequired[str | None]
-    # Labels of the entities, of this owner. They need an owner
-    labels: NotRequired[dict[str, Any]]
-    # The entities, each once
-    entities: list[ManifestEntity]
-    # All entities in one transaction, or none
-    atomic: NotRequired[bool]
+    labels: NotRequired[dict[str, Any]]  # Labels of the entities, of this owner. They need an owner
+    entities: list[ManifestEntity]  # The entities, each once
+    atomic: NotRequired[bool]  # All entities in one transaction, or none
     # Delete what the document does not name: with an owner its keys, otherwise those of the scope
     prune: NotRequired[bool]
     # Of prune: a type and the beginning of names. Needed without an owner. Of the entities in it, those count that
@@ -152,8 +125,7 @@ class PlanSummary(TypedDict):
     create: int
     update: int
     delete: int
-    # Only an owner or a label is another one
-    claim: int
+    claim: int  # Only an owner or a label is another one
     none: int
     refused: int
 
@@ -161,8 +133,7 @@ class PlanSummary(TypedDict):
 class AppliedChange(EntityChangeResult):
     """The result for one facet of an entity."""
 
-    # Entity id
-    id: str
+    id: str  # Entity id
     facet: str
     action: Literal["create", "update", "delete", "claim", "none"]
 
@@ -170,30 +141,22 @@ class AppliedChange(EntityChangeResult):
 class ApplyManifest(PlanManifest):
     """A manifest, the options of its plan, and the plan."""
 
-    # As the plan of the same document and options has it
-    planId: str
-    # As the plan has it: a stale plan is answered with the changes since
-    revision: NotRequired[str | None]
+    planId: str  # As the plan of the same document and options has it
+    revision: NotRequired[str | None]  # As the plan has it: a stale plan is answered with the changes since
 
 
 class PlanDiff(RevertDiff):
     """A key before and after; null is absent, or a secret."""
 
-    # Of a new secret, keyed; null: not known
-    fingerprint: NotRequired[str | None]
-    # Of a removed key
-    fallback: NotRequired[PlanFallback]
+    fingerprint: NotRequired[str | None]  # Of a new secret, keyed; null: not known
+    fallback: NotRequired[PlanFallback]  # Of a removed key
 
 
 class PlannedChange(AppliedChange):
     """The plan for one facet of one entity."""
 
-    # For a failed precondition: the current ETag; null if nothing is set
-    etag: NotRequired[str | None]
-    # The document does not name this facet of the entity
-    pruned: bool
-    # The caller may carry it out
-    mayAlter: bool
+    etag: NotRequired[str | None]  # For a failed precondition: the current ETag; null if nothing is set
+    pruned: bool  # The document does not name this facet of the entity
+    mayAlter: bool  # The caller may carry it out
     diff: list[PlanDiff]
-    # The keys that get the owner of the document; absent if there are none
-    claimed: NotRequired[list[ClaimedKey]]
+    claimed: NotRequired[list[ClaimedKey]]  # The keys that get the owner of the document; absent if there are none

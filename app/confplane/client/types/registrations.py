@@ -22,16 +22,12 @@ class ClearedRegistrations(TypedDict):
 class RegistrationData(TypedDict):
     """The configs that one client software says it supports, for one entity."""
 
-    # Entity id
-    id: str
-    # Type to name; null is the default entity
-    entity: dict[str, str | None]
+    id: str  # Entity id
+    entity: dict[str, str | None]  # Type to name; null is the default entity
     clientInformation: Software
     supportedConfigs: list[str]
-    # RFC 3339 in UTC
-    firstSeenAt: str
-    # RFC 3339 in UTC
-    lastSeenAt: str
+    firstSeenAt: str  # RFC 3339 in UTC
+    lastSeenAt: str  # RFC 3339 in UTC
 
 
 class RegistrationPage(ListPage):

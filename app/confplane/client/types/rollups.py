@@ -19,38 +19,26 @@ class ActivityRollup(TypedDict):
 class ActivityRow(TypedDict):
     """One row."""
 
-    # The UTC date on which the changes began
-    day: str
-    # The principal of the changes; `External:unknown` for writes past this service
-    principal: str
-    # `change`, or `external`
-    kind: str
-    # `user`, `user,client-id`, `client-id`, `ip`, `topic`, `broker`; `cluster` of freezes
-    entityType: str
-    # The config or quota; empty for changes without a changed value, and for attempts without keys
-    configKey: str
+    day: str  # The UTC date on which the changes began
+    principal: str  # The principal of the changes; `External:unknown` for writes past this service
+    kind: str  # `change`, or `external`
+    entityType: str  # `user`, `user,client-id`, `client-id`, `ip`, `topic`, `broker`; `cluster` of freezes
+    configKey: str  # The config or quota; empty for changes without a changed value, and for attempts without keys
     # Kafka's error code of the refusal; -1 if the trail does not have it. 0 for changes that were not refused or
     # changed nothing
     errorCode: int
-    # The team of the principal, by the file of the run; null in a run without one
-    team: str | None
+    team: str | None  # The team of the principal, by the file of the run; null in a run without one
     # Keys that were changed. Each key of each entity counts: an atomic batch of ten entities with two keys each has
     # twenty
     committedKeys: int
     # Keys whose change was refused, before or after the change began. A refused attempt without keys counts as one
     rejectedKeys: int
-    # Keys whose change has no outcome yet
-    openKeys: int
-    # Of the committed keys, those set back to their value of at most a week before
-    revertedKeys: int
-    # Use `committedKeys`
-    committed: int
-    # Use `rejectedKeys`
-    rejected: int
-    # Use `openKeys`
-    open: int
-    # Use `revertedKeys`
-    reverts: int
+    openKeys: int  # Keys whose change has no outcome yet
+    revertedKeys: int  # Of the committed keys, those set back to their value of at most a week before
+    committed: int  # Use `committedKeys`
+    rejected: int  # Use `rejectedKeys`
+    open: int  # Use `openKeys`
+    reverts: int  # Use `revertedKeys`
 
 
 class CompareRollup(TypedDict):
@@ -67,26 +55,19 @@ class CompareRollup(TypedDict):
 class CompareRow(TypedDict):
     """One row."""
 
-    # The entity
-    entityId: str
-    # The key; empty for a topic of one side only, and for `unknown`
-    configKey: str
+    entityId: str  # The entity
+    configKey: str  # The key; empty for a topic of one side only, and for `unknown`
     # `only_here`, `only_there`, `differs`; `secret`: both have a secret, whose fingerprints differ or are not
     # known; `unknown`: the entity can't be read on one side
     kind: str
-    # The stored string of this side; null if there is none, and for a secret
-    value: str | None
-    # Of a secret of this side, keyed
-    fingerprint: str | None
-    # The stored string of the other side
-    otherValue: str | None
-    # Of a secret of the other side, keyed
-    otherFingerprint: str | None
+    value: str | None  # The stored string of this side; null if there is none, and for a secret
+    fingerprint: str | None  # Of a secret of this side, keyed
+    otherValue: str | None  # The stored string of the other side
+    otherFingerprint: str | None  # Of a secret of the other side, keyed
     # Of brokers and topics: true where the effective values are the same, since a default gives what the other side
     # sets
     sameEffective: bool | None
-    # The other side: the name of a cluster, or a time
-    other: str
+    other: str  # The other side: the name of a cluster, or a time
 
 
 class CompatibilityRollup(TypedDict):
@@ -104,26 +85,16 @@ class CompatibilityRollup(TypedDict):
 class CompatibilityRow(TypedDict):
     """One row."""
 
-    # The registered client: `user=alice,client-id=billing`, or `user=alice` without a client-id
-    entityId: str
-    # As the client gave it
-    softwareName: str
-    # As the client gave it
-    softwareVersion: str
-    # Configs that at least one of its clients supports, sorted
-    supportedConfigs: list[str]
-    # Configs that all of its clients support, sorted
-    commonConfigs: list[str]
-    # UTC
-    firstSeen: str
-    # UTC, at a day's resolution
-    lastSeen: str
-    # Number of its running clients that report; clients say so of themselves
-    instances: int
-    # The earliest revision whose configs a client reports; null if no client reports
-    appliedRevision: str | None
-    # Configs that at least one of them refuses, sorted
-    refusedConfigs: list[str]
+    entityId: str  # The registered client: `user=alice,client-id=billing`, or `user=alice` without a client-id
+    softwareName: str  # As the client gave it
+    softwareVersion: str  # As the client gave it
+    supportedConfigs: list[str]  # Configs that at least one of its clients supports, sorted
+    commonConfigs: list[str]  # Configs that all of its clients support, sorted
+    firstSeen: str  # UTC
+    lastSeen: str  # UTC, at a day's resolution
+    instances: int  # Number of its running clients that report; clients say so of themselves
+    appliedRevision: str | None  # The earliest revision whose configs a client reports; null if no client reports
+    refusedConfigs: list[str]  # Configs that at least one of them refuses, sorted
 
 
 class DriftRollup(TypedDict):
@@ -140,26 +111,16 @@ class DriftRollup(TypedDict):
 class DriftRow(TypedDict):
     """One row."""
 
-    # `broker` or `topic`
-    entityType: str
-    # The config
-    configKey: str
-    # 1 for the value of most; all other values deviate
-    rank: int
-    # `value`, `secret`, or `none` if there is no value
-    state: str
-    # In the form of its type; null unless `state` is `value`
-    value: str | None
-    # Of a secret, keyed
-    fingerprint: str | None
-    # Number of brokers or topics with this effective value
-    entities: int
-    # Number of these that set it themselves
-    own: int
-    # Number of all brokers or topics
-    total: int
-    # Ids of some that deviate
-    examples: list[str]
+    entityType: str  # `broker` or `topic`
+    configKey: str  # The config
+    rank: int  # 1 for the value of most; all other values deviate
+    state: str  # `value`, `secret`, or `none` if there is no value
+    value: str | None  # In the form of its type; null unless `state` is `value`
+    fingerprint: str | None  # Of a secret, keyed
+    entities: int  # Number of brokers or topics with this effective value
+    own: int  # Number of these that set it themselves
+    total: int  # Number of all brokers or topics
+    examples: list[str]  # Ids of some that deviate
     # Of topics of a Kafka 4 cluster: the time of the list of all topics if it was more than an hour old; otherwise
     # null
     topicsAsOf: str | None
@@ -179,22 +140,14 @@ class ImpactRollup(TypedDict):
 class ImpactRow(TypedDict):
     """One row."""
 
-    # `client-quotas`, `client-configs` or `configs`
-    facet: str
-    # The default: `user`, `client-id`, `user,client-id`, `user=alice,client-id`, `broker`...
-    defaultId: str
-    # The config or quota
-    configKey: str
-    # The value that is set there now; null if there is no value, and for a secret
-    value: str | None
-    # Registered clients, or brokers, that would see another value
-    affected: int
-    # Those that would not, because an entry of higher precedence sets the key
-    overridden: int
-    # Of the affected, those that have registered no support for the key
-    unsupported: int
-    # Ids of some of the affected
-    examples: list[str]
+    facet: str  # `client-quotas`, `client-configs` or `configs`
+    defaultId: str  # The default: `user`, `client-id`, `user,client-id`, `user=alice,client-id`, `broker`...
+    configKey: str  # The config or quota
+    value: str | None  # The value that is set there now; null if there is no value, and for a secret
+    affected: int  # Registered clients, or brokers, that would see another value
+    overridden: int  # Those that would not, because an entry of higher precedence sets the key
+    unsupported: int  # Of the affected, those that have registered no support for the key
+    examples: list[str]  # Ids of some of the affected
 
 
 class IntegrityRollup(TypedDict):
@@ -208,10 +161,8 @@ class IntegrityRollup(TypedDict):
 class IntegrityRow(TypedDict):
     """One row."""
 
-    # `/config` or `/confplane/client-configs`
-    tree: str
-    # The entity of the znode
-    entityId: str
+    tree: str  # `/config` or `/confplane/client-configs`
+    entityId: str  # The entity of the znode
     # `rewound`: The trail has a revision that ZooKeeper has not reached: ZooKeeper was restored from an older
     # state, or another ensemble took its place. Its revisions are used again, so the old trail must not go on: stop
     # all processes, give the cluster another name in the settings, and start (docs/operations.md, Restore).
@@ -229,24 +180,15 @@ class IntegrityRow(TypedDict):
     # `state`: The recorder holds a state that no row of the trail explains: the row is lost. Look for a restore of
     # Postgres, and for rows that somebody removed
     kind: str
-    # The key of `content` and `altered`; empty otherwise
-    configKey: str
-    # The revision of the last change that counts; 0 if there is none
-    trailRevision: str
-    # The id of that change
-    changeId: str | None
-    # The value of `content` by the trail; of `altered`, the value that the change before left
-    expected: str | None
-    # The value of `content` in ZooKeeper; of `altered`, the value that the change found
-    found: str | None
-    # The znode's version by the trail
-    trailVersion: int | None
-    # The znode's version as it is
-    version: int | None
-    # The znode's mzxid
-    znodeRevision: str | None
-    # True where the mismatch may go away by itself
-    pending: bool
+    configKey: str  # The key of `content` and `altered`; empty otherwise
+    trailRevision: str  # The revision of the last change that counts; 0 if there is none
+    changeId: str | None  # The id of that change
+    expected: str | None  # The value of `content` by the trail; of `altered`, the value that the change before left
+    found: str | None  # The value of `content` in ZooKeeper; of `altered`, the value that the change found
+    trailVersion: int | None  # The znode's version by the trail
+    version: int | None  # The znode's version as it is
+    znodeRevision: str | None  # The znode's mzxid
+    pending: bool  # True where the mismatch may go away by itself
 
 
 class QuotasRollup(TypedDict):
@@ -260,47 +202,31 @@ class QuotasRollup(TypedDict):
 class QuotasRow(TypedDict):
     """One row."""
 
-    # The quota; byte rates are bytes per second, `request_percentage` percent of one thread
-    configKey: str
-    # The client; empty in the row of the whole cluster
-    entityId: str
-    # Null where it is unlimited; of the cluster the sum of all budgets
-    value: float | None
-    # The level of the quota's entry, 1 to 8 as KIP-55 counts them
-    level: int | None
-    # The id of the quota's entry
-    source: str | None
-    # The id of the clients that share the quota
-    budget: str | None
-    # Number of clients: 1, or all
-    clients: int
-    # Number of clients without a quota
-    unlimited: int
-    # Number of clients whose stored quota is not a number
-    unreadable: int
-    # Number of quotas in the sum
-    budgets: int
-    # Capacity of one broker, as given to the run
-    capacity: float | None
-    # value / capacity; above 1 the quotas exceed the capacity
-    share: float | None
+    configKey: str  # The quota; byte rates are bytes per second, `request_percentage` percent of one thread
+    entityId: str  # The client; empty in the row of the whole cluster
+    value: float | None  # Null where it is unlimited; of the cluster the sum of all budgets
+    level: int | None  # The level of the quota's entry, 1 to 8 as KIP-55 counts them
+    source: str | None  # The id of the quota's entry
+    budget: str | None  # The id of the clients that share the quota
+    clients: int  # Number of clients: 1, or all
+    unlimited: int  # Number of clients without a quota
+    unreadable: int  # Number of clients whose stored quota is not a number
+    budgets: int  # Number of quotas in the sum
+    capacity: float | None  # Capacity of one broker, as given to the run
+    share: float | None  # value / capacity; above 1 the quotas exceed the capacity
 
 
 class RollupAttempt(TypedDict):
     """The last attempt at a run, of any end."""
 
-    # UUIDv7 of the run
-    id: str
+    id: str  # UUIDv7 of the run
     # lost: its process has ended; the next run cleans up after it
     state: Literal["running", "complete", "failed", "lost"]
-    # RFC 3339 in UTC
-    asOf: str
-    # RFC 3339 in UTC
-    startedAt: str
+    asOf: str  # RFC 3339 in UTC
+    startedAt: str  # RFC 3339 in UTC
     finishedAt: str | None
     principal: str
-    # For a failed run: the reason
-    error: str | None
+    error: str | None  # For a failed run: the reason
 
 
 class RollupList(TypedDict):
@@ -312,12 +238,9 @@ class RollupList(TypedDict):
 class RollupRevisions(TypedDict):
     """The states of the cluster that a run read."""
 
-    # Every commit up to this revision is in every znode that was read; null if no znodes were read
-    floor: str | None
-    # Every commit up to this revision has its change in the trail; null where no znodes were read
-    horizon: str | None
-    # The revision up to which external writes were recorded; null if they are not recorded
-    watermark: str | None
+    floor: str | None  # Every commit up to this revision is in every znode that was read; null if no znodes were read
+    horizon: str | None  # Every commit up to this revision has its change in the trail; null where no znodes were read
+    watermark: str | None  # The revision up to which external writes were recorded; null if they are not recorded
     # Of `integrity`: changes up to this revision were not read again, but are in the fold of `previous`; null if
     # all were read
     folded: str | None
@@ -326,31 +249,22 @@ class RollupRevisions(TypedDict):
 class RollupRunData(TypedDict):
     """A complete run."""
 
-    # UUIDv7 of the run
-    id: str
-    # The time that its rows describe
-    asOf: str
-    # RFC 3339 in UTC
-    startedAt: str
-    # RFC 3339 in UTC
-    finishedAt: str
-    # The principal of the run
-    principal: str
-    # Number of all rows
-    rows: int
+    id: str  # UUIDv7 of the run
+    asOf: str  # The time that its rows describe
+    startedAt: str  # RFC 3339 in UTC
+    finishedAt: str  # RFC 3339 in UTC
+    principal: str  # The principal of the run
+    rows: int  # Number of all rows
     revisions: RollupRevisions
-    # The run that it was built on; null where it began at the beginning
-    previous: str | None
+    previous: str | None  # The run that it was built on; null where it began at the beginning
 
 
 class RollupSummary(TypedDict):
     """A rollup, its current run, and the last attempt at one."""
 
     name: Literal["compatibility", "drift", "impact", "quotas", "activity", "integrity", "compare", "usage"]
-    # The question that the rollup answers
-    question: str
-    # The current run; null where the rollup never ran
-    run: RollupRunData | None
+    question: str  # The question that the rollup answers
+    run: RollupRunData | None  # The current run; null where the rollup never ran
     lastAttempt: RollupAttempt | None
 
 
@@ -368,38 +282,22 @@ class UsageRollup(TypedDict):
 class UsageRow(TypedDict):
     """One row."""
 
-    # The quota; units as in `quotas`
-    configKey: str
-    # The id of the clients that share the quota; empty in the row of all
-    budget: str
-    # `throttled`, `within`, `distant` (never above half of the quota), `unlimited`, `unreadable`, `total`
-    state: str
-    # Null if there is none; the sum in the row of the whole cluster
-    quota: float | None
-    # The level of the quota's entry, 1 to 8 as KIP-55 counts them
-    level: int | None
-    # The id of the quota's entry
-    source: str | None
-    # Number of clients measured
-    clients: int
-    # Number of times at which any of them was measured
-    samples: int
-    # The use of all clients together, on average over these times
-    mean: float
-    # The use that 95 percent of the times do not exceed
-    p95: float
-    # The largest use
-    peak: float
-    # Part of the times at or near the quota, or above
-    throttledShare: float | None
-    # Capacity of one broker, as given to the run
-    capacity: float | None
-    # quota / capacity; above 1 more is promised than there is
-    share: float | None
-    # A quota to consider; null where nothing is proposed
-    proposed: float | None
-    # The body of a POST to `client-quotas:alter` that sets it for this budget alone, as JSON
-    proposal: str | None
+    configKey: str  # The quota; units as in `quotas`
+    budget: str  # The id of the clients that share the quota; empty in the row of all
+    state: str  # `throttled`, `within`, `distant` (never above half of the quota), `unlimited`, `unreadable`, `total`
+    quota: float | None  # Null if there is none; the sum in the row of the whole cluster
+    level: int | None  # The level of the quota's entry, 1 to 8 as KIP-55 counts them
+    source: str | None  # The id of the quota's entry
+    clients: int  # Number of clients measured
+    samples: int  # Number of times at which any of them was measured
+    mean: float  # The use of all clients together, on average over these times
+    p95: float  # The use that 95 percent of the times do not exceed
+    peak: float  # The largest use
+    throttledShare: float | None  # Part of the times at or near the quota, or above
+    capacity: float | None  # Capacity of one broker, as given to the run
+    share: float | None  # quota / capacity; above 1 more is promised than there is
+    proposed: float | None  # A quota to consider; null where nothing is proposed
+    proposal: str | None  # The body of a POST to `client-quotas:alter` that sets it for this budget alone, as JSON
     # Where a default throttles the budget: the body that raises the default, `source`, instead, and with it the
     # quota of all clients that it applies to
     defaultProposal: str | None

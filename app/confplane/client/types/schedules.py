@@ -13,28 +13,24 @@ from confplane.client.types.shared import ListPage
 class KeptKey(TypedDict):
     """A key that was changed otherwise in the meantime, and that the end kept."""
 
-    # Entity id
-    entity: str
+    entity: str  # Entity id
     key: str
 
 
 class ScheduleData(TypedDict):
     """A temporary change."""
 
-    # UUIDv7 of the change
-    changeId: str
+    changeId: str  # UUIDv7 of the change
     principal: str
     reason: str | None
     entities: list[str]
-    # RFC 3339 in UTC
-    revertAt: str
+    revertAt: str  # RFC 3339 in UTC
     # ending: its end has begun, and may be delayed; ended-partly: some keys were kept
     state: Literal["active", "ending", "ended", "ended-partly"]
     # The change that restored values; null if it has not ended, or if no value had to be restored
     endChangeId: str | None
     kept: list[KeptKey]
-    # The reason why the last attempt to end it failed; it is attempted again
-    error: str | None
+    error: str | None  # The reason why the last attempt to end it failed; it is attempted again
     endedAt: str | None
 
 
@@ -43,8 +39,7 @@ class SchedulePauseData(TypedDict):
 
     principal: str
     reason: str
-    # RFC 3339 in UTC
-    since: str
+    since: str  # RFC 3339 in UTC
 
 
 class SchedulePauseReason(TypedDict):
@@ -56,13 +51,11 @@ class SchedulePauseReason(TypedDict):
 class SchedulePauseState(TypedDict):
     """The pause of a cluster after a request."""
 
-    # null: temporary changes end at their times
-    pause: SchedulePauseData | None
+    pause: SchedulePauseData | None  # null: temporary changes end at their times
 
 
 class SchedulePage(ListPage):
     """Temporary changes, the newest first."""
 
     items: list[ScheduleData]
-    # null: temporary changes end at their times
-    pause: SchedulePauseData | None
+    pause: SchedulePauseData | None  # null: temporary changes end at their times

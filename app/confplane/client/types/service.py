@@ -16,22 +16,16 @@ if TYPE_CHECKING:
 class ApplyingData(TypedDict):
     """The application of quotas and configs that callers wrote to the Kafka cluster."""
 
-    # Entities with changes that the cluster has not taken yet
-    pending: int
-    # Milliseconds for which the first of them has waited
-    waitingMs: int
-    # Entities that were sent without an answer; they are sent again
-    unknown: ReasonedNames
-    # Entities that the cluster refused, with its words
-    refused: ReasonedNames
+    pending: int  # Entities with changes that the cluster has not taken yet
+    waitingMs: int  # Milliseconds for which the first of them has waited
+    unknown: ReasonedNames  # Entities that were sent without an answer; they are sent again
+    refused: ReasonedNames  # Entities that the cluster refused, with its words
     # Entities that wait alone: their broker is away, a right is missing, or their topic is looked at
     held: ReasonedNames
     # In the mode enforce: keys that are changed externally again and again, and are no longer reverted
     contested: ReasonedNames
-    # In the mode enforce: keys that were only set outside this service
-    extra: ReasonedNames
-    # The reason why nothing is applied now
-    problem: str | None
+    extra: ReasonedNames  # In the mode enforce: keys that were only set outside this service
+    problem: str | None  # The reason why nothing is applied now
 
 
 class ClusterData(TypedDict):
@@ -41,21 +35,16 @@ class ClusterData(TypedDict):
     # This process's ZooKeeper session. Lost: it expired, or was cut off for longer than its timeout. Unless it is
     # connected writes are refused at once, and reads that ask for a consistency
     session: NotRequired[Literal["connecting", "connected", "suspended", "lost"]]
-    # For how long the session has been so, in ms
-    sessionMs: NotRequired[int]
+    sessionMs: NotRequired[int]  # For how long the session has been so, in ms
     loaded: NotRequired[bool]
     # This process's copy of the cluster's configs. While it is reloading the old one is answered from
     mirror: NotRequired[Literal["loading", "fresh", "stale", "reloading"]]
-    # null unless the copy is loading or reloading
-    load: NotRequired[ClusterLoad | None]
-    # A zxid as a decimal string
-    revision: NotRequired[str]
-    # For how long the copy may have been stale, in ms; null while fresh
-    staleMs: NotRequired[int | None]
+    load: NotRequired[ClusterLoad | None]  # null unless the copy is loading or reloading
+    revision: NotRequired[str]  # A zxid as a decimal string
+    staleMs: NotRequired[int | None]  # For how long the copy may have been stale, in ms; null while fresh
     brokersRegistered: NotRequired[bool]
     notifications: NotRequired[int]
-    # The reason why no config may be written now; null while they may
-    frozen: NotRequired[str | None]
+    frozen: NotRequired[str | None]  # The reason why no config may be written now; null while they may
     warnings: NotRequired[list[str]]
     name: str
 
@@ -70,12 +59,9 @@ class ClusterList(TypedDict):
 class ClusterLoad(TypedDict):
     """The progress of loading the copy, at the start or after missed notifications."""
 
-    # Nodes that were read
-    read: int
-    # Nodes whose names are known; the number may rise until the end
-    listed: int
-    # Milliseconds since the load began
-    ms: int
+    read: int  # Nodes that were read
+    listed: int  # Nodes whose names are known; the number may rise until the end
+    ms: int  # Milliseconds since the load began
 
 
 class ClusterState(TypedDict):
@@ -85,21 +71,16 @@ class ClusterState(TypedDict):
     # This process's ZooKeeper session. Lost: it expired, or was cut off for longer than its timeout. Unless it is
     # connected writes are refused at once, and reads that ask for a consistency
     session: Literal["connecting", "connected", "suspended", "lost"]
-    # For how long the session has been so, in ms
-    sessionMs: int
+    sessionMs: int  # For how long the session has been so, in ms
     loaded: bool
     # This process's copy of the cluster's configs. While it is reloading the old one is answered from
     mirror: Literal["loading", "fresh", "stale", "reloading"]
-    # null unless the copy is loading or reloading
-    load: ClusterLoad | None
-    # A zxid as a decimal string
-    revision: str
-    # For how long the copy may have been stale, in ms; null while fresh
-    staleMs: int | None
+    load: ClusterLoad | None  # null unless the copy is loading or reloading
+    revision: str  # A zxid as a decimal string
+    staleMs: int | None  # For how long the copy may have been stale, in ms; null while fresh
     brokersRegistered: bool
     notifications: int
-    # The reason why no config may be written now; null while they may
-    frozen: str | None
+    frozen: str | None  # The reason why no config may be written now; null while they may
     warnings: list[str]
 
 
@@ -113,24 +94,15 @@ class Liveness(TypedDict):
 class ObservedArea(TypedDict):
     """The observation of one part of a Kafka cluster."""
 
-    # none: the service may not read this part
-    permission: Literal["read-only", "none"]
-    # The missing right, or what else is missing
-    reason: str | None
-    # The start of the last poll of this whole part; null: not polled yet
-    observedAt: str | None
-    # Entities with configs
-    entities: int
-    # Entities and keys that ZooKeeper can't hold
-    unmanaged: ReasonedNames
-    # Keys whose values are not followed: passwords, references to providers
-    hidden: ReasonedNames
-    # Topics and groups whose configs the service may not describe
-    denied: ReasonedNames
-    # Keys that are set for a broker, and that it does not use
-    ineffective: ReasonedNames
-    # The reason why the last poll failed
-    problem: str | None
+    permission: Literal["read-only", "none"]  # none: the service may not read this part
+    reason: str | None  # The missing right, or what else is missing
+    observedAt: str | None  # The start of the last poll of this whole part; null: not polled yet
+    entities: int  # Entities with configs
+    unmanaged: ReasonedNames  # Entities and keys that ZooKeeper can't hold
+    hidden: ReasonedNames  # Keys whose values are not followed: passwords, references to providers
+    denied: ReasonedNames  # Topics and groups whose configs the service may not describe
+    ineffective: ReasonedNames  # Keys that are set for a broker, and that it does not use
+    problem: str | None  # The reason why the last poll failed
 
 
 class OwnGrant(TypedDict):
@@ -138,18 +110,13 @@ class OwnGrant(TypedDict):
 
     principal: str
     permission: Literal["allow", "deny"]
-    # null: all clusters
-    cluster: str | None
+    cluster: str | None  # null: all clusters
     operation: str | None
     role: str | None
-    # null: all resources of the role
-    resourceType: str | None
-    # null: the resource has no names
-    patternType: Literal["literal", "prefixed"] | None
-    # null: the resource has no names
-    name: str | None
-    # UUIDv7
-    id: str
+    resourceType: str | None  # null: all resources of the role
+    patternType: Literal["literal", "prefixed"] | None  # null: the resource has no names
+    name: str | None  # null: the resource has no names
+    id: str  # UUIDv7
 
 
 class ReadinessReport(TypedDict):
@@ -172,25 +139,21 @@ class ReasonedNames(TypedDict):
     """Names with reasons."""
 
     count: int
-    # The first hundred, in order; empty for callers who may not describe the whole cluster
-    first: list[ReasonedName]
+    first: list[ReasonedName]  # The first hundred, in order; empty for callers who may not describe the whole cluster
 
 
 class Recorded(TypedDict):
     """The span of the audit trail that includes external changes."""
 
-    # null during the first contact, or if an early version created it
-    since: str | None
+    since: str | None  # null during the first contact, or if an early version created it
     sinceAt: str | None
-    # Everything with a notification up to it is in the trail
-    until: str
+    until: str  # Everything with a notification up to it is in the trail
 
 
 class ResourceMetadata(TypedDict):
     """This service as an OAuth 2.0 protected resource (RFC 9728)."""
 
-    # The origin at which clients reach the service
-    resource: str
+    resource: str  # The origin at which clients reach the service
     # The issuers whose access tokens are accepted; absent where there are none
     authorization_servers: NotRequired[list[str]]
     bearer_methods_supported: list[Literal["header"]]
@@ -206,38 +169,28 @@ class TargetData(TypedDict):
     # observe: nothing is written to the Kafka cluster; adopt: callers' changes are applied to it; enforce: external
     # changes there are reverted, too
     mode: Literal["observe", "adopt", "enforce"] | None
-    # The mode of each entity type
-    modes: dict[str, Literal["observe", "adopt", "enforce"]] | None
+    modes: dict[str, Literal["observe", "adopt", "enforce"]] | None  # The mode of each entity type
     clusterId: str | None
-    # All configs were imported
-    imported: bool | None
+    imported: bool | None  # All configs were imported
     paused: bool | None
-    # The release of the oldest broker, such as 4.4
-    release: str | None
+    release: str | None  # The release of the oldest broker, such as 4.4
     metadataVersion: str | None
-    # The time of the leader's report, which all of this is from
-    reportedAt: str | None
-    # The offset up to which the metadata log was followed; null: it is not
-    logOffset: str | None
-    # The reason why the metadata log is not followed, where the settings name controllers
-    logProblem: str | None
-    # The reason why nothing is followed now
-    problem: str | None
+    reportedAt: str | None  # The time of the leader's report, which all of this is from
+    logOffset: str | None  # The offset up to which the metadata log was followed; null: it is not
+    logProblem: str | None  # The reason why the metadata log is not followed, where the settings name controllers
+    problem: str | None  # The reason why nothing is followed now
     areas: dict[str, ObservedArea] | None
     # All topics that the service can see; null: they were not listed yet, or Postgres is away
     topics: TargetTopics | None
-    # null where callers write nothing, or nothing was heard yet
-    applying: ApplyingData | None
+    applying: ApplyingData | None  # null where callers write nothing, or nothing was heard yet
 
 
 class TargetTopics(TypedDict):
     """The topics of a Kafka cluster, with or without configs."""
 
     count: int
-    # The time of the poll that listed them
-    polledAt: str
-    # true: the list is more than an hour old
-    outdated: bool
+    polledAt: str  # The time of the poll that listed them
+    outdated: bool  # true: the list is more than an hour old
 
 
 class WhoAmI(TypedDict):
@@ -245,17 +198,12 @@ class WhoAmI(TypedDict):
 
     principal: str
     authenticatedBy: str
-    # The user for whom the caller acts, by Confplane-On-Behalf-Of
-    onBehalfOf: str | None
+    onBehalfOf: str | None  # The user for whom the caller acts, by Confplane-On-Behalf-Of
     groups: list[str]
-    # The person or team behind the credential; null: the principal
-    owner: str | None
-    # Of an API token
-    tokenId: str | None
-    # The end of the credential
-    expiresAt: str | None
-    # The limits of the credential; null: none
-    narrowing: NarrowingData | None
+    owner: str | None  # The person or team behind the credential; null: the principal
+    tokenId: str | None  # Of an API token
+    expiresAt: str | None  # The end of the credential
+    narrowing: NarrowingData | None  # The limits of the credential; null: none
     # The grants that apply: those of the caller, of its groups and of everybody. Empty for the admin token, which
     # needs no grants
     grants: list[OwnGrant]

@@ -88,12 +88,9 @@ class AppliedData(TypedDict):
     # The newest revision of the entity that the cluster has applied; null if it has applied no change of a client
     # yet
     revision: str | None
-    # Of what the cluster refused: Kafka's number of the error
-    code: int | None
-    # Of refused: Kafka's text, or the reason why the change was undone
-    message: str | None
-    # The refused keys of partly-refused; empty otherwise
-    refusedKeys: list[RefusedKey]
+    code: int | None  # Of what the cluster refused: Kafka's number of the error
+    message: str | None  # Of refused: Kafka's text, or the reason why the change was undone
+    refusedKeys: list[RefusedKey]  # The refused keys of partly-refused; empty otherwise
 
 
 class ConfigDiff(TypedDict):
@@ -108,8 +105,7 @@ class ConfigOp(TypedDict):
     """Set a config, or remove it."""
 
     key: str
-    # A string
-    value: NotRequired[str | None]
+    value: NotRequired[str | None]  # A string
     remove: NotRequired[bool]
 
 
@@ -117,17 +113,14 @@ class ConfigPair(TypedDict):
     """A config and its value."""
 
     configKey: str
-    # null: a secret
-    configValue: str | None
+    configValue: str | None  # null: a secret
 
 
 class DeletedResource(TypedDict):
     """Answer of DELETE."""
 
-    # Entity id
-    id: str
-    # Absent if there are none
-    warnings: NotRequired[list[str]]
+    id: str  # Entity id
+    warnings: NotRequired[list[str]]  # Absent if there are none
     # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
     # validateOnly
     applied: NotRequired[AppliedData]
@@ -139,15 +132,12 @@ class EntityChangeResult(TypedDict):
     errorCode: int
     errorName: str
     errorMessage: str | None
-    # For an error: JSON pointer and detail of each fault
-    errors: NotRequired[list[ProblemPart]]
+    errors: NotRequired[list[ProblemPart]]  # For an error: JSON pointer and detail of each fault
     changeId: str | None
     revision: str | None
     warnings: list[str]
-    # Of an error
-    retriable: NotRequired[bool]
-    # For an error; null if nothing was attempted
-    outcome: NotRequired[Literal["not_applied", "unknown"] | None]
+    retriable: NotRequired[bool]  # Of an error
+    outcome: NotRequired[Literal["not_applied", "unknown"] | None]  # For an error; null if nothing was attempted
     # Present with Confplane-Wait-Applied, for changes that are applied to a Kafka cluster; absent under
     # validateOnly
     applied: NotRequired[AppliedData]
@@ -165,47 +155,34 @@ class GrantData(TypedDict):
 
     principal: str
     permission: Literal["allow", "deny"]
-    # null: all clusters
-    cluster: str | None
+    cluster: str | None  # null: all clusters
     operation: str | None
     role: str | None
-    # null: all resources of the role
-    resourceType: str | None
-    # null: the resource has no names
-    patternType: Literal["literal", "prefixed"] | None
-    # null: the resource has no names
-    name: str | None
-    # UUIDv7
-    id: str
+    resourceType: str | None  # null: all resources of the role
+    patternType: Literal["literal", "prefixed"] | None  # null: the resource has no names
+    name: str | None  # null: the resource has no names
+    id: str  # UUIDv7
     note: str | None
-    # RFC 3339 in UTC
-    createdAt: str
-    # The principal that made it
-    createdBy: str
+    createdAt: str  # RFC 3339 in UTC
+    createdBy: str  # The principal that made it
 
 
 class HistoryItem(TypedDict):
     """One change of an entity in one facet."""
 
-    # UUIDv7 of the change
-    changeId: str
+    changeId: str  # UUIDv7 of the change
     # As in the trail; external: a change made outside this service
     kind: Literal["change", "import", "observed", "put-back", "external", "recovered"]
-    # For an external change: the minimum number of writes
-    writes: int | None
-    # A zxid as a decimal string
-    revision: str
-    # RFC 3339 in UTC
-    time: str
+    writes: int | None  # For an external change: the minimum number of writes
+    revision: str  # A zxid as a decimal string
+    time: str  # RFC 3339 in UTC
     principal: str
     onBehalfOf: str | None
     requestId: str
     reason: str | None
     ticket: str | None
-    # For a revert, the latest thousand of the reverted changes; otherwise null
-    reverts: list[str] | None
-    # The client configs went to another layout; no value changed
-    moved: NotRequired[Literal[True]]
+    reverts: list[str] | None  # For a revert, the latest thousand of the reverted changes; otherwise null
+    moved: NotRequired[Literal[True]]  # The client configs went to another layout; no value changed
     changes: list[KeyChange]
 
 
@@ -222,12 +199,10 @@ class KeyChange(TypedDict):
 class LaterChange(TypedDict):
     """A change after the reverted changes that altered the same keys."""
 
-    # null: an external change that the trail does not have yet
-    changeId: str | None
+    changeId: str | None  # null: an external change that the trail does not have yet
     kind: Literal["change", "import", "observed", "put-back", "external", "recovered"] | None
     principal: str | None
-    # null: the znode was removed externally, at a time that is not known yet
-    revision: str | None
+    revision: str | None  # null: the znode was removed externally, at a time that is not known yet
     time: str | None
     keys: list[str]
 
@@ -244,17 +219,14 @@ class NarrowingData(TypedDict):
     """The limits of a token within its principal's rights."""
 
     readOnly: bool
-    # null: no limit
-    clusters: list[str] | None
-    # null: no limit
-    operations: list[str] | None
+    clusters: list[str] | None  # null: no limit
+    operations: list[str] | None  # null: no limit
 
 
 class PastDiff(TypedDict):
     """An entity at two moments, and the keys that differ."""
 
-    # Entity id
-    id: str
+    id: str  # Entity id
     before: PastMoment
     after: PastMoment
     changes: list[KeyChange]
@@ -263,8 +235,7 @@ class PastDiff(TypedDict):
 class PastMoment(TypedDict):
     """The moment of a content of the past."""
 
-    # A zxid as a decimal string
-    revision: str
+    revision: str  # A zxid as a decimal string
     # False for a time within several external writes that were observed as one: the content is that before them
     exact: bool
     # Where exact is false: the last revision at which the content is known to have stood, and the revision at which
@@ -282,41 +253,29 @@ class Problem(TypedDict):
     title: str
     status: int
     detail: str
-    # The path that was asked for
-    instance: str | None
+    instance: str | None  # The path that was asked for
     kafkaErrorCode: int
     kafkaErrorName: str
-    # The same request may succeed later
-    retriable: bool
+    retriable: bool  # The same request may succeed later
     requestId: str | None
     errors: list[ProblemPart]
-    # The outcome of a tried write
-    outcome: NotRequired[Literal["not_applied", "unknown"]]
-    # For an entity id in another spelling: the canonical id
-    canonicalId: NotRequired[str | None]
-    # For a failed precondition: the current ETag; null if nothing is set
-    etag: NotRequired[str | None]
-    # For a znode that can't be read: its path
-    path: NotRequired[str]
-    # For an unknown outcome: the id of the change
-    changeId: NotRequired[str]
-    # For a time before the history begins: the first known revision
-    since: NotRequired[str | None]
-    # Of such a moment: the time of that revision
-    sinceTime: NotRequired[str | None]
-    # Of a position in the feed before the history begins: the oldest one that is known
-    oldest: NotRequired[str | None]
+    outcome: NotRequired[Literal["not_applied", "unknown"]]  # The outcome of a tried write
+    canonicalId: NotRequired[str | None]  # For an entity id in another spelling: the canonical id
+    etag: NotRequired[str | None]  # For a failed precondition: the current ETag; null if nothing is set
+    path: NotRequired[str]  # For a znode that can't be read: its path
+    changeId: NotRequired[str]  # For an unknown outcome: the id of the change
+    since: NotRequired[str | None]  # For a time before the history begins: the first known revision
+    sinceTime: NotRequired[str | None]  # Of such a moment: the time of that revision
+    oldest: NotRequired[str | None]  # Of a position in the feed before the history begins: the oldest one that is known
     # For a revert: the changes that block it, the latest first, at most a hundred
     laterChanges: NotRequired[list[LaterChange]]
-    # For a limit that is used up: the time to wait, in ms
-    throttleTimeMs: NotRequired[int]
+    throttleTimeMs: NotRequired[int]  # For a limit that is used up: the time to wait, in ms
 
 
 class ProblemPart(TypedDict):
     """One fault of a request."""
 
-    # JSON pointer into the body, or the name of a parameter
-    pointer: str
+    pointer: str  # JSON pointer into the body, or the name of a parameter
     detail: str
 
 
@@ -332,16 +291,14 @@ class QuotaEntityComponent(TypedDict):
     """One component of an entity that has quotas. ``entityName`` null is the default entity."""
 
     entityType: Literal["user", "client-id", "ip"]
-    # null is the default entity
-    entityName: str | None
+    entityName: str | None  # null is the default entity
 
 
 class QuotaOp(TypedDict):
     """Set a quota, or remove it."""
 
     key: str
-    # A JSON number
-    value: NotRequired[float | None]
+    value: NotRequired[float | None]  # A JSON number
     remove: NotRequired[bool]
 
 
@@ -349,23 +306,17 @@ class RefusedKey(TypedDict):
     """A key whose value the Kafka cluster refused."""
 
     key: str
-    # Kafka's error code
-    code: int
-    # Kafka's error message
-    message: str
+    code: int  # Kafka's error code
+    message: str  # Kafka's error message
 
 
 class ReplacingBody(TypedDict):
     """The members of every body that replaces content."""
 
-    # Ignored, so that a full view can be sent back
-    status: NotRequired[dict[str, Any] | None]
-    # Ignored, so that an answer can be sent back
-    applied: NotRequired[dict[str, Any] | None]
-    # As If-Match
-    etag: NotRequired[str | None]
-    # The entity id
-    id: NotRequired[str | None]
+    status: NotRequired[dict[str, Any] | None]  # Ignored, so that a full view can be sent back
+    applied: NotRequired[dict[str, Any] | None]  # Ignored, so that an answer can be sent back
+    etag: NotRequired[str | None]  # As If-Match
+    id: NotRequired[str | None]  # The entity id
 
 
 class ResourceStatus(TypedDict):
@@ -373,8 +324,7 @@ class ResourceStatus(TypedDict):
 
     revision: str | None
     etag: str | None
-    # RFC 3339, ZooKeeper's clock
-    updatedAt: str | None
+    updatedAt: str | None  # RFC 3339, ZooKeeper's clock
     # For an observed Kafka cluster: the time of the last poll that covered the entity. Absent for client configs
     observedAt: NotRequired[str]
     # Keys that the Kafka cluster sets by itself and that no client can remove: a replacement or deletion keeps
@@ -384,8 +334,7 @@ class ResourceStatus(TypedDict):
     applied: NotRequired[AppliedData]
     # The owners of keys, by key, as manifests claimed them. Absent without any, or while Postgres is away
     owners: NotRequired[dict[str, str]]
-    # The labels of these owners' manifests, by owner
-    labels: NotRequired[dict[str, dict[str, str]]]
+    labels: NotRequired[dict[str, dict[str, str]]]  # The labels of these owners' manifests, by owner
     warnings: list[str]
 
 
@@ -395,19 +344,15 @@ class RevertDiff(TypedDict):
     key: str
     before: str | float | None
     after: str | float | None
-    # true: its values are not shown
-    secret: NotRequired[bool]
+    secret: NotRequired[bool]  # true: its values are not shown
 
 
 class RevertEntity(TypedDict):
     """The time to which an entity is reverted."""
 
-    # Check everything, and write nothing
-    validateOnly: NotRequired[bool]
-    # Revert over later changes of the same keys, which else refuse the revert
-    force: NotRequired[bool]
-    # A revision, when it is all digits, or else a time (RFC 3339 with an offset)
-    to: str
+    validateOnly: NotRequired[bool]  # Check everything, and write nothing
+    force: NotRequired[bool]  # Revert over later changes of the same keys, which else refuse the revert
+    to: str  # A revision, when it is all digits, or else a time (RFC 3339 with an offset)
 
 
 class Software(TypedDict):
@@ -426,14 +371,10 @@ class HistoryPage(ListPage):
 class RevertedEntity(EntityChangeResult):
     """The result for one entity in one facet."""
 
-    # For a failed precondition: the current ETag; null if nothing is set
-    etag: NotRequired[str | None]
+    etag: NotRequired[str | None]  # For a failed precondition: the current ETag; null if nothing is set
     facet: str
-    # Entity id
-    id: str
-    # What the revert changes; empty where all keys have these values already
-    diff: list[RevertDiff]
-    # The changes of the entity that are reverted, the latest thousand of them
-    reverts: list[str]
+    id: str  # Entity id
+    diff: list[RevertDiff]  # What the revert changes; empty where all keys have these values already
+    reverts: list[str]  # The changes of the entity that are reverted, the latest thousand of them
     # For a refusal: the changes that block the revert, the latest first, at most a hundred
     laterChanges: NotRequired[list[LaterChange]]

@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 class NarrowingBody(TypedDict):
     """The limits of a token within its principal's rights."""
 
-    # Only reads
-    readOnly: NotRequired[bool]
-    # Only these clusters; null: no limit
-    clusters: NotRequired[list[str] | None]
+    readOnly: NotRequired[bool]  # Only reads
+    clusters: NotRequired[list[str] | None]  # Only these clusters; null: no limit
     # Only these operations, and those that they include; null: no limit
     operations: NotRequired[list[OperationName] | None]
 
@@ -29,10 +27,8 @@ class NarrowingBody(TypedDict):
 class NewTokenBody(TypedDict):
     """A new token."""
 
-    # The user that the token's requests are of, in Kafka's form
-    principal: str
-    # The groups whose grants count too, each as `Group:name`
-    groups: NotRequired[list[str]]
+    principal: str  # The user that the token's requests are of, in Kafka's form
+    groups: NotRequired[list[str]]  # The groups whose grants count too, each as `Group:name`
     # The person or team responsible for the token. Tokens of one owner count as one person where two must agree.
     # Only callers who may create tokens for every principal can set it; otherwise it is the creator
     owner: NotRequired[str | None]
@@ -47,34 +43,26 @@ class NewTokenBody(TypedDict):
 class RotationBody(TypedDict):
     """The terms of a rotation."""
 
-    # How long the old token stays valid, if its own end is not earlier
-    overlapSeconds: int
-    # Of the new token, RFC 3339; null: after the time that the old one was made for
-    expiresAt: NotRequired[str | None]
+    overlapSeconds: int  # How long the old token stays valid, if its own end is not earlier
+    expiresAt: NotRequired[str | None]  # Of the new token, RFC 3339; null: after the time that the old one was made for
 
 
 class TokenData(TypedDict):
     """An API token without its secret."""
 
-    # UUIDv7
-    id: str
+    id: str  # UUIDv7
     principal: str
     groups: list[str]
     owner: str | None
     note: str | None
     narrowing: NarrowingData | None
     status: Literal["active", "expired", "revoked"]
-    # RFC 3339 in UTC
-    createdAt: str
-    # The principal that made it
-    createdBy: str
-    # RFC 3339 in UTC
-    expiresAt: str
+    createdAt: str  # RFC 3339 in UTC
+    createdBy: str  # The principal that made it
+    expiresAt: str  # RFC 3339 in UTC
     revokedAt: str | None
-    # At most a minute before the truth
-    lastUsedAt: str | None
-    # The token whose rotation made this one
-    replaces: str | None
+    lastUsedAt: str | None  # At most a minute before the truth
+    replaces: str | None  # The token whose rotation made this one
     # The token with which this one was created; null: another credential, or an earlier release
     createdWith: str | None
 
@@ -82,17 +70,14 @@ class TokenData(TypedDict):
 class MadeToken(TokenData):
     """A new token, with its secret."""
 
-    # The secret. Shown this once; absent where nothing was written (validateOnly)
-    token: NotRequired[str]
+    token: NotRequired[str]  # The secret. Shown this once; absent where nothing was written (validateOnly)
 
 
 class RevokedTokenData(TokenData):
     """A revoked token, and the number of tokens that were created with it, directly or through others."""
 
-    # Those that are still active; withCreated=true revokes them too
-    createdActive: int
-    # Those that this request revoked
-    createdRevoked: int
+    createdActive: int  # Those that are still active; withCreated=true revokes them too
+    createdRevoked: int  # Those that this request revoked
 
 
 class TokenPage(ListPage):

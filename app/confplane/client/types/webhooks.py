@@ -29,54 +29,40 @@ class WebhookData(TypedDict):
 
     name: str
     cluster: str
-    # Without path, query and user info
-    url: str
+    url: str  # Without path, query and user info
     format: Literal["cloudevents", "slack", "teams"]
     filter: WebhookFilterData
     note: str | None
-    # The principal whose grants choose the events
-    owner: str
-    # RFC 3339 in UTC
-    createdAt: str
+    owner: str  # The principal whose grants choose the events
+    createdAt: str  # RFC 3339 in UTC
     createdBy: str
     status: WebhookStatus
-    # A new signing secret (Standard Webhooks). It is shown once, and stored sealed
-    secret: NotRequired[str]
+    secret: NotRequired[str]  # A new signing secret (Standard Webhooks). It is shown once, and stored sealed
 
 
 class WebhookDeliveryData(TypedDict):
     """One request of a webhook."""
 
-    # The id of the change
-    eventId: str
+    eventId: str  # The id of the change
     eventType: Literal["change", "reset", "test"]
     attempt: int
-    # RFC 3339 in UTC
-    time: str
+    time: str  # RFC 3339 in UTC
     durationMs: int
-    # The HTTP status of the response; null without one
-    status: int | None
-    # null: the receiver took the event
-    error: str | None
+    status: int | None  # The HTTP status of the response; null without one
+    error: str | None  # null: the receiver took the event
 
 
 class WebhookFilter(TypedDict):
     """The events that are sent, as the feed's parameters; what is left out is any."""
 
-    # Only this facet
-    facet: NotRequired[Literal["client-quotas", "client-configs", "configs"] | None]
+    facet: NotRequired[Literal["client-quotas", "client-configs", "configs"] | None]  # Only this facet
     # Only entities of this type; pairs of a user are of the type client-id
     entityType: NotRequired[Literal["user", "client-id", "ip", "topic", "broker", "group", "client-metrics"] | None]
-    # Only this entity, by its id
-    entity: NotRequired[str | None]
-    # Only this user and its client-ids
-    user: NotRequired[str | None]
-    # Only entities whose last name begins so
-    prefix: NotRequired[str | None]
-    # Only entities of which this key changed
-    key: NotRequired[str | None]
-    # Only changes of this principal
-    principal: NotRequired[str | None]
+    entity: NotRequired[str | None]  # Only this entity, by its id
+    user: NotRequired[str | None]  # Only this user and its client-ids
+    prefix: NotRequired[str | None]  # Only entities whose last name begins so
+    key: NotRequired[str | None]  # Only entities of which this key changed
+    principal: NotRequired[str | None]  # Only changes of this principal
 
 
 class WebhookFilterData(TypedDict):
@@ -94,15 +80,13 @@ class WebhookFilterData(TypedDict):
 class WebhookOwnerBody(TypedDict):
     """The new owner."""
 
-    # `User:name`
-    owner: str
+    owner: str  # `User:name`
 
 
 class WebhookRotationBody(TypedDict):
     """The terms of a new signing secret."""
 
-    # Seconds for which requests are signed with the old secret as well
-    overlapSeconds: int
+    overlapSeconds: int  # Seconds for which requests are signed with the old secret as well
 
 
 class WebhookStatus(TypedDict):
@@ -110,8 +94,7 @@ class WebhookStatus(TypedDict):
 
     # parked: nothing is sent until it is resumed; failing: the next event is tried again
     state: Literal["active", "failing", "parked"]
-    # Of a parked webhook
-    reason: str | None
+    reason: str | None  # Of a parked webhook
     failedAttempts: int
     parkedAt: str | None
     failingSince: str | None
@@ -122,8 +105,7 @@ class WebhookStatus(TypedDict):
 class WebhookTestResult(TypedDict):
     """The result of a test."""
 
-    # null under `validateOnly`
-    delivery: WebhookDeliveryData | None
+    delivery: WebhookDeliveryData | None  # null under `validateOnly`
 
 
 class WebhookDeliveryPage(ListPage):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -29,6 +29,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, 
 ClusterName = Annotated[
     str, typer.Option("--cluster", metavar="NAME", help="The cluster, by its name in the settings.")
 ]
+
+
+def existing_file(text: str) -> Any:
+    """Return an option that names a file which can be read, with its help."""
+    return typer.Option(metavar="FILE", exists=True, dir_okay=False, readable=True, help=text)
+
 
 _OF_SETTINGS: Final = ("CONFPLANE_SETTINGS_FILE", "CONFPLANE_POSTGRES__DSN")
 _OF_SERVICE: Final = ("CONFPLANE_PROFILE", "CONFPLANE_URL")

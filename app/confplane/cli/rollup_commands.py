@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.options import AsJson, ClusterName, Local, SettingsFile, is_local, load_settings
+from confplane.cli.options import AsJson, ClusterName, Local, SettingsFile, existing_file, is_local, load_settings
 from confplane.cli.output import echo, is_json, print_error
 from confplane.cli.remote import options as remote
 from confplane.cli.remote import rollup_reads, session
@@ -106,24 +106,14 @@ def run(
     max_connections: MaxConnections = None,
     capacity: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="YAML: quota key to the capacity of one broker, as in `producer_byte_rate: 125000000`. For `quotas`"
-            " and `usage`.",
+        existing_file(
+            "YAML: quota key to the capacity of one broker, as in `producer_byte_rate: 125000000`. For `quotas`"
+            " and `usage`."
         ),
     ] = None,
     teams: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="YAML: the teams of principals, by name or pattern (docs/rollups.md). For `activity`.",
-        ),
+        existing_file("YAML: the teams of principals, by name or pattern (docs/rollups.md). For `activity`."),
     ] = None,
     other: Annotated[
         str | None,
@@ -234,13 +224,7 @@ def export(
     ] = "",
     pseudonyms: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="Replace the principals of the trail by an HMAC with the key in this file, of 16 bytes or more.",
-        ),
+        existing_file("Replace the principals of the trail by an HMAC with the key in this file, of 16 bytes or more."),
     ] = None,
     read_dsn: ReadDsn = None,
     max_connections: MaxConnections = None,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.options import Apply, AsJson, ClusterName, SettingsFile, load_settings
+from confplane.cli.options import Apply, AsJson, ClusterName, SettingsFile, existing_file, load_settings
 from confplane.cli.times import duration_of
 from confplane.domain.facets import ClientConfigsLayout, Tree
 
@@ -65,13 +65,7 @@ def rotate(
     every: Annotated[bool, typer.Option("--all", help="All brokers that have configs in ZooKeeper.")] = False,
     old_secret_file: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="A file with the old secret, instead of the file that the settings name.",
-        ),
+        existing_file("A file with the old secret, instead of the file that the settings name."),
     ] = None,
     as_json: AsJson = False,
     settings_file: SettingsFile = None,

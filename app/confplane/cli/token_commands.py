@@ -141,7 +141,9 @@ def create_token(
     "    confplane tokens rotate 019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10 --overlap 1d --output portal-token\n\n"
     f"{WRITE_CODES}",
 )
-def rotate_token(
+@served(in_cluster=False)
+async def rotate_token(
+    client: AsyncConfplane,
     token_id: _Id,
     *,
     overlap: Annotated[
@@ -152,9 +154,7 @@ def rotate_token(
     output: _Output = None,
     reason: Reason = None,
     ticket: Ticket = None,
-    as_json: AsJson = False,
-    profile: ProfileName = None,
-) -> None:
+) -> int:
     """Replace an API token by a new one and print the new one. It can't be shown again.
 
     The new token has the principal, groups, owner, note and limits of the old one, and its lifetime unless
@@ -165,18 +165,16 @@ def rotate_token(
     lifetime_s = None if expires_in is None else duration_of(expires_in, "--expires-in")
     _check(output)
 
-    async def rotated(client: AsyncConfplane) -> Mapping[str, Any]:
-        given = {"overlap_s": overlap_s, "expires_at": _after(lifetime_s), **terms(reason, ticket)}
+    given = {"overlap_s": overlap_s, "expires_at": _after(lifetime_s), **terms(reason, ticket)}
+
+    async def rotated() -> Mapping[str, Any]:
         return (await client.tokens.rotate(str(token_id), **given)).body
 
-    async def work(client: AsyncConfplane) -> int:
-        code = await _issue(lambda: rotated(client), output)
-        if code == DONE:
-            old = (await client.tokens.get(str(token_id))).body
-            echo(f"The old token {old['id']} is valid until {old['expiresAt']}", err=True)
-        return code
-
-    raise run(profile, None, work)
+    code = await _issue(rotated, output)
+    if code == DONE:
+        old = (await client.tokens.get(str(token_id))).body
+        echo(f"The old token {old['id']} is valid until {old['expiresAt']}", err=True)
+    return code
 
 
 @tokens.command(

@@ -17,20 +17,18 @@ from confplane.cli.remote.changes import ChangeOptions, EntityUpdate, difference
 from confplane.cli.remote.entities import entity_of, keys_of, read_entity_values
 from confplane.cli.remote.options import (
     WRITE_CODES,
-    AsJson,
     BreakGlass,
-    ClusterName,
     Duration,
     EntityName,
-    ProfileName,
     Propose,
     Reason,
     Ticket,
     ValidateOnly,
     WaitApplied,
     seconds_of,
+    served,
 )
-from confplane.cli.remote.session import DONE, run
+from confplane.cli.remote.session import DONE
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
 
@@ -62,7 +60,9 @@ _ConfigsEtag = Annotated[
     "    confplane set broker=0 listener.name.external.ssl.keystore.password\n\n"
     f"{WRITE_CODES}",
 )
-def put(
+@served()
+async def put(
+    client: AsyncConfplane,
     entity: EntityName,
     values: Annotated[
         list[str],
@@ -83,25 +83,25 @@ def put(
     quotas_etag: _QuotasEtag = None,
     configs_etag: _ConfigsEtag = None,
     wait_applied: WaitApplied = None,
-    as_json: AsJson = False,
-    cluster: ClusterName = None,
-    profile: ProfileName = None,
-) -> None:
+) -> int:
     """Set keys of an entity, in one change; other keys stay as they are.
 
     Keys of quotas set quotas, and all other keys set configs. The values before and after are shown.
     """
-    options = ChangeOptions(
-        validate_only,
-        reason,
-        ticket,
-        quotas_etag,
-        configs_etag,
-        wait_applied,
-        seconds_of(duration),
-        break_glass,
-    )
-    raise run(profile, cluster, lambda client: _put(client, entity, values, options, propose=propose))
+    terms = (validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied, seconds_of(duration), break_glass)
+    options, change = ChangeOptions(*terms), EntityUpdate.of(entity_of(entity), values_of(values))
+    if propose:
+        return await _propose(client, change, options)
+    on_line = {key for key, equals, text in (word.partition("=") for word in values) if equals and text[:1] != "@"}
+    result = await change.send(client, options)
+    if bared := sorted(each["key"] for each in differences(result) if each.get("secret") and each["key"] in on_line):
+        echo(
+            f"Warning: {', '.join(bared)} was given on the command line, where every user of the machine can read it."
+            " Give a secret as KEY=@FILE, or as KEY alone for a prompt.",
+            err=True,
+        )
+    _show(change, result, options)
+    return report_one(result)
 
 
 @commands.command(
@@ -110,7 +110,9 @@ def put(
     "    confplane delete topic=orders --all\n\n"
     f"{WRITE_CODES}"
 )
-def delete(
+@served()
+async def delete(
+    client: AsyncConfplane,
     entity: EntityName,
     keys: Annotated[
         list[str] | None,
@@ -127,66 +129,21 @@ def delete(
     quotas_etag: _QuotasEtag = None,
     configs_etag: _ConfigsEtag = None,
     wait_applied: WaitApplied = None,
-    as_json: AsJson = False,
-    cluster: ClusterName = None,
-    profile: ProfileName = None,
-) -> None:
+) -> int:
     """Remove keys of an entity, in one change. A key that is not set is refused.
 
     `--all` removes the keys that the command read first. If they change in the meantime, nothing is removed.
     """
-    options = ChangeOptions(
-        validate_only,
-        reason,
-        ticket,
-        quotas_etag,
-        configs_etag,
-        wait_applied,
-        seconds_of(duration),
-        break_glass,
-    )
-    raise run(
-        profile,
-        cluster,
-        lambda client: _delete(client, entity, keys or (), options, everything=everything, propose=propose),
-    )
-
-
-async def _put(
-    client: AsyncConfplane, name: str, words: Sequence[str], options: ChangeOptions, *, propose: bool
-) -> int:
-    """Set keys or propose to, print what changed, and return the exit code."""
-    change = EntityUpdate.of(entity_of(name), values_of(words))
-    if propose:
-        return await _propose(client, change, options)
-    on_line = {key for key, equals, text in (word.partition("=") for word in words) if equals and text[:1] != "@"}
-    result = await change.send(client, options)
-    if bared := sorted(each["key"] for each in differences(result) if each.get("secret") and each["key"] in on_line):
-        echo(
-            f"Warning: {', '.join(bared)} was given on the command line, where every user of the machine can read it."
-            " Give a secret as KEY=@FILE, or as KEY alone for a prompt.",
-            err=True,
-        )
-    _show(change, result, options)
-    return report_one(result)
-
-
-async def _delete(
-    client: AsyncConfplane, name: str, keys: Sequence[str], options: ChangeOptions, *, everything: bool, propose: bool
-) -> int:
-    """Remove keys, or all keys, or propose to; print what changed, and return the exit code.
-
-    "All keys" are those of one read. The change fails if another key is set after that read.
-    """
-    entity = entity_of(name)
+    terms = (validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied, seconds_of(duration), break_glass)
+    options, named = ChangeOptions(*terms), entity_of(entity)
     if bool(keys) == everything:
         raise InvalidRequestError("Give the keys to delete, or --all for all keys of the entity.")
-    found = await read_entity_values(client, entity)
+    found = await read_entity_values(client, named)
     present = [key for facet, answer in found.items() for key in keys_of(facet, answer)]
-    refuse_unset(keys, present)
-    if everything:
+    refuse_unset(keys or (), present)
+    if everything:  # those of this read: the change fails if another key is set after it
         if not present:
-            raise InvalidRequestError(f"Nothing was changed. Nothing is set on {entity.id}.")
+            raise InvalidRequestError(f"Nothing was changed. Nothing is set on {named.id}.")
         etags = {facet: answer.etag for facet, answer in found.items()}
         configs = etags.get(FacetName.CLIENT_CONFIGS, etags.get(FacetName.CONFIGS))
         options = replace(
@@ -194,7 +151,7 @@ async def _delete(
             quotas_etag=options.quotas_etag or etags.get(FacetName.CLIENT_QUOTAS),
             configs_etag=options.configs_etag or configs,
         )
-    change = EntityUpdate.of(entity, dict.fromkeys(present if everything else keys))
+    change = EntityUpdate.of(named, dict.fromkeys(keys or present))
     if propose:
         return await _propose(client, change, options)
     result = await change.send(client, options)

@@ -14,19 +14,8 @@ from confplane.cli.command_group import CommandGroup
 from confplane.cli.output import echo, is_json, print_error, print_json, print_table, sides_of
 from confplane.cli.remote.changes import report_many
 from confplane.cli.remote.entities import entity_of, facets_of, read_entity_values
-from confplane.cli.remote.options import (
-    AsJson,
-    BreakGlass,
-    ClusterName,
-    ProfileName,
-    Reason,
-    Since,
-    Ticket,
-    Until,
-    ValidateOnly,
-    WaitApplied,
-)
-from confplane.cli.remote.session import FAILED, UNKNOWN, refusal_texts, run
+from confplane.cli.remote.options import BreakGlass, Reason, Since, Ticket, Until, ValidateOnly, WaitApplied, served
+from confplane.cli.remote.session import FAILED, UNKNOWN, refusal_texts
 from confplane.cli.times import moment_of, time_of
 from confplane.client import ClientError, ProblemError
 from confplane.domain.errors import InvalidRequestError
@@ -48,7 +37,9 @@ commands = CommandGroup()
     "Exit codes: 0 done; 1 refused, in whole or in part, or not confirmed, or the service did not answer; 2 the"
     " arguments or the profile are not valid; 3 the answer to a write was lost, and it may be done or not."
 )
-def revert(
+@served()
+async def revert(
+    client: AsyncConfplane,
     entity: Annotated[
         str | None, typer.Argument(metavar="ENTITY", help="An entity to revert to the time --to.")
     ] = None,
@@ -77,10 +68,7 @@ def revert(
     ticket: Ticket = None,
     break_glass: BreakGlass = None,
     wait_applied: WaitApplied = None,
-    as_json: AsJson = False,
-    cluster: ClusterName = None,
-    profile: ProfileName = None,
-) -> None:
+) -> int:
     """Undo changes: set each key to its value before them. The command shows the differences and asks for confirmation.
 
     A revert is refused if the same keys were changed later; the error lists these changes. Without a terminal, `--yes`
@@ -89,11 +77,21 @@ def revert(
     target = _RevertTarget(entity, to, change, request_id, principal, since, until, tuple(key or ()))
     options = {"force": force, "reason": reason, "ticket": ticket, "wait_applied_ms": wait_applied}
     options["break_glass"] = break_glass
-    raise run(
-        profile,
-        cluster,
-        lambda client: _revert(client, target, options, yes=yes, validate_only=validate_only),
-    )
+    send = await _resolve(client, target, options, asks=not (yes or validate_only))
+    plan = await send(True)  # noqa: FBT003 - the only argument
+    shown = _shown(plan)
+    if not is_json():
+        _print(plan)
+    if validate_only or not shown:
+        return _end(plan, "Valid; nothing was written" if shown else _nothing(plan))
+    if not (yes or typer.confirm(f"Revert {_count(plan)}?", err=True)):
+        echo("Nothing was written", err=True)
+        return FAILED
+    done = await send(False)  # noqa: FBT003 - as above
+    if not is_json() and _shown(done) != shown:
+        echo("Warning: other changes were made in the meantime. Reverted:", err=True)
+        _print(done)
+    return _end(done, f"Reverted {_count(done)}")
 
 
 _Body = dict[str, Any]
@@ -118,27 +116,6 @@ class _RevertTarget:
     since: str | None
     until: str | None
     keys: tuple[str, ...]
-
-
-async def _revert(
-    client: AsyncConfplane, target: _RevertTarget, options: _Options, *, yes: bool, validate_only: bool
-) -> int:
-    """Show what a revert would change, ask for confirmation, make it, and return the exit code."""
-    send = await _resolve(client, target, options, asks=not (yes or validate_only))
-    plan = await send(True)  # noqa: FBT003 - the only argument
-    shown = _shown(plan)
-    if not is_json():
-        _print(plan)
-    if validate_only or not shown:
-        return _end(plan, "Valid; nothing was written" if shown else _nothing(plan))
-    if not (yes or typer.confirm(f"Revert {_count(plan)}?", err=True)):
-        echo("Nothing was written", err=True)
-        return FAILED
-    done = await send(False)  # noqa: FBT003 - as above
-    if not is_json() and _shown(done) != shown:
-        echo("Warning: other changes were made in the meantime. Reverted:", err=True)
-        _print(done)
-    return _end(done, f"Reverted {_count(done)}")
 
 
 async def _resolve(client: AsyncConfplane, target: _RevertTarget, options: _Options, *, asks: bool) -> _Send:

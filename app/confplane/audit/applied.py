@@ -186,7 +186,7 @@ class PostgresAppliedReports:
         """Apply the rows after the last one read; at the start, all rows."""
         since_ms = self._now_ms() - _KEPT_MS
         while True:
-            rows = await self._buffer.select(_READ, {"after": self._read_up_to, "count": _ROWS_PER_READ})
+            rows = await self._database.rows(_READ, after=self._read_up_to, count=_ROWS_PER_READ)
             for row in rows:
                 self._read_up_to = row.version
                 if row.reported_ms >= since_ms:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import text
@@ -211,17 +212,10 @@ SELECT fitting.*, fitting.count AS attempts, reached.* FROM (
         self._buffer.add(
             stored.id,
             {
+                **asdict(attempt),
                 "id": str(stored.id),
-                "cluster": attempt.cluster,
-                "principal": attempt.principal,
-                "behalf_of": attempt.behalf_of,
-                "operation": attempt.operation,
                 "entity_id": None if attempt.entity_id is None else _cut(attempt.entity_id, MAX_ID),
                 "keys": [_cut(key, MAX_KEY) for key in attempt.keys[:MAX_KEYS]],
-                "error_code": attempt.error_code,
-                "problem": attempt.problem,
-                "request_id": attempt.request_id,
-                "count": attempt.count,
             },
         )
 

@@ -193,14 +193,12 @@ class PostgresRegistrationLog:
             parts = list(islice((EVERYTHING if within is None else within).between(start, LAST), self._ranges_per_read))
             if not parts:
                 return _page(found, page_size, None)
-            rows = await self._buffer.select(
+            rows = await self._database.rows(
                 sql.CURRENT_WITHIN,
-                {
-                    "cluster": cluster,
-                    "starts": [low for low, _ in parts],
-                    "ends": [high for _, high in parts],
-                    "entities": page_size + 1,
-                },
+                cluster=cluster,
+                starts=[low for low, _ in parts],
+                ends=[high for _, high in parts],
+                entities=page_size + 1,
             )
             found += _behind(rows, behind)
             if len(found) > page_size:
@@ -251,12 +249,12 @@ class PostgresRegistrationLog:
         self._expired_on = today
 
     async def _load(self) -> None:
-        newest: int = (await self._buffer.select(sql.NEWEST_ID, {}))[0][0]
+        [newest] = await self._database.scalars(sql.NEWEST_ID)
         cluster = entity_id = ""
         while True:
             # These may include rows newer than `newest`; adding a registration twice does no harm.
-            rows = await self._buffer.select(
-                sql.CURRENT_OF_ALL, {"cluster": cluster, "entity_id": entity_id, "entities": _ENTITIES_PER_READ}
+            rows = await self._database.rows(
+                sql.CURRENT_OF_ALL, cluster=cluster, entity_id=entity_id, entities=_ENTITIES_PER_READ
             )
             for row in rows:
                 if row.software_name is not None:
@@ -271,7 +269,7 @@ class PostgresRegistrationLog:
         """Apply the events after the last one read. Return the number of registrations that one clearing hid."""
         hidden = 0
         while True:
-            rows = await self._buffer.select(sql.EVENTS_AFTER, {"after": self._read_up_to, "count": _ROWS_PER_READ})
+            rows = await self._database.rows(sql.EVENTS_AFTER, after=self._read_up_to, count=_ROWS_PER_READ)
             for row in rows:
                 if row.event == "seen":
                     self._take(row, row.seen_on)

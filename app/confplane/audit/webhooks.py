@@ -9,6 +9,7 @@ two concurrent requests can both take the last one.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -245,13 +246,13 @@ class PostgresWebhooks:
             position=position,
             delivered=delivery.delivered,
             next_attempt_at=next_attempt_at,
-            **_delivery(delivery),
+            **asdict(delivery),
         )
         return await self._is_at(subscription.id, position)
 
     async def record_test(self, subscription_id: UUID, delivery: WebhookDelivery) -> None:
         """Record a delivery of a sample."""
-        await self._database.execute(_RECORD_TEST, id=subscription_id, **_delivery(delivery))
+        await self._database.execute(_RECORD_TEST, id=subscription_id, **asdict(delivery))
 
     async def move(self, subscription: Subscription, position: str) -> bool:
         """Move the position."""
@@ -301,15 +302,3 @@ def _subscription(row: Row[Any]) -> Subscription:
     members["format"] = WebhookFormat(members["format"])
     members["sealed"] = bytes(members["sealed"])
     return Subscription(**members)
-
-
-def _delivery(delivery: WebhookDelivery) -> dict[str, Any]:
-    return {
-        "event_id": delivery.event_id,
-        "event_type": delivery.event_type,
-        "attempt": delivery.attempt,
-        "at": delivery.at,
-        "duration_ms": delivery.duration_ms,
-        "status": delivery.status,
-        "error": delivery.error,
-    }

@@ -23,10 +23,9 @@ from confplane.domain.errors import UnavailableError
 from confplane.services.metrics import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 
-    from sqlalchemy import Row, TextClause
-    from sqlalchemy.ext.asyncio import AsyncConnection
+    from sqlalchemy import TextClause
 
     from confplane.audit.database import Database
 
@@ -90,7 +89,6 @@ class WriteBehindBuffer(Generic[K]):
         partition: WritePartition | None = None,
         writer: GroupWriter | None = None,
     ) -> None:
-        self._database = database
         self.partition = partition or WritePartition(database)
         self._writer = writer or GroupWriter(database, statement, partition=self.partition)
         self._kind = kind
@@ -179,18 +177,6 @@ class WriteBehindBuffer(Generic[K]):
                     if self._pending.get(key) is row:
                         del self._pending[key]
                 written()
-
-    async def select(self, statement: Any, parameters: dict[str, Any]) -> Sequence[Row[Any]]:
-        """Return the rows of a query.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
-        """
-
-        async def fetch(connection: AsyncConnection) -> Sequence[Row[Any]]:
-            return (await connection.execute(statement, parameters)).all()
-
-        return await self._database.read(fetch)
 
     def _rendered(self, row: dict[str, Any]) -> bytes | None:
         try:

@@ -51,6 +51,8 @@ class NewGrant:
 class GrantService:
     """Manages grants.
 
+    Every coroutine raises ``UnavailableError`` if Postgres is unavailable.
+
     Args:
         store: The tables.
         clusters: The clusters of the settings.
@@ -72,7 +74,6 @@ class GrantService:
         Raises:
             InvalidRequestError: A part of the grant is not valid.
             ForbiddenError: The caller may give this principal no grants, or does not hold what the grant gives.
-            UnavailableError: Postgres is unavailable.
         """
         self._check(wanted)
         made = StoredGrant(_grant(wanted, uuid7()), datetime.now(UTC), caller.principal, wanted.note)
@@ -92,7 +93,6 @@ class GrantService:
         Raises:
             InvalidRequestError: The principal is not valid, or there is no such cluster.
             ForbiddenError: A principal is named, and the caller may not see its grants.
-            UnavailableError: Postgres is unavailable.
         """
         rules.check_cluster(cluster, self._clusters, "cluster")
         read = partial(self._store.list_grants, principal=principal, cluster=cluster)
@@ -104,7 +104,6 @@ class GrantService:
         Raises:
             NotFoundError: The grant does not exist, and the caller may see all.
             ForbiddenError: There is no such grant that the caller may see.
-            UnavailableError: Postgres is unavailable.
         """
         return await self._repository.find(grant_id, access)
 
@@ -127,7 +126,6 @@ class GrantService:
             PreconditionFailedError: The grant has another ETag.
             AlreadyExistsError: Another grant has this content.
             ConcurrentChangeError: Other writers kept replacing the grant.
-            UnavailableError: Postgres is unavailable.
         """
         self._check(wanted)
         for _ in range(_TRIES):
@@ -158,7 +156,6 @@ class GrantService:
                 does not hold.
             PreconditionFailedError: The grant has another ETag.
             ConcurrentChangeError: Other writers kept replacing the grant.
-            UnavailableError: Postgres is unavailable.
         """
         for _ in range(_TRIES):
             old = await self._repository.find_alterable(grant_id, caller.access)

@@ -51,6 +51,8 @@ class DecidingGrant:
 class OverviewService:
     """Shows who may do what in a cluster, from the current tables.
 
+    Every coroutine raises ``UnavailableError`` if Postgres is unavailable.
+
     Args:
         store: The tables.
     """
@@ -74,7 +76,6 @@ class OverviewService:
         Raises:
             InvalidRequestError: Neither is given, or one is not valid.
             ForbiddenError: The caller may not see the grants of the user or of the group.
-            UnavailableError: Postgres is unavailable.
         """
         if principal is None and group is None:
             raise InvalidRequestError("Give a principal, a group, or both", pointer="principal")
@@ -106,7 +107,6 @@ class OverviewService:
 
         Raises:
             ForbiddenError: The caller may not see all grants.
-            UnavailableError: Postgres is unavailable.
         """
         access.require(None, Operation.DESCRIBE, ResourceType.GRANTS)
         by_principal: dict[str, list[StoredGrant]] = {}

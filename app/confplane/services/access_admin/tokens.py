@@ -97,6 +97,8 @@ _KIND: Final[AccessRecordKind[Token]] = AccessRecordKind(
 class TokenService:
     """Manages API tokens.
 
+    Every coroutine raises ``UnavailableError`` if Postgres is unavailable.
+
     Args:
         store: The tables.
         control: Makes the rights that a token would have.
@@ -132,7 +134,6 @@ class TokenService:
             InvalidRequestError: The principal, a group, the owner, the note, the expiry or a limit is not valid.
             ForbiddenError: The caller may make no token of this principal, of a group or of this owner, or lacks a
                 right that the token would have.
-            UnavailableError: Postgres is unavailable.
         """
         self._check(wanted)
         now, identity = datetime.now(UTC), caller.access.identity
@@ -165,7 +166,6 @@ class TokenService:
         Raises:
             InvalidRequestError: The principal is not valid.
             ForbiddenError: A principal is named, and the caller may not see its tokens.
-            UnavailableError: Postgres is unavailable.
         """
         read = partial(self._store.list_tokens, principal=principal)
         return await self._repository.page(read, principal, access, page_size=page_size, after=after)
@@ -176,7 +176,6 @@ class TokenService:
         Raises:
             NotFoundError: The token does not exist, and the caller may see all.
             ForbiddenError: There is no such token that the caller may see.
-            UnavailableError: Postgres is unavailable.
         """
         return await self._repository.find(token_id, access)
 
@@ -195,7 +194,6 @@ class TokenService:
             NotFoundError: The token does not exist, and the caller may revoke all.
             ForbiddenError: There is no such token that the caller may revoke, or the caller may not revoke one that
                 was created with it; nothing was revoked.
-            UnavailableError: Postgres is unavailable.
         """
         token = await self._repository.find_alterable(token_id, caller.access)
         created = await self._store.created_with(token_id)
@@ -234,7 +232,6 @@ class TokenService:
 
         Raises:
             ForbiddenError: The caller may not alter the tokens of every principal.
-            UnavailableError: Postgres is unavailable.
         """
         self._check_every(caller.access)
         return await self._store.confirm_tokens(change_of(caller, "tokens-confirmed", _EVERY))
@@ -245,7 +242,6 @@ class TokenService:
         Raises:
             InvalidRequestError: The time is in the future.
             ForbiddenError: The caller may not alter the tokens of every principal.
-            UnavailableError: Postgres is unavailable.
         """
         self._check_every(caller.access)
         if before > datetime.now(UTC):
@@ -283,7 +279,6 @@ class TokenService:
             NotFoundError: The token does not exist, and the caller may alter all.
             ForbiddenError: The caller may alter no such token, lacks a right of the token, may make no token of its
                 owner, or has a credential that is more limited or ends earlier than the new token.
-            UnavailableError: Postgres is unavailable.
         """
         if not 0 <= overlap_s <= LONGEST_OVERLAP_S:
             raise InvalidRequestError(

@@ -25,7 +25,10 @@ class ClientRegistration:
 
 
 class RegistrationLog(Protocol):
-    """Registrations: append-only in Postgres, deduplicated and answered from memory."""
+    """Registrations: append-only in Postgres, deduplicated and answered from memory.
+
+    Coroutines raise ``UnavailableError`` if Postgres is unavailable.
+    """
 
     def record(self, registration: ClientRegistration) -> None:
         """Take a registration; never waits, never fails. An unknown registration is written in the background."""
@@ -51,14 +54,7 @@ class RegistrationLog(Protocol):
         """Return a page of (registration, first seen, last seen) ordered by entity id, and the next cursor.
 
         ``within`` is as in :meth:`registered`.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
         """
 
     async def clear(self, cluster: str, *, entity_id: str | None, principal: str, request_id: str) -> int:
-        """Append the clearing of an entity's registrations (None: all of the cluster); return the number hidden.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
-        """
+        """Append the clearing of an entity's registrations (None: all of the cluster); return the number hidden."""

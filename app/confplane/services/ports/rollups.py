@@ -130,39 +130,20 @@ class RowQuery:
 
 
 class RollupResults(Protocol):
-    """Reads published results."""
+    """Reads published results. Every call raises ``UnavailableError`` if Postgres is unavailable."""
 
     async def runs(self, cluster: str) -> dict[str, JobRuns]:
-        """Return the runs of each job that ever ran on a cluster, by the job's name.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
-        """
-        ...
+        """Return the runs of each job that ever ran on a cluster, by the job's name."""
 
     async def run(self, cluster: str, job: str, run_id: UUID | None = None) -> RollupRun | None:
-        """Return a complete run of a job, by default the current one; None if there is none.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
-        """
-        ...
+        """Return a complete run of a job, by default the current one; None if there is none."""
 
     async def count(self, run_id: UUID, members: Mapping[str, Any]) -> int:
-        """Return the number of a run's rows that have these members, equal as JSON; scans the rows.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
-        """
-        ...
+        """Return the number of a run's rows that have these members, equal as JSON; scans the rows."""
 
     async def rows(self, query: RowQuery) -> tuple[list[dict[str, Any]], Place | None] | None:
         """Return a page of a run's rows, and the place of the next page, or None at the end.
 
         A page may be short, and even empty, without being the last: a search scans a limited number of rows at a time.
         The whole result is None if the run no longer exists. The members of a row are in no order.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
         """
-        ...

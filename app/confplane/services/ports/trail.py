@@ -233,7 +233,7 @@ class AuditRecord:
 
 
 class AuditLog(Protocol):
-    """The trail."""
+    """The trail. Every read raises ``UnavailableError`` if Postgres is unavailable."""
 
     async def intend(self, intents: Sequence[Intent], claims: Sequence[Claim] = ()) -> None:
         """Make intents durable, except those that are already. Rows of concurrent calls share a commit.
@@ -258,18 +258,10 @@ class AuditLog(Protocol):
         """
 
     async def search(self, query: AuditQuery) -> tuple[list[AuditRecord], UUID | None]:
-        """Return one page and the cursor of the next, or None.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
-        """
+        """Return one page and the cursor of the next, or None."""
 
     async def count(self, query: AuditQuery, most: int) -> int:
-        """Return the number of changes that a search finds, without reading them; above ``most``, any number above it.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
-        """
+        """Return the number of changes that a search finds, without reading them; above ``most`` any above it."""
 
     async def history(
         self, cluster: str, entity_id: str, *, page_size: int, after: HistoryPosition | None
@@ -284,17 +276,10 @@ class AuditLog(Protocol):
             entity_id: The entity.
             page_size: Maximum number of changes.
             after: The position that the previous page returned; None for the first page.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
         """
 
     async def get(self, cluster: str, change_id: UUID, *, within: NameRanges | None = None) -> AuditRecord | None:
-        """Return one change; ``within`` as in :class:`AuditQuery`, None for a change of none of these entities.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
-        """
+        """Return one change; ``within`` as in :class:`AuditQuery`, None for a change of none of these entities."""
 
     async def altered(self, cluster: str, author: str) -> list[tuple[str, str]]:
         """Return the facets and ids of the entities that an author altered in the last hour, each once.
@@ -304,14 +289,7 @@ class AuditLog(Protocol):
         Args:
             cluster: The cluster.
             author: The principal that acted for itself, or the user for whom another one acted.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
         """
 
     async def check(self) -> list[OperatorWarning]:
-        """Return warnings about the database (migrations missing, synchronous_commit off, ownership of tables).
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
-        """
+        """Return warnings about the database (migrations missing, synchronous_commit off, ownership of tables)."""

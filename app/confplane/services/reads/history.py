@@ -140,6 +140,8 @@ class EntityDiff:
 class HistoryService:
     """Reads the past. One instance serves all clusters of a process.
 
+    Every coroutine raises ``UnavailableError`` if a store is unavailable.
+
     Args:
         trail: The trail as a history of znodes.
         audit: The trail as changes.
@@ -182,7 +184,6 @@ class HistoryService:
             InvalidRequestError: The facet has no entities of this type; or as :meth:`PointInTimeResolver.find`.
             BeforeHistoryError: As :meth:`PointInTimeResolver.find`.
             CorruptZnodeError: The znode could not be read then.
-            UnavailableError: A store is unavailable.
         """
         _check(cluster_facet, entity)
         moment = await self._moments.find(cluster_facet.store, at, deadline, name=name)
@@ -236,7 +237,6 @@ class HistoryService:
             InvalidEntityIdError: ``id`` is not an entity id.
             ForbiddenError: ``id`` names an entity that the caller may not describe.
             BeforeHistoryError: As :meth:`PointInTimeResolver.find`.
-            UnavailableError: A store is unavailable.
         """
         after: str | None = None
         if query.id is not None:

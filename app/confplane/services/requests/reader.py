@@ -40,6 +40,8 @@ def etag_of(request: ChangeRequest) -> str:
 class RequestReader:
     """Reads requests.
 
+    Every coroutine raises ``UnavailableError`` if Postgres is unavailable.
+
     Args:
         store: The requests.
     """
@@ -57,11 +59,7 @@ class RequestReader:
         size: int,
         entity_id: str | None = None,
     ) -> RequestPage:
-        """Return a page of the requests that the caller may see, the newest first. Hidden requests are left out.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
-        """
+        """Return a page of the requests that the caller may see, the newest first. Hidden requests are left out."""
         found = await self._store.search(cluster, state=state, before=before, most=size + 1, entity_id=entity_id)
         cursor = found[size - 1].id if len(found) > size else None
         return RequestPage([each for each in found[:size] if _is_visible(access, each)], cursor)
@@ -71,7 +69,6 @@ class RequestReader:
 
         Raises:
             NotFoundError: The cluster has no such request that the caller may see.
-            UnavailableError: Postgres is unavailable.
         """
         found = await self._store.find(cluster, request_id)
         if found is None or not _is_visible(access, found):

@@ -102,6 +102,8 @@ class RevertResult:
 class RevertService:
     """Reverts changes. One instance serves all clusters of a process.
 
+    Every coroutine raises ``UnavailableError`` if a store is unavailable.
+
     Args:
         audit: The trail as changes.
         trail: The trail as a history of znodes.
@@ -144,7 +146,6 @@ class RevertService:
             ForbiddenError: The caller may alter none of the entities.
             BodyTooLargeError: The changes are too many.
             NotRevertibleError: None of the changes gave a key another value, or none can be reverted.
-            UnavailableError: A store is unavailable.
 
         Each result has its own error; besides those of an alter RevertConflictError, and NotRevertibleError where an
         earlier value is not kept.
@@ -321,7 +322,6 @@ class RevertService:
             InvalidRequestError: The facet has no such entities; or the revision is above the newest.
             BeforeHistoryError: The trail does not know the moment.
             NotRevertibleError: The content is not known exactly, or a value is not kept.
-            UnavailableError: A store is unavailable.
 
         Any other error is in the result.
         """

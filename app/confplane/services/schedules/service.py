@@ -41,6 +41,8 @@ class SchedulesPage:
 class ScheduleService:
     """Lists and ends temporary changes, and pauses their ends. One instance serves all clusters of a process.
 
+    Every coroutine raises ``UnavailableError`` if Postgres is unavailable.
+
     Args:
         schedules: The schedules.
         ender: Ends one change.
@@ -94,9 +96,6 @@ class ScheduleService:
             before: Only changes with lower ids.
             size: Maximum number.
             entity_id: Only changes of this entity.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
         """
         await self._schedules.register(cluster)
         found = await self._schedules.list(cluster, ended=ended, before=before, most=size + 1, entity_id=entity_id)
@@ -132,7 +131,6 @@ class ScheduleService:
         Raises:
             ForbiddenError: The caller may not freeze the cluster.
             InvalidRequestError: The reason can't be stored.
-            UnavailableError: Postgres is unavailable.
         """
         caller.require(cluster, Operation.FREEZE, ResourceType.CLUSTER)
         pause = SchedulePause(caller.principal, checked_reason(reason), self._now())
@@ -148,7 +146,6 @@ class ScheduleService:
 
         Raises:
             ForbiddenError: The caller may not freeze the cluster.
-            UnavailableError: Postgres is unavailable.
         """
         caller.require(cluster, Operation.FREEZE, ResourceType.CLUSTER)
         if not validate_only:

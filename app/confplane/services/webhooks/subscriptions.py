@@ -90,6 +90,8 @@ class WebhookParts:
 class WebhookService:
     """Manages subscriptions.
 
+    Every coroutine raises ``UnavailableError`` if Postgres is unavailable.
+
     Args:
         store: The tables.
         owners: The rights of owners.
@@ -116,11 +118,7 @@ class WebhookService:
         self._now = now
 
     async def list(self, cluster: str, access: Access) -> list[Subscription]:
-        """Return the subscriptions that a caller may see, by name.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
-        """
+        """Return the subscriptions that a caller may see, by name."""
         found = await self._store.list(cluster)
         return [each for each in found if access.allows(cluster, Operation.DESCRIBE, _spelled(each.name))]
 
@@ -130,7 +128,6 @@ class WebhookService:
         Raises:
             ForbiddenError: The caller lacks DESCRIBE on it, whether it exists or not.
             NotFoundError: It does not exist.
-            UnavailableError: Postgres is unavailable.
         """
         _check_name(name)
         access.require(cluster, Operation.DESCRIBE, _spelled(name), pointer="name")
@@ -187,7 +184,6 @@ class WebhookService:
             ForbiddenError: The caller lacks ALTER on it.
             NotFoundError: It does not exist.
             PreconditionFailedError: It has another ETag.
-            UnavailableError: Postgres is unavailable.
         """
         for _ in range(_TRIES):
             old = await self._alterable(cluster, name, caller)
@@ -209,7 +205,6 @@ class WebhookService:
             ForbiddenError: The caller lacks ALTER on it, can't own one, or sees less than the new owner.
             NotFoundError: It does not exist, or webhooks are off.
             WebhookConflictError: The new owner has no rights, or owns too many.
-            UnavailableError: Postgres is unavailable.
         """
         self._on()
         if owner != ADMIN:
@@ -233,7 +228,6 @@ class WebhookService:
             ForbiddenError: The caller lacks ALTER on it.
             NotFoundError: It does not exist, or webhooks are off.
             WebhookConflictError: Its owner has lost its rights.
-            UnavailableError: Postgres is unavailable.
         """
         self._on()
         for _ in range(_TRIES):
@@ -261,7 +255,6 @@ class WebhookService:
             InvalidRequestError: The overlap is not valid, or the format has no signatures.
             ForbiddenError: The caller lacks ALTER on it, or can't own one: the secret outlasts its credential.
             NotFoundError: It does not exist, or webhooks are off.
-            UnavailableError: Postgres is unavailable.
         """
         parts = self._on()
         check_creator(caller.access)
@@ -314,7 +307,6 @@ class WebhookService:
         Raises:
             ForbiddenError: The caller lacks DESCRIBE on it.
             NotFoundError: It does not exist.
-            UnavailableError: Postgres is unavailable.
         """
         return await self._store.deliveries((await self.find(cluster, name, access)).id)
 

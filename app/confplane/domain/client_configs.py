@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.definitions import ConfigKind, ConfigValueError, parse
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import InvalidRequestError
-from confplane.domain.facets import FacetName, Rank
+from confplane.domain.facets import ClientFacet, FacetName, Rank
 from confplane.domain.suggestions import suggestion
 from confplane.domain.texts import clipped
 
@@ -53,7 +53,7 @@ _KINDS: Final = frozenset({(EntityType.USER,), (EntityType.USER, EntityType.CLIE
 _EXAMPLES: Final = {ACKS: '"all"', SESSION_TIMEOUT: '"30000"', HEARTBEAT_INTERVAL: '"3000"'}
 
 
-class ClientConfigsFacet:
+class ClientConfigsFacet(ClientFacet):
     """The facet ``client-configs`` of one cluster. Stateless.
 
     Args:
@@ -161,11 +161,6 @@ class ClientConfigsFacet:
         del entity
         if key == SUPPORTED_CONFIGS:
             raise _supported_configs(pointer)
-
-    def is_secret(self, entity: Entity, key: str) -> bool:
-        """False: no client config that can be dynamic is a secret."""
-        del entity, key
-        return False
 
     def decode(self, entity: Entity, key: str, stored: str) -> str:
         """Return the stored string as it is."""

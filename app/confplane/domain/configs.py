@@ -14,7 +14,7 @@ from confplane.domain.broker_keys import is_sensitive
 from confplane.domain.definitions import ConfigKind, ConfigType, catalog_of
 from confplane.domain.entities import EntityType, check_name
 from confplane.domain.errors import InvalidRequestError
-from confplane.domain.facets import FacetName, Rank
+from confplane.domain.facets import Facet, FacetName, Rank
 from confplane.domain.texts import shown
 from confplane.domain.topics import check_topic_name
 
@@ -41,7 +41,7 @@ KINDS: Final[Mapping[tuple[EntityType, ...], ConfigKind]] = MappingProxyType(
 """The definitions of an entity's configs, by the entity's types."""
 
 
-class ConfigsFacet:
+class ConfigsFacet(Facet):
     """The facet ``configs`` of one cluster. Stateless.
 
     Args:
@@ -112,11 +112,6 @@ class ConfigsFacet:
     def decode(self, entity: Entity, key: str, stored: str) -> str | None:
         """Return the stored string unchanged, or None for a secret."""
         return None if self.is_secret(entity, key) else stored
-
-    def remarks(self, entity: Entity) -> list[str]:
-        """Return no remarks."""
-        del entity
-        return []
 
 
 def check_release(catalog: Catalog, entity: Entity, *, pointer: str | None = None) -> None:

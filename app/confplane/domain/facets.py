@@ -72,7 +72,10 @@ class Rank(NamedTuple):
 
 
 class Facet(Protocol):
-    """One collection's rules for its keys. Stateless; settings that some rules depend on are passed once."""
+    """One collection's rules for its keys. Stateless; settings that some rules depend on are passed once.
+
+    Facets inherit what most of them have in common: no ranks, no secrets and no remarks.
+    """
 
     name: FacetName
     member: str
@@ -92,12 +95,16 @@ class Facet(Protocol):
 
     def rank(self, entity: Entity) -> Rank | None:
         """Return an entity's rank, or None if no check reads another entity."""
+        del entity
+        return None
 
     def owns(self, entity: Entity, key: str) -> bool:
         """Return True if a stored key of this entity belongs to this facet."""
 
     def is_secret(self, entity: Entity, key: str) -> bool:
         """Return True if a key's value is never shown or logged."""
+        del entity, key
+        return False
 
     def decode(self, entity: Entity, key: str, stored: str) -> JsonValue:
         """Return a stored value as it appears in JSON.
@@ -110,6 +117,8 @@ class Facet(Protocol):
 
     def remarks(self, entity: Entity) -> list[str]:
         """Return remarks for readers of this entity, each a sentence."""
+        del entity
+        return []
 
 
 class ClientFacet(Facet, Protocol):

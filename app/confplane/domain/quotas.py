@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.entities import EntityType
 from confplane.domain.enums import StrEnum
 from confplane.domain.errors import InvalidRequestError
-from confplane.domain.facets import FacetName
+from confplane.domain.facets import ClientFacet, FacetName
 from confplane.domain.numbers import java_double, parse_java_double, plain_number
 from confplane.domain.texts import clipped, shown
 
@@ -95,7 +95,7 @@ QUOTA_KEYS: Final[Mapping[str, QuotaKey]] = MappingProxyType(
 _DIGITS: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 
-class ClientQuotasFacet:
+class ClientQuotasFacet(ClientFacet):
     """The facet ``client-quotas``. Stateless."""
 
     name = FacetName.CLIENT_QUOTAS
@@ -181,11 +181,6 @@ class ClientQuotasFacet:
                 pointer=pointer,
             )
 
-    def is_secret(self, entity: Entity, key: str) -> bool:
-        """False: no quota is a secret."""
-        del entity, key
-        return False
-
     def decode(self, entity: Entity, key: str, stored: str) -> int | float:
         """Read a stored quota as Kafka's describe does; whole numbers are an ``int``, exact for LONG and INT.
 
@@ -201,15 +196,6 @@ class ClientQuotasFacet:
             raise ValueError(f"{shown(stored)} is not a finite number")
         # The shortest digits are read, so that 1e23 is not shown as 99999999999999991611392.
         return int(plain_number(value)) if value.is_integer() else value
-
-    def rank(self, entity: Entity) -> None:
-        """None: no quota is checked against another entity's."""
-        del entity
-
-    def remarks(self, entity: Entity) -> list[str]:
-        """Return no remarks."""
-        del entity
-        return []
 
     def check_whole(
         self, entity: Entity, after: Mapping[str, str], *, inherited: Mapping[str, str], pointers: Mapping[str, str]

@@ -8,7 +8,8 @@ import psycopg
 import pytest
 import pytest_asyncio
 
-from confplane.audit import Database, PostgresAccessStore, PostgresAuditLog
+from confplane.audit import Database, PostgresAccessStore, PostgresAuditLog, PostgresRollups
+from confplane.audit.rollup_runs import RollupRuns
 from tests.audit.rows import past_the_trigger
 from tests.support.access_world import World
 
@@ -33,6 +34,18 @@ async def log(pool: Database) -> AsyncIterator[PostgresAuditLog]:
     log = PostgresAuditLog(pool)
     yield log
     await log.close()
+
+
+@pytest.fixture
+def rollups(pool: Database) -> PostgresRollups:
+    """The results of rollups in it."""
+    return PostgresRollups(pool)
+
+
+@pytest.fixture
+def runs(migrated: servers.Database) -> RollupRuns:
+    """The runs of the rollups of one cluster."""
+    return RollupRuns(migrated.service_dsn, "payments")
 
 
 @pytest_asyncio.fixture(scope="module")

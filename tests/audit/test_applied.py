@@ -13,6 +13,7 @@ from confplane.domain.errors import LimitExceededError, UnavailableError
 from confplane.services.metrics import Sample
 from confplane.services.ports.applied import KEPT_S, AppliedReport, Refusal
 from tests.audit.rows import count, fetch, run
+from tests.support.clock import Clock
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -24,16 +25,6 @@ NOON = 1_700_000_000.0
 QUICK = WriteBehindOptions(write_interval_s=0.05, read_interval_s=0.05)
 NEVER = WriteBehindOptions(write_interval_s=600, read_interval_s=600)
 ALICE = "user=alice"
-
-
-class Clock:
-    """A clock that tests move."""
-
-    def __init__(self) -> None:
-        self.now = NOON
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def applied(revision: int = 7, *refused: Refusal) -> AppliedReport:
@@ -85,7 +76,7 @@ async def test_a_report_is_answered_at_once_and_reaches_other_replicas(migrated:
 
 
 async def test_a_restart_knows_what_was_reported_and_a_stop_writes_all_of_it(migrated: servers.Database) -> None:
-    clock = Clock()
+    clock = Clock(NOON)
     async with running(migrated, NEVER, clock=clock) as reports:
         for number in range(3_000):
             reports.report("payments", f"user=u{number}", "a", applied(number))
@@ -96,7 +87,7 @@ async def test_a_restart_knows_what_was_reported_and_a_stop_writes_all_of_it(mig
 
 
 async def test_repeated_reports_are_written_every_two_minutes_whatever_their_rate(migrated: servers.Database) -> None:
-    clock = Clock()
+    clock = Clock(NOON)
     async with running(migrated, NEVER, clock=clock) as reports:
         versions = []
         for second in range(0, 240, 10):
@@ -113,7 +104,7 @@ async def test_repeated_reports_are_written_every_two_minutes_whatever_their_rat
 
 
 async def test_a_silent_client_is_forgotten_everywhere(migrated: servers.Database) -> None:
-    clock = Clock()
+    clock = Clock(NOON)
     async with running(migrated, clock=clock) as one, running(migrated, clock=clock) as other:
         one.report("payments", ALICE, "silent", applied(1))
         one.report("payments", ALICE, "talks", applied(2))
@@ -133,7 +124,7 @@ async def test_a_silent_client_is_forgotten_everywhere(migrated: servers.Databas
 
 
 async def test_a_clock_that_is_set_back_loses_no_report(migrated: servers.Database) -> None:
-    clock = Clock()
+    clock = Clock(NOON)
     async with running(migrated, clock=clock) as reports:
         reports.report("payments", ALICE, "a", applied(1))
         clock.now = NOON - 60

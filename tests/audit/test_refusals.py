@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from confplane.domain.access.ranges import NameRanges
 from confplane.services.metrics import Sample
 from confplane.services.ports.refusals import RefusedAttempt, RefusedQuery
 from tests.audit.rows import age, count, fetch, run
+from tests.support.clock import Clock
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -34,15 +35,7 @@ FROM refused_attempts ORDER BY count, request_id
 """
 
 
-@dataclass
-class Clock:
-    now: float = NOON
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def log_at(pool: Database, clock: Clock, **options: Any) -> PostgresRefusedAttempts:
+def log_at(pool: Database, clock: Clock[float], **options: Any) -> PostgresRefusedAttempts:
     return PostgresRefusedAttempts(pool, clock=clock, options=WriteBehindOptions(**{"max_pending": 10_000, **options}))
 
 
@@ -53,7 +46,7 @@ def dropped(log: PostgresRefusedAttempts) -> Any:
 async def test_a_loop_of_refused_requests_has_sixty_rows_a_minute_and_sums(
     pool: Database, migrated: servers.Database
 ) -> None:
-    clock = Clock()
+    clock = Clock(NOON)
     log = log_at(pool, clock)
     for number in range(10_000):
         clock.now = NOON + number / 10_000
@@ -76,7 +69,7 @@ async def test_a_loop_of_refused_requests_has_sixty_rows_a_minute_and_sums(
 
 
 async def test_sums_are_written_once_their_minute_is_over(pool: Database, migrated: servers.Database) -> None:
-    clock = Clock()
+    clock = Clock(NOON)
     log = log_at(pool, clock, write_interval_s=0.01, read_interval_s=0.01)
     await log.start()
     for _ in range(refusals.ROWS_PER_MINUTE + 5):
@@ -89,7 +82,7 @@ async def test_sums_are_written_once_their_minute_is_over(pool: Database, migrat
 
 
 async def test_what_finds_no_room_is_counted_and_harms_nothing(pool: Database, migrated: servers.Database) -> None:
-    clock = Clock()
+    clock = Clock(NOON)
     log = log_at(pool, clock, max_pending=100)
     for number in range(2_000):
         log.record(replace(ATTEMPT, principal=f"User:{number // 60}"))
@@ -103,7 +96,7 @@ async def test_what_finds_no_room_is_counted_and_harms_nothing(pool: Database, m
 
 
 async def test_odd_names_and_long_ones_are_stored_in_part(pool: Database) -> None:
-    log = log_at(pool, Clock())
+    log = log_at(pool, Clock(NOON))
     long = "user=" + "x" * 4_000
     odd = "a\0b", "lone \ud800 surrogate", "\x1b[2J\u202e\n\x85", "é🐘", "k" * 4_000, "k" * refusals.MAX_KEY
     log.record(replace(ATTEMPT, entity_id=long, keys=odd))
@@ -144,7 +137,7 @@ async def all_pages(log: PostgresRefusedAttempts, query: RefusedQuery) -> list[S
 @pytest.fixture
 async def sixty(pool: Database) -> tuple[PostgresRefusedAttempts, list[StoredAttempt]]:
     """Sixty attempts, one a second, and those of them in the cluster."""
-    clock = Clock()
+    clock = Clock(NOON)
     log = log_at(pool, clock)
     entities = (None, "user=abc", "user=abd", "user=abcde" + "x" * 400, "topic=abc")
     for number in range(60):
@@ -217,7 +210,7 @@ async def test_a_page_without_a_filter_is_full_however_few_rows_may_be_examined(
 
 
 async def test_attempts_are_forgotten_after_ninety_days(pool: Database, migrated: servers.Database) -> None:
-    clock = Clock()
+    clock = Clock(NOON)
     log = log_at(pool, clock, write_interval_s=0.01, read_interval_s=0.01)
     for number in range(4_100):
         log.record(replace(ATTEMPT, principal=f"User:{number}"))
@@ -236,7 +229,7 @@ async def test_attempts_are_forgotten_after_ninety_days(pool: Database, migrated
 async def test_nobody_alters_or_removes_an_attempt_before(
     pool: Database, migrated: servers.Database, postgres: Postgres, statement: str
 ) -> None:
-    log = log_at(pool, Clock())
+    log = log_at(pool, Clock(NOON))
     log.record(ATTEMPT)
     await log.close()
     statement = statement.format("refused_attempts")

@@ -15,6 +15,7 @@ from confplane.audit.write_behind_buffer import WriteBehindOptions
 from confplane.domain.errors import InvalidRequestError, UnavailableError
 from confplane.services.ports.registrations import ClientRegistration
 from tests.audit.rows import count, fetch, run
+from tests.support.clock import Clock
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -26,16 +27,6 @@ EVENTUALLY_S = 60
 DAY_S = 86_400
 NOON = 20_000.5 * DAY_S
 QUICK = WriteBehindOptions(write_interval_s=0.05, read_interval_s=0.05)
-
-
-class Clock:
-    """A clock that tests move."""
-
-    def __init__(self) -> None:
-        self.now = NOON
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def registration(
@@ -101,7 +92,7 @@ async def test_a_registration_is_answered_at_once_and_written_once(migrated: ser
 async def test_it_is_written_again_only_on_another_day_to_keep_first_and_last_seen(
     migrated: servers.Database,
 ) -> None:
-    clock = Clock()
+    clock = Clock(NOON)
     async with running(migrated, clock=clock) as log:
         for seconds in (0, 60, 3_600, DAY_S, DAY_S + 60, 3 * DAY_S, 3 * DAY_S - 60):
             clock.now = NOON + seconds
@@ -114,7 +105,7 @@ async def test_it_is_written_again_only_on_another_day_to_keep_first_and_last_se
 
 
 async def test_a_restart_knows_what_was_registered(migrated: servers.Database) -> None:
-    clock = Clock()
+    clock = Clock(NOON)
     async with running(migrated, clock=clock) as log:
         for number in range(1200):
             log.record(registration(f"user=u{number:04}"))
@@ -130,7 +121,7 @@ async def test_a_restart_knows_what_was_registered(migrated: servers.Database) -
 
 
 async def test_two_replicas_see_each_other_and_write_a_row_of_the_day_once(migrated: servers.Database) -> None:
-    clock = Clock()
+    clock = Clock(NOON)
     # The second is slow to read: it does not know yet what the first one wrote.
     async with (
         running(migrated, clock=clock) as one,
@@ -335,7 +326,7 @@ def test_software_is_forgotten_with_its_last_registration_and_memory_has_a_bound
 
 
 async def test_a_user_has_a_budget_of_versions_a_day_and_others_have_theirs(migrated: servers.Database) -> None:
-    clock = Clock()
+    clock = Clock(NOON)
     async with running(migrated, clock=clock, budget=RegistrationBudget(versions=10, size=10_000)) as log:
         for number in range(50):
             log.record(registration(f"user=flood,client-id=c{number % 3}", f"v{number}"))

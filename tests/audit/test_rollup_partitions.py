@@ -29,16 +29,6 @@ if TYPE_CHECKING:
 JOB: Final = "activity"
 
 
-@pytest.fixture
-def runs(migrated: servers.Database) -> RollupRuns:
-    return RollupRuns(migrated.service_dsn, "payments")
-
-
-@pytest.fixture
-def rollups(pool: Database) -> PostgresRollups:
-    return PostgresRollups(pool)
-
-
 def partitions(migrated: servers.Database) -> dict[int, UUID | None]:
     """The number of each partition, and its run."""
     return dict(fetch(migrated.owner_dsn, "SELECT number, run_id FROM rollup_partitions ORDER BY number"))

@@ -36,16 +36,6 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 POSITION = {"floor": 2**40, "horizon": 2**40 + 7, "watermark": None, "registrations": 12}
 
 
-@pytest.fixture
-def rollups(pool: Database) -> PostgresRollups:
-    return PostgresRollups(pool)
-
-
-@pytest.fixture
-def runs(migrated: servers.Database) -> RollupRuns:
-    return RollupRuns(migrated.service_dsn, "payments")
-
-
 def begin(
     runs: RollupRuns, run_id: UUID, job: str = "activity", *, minutes: int = 0, previous: UUID | None = None
 ) -> RunAttempt:

@@ -12,20 +12,13 @@ import pytest_asyncio
 from confplane.domain.errors import UnavailableError
 from confplane.security.oidc.provider import ASK_S, OLDEST_S, REFRESH_S, Provider
 from confplane.settings import UnusableSettingsError
+from tests.support.clock import Clock
 from tests.support.issuer import DISCOVERY, JWKS, Issuer, Signer
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 @pytest.fixture
@@ -37,7 +30,7 @@ def issuer() -> Iterator[Issuer]:
 class World:
     def __init__(self, issuer: Issuer) -> None:
         self.issuer = issuer
-        self.clock = Clock()
+        self.clock = Clock(1000.0)
         self.provider = Provider(issuer.settings(), clock=self.clock)
 
     async def fetched(self) -> None:
@@ -52,7 +45,7 @@ class World:
         """Make the issuer fail, and wait for a fetch that has failed."""
         self.issuer.documents[JWKS] = (503, b"")
         before = self.failures
-        self.clock.seconds += ASK_S
+        self.clock.now += ASK_S
         with pytest.raises(UnavailableError):
             self.provider.find("unknown", "ES256")
         await until(lambda: self.failures > before)
@@ -82,7 +75,7 @@ async def test_keys_are_found_by_discovery(world: World) -> None:
     assert world.provider.find("one", "ES256") is not None
     assert world.issuer.requests == [DISCOVERY, JWKS]
     assert world.provider.warnings() == []
-    world.clock.seconds += 5
+    world.clock.now += 5
     assert world.sample("oidc_keys_age_seconds") == 5
     assert world.sample("oidc_keys") == 1
 
@@ -102,7 +95,7 @@ async def test_an_unknown_key_costs_one_fetch_in_thirty_seconds(world: World) ->
         assert world.provider.find(f"unknown-{number}", "ES256") is None
     assert not world.provider._fetch_requested.is_set()
     assert world.issuer.fetches == before + 1
-    world.clock.seconds += ASK_S
+    world.clock.now += ASK_S
     with pytest.raises(UnavailableError):
         world.provider.find("unknown", "ES256")
     await until(lambda: world.issuer.fetches == before + 2)
@@ -135,13 +128,13 @@ async def test_keys_are_kept_for_a_day_while_the_issuer_is_away(world: World) ->
     assert world.provider.warnings() == []
     with pytest.raises(UnavailableError, match="can't be asked"):
         world.provider.find("unknown", "ES256")
-    world.clock.seconds += 3600
+    world.clock.now += 3600
     assert world.provider.find("one", "ES256") is not None
     [notice] = world.provider.warnings()
     assert "are old" in notice.public
     assert world.issuer.url not in notice.public
     assert world.issuer.url in notice.text(named=True)
-    world.clock.seconds += OLDEST_S
+    world.clock.now += OLDEST_S
     with pytest.raises(UnavailableError):
         world.provider.find("one", "ES256")
     assert "older than a day" in str(world.provider.warnings()[0])

@@ -19,6 +19,7 @@ from confplane.services.limits import (
     RateLimit,
     RateLimits,
 )
+from tests.support.clock import Clock
 
 ALICE = Identity("User:alice", Authentication.TOKEN)
 DEFAULTS = RateLimits(
@@ -27,21 +28,13 @@ DEFAULTS = RateLimits(
 )
 
 
-class Clock:
-    """Seconds that only the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def limiter(clock: Clock, overrides: dict[str, LimitOverride] | None = None, *, most: int = 100) -> Limiter:
+def limiter(clock: Clock[float], overrides: dict[str, LimitOverride] | None = None, *, most: int = 100) -> Limiter:
     return Limiter(DEFAULTS, overrides, most=most, clock=clock)
 
 
-def allowance(clock: Clock, identity: Identity = ALICE, overrides: dict[str, LimitOverride] | None = None) -> Allowance:
+def allowance(
+    clock: Clock[float], identity: Identity = ALICE, overrides: dict[str, LimitOverride] | None = None
+) -> Allowance:
     found = limiter(clock, overrides).of(identity)
     assert found is not None
     return found
@@ -58,7 +51,7 @@ def taken(of: Allowance, kind: LimitClass, most: int = 1000) -> int:
 
 
 def test_a_burst_is_admitted_and_then_the_rate() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     alice = allowance(clock)
     assert taken(alice, LimitClass.READ) == 5
     clock.now += 0.05
@@ -70,7 +63,7 @@ def test_a_burst_is_admitted_and_then_the_rate() -> None:
 
 
 def test_a_refusal_says_who_how_much_and_how_long() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     alice = allowance(clock)
     taken(alice, LimitClass.WRITE)
     with pytest.raises(LimitExceededError) as refused:
@@ -84,7 +77,7 @@ def test_a_refusal_says_who_how_much_and_how_long() -> None:
 
 
 def test_a_refused_request_costs_nothing() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     alice = allowance(clock)
     taken(alice, LimitClass.READ)
     for _ in range(1000):
@@ -95,7 +88,7 @@ def test_a_refused_request_costs_nothing() -> None:
 
 
 def test_work_after_admission_may_overdraw_and_the_next_request_waits() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     alice = allowance(clock)
     alice.take(LimitClass.WRITE)
     alice.charge(LimitClass.WRITE, 499)
@@ -109,14 +102,14 @@ def test_work_after_admission_may_overdraw_and_the_next_request_waits() -> None:
 
 
 def test_a_bulk_read_costs_by_its_items_and_something_by_itself() -> None:
-    alice = allowance(Clock())
+    alice = allowance(Clock(1000.0))
     alice.take(LimitClass.BULK)
     alice.charge(LimitClass.BULK, 10)
     assert dict(alice.headers(LimitClass.BULK))[b"ratelimit"] == b'"bulk";r=%d;t=1' % (1000 - BULK_REQUEST - 10)
 
 
 def test_classes_are_apart_and_a_class_without_a_limit_has_none() -> None:
-    alice = allowance(Clock())
+    alice = allowance(Clock(1000.0))
     taken(alice, LimitClass.READ)
     assert taken(alice, LimitClass.WRITE) == 2
     assert taken(alice, LimitClass.ADMIN) == 1000
@@ -124,7 +117,7 @@ def test_classes_are_apart_and_a_class_without_a_limit_has_none() -> None:
 
 
 def test_headers_are_those_of_the_draft() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     alice = allowance(clock)
     policy = (b"ratelimit-policy", b'"read";q=5;w=1')
     assert alice.headers(LimitClass.READ) == (policy, (b"ratelimit", b'"read";r=5;t=0'))
@@ -162,9 +155,9 @@ def test_no_more_than_burst_and_rate_allow_is_ever_admitted(per_second: float, b
 def test_the_admin_token_and_commands_have_no_limits_unless_one_is_set() -> None:
     for kind in (Authentication.ADMIN_TOKEN, Authentication.COMMAND):
         admin = Identity(ADMIN, kind)
-        assert limiter(Clock()).of(admin) is None
+        assert limiter(Clock(1000.0)).of(admin) is None
         strict = LimitOverride({LimitClass.READ: RateLimit(1, 1)})
-        assert taken(allowance(Clock(), admin, {ADMIN: strict}), LimitClass.READ) == 1
+        assert taken(allowance(Clock(1000.0), admin, {ADMIN: strict}), LimitClass.READ) == 1
 
 
 def test_overrides_go_by_principal_and_else_by_the_most_generous_group() -> None:
@@ -173,17 +166,17 @@ def test_overrides_go_by_principal_and_else_by_the_most_generous_group() -> None
     groups = frozenset({"Group:few", "Group:more"})
     member = Identity("User:bob", Authentication.OIDC, groups)
     overrides = {"Group:few": few, "Group:more": more}
-    assert taken(allowance(Clock(), member, overrides), LimitClass.READ) == 8
-    assert taken(allowance(Clock(), member, overrides), LimitClass.WRITE) == 2
-    assert taken(allowance(Clock(), member, {**overrides, "User:bob": few}), LimitClass.READ) == 7
-    assert taken(allowance(Clock(), ALICE, overrides), LimitClass.READ) == 5
+    assert taken(allowance(Clock(1000.0), member, overrides), LimitClass.READ) == 8
+    assert taken(allowance(Clock(1000.0), member, overrides), LimitClass.WRITE) == 2
+    assert taken(allowance(Clock(1000.0), member, {**overrides, "User:bob": few}), LimitClass.READ) == 7
+    assert taken(allowance(Clock(1000.0), ALICE, overrides), LimitClass.READ) == 5
 
 
 def test_a_higher_rate_is_more_generous_than_a_larger_burst() -> None:
     groups = frozenset({"Group:bursts", "Group:rates"})
     member = Identity("User:bob", Authentication.OIDC, groups)
     bursts, rates = (LimitOverride({LimitClass.READ: limit}) for limit in (RateLimit(1, 100), RateLimit(50, 7)))
-    clock = Clock()
+    clock = Clock(1000.0)
     bob = allowance(clock, member, {"Group:bursts": bursts, "Group:rates": rates})
     assert taken(bob, LimitClass.READ) == 7
     clock.now += 0.1
@@ -191,7 +184,7 @@ def test_a_higher_rate_is_more_generous_than_a_larger_burst() -> None:
 
 
 def test_other_groups_bring_other_limits_and_pay_no_debts() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     made = limiter(clock, {"Group:big": LimitOverride({LimitClass.WRITE: RateLimit(10, 20)})})
     alone = made.of(ALICE)
     assert alone is not None
@@ -205,7 +198,7 @@ def test_other_groups_bring_other_limits_and_pay_no_debts() -> None:
 
 
 def test_waiting_requests_have_a_bound_of_their_own() -> None:
-    made = limiter(Clock())
+    made = limiter(Clock(1000.0))
     alice = made.of(ALICE)
     assert alice is not None
     with alice.wait(), alice.wait():
@@ -217,7 +210,7 @@ def test_waiting_requests_have_a_bound_of_their_own() -> None:
 
 
 def test_refusals_are_counted_by_class() -> None:
-    made = limiter(Clock())
+    made = limiter(Clock(1000.0))
     alice = made.of(ALICE)
     assert alice is not None
     taken(alice, LimitClass.READ)
@@ -232,7 +225,7 @@ def known(of: Limiter) -> float:
 
 
 def test_idle_principals_are_forgotten_and_busy_ones_are_not() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     made = limiter(clock)
     alice = made.of(ALICE)
     assert alice is not None
@@ -247,7 +240,7 @@ def test_idle_principals_are_forgotten_and_busy_ones_are_not() -> None:
 
 
 def test_memory_is_bounded_also_where_all_are_busy() -> None:
-    made = limiter(Clock(), most=50)
+    made = limiter(Clock(1000.0), most=50)
     for number in range(1000):
         busy = made.of(Identity(f"User:{number}", Authentication.OIDC))
         assert busy is not None

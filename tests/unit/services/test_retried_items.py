@@ -10,20 +10,13 @@ import pytest
 
 from confplane.domain.errors import InvalidRequestError
 from confplane.services.background import RetriedItems
+from tests.support.clock import Clock
 
 START = datetime(2026, 11, 29, tzinfo=UTC)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.time = START
-
-    def __call__(self) -> datetime:
-        return self.time
-
-
-def make() -> tuple[RetriedItems, Clock]:
-    clock = Clock()
+def make() -> tuple[RetriedItems, Clock[datetime]]:
+    clock = Clock(START)
     return RetriedItems(logging.getLogger(__name__), clock, "Item %s failed"), clock
 
 
@@ -39,9 +32,9 @@ def test_the_pauses_double_up_to_a_minute() -> None:
     for pause in (1, 2, 4, 8, 16, 32, 60, 60):
         assert retries.ready([item]) == [item]
         attempt(retries, item, InvalidRequestError("no"))
-        clock.time += timedelta(seconds=pause) - timedelta(milliseconds=1)
+        clock.now += timedelta(seconds=pause) - timedelta(milliseconds=1)
         assert retries.ready([item]) == []
-        clock.time += timedelta(milliseconds=1)
+        clock.now += timedelta(milliseconds=1)
 
 
 @pytest.mark.parametrize("outcome", ["attempted", "not due"])

@@ -48,6 +48,18 @@ async def test_znodes_and_notifications_are_kafkas(client: ConfplaneClient, zk: 
         assert zk.get(f"/config/{path}")[0] == b'{"version":1,"config":{}}'
 
 
+@pytest.mark.parametrize("key", ["keystore", "truststore"])
+async def test_a_path_that_is_set_again_is_not_sent_to_brokers_that_read_zookeeper(
+    client: ConfplaneClient, zk: KazooClient, key: str
+) -> None:
+    name, path = f"listener.name.tls.ssl.{key}.location", "/etc/kafka/store.p12"
+    await alter(client, resource("BROKER", "9", (name, "SET", path)))
+    version = zk.get("/config/brokers/9")[1].version
+    [again] = (await alter(client, resource("BROKER", "9", (name, "SET", path))))["responses"]
+    assert (again["changeId"], again["diff"], zk.get("/config/brokers/9")[1].version) == (None, [], version)
+    assert any("does not load the file again. Give the new file another name" in each for each in again["warnings"])
+
+
 async def test_ops_on_lists(client: ConfplaneClient, zk: KazooClient) -> None:
     def stored() -> Any:
         return json.loads(zk.get("/config/topics/lists")[0])["config"]

@@ -22,6 +22,7 @@ START: Final = 20_500 * DAY
 CAPACITY: Final = {"producer_byte_rate": 1000.0, "consumer_byte_rate": 0.0}
 ODD: Final = Entity.of(user="CN=a b,client-id=x 🐘").id
 ODD_PAIR: Final = Entity.of(user="CN=a b,client-id=x 🐘", client_id="user=~").id
+KEYSTORE: Final = "listener.name.a.ssl.keystore.location"
 REFERENCED: Final = ("compatibility", "drift", "activity", "quotas", "impact")
 
 Config = dict[str, str | None]
@@ -115,6 +116,14 @@ CHANGES: Final = [
     *moved(34, "/config", "/confplane/client-configs", 4),
     *moved(35, "/confplane/client-configs", "/config", 4.1),
     change(36, "user=m", {"acks": "1"}, {}, day=4.2, facet="client-configs", ops='[{"op":"DISCARD"}]'),
+    # A file that is loaded again keeps its path: only the other path is set back.
+    *(
+        change(
+            number, "broker=5", {KEYSTORE: before} if before else {}, {KEYSTORE: after}, keys=[KEYSTORE], day=6,
+            kind="reload" if before == after else "change", facet="configs",
+        )
+        for number, (before, after) in enumerate([(None, "/a"), ("/a", "/a"), ("/a", "/a"), ("/a", "/b"), ("/b", "/a"), ("/a", "/a")], 40)
+    ),
     # Refused for several reasons, one of them not known; by principals whose names are signs of patterns.
     *(
         change(20 + number, "user=r", {}, {"request_percentage": "1"}, outcome="rejected", code=code, principal=principal)
@@ -262,4 +271,5 @@ def test_setting_back_counts_for_a_week(spark: SparkSession, tmp_path: Path) -> 
         ("acks", 3, 1),
         ("x", 0, 1),
         ("consumer_byte_rate", 4, 1),
+        (KEYSTORE, 6, 1),
     }  # fmt: skip

@@ -12,6 +12,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from confplane.audit import Database, PostgresAuditLog
+from confplane.services.ports.trail import RELOAD
 from tests.audit.rows import change_id, committed, entity, intent, rejected, run
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ def fill(dsn: str) -> None:
     batch = [entity(f"user=u{number}", before={}, after={"a": ODD}) for number in range(3)]
     first, again = own(2, *batch), own(2, *batch[1:], attempt=2, reason=None)
     plain = own(1, entity("user=~7E", ODD, before={ODD: ODD}, after={ODD: None}, path=f"/config/{ODD}"), reason=ODD)
-    refused, alone, twice = own(3), own(4), own(5, entity(version_read=None, czxid_read=None, keys=()))
+    same = {"producer_byte_rate": "1"}
+    alone = own(4, entity(before=same, after=same), kind=RELOAD)
+    refused, twice = own(3), own(5, entity(version_read=None, czxid_read=None, keys=()))
     retried = own(5, entity("user=twice"), attempt=2)
     freeze = own(6, entity("freeze", facet="freeze", path="/confplane/freeze", ops=(), before={}, after={}))
     elsewhere = own(7, cluster="elsewhere")

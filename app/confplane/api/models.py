@@ -202,10 +202,11 @@ class AppliedData(AnswerModel):
     """The apply status of an entity's change in the Kafka cluster."""
 
     state: Literal["applied", "pending", "refused", "partly-refused"] = Field(
-        description="applied: the cluster has taken the change, or a later one of the entity. pending: not yet, or its"
-        " end is not known. refused: the cluster refused the entity's values, which stay committed here; or they were"
-        " undone here before the cluster took them, since the topic is gone. partly-refused: the cluster refused the"
-        " keys in refusedKeys, which may be of an earlier change, and has taken all others"
+        description="applied: the cluster has taken the change, or a later one of the entity; of a result without a"
+        " change, the last one of the entity. pending: not yet, or its end is not known. refused: the cluster refused"
+        " the entity's values, which stay committed here; or they were undone here before the cluster took them, since"
+        " the topic is gone. partly-refused: the cluster refused the keys in refusedKeys, which may be of an earlier"
+        " change, and has taken all others"
     )
     revision: Revision | None = Field(
         description="The newest revision of the entity that the cluster has applied; null if it has applied no change"
@@ -230,7 +231,7 @@ class ProblemPart(AnswerModel):
     detail: str
 
 
-Kind = Literal["change", "import", "observed", "put-back", "external", "recovered"]
+Kind = Literal["change", "reload", "import", "observed", "put-back", "external", "recovered"]
 """The kind of a change in the trail."""
 
 

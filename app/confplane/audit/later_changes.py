@@ -43,7 +43,7 @@ ORDER BY revision DESC LIMIT 1
 """)  # noqa: S608 - a constant
 """The time of a revision: that of the last change up to it."""
 
-# Ops that change no value are left out: moves between layouts, and new encodings of the same passwords.
+# Ops that change no value are left out: moves between layouts, new encodings of the same passwords, and reloads.
 _LATER: Final = text(f"""
 WITH given AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:given AS jsonb)) AS row(
@@ -80,7 +80,7 @@ LEFT JOIN LATERAL (
   ) AS intent
   WHERE (outcome.incarnation, outcome.revision)
       > (coalesce(given.incarnation, {CURRENT_INCARNATION}), given.revision)
-    AND (given.keys IS NULL OR entity.keys && given.keys)
+    AND (given.keys IS NULL OR entity.keys && given.keys) AND intent.kind <> 'reload'
     AND NOT EXISTS (
       SELECT FROM jsonb_array_elements(entity.ops) AS op WHERE op ->> 'op' IN ('MOVE', 'DISCARD', 'REENCODE')
     )

@@ -33,7 +33,7 @@ SELECT
     ORDER BY revision DESC LIMIT {_RECENT}
   ) AS recent WHERE EXISTS (
     SELECT FROM intents WHERE change_id = recent.change_id AND attempt = recent.attempt
-      AND kind IN ('change', 'import', 'observed') OFFSET 0
+      AND kind IN ('change', 'reload', 'import', 'observed') OFFSET 0
   )) AS last_commit,
   (SELECT change_id FROM intents WHERE cluster = :cluster ORDER BY change_id DESC LIMIT 1) AS newest_change,
   CASE WHEN NOT pg_is_in_recovery() THEN

@@ -69,7 +69,7 @@ def _far(moment: str) -> str:
     return f"CASE WHEN {off} NOT BETWEEN interval '-{FAR_S} s' AND interval '{FAR_S} s' THEN 1 END = 1"
 
 
-FAR_INTENT: Final = text(f"kind IN ('change', 'import', 'observed') AND {_far('recorded_at')}")
+FAR_INTENT: Final = text(f"kind IN ('change', 'reload', 'import', 'observed') AND {_far('recorded_at')}")
 """An intent of the writing path whose id is far from the time at which Postgres recorded it. The recorder's kinds have
 outcomes with times."""
 FAR_OUTCOME: Final = text(_far('"time"'))

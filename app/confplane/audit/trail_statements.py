@@ -48,7 +48,8 @@ FROM intents AS intent CROSS JOIN LATERAL (
   SELECT facet, entity_id FROM intent_entities
   WHERE change_id = intent.change_id AND attempt = intent.attempt OFFSET 0
 ) AS entity
-WHERE intent.cluster = :cluster AND intent.recorded_at > now() - interval '1 hour' AND intent.kind = 'change'
+WHERE intent.cluster = :cluster AND intent.recorded_at > now() - interval '1 hour'
+  AND intent.kind IN ('change', 'reload')
   AND coalesce(intent.behalf_of, intent.principal) = :author AND NOT EXISTS (
     SELECT FROM outcomes WHERE outcomes.change_id = intent.change_id AND NOT outcomes.committed OFFSET 0
   )

@@ -27,6 +27,18 @@ _PASSWORDS: Final = (
     "sasl.jaas.config",
 )
 JAAS: Final = "sasl.jaas.config"
+RELOADED_FILES: Final = {
+    "ssl.keystore.location": "DynamicBrokerConfig.ReloadableFileConfigs",
+    "ssl.truststore.location": "DynamicBrokerConfig.ReloadableFileConfigs",
+}
+"""Configs of files that a broker loads again if its own config is set to the same path: each with the place in Kafka
+that lists it.
+
+Only forms with a listener's prefix can be set. Kafka 4 writes a record for every SET of a broker's own config, also of
+an equal value (``ConfigurationControlManager.incrementalAlterConfigResource``, KAFKA-14136), and the broker that reads
+the record loads modified files (``DynamicConfigPublisher.reloadUpdatedFilesWithoutConfigChange``). A broker with
+ZooKeeper loads them only while it handles an alter itself (``ZkAdminManager.alterBrokerConfigs``).
+"""
 
 
 class ListenerKey(NamedTuple):
@@ -71,6 +83,12 @@ def is_sensitive(catalog: Catalog, name: str) -> bool:
 def is_password(name: str) -> bool:
     """Return True if brokers store the value encoded, according to the end of its name. Includes custom configs."""
     return name.endswith(_PASSWORDS)
+
+
+def is_reloaded_file(catalog: Catalog, name: str) -> bool:
+    """Return True for the form of one listener of a config in :data:`RELOADED_FILES`."""
+    parts = listener_key(catalog, name)
+    return parts is not None and parts.base in RELOADED_FILES
 
 
 def is_read_only(catalog: Catalog, name: str) -> bool:

@@ -32,6 +32,8 @@ _NO_POINTERS: Final[Mapping[str, str]] = MappingProxyType({})
 _POSITIVE: Final = frozenset({"max.connections", "max.connection.creation.rate"})
 """Configs that accept zero by their definitions, although the listeners that use them reject it."""
 _REPORTERS: Final = "metric.reporters"
+_OF_ZOOKEEPER: Final = "zookeeper.connect"
+"""A config that brokers have as long as they use ZooKeeper."""
 
 
 def validate(
@@ -195,6 +197,13 @@ def _unknown(catalog: Catalog, name: str, parts: ListenerKey | None) -> str:
     )
 
 
+def _of_replaced_files(catalog: Catalog) -> str:
+    """Return what a remark says about a file that is replaced under its old name."""
+    if _OF_ZOOKEEPER in catalog.broker:
+        return "a file replaced under its old name is not noticed, so give new files new names"
+    return "set its location again after a file was replaced under its old name"
+
+
 def _remarks(catalog: Catalog, name: str) -> list[str]:
     """Return remarks on a config that is accepted but does not have the effect that it appears to have."""
     definition = definition_of(catalog, name)
@@ -219,7 +228,6 @@ def _remarks(catalog: Catalog, name: str) -> list[str]:
     elif definition.prefix_only:
         found.append(
             f"{clipped(name)}: a broker loads the store when it is told of the change, and keeps the old one when it "
-            "can't, but then does not start again; a file replaced under its old name is not noticed, so give new "
-            "files new names"
+            f"can't, but then does not start again; {_of_replaced_files(catalog)}"
         )
     return found

@@ -57,6 +57,11 @@ class Difference:
     after: str | None
     secret: bool = False
 
+    @property
+    def is_reload(self) -> bool:
+        """True if the key keeps its value, and the broker loads the file again that the value names."""
+        return self.before is not None and self.before == self.after
+
 
 def encode_ops(facet: ClientFacet, entity: Entity, ops: Sequence[Op], *, exact: bool) -> dict[str, str | None]:
     """Validate ops on their own, before anything stored is read.

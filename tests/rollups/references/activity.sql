@@ -33,6 +33,8 @@ reverting AS (
     ON earlier.path = later.path AND earlier.config_key = later.config_key AND earlier.was = later.became
   WHERE earlier.outcome = 'committed' AND later.outcome = 'committed'
     AND earlier.revision < later.revision
+    -- A reload of a file sets nothing back, and is not set back.
+    AND earlier.was IS DISTINCT FROM earlier.became AND later.was IS DISTINCT FROM later.became
     AND earlier.created_at >= later.created_at - INTERVAL 7 DAY
 ),
 -- A name wins over a pattern, and the first pattern over those below; teams are numbered so, the default last.

@@ -20,15 +20,15 @@ REFUSED = {"state": "refused", "revision": None, "code": 40, "message": "Invalid
 DIFF = [{"key": "retention.ms", "before": None, "after": "1"}]
 
 
-def of_topic(name: str, applied: dict[str, Any] | None) -> dict[str, Any]:
-    """The result of a change of a topic, with what the cluster made of it."""
+def of_topic(name: str, applied: dict[str, Any] | None, change_id: str | None = "c") -> dict[str, Any]:
+    """The result of a change of a topic, with what the cluster made of it; without an id nothing was changed."""
     result = {
         "id": f"topic={name}",
         "errorCode": 0,
         "warnings": [],
         "diff": DIFF,
         "revision": "7",
-        "changeId": "c",
+        "changeId": change_id,
         "outcome": "applied",
     }
     return result if applied is None else {**result, "applied": applied}
@@ -92,6 +92,21 @@ def test_kafkas_lines_say_what_the_cluster_made_of_an_alter(
     assert ("Kafka cluster" in answer.stderr) is (applied is not None)
     [request] = answered.requests
     assert request.headers["Confplane-Wait-Applied"] == "5000"
+
+
+@pytest.mark.parametrize("applied", [TAKEN, PENDING])
+def test_no_line_says_that_the_cluster_applied_what_was_not_sent(answered: Recorded, applied: dict[str, Any]) -> None:
+    unchanged = {**of_topic("a", applied, None), "diff": []}
+    answered.answers["incrementalAlter"] = {"responses": [unchanged]}
+    answered.answers["revert"] = {"failed": 0, "skipped": [], "results": [unchanged]}
+    for line in (
+        "configs --alter --topic a --add-config retention.ms=1",
+        "set topic=a retention.ms=1",
+        "revert --request-id r --yes",
+    ):
+        answer = CliRunner().invoke(cli, [*line.split(), "--wait-applied", "5000"])
+        assert answer.exit_code == (0 if applied == TAKEN else 1), answer.output
+        assert "cluster has applied" not in answer.stderr
 
 
 @pytest.mark.parametrize(

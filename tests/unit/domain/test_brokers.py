@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from confplane.domain.broker_keys import is_reloaded_file
 from confplane.domain.broker_levels import ConfigLevels, DynamicLevel
 from confplane.domain.brokers import check_level, validate
+from confplane.domain.definitions import catalog_of
 from confplane.domain.errors import ConfplaneError, InvalidConfigError, InvalidRequestError
 from tests.support.catalogs import ZOOKEEPER
 
@@ -148,6 +150,21 @@ def test_accepted_with_a_remark(name: str, value: str, remark: str) -> None:
     (warning,) = check_level(ZOOKEEPER, {name: value}, level=DynamicLevel.BROKER)
     assert remark in warning
     assert value == "9" or value not in warning
+
+
+@pytest.mark.parametrize("key", ["ssl.keystore.location", "ssl.truststore.type"])
+def test_files_of_kafka_4_are_loaded_again_if_their_paths_are_set_again(key: str) -> None:
+    (warning,) = check_level(catalog_of("4.4"), {f"listener.name.x.{key}": "none"}, level=DynamicLevel.BROKER)
+    assert warning.endswith("set its location again after a file was replaced under its old name")
+
+
+@pytest.mark.parametrize("release", ["3.9", "4.4"])
+def test_reloaded_files_are_dynamic_configs_of_one_listener(release: str) -> None:
+    catalog = catalog_of(release)
+    reloaded = {key for key in catalog.broker if is_reloaded_file(catalog, f"listener.name.x.{key}")}
+    assert reloaded == {"ssl.keystore.location", "ssl.truststore.location"}
+    assert all(catalog.broker[key].prefix_only for key in reloaded)
+    assert not any(is_reloaded_file(catalog, key) for key in reloaded)
 
 
 # ---------------------------------------------------------------- sasl.jaas.config

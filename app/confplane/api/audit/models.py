@@ -71,7 +71,8 @@ class AuditedChange(AnswerModel):
 
     change_id: ChangeId
     kind: Kind = Field(
-        description="import: a config was imported from an observed Kafka cluster; observed: an external change"
+        description="reload: no key got another value, and a broker loads files again whose paths stay; import: a"
+        " config was imported from an observed Kafka cluster; observed: an external change"
         " in that "
         "cluster afterwards; put-back: an external change in that cluster that was replaced by the value here, and so "
         "never committed; external: a change in ZooKeeper outside this service (by a broker, Kafka's tools or a"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _WHOLE: Final = re.compile(r"[0-9]{1,19}")
 """Matches numbers that are sent as integers, because these are exact above 2^53 too."""
+_UNCHANGED: Final = "Nothing was changed, so nothing was sent. The Kafka cluster has the last change of this entity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,8 @@ def report_one(result: Mapping[str, Any]) -> int:
     """Print the apply result of one change, and return the exit code."""
     applied = result.get("applied")
     if applied is not None:
-        echo(_sentence(applied), err=True)
+        unchanged = result["changeId"] is None and applied["state"] == "applied"
+        echo(_UNCHANGED if unchanged else _sentence(applied), err=True)
     return _code(applied)
 
 
@@ -173,14 +175,15 @@ def report_many(results: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
     """Print which changes are not applied, and how many are; return the exit code.
 
     Args:
-        results: Ids of entities, each with its result.
+        results: Ids of entities, each with its result. Those without a change are not counted.
     """
-    waited = [(entity_id, result["applied"]) for entity_id, result in results if result.get("applied") is not None]
-    left = [(entity_id, applied) for entity_id, applied in waited if _code(applied) != DONE]
+    waited = [(entity_id, result) for entity_id, result in results if result.get("applied") is not None]
+    left = [(entity_id, result["applied"]) for entity_id, result in waited if _code(result["applied"]) != DONE]
     for entity_id, applied in left:
         echo(f"{entity_id}: {_sentence(applied)}", err=True)
-    if waited:
-        echo(f"The Kafka cluster has applied {len(waited) - len(left)} of {len(waited)} changes", err=True)
+    sent = [_code(result["applied"]) for _, result in waited if result["changeId"] is not None]
+    if sent:
+        echo(f"The Kafka cluster has applied {sent.count(DONE)} of {len(sent)} changes", err=True)
     return FAILED if left else DONE
 
 

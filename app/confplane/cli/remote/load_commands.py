@@ -141,7 +141,7 @@ class _LoadReport:
             return
         self._changed += 1
         if "applied" in result:
-            self._applied.append((entity_id, {"applied": result["applied"]}))
+            self._applied.append((entity_id, {name: result[name] for name in ("applied", "changeId")}))
         if self._dry and not is_json():
             self._rows += [(entity_id, *sides_of(each)) for each in changes]
             if len(self._rows) >= _ROWS:

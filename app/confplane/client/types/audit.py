@@ -19,11 +19,12 @@ class AuditedChange(TypedDict):
     """One change: its last attempt and its outcome."""
 
     changeId: str  # UUIDv7 of the change
-    # import: a config was imported from an observed Kafka cluster; observed: an external change in that cluster
-    # afterwards; put-back: an external change in that cluster that was replaced by the value here, and so never
-    # committed; external: a change in ZooKeeper outside this service (by a broker, Kafka's tools or a person);
-    # recovered: this service wrote it and Postgres lost the rows, so the request is not known
-    kind: Literal["change", "import", "observed", "put-back", "external", "recovered"]
+    # reload: no key got another value, and a broker loads files again whose paths stay; import: a config was
+    # imported from an observed Kafka cluster; observed: an external change in that cluster afterwards; put-back: an
+    # external change in that cluster that was replaced by the value here, and so never committed; external: a
+    # change in ZooKeeper outside this service (by a broker, Kafka's tools or a person); recovered: this service
+    # wrote it and Postgres lost the rows, so the request is not known
+    kind: Literal["change", "reload", "import", "observed", "put-back", "external", "recovered"]
     # For an external change, the least number of its writes; for a recovered change 1; otherwise null
     writes: int | None
     observed: AuditedSighting | None  # Of import, observed and put-back changes; else null

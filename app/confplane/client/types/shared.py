@@ -80,10 +80,11 @@ EntityTypeName: TypeAlias = Literal[
 class AppliedData(TypedDict):
     """The apply status of an entity's change in the Kafka cluster."""
 
-    # applied: the cluster has taken the change, or a later one of the entity. pending: not yet, or its end is not
-    # known. refused: the cluster refused the entity's values, which stay committed here; or they were undone here
-    # before the cluster took them, since the topic is gone. partly-refused: the cluster refused the keys in
-    # refusedKeys, which may be of an earlier change, and has taken all others
+    # applied: the cluster has taken the change, or a later one of the entity; of a result without a change, the
+    # last one of the entity. pending: not yet, or its end is not known. refused: the cluster refused the entity's
+    # values, which stay committed here; or they were undone here before the cluster took them, since the topic is
+    # gone. partly-refused: the cluster refused the keys in refusedKeys, which may be of an earlier change, and has
+    # taken all others
     state: Literal["applied", "pending", "refused", "partly-refused"]
     # The newest revision of the entity that the cluster has applied; null if it has applied no change of a client
     # yet
@@ -172,7 +173,7 @@ class HistoryItem(TypedDict):
 
     changeId: str  # UUIDv7 of the change
     # As in the trail; external: a change made outside this service
-    kind: Literal["change", "import", "observed", "put-back", "external", "recovered"]
+    kind: Literal["change", "reload", "import", "observed", "put-back", "external", "recovered"]
     writes: int | None  # For an external change: the minimum number of writes
     revision: str  # A zxid as a decimal string
     time: str  # RFC 3339 in UTC
@@ -200,7 +201,7 @@ class LaterChange(TypedDict):
     """A change after the reverted changes that altered the same keys."""
 
     changeId: str | None  # null: an external change that the trail does not have yet
-    kind: Literal["change", "import", "observed", "put-back", "external", "recovered"] | None
+    kind: Literal["change", "reload", "import", "observed", "put-back", "external", "recovered"] | None
     principal: str | None
     revision: str | None  # null: the znode was removed externally, at a time that is not known yet
     time: str | None

@@ -5,12 +5,12 @@ One row per UTC day, principal, kind of change, entity type, config key and erro
 The columns are described in domain/rollups.py. More exactly:
 
 - ``day`` is the date of the time in the change's id: of its start; for an external change, of its write.
-- ``kind`` is ``change``, ``import``, ``observed``, ``put-back``, ``external`` or ``recovered``.
+- ``kind`` is ``change``, ``reload``, ``import``, ``observed``, ``put-back``, ``external`` or ``recovered``.
 - ``config_key`` is empty for a change that gave no key another value (compaction, moves between layouts).
 - Several refused attempts without keys that are stored as one row count each, under the empty key.
 - ``reverted_keys`` counts keys set back to the state before a change of the same entity's key that was committed before
   and began at most :data:`WINDOW_DAYS` days earlier. Absence is a state like any value. Values that the trail does not
-  have (secrets) are never a revert, and neither is a move between layouts.
+  have (secrets) are never a revert, and neither is a move between layouts, nor a reload of a file.
 
 Incremental: the days from ``since`` on are counted again from the changes of these days and of the window before them,
 and all earlier days are kept. So changes that are recorded or settled late are counted on the right day. The teams of
@@ -84,13 +84,15 @@ def transform(
     )
     is_committed = F.col("outcome") == COMMITTED
     created, day = F.col("created_at"), F.expr("INTERVAL 1 DAY")
-    left = _side(_state("after"), _span(created), is_result=True)
+    # A reload of a file gives its key no other value: it sets nothing back, and nothing sets it back.
+    is_set = ~_state("before").eqNullSafe(_state("after"))
+    left = _side(F.when(is_set, _state("after")), _span(created), is_result=True)
     # The states of a key before and after each change. Ordered by revision, those of one state of one key are
     # neighbours. So the last "before" above an "after" is the change that it sets back.
     spans = F.array_distinct(
         F.array(_span(created), _span(created + WINDOW_DAYS * day), _span(created - _SKEW_DAYS * day))
     )
-    found = F.transform(spans, lambda span: _side(_state("before"), span, is_result=False))
+    found = F.transform(spans, lambda span: _side(F.when(is_set, _state("before")), span, is_result=False))
     sides = F.when(is_committed, F.array_append(found, left)).otherwise(F.array(left))
     steps = altered.withColumn("side", F.explode(sides)).drop("before", "after")
     of_state = Window.partitionBy("path", "config_key", "side.state", "side.span").orderBy("revision")

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain import brokers, topics
-from confplane.domain.broker_keys import definition_of, is_password
+from confplane.domain.broker_keys import definition_of, is_password, is_reloaded_file
 from confplane.domain.broker_levels import ConfigLevels, DynamicLevel
 from confplane.domain.changes import stored
 from confplane.domain.client_metrics import check_client_metrics
@@ -28,6 +28,7 @@ from confplane.domain.texts import clipped
 from confplane.services.changes.edits import Edit, EntityDraft, Mode, already_exists, check_node
 from confplane.services.cooperative_yielding import next_turn
 from confplane.services.pending_keys import pending_keys
+from confplane.services.ports.kafka import KraftEntityType
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -42,6 +43,14 @@ if TYPE_CHECKING:
 _SLICE: Final = 10
 """Brokers checked between two pauses for other requests: a few milliseconds."""
 
+_RELOADED: Final = (
+    "{}: the broker loads the file again if it was modified. If it can't, it keeps the old one, and only its log"
+    " says so"
+)
+_NOT_RELOADED: Final = (
+    "{} has this path already, so nothing is written, and the broker does not load the file again. Give the new file"
+    " another name"
+)
 _STAYS: Final = "{} stays: the Kafka cluster sets it by itself and refuses its removal"
 
 
@@ -122,6 +131,9 @@ class ConfigDrafter:
         warnings = [*repetitions, *await self._check(entity, before, asked, pointers, planned, pending=pending)]
         if edit.mode is Mode.REPLACE and not edit.ops:
             warnings += [_STAYS.format(key) for key in sorted(managed & before.keys())]
+        same_files = _same_files(cluster_facet, edit, before)
+        reloaded = same_files if _is_sent(cluster_facet) else []
+        warnings += [(_RELOADED if key in reloaded else _NOT_RELOADED).format(clipped(key)) for key in same_files]
         if passwords:
             broker_id = int(entity.get(EntityType.BROKER) or 0)  # the default broker has no passwords
             try:
@@ -131,7 +143,7 @@ class ConfigDrafter:
                 raise
         if edit.mode is Mode.CREATE and before.keys() - managed and after != before:
             raise already_exists(cluster_facet, entity)
-        return EntityDraft.of(cluster_facet, edit, node, after, warnings)
+        return EntityDraft.of(cluster_facet, edit, node, after, warnings, reloaded=reloaded)
 
     async def _check(
         self,
@@ -200,6 +212,26 @@ class ConfigDrafter:
             return self._cipher.matches(broker_id, key, encoded, plain)
         except UndecodablePasswordError:
             return False
+
+
+def _same_files(cluster_facet: ClusterFacet, edit: Edit, before: Mapping[str, str]) -> list[str]:
+    """Return the keys of reloaded files that an alter of a broker sets to their stored paths.
+
+    A replacement or a revert with equal content does not ask for it.
+    """
+    if edit.entity.types != (EntityType.BROKER,) or edit.mode is not Mode.ALTER or edit.reverts:
+        return []
+    return [
+        op.key
+        for op in edit.ops
+        if op.type is OpType.SET and before.get(op.key) == op.value and is_reloaded_file(cluster_facet.catalog, op.key)
+    ]
+
+
+def _is_sent(cluster_facet: ClusterFacet) -> bool:
+    """Return True if configs of brokers are sent to a Kafka cluster, and not read from ZooKeeper by the brokers."""
+    target = cluster_facet.store.target()
+    return target is not None and target.applies_to(KraftEntityType.BROKERS)
 
 
 def deleted_unknown_keys(cluster_facet: ClusterFacet, edit: Edit) -> list[str]:

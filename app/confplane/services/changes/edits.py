@@ -106,7 +106,7 @@ class EntityDraft:
     node: Node | None
     after: dict[str, str] = field(repr=False)
     diff: tuple[Difference, ...]
-    """The changed keys, without the values of secrets."""
+    """The changed keys without the values of secrets, and the keys whose files are loaded again."""
     warnings: tuple[str, ...]
     created: bool
     recorded_ops: tuple[dict[str, Any], ...] | None = None
@@ -120,11 +120,19 @@ class EntityDraft:
 
     @classmethod
     def of(
-        cls, cluster_facet: ClusterFacet, edit: Edit, node: Node | None, after: dict[str, str], warnings: list[str]
+        cls,
+        cluster_facet: ClusterFacet,
+        edit: Edit,
+        node: Node | None,
+        after: dict[str, str],
+        warnings: list[str],
+        *,
+        reloaded: Iterable[str] = (),
     ) -> EntityDraft:
-        """Build the draft that changes a node's map to ``after``."""
+        """Build the draft that changes a node's map to ``after``; the files of ``reloaded`` keys are loaded again."""
         entity, before = edit.entity, stored(node)
         diff = difference(before, after)
+        diff += [Difference(key, before[key], after[key]) for key in sorted(reloaded)]
         diff += [Difference(key, None, None, secret=True) for key in sorted(edit.reported - before.keys())]
         if cluster_facet.facet.has_secrets:
             is_secret = cluster_facet.facet.is_secret

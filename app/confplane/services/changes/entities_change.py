@@ -21,7 +21,7 @@ from confplane.services.changes.draft import Draft, NoChange
 from confplane.services.changes.edits import EditResult, EntityDraft, not_attempted
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.ports.history import Znode
-from confplane.services.ports.trail import CLIENTS, MOST_REVERTS, IntentEntity
+from confplane.services.ports.trail import CHANGE, CLIENTS, MOST_REVERTS, RELOAD, IntentEntity
 from confplane.services.reads.config_levels import NOTHING_PLANNED
 
 if TYPE_CHECKING:
@@ -171,6 +171,7 @@ class EntitiesChange:
             entities=tuple(map(_row, changed.values())),
             answers=() if self._check.caller.run is None else tuple(draft.answer() for draft in drafts),
             layout=_layout(placed),
+            kind=_kind(drafts),
             reverts=_reverts(draft for drafts in changed.values() for draft in drafts),
         )
 
@@ -254,6 +255,13 @@ class EntitiesChange:
             if not isinstance(node, UnavailableError):
                 seen[znode] = cluster_facet.tree, item.edit.entity, None if node is None else node.version
         return NoChange(drafts, error, tuple(seen.values()), _layout(placed))
+
+
+def _kind(drafts: Iterable[EntityDraft]) -> str:
+    """Return the kind of a change: a reload gives no key another value, and no key another owner."""
+    if any(draft.edit.claims or not all(item.is_reload for item in draft.diff) for draft in drafts):
+        return CHANGE
+    return RELOAD
 
 
 def _layout(placed: Sequence[ClusterFacet]) -> LayoutCheck | None:

@@ -35,7 +35,7 @@ class IntentEntity:
     version_read: int | None
     czxid_read: int | None
     keys: tuple[str, ...]
-    """The keys whose values differ."""
+    """The keys whose values differ, and those whose files are loaded again."""
     ops: tuple[dict[str, Any], ...]
     """As :meth:`confplane.domain.ops.Op.as_json`; or the one op that stands for all keys of a facet."""
     before: dict[str, str | None]
@@ -49,6 +49,8 @@ FIRST_INCARNATION: Final = 1
 
 CHANGE: Final = "change"
 """The kind of a change by a caller."""
+RELOAD: Final = "reload"
+"""The kind of a change by a caller that gives no key another value: brokers load files again whose paths stay."""
 IMPORT: Final = "import"
 """The kind of a change that takes over configs of an observed cluster before the import is complete."""
 OBSERVED: Final = "observed"
@@ -106,8 +108,8 @@ class Intent:
     behalf_of: str | None = None
     """The user for whom the principal acted; None if it acted for itself."""
     kind: str = CHANGE
-    """The kind of the change: of the writing path :data:`CHANGE`, :data:`IMPORT` or :data:`OBSERVED`; the recorder's
-    kinds are in services/recorder/ports.py."""
+    """The kind of the change: of the writing path :data:`CHANGE`, :data:`RELOAD`, :data:`IMPORT` or :data:`OBSERVED`;
+    the recorder's kinds are in services/recorder/ports.py."""
     observed: ObservedRange | None = None
     """The log range of the followed writes; None for a change that follows nothing."""
     reverts: tuple[UUID, ...] = ()
@@ -224,10 +226,10 @@ class AuditRecord:
 
     @property
     def kind(self) -> str:
-        """``change``; ``import`` and ``observed``: followed from a Kafka cluster (services/kraft); ``put-back``:
-        made there externally, and reverted (services/kraft/reconcile/enforce.py); ``external``: made
-        externally, and found by the recorder (services/recorder/record.py); ``recovered``: made by this service, lost
-        with Postgres's rows and found by its marker.
+        """``change``; ``reload``: gave no key another value; ``import`` and ``observed``: followed from a Kafka cluster
+        (services/kraft); ``put-back``: made there externally, and reverted (services/kraft/reconcile/enforce.py);
+        ``external``: made externally, and found by the recorder (services/recorder/record.py); ``recovered``: made by
+        this service, lost with Postgres's rows and found by its marker.
         """  # noqa: D205 - one list
         return self.intent.kind
 

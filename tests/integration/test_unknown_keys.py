@@ -13,8 +13,11 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidConfigError, UnavailableError
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
+from confplane.services.kips import entity_configs
+from confplane.services.kips.entity_configs import EntityChange
 from tests.support.adopting import GROUP, TOPIC, alter, apply, kinds, opener, restore, rows
 from tests.support.kafka_double import KafkaDouble
+from tests.support.observing import caller
 
 if TYPE_CHECKING:
     from tests.support.observing import Observing
@@ -90,6 +93,32 @@ async def test_an_unknown_key_can_be_deleted_again_after_a_lost_request(world: W
         await alter(one, TOPIC, {FORMAT: None})
         await restore(one)
         assert kafka.now.hidden[TOPIC] == set()
+
+
+@pytest.mark.parametrize("entity", KEYS, ids=str)
+async def test_kip_21_deletes_unknown_keys_that_the_cluster_has(
+    world: World, kafka: KafkaDouble, entity: Entity
+) -> None:
+    async with opener(world, kafka) as open_one:
+        one = await open_one()
+        parts, [(kind, name)] = one.replica.parts, entity.components
+        cluster = parts.clusters.get("default")
+
+        async def delete(key: str, *, validate_only: bool = False) -> Any:
+            change = EntityChange(kind.value, name, (), (key,), "/entities/0")
+            [result] = await entity_configs.alter(parts.alter, cluster, [change], caller(), validate_only=validate_only)
+            return result.error
+
+        assert await delete(KEYS[entity], validate_only=True) is None
+        assert await kinds(one, entity) == []
+        assert await delete(KEYS[entity]) is None
+        await restore(one)
+        assert (await kinds(one, entity), kafka.now.hidden[entity]) == (["change"], set())
+        # Neither the cluster nor a znode has it any more.
+        error = await delete(KEYS[entity])
+        assert (type(error), error.pointer) == (InvalidConfigError, "/entities/0/deletedConfigs/0")
+        kafka.down = "away"
+        assert isinstance(await delete(KEYS[entity]), UnavailableError)
 
 
 async def test_an_unknown_key_that_nothing_has_is_neither_deleted_nor_set(world: World, kafka: KafkaDouble) -> None:

@@ -27,7 +27,7 @@ from confplane.domain.errors import (
 )
 from confplane.domain.facets import FacetName
 from confplane.domain.policies import Policies
-from confplane.services.changes.config_drafts import deleted_unknown_keys
+from confplane.services.changes.config_drafts import deleted_unknown_keys, unknown_key_error
 from confplane.services.changes.edits import Edit, EditResult, EntryResult, not_attempted, offender
 from confplane.services.changes.entities_change import EntitiesChange, PreparedEdit
 from confplane.services.changes.rule_check import RuleCheck
@@ -181,7 +181,8 @@ class AlterService:
         These are conditional edits, and those that delete keys which only the Kafka cluster may know.
 
         Returns:
-            The parts; such an edit is refused if its entity type can't be refreshed.
+            The parts; such an edit is refused if its entity type can't be refreshed, or if it refuses unknown keys that
+            the Kafka cluster does not have.
         """
         if not parts or (store := parts[0][0].store).target() is None:
             return parts
@@ -379,7 +380,12 @@ def _compared(part: FacetEdit, refused: Mapping[KraftEntityType, ConfplaneError]
     if (error := refused.get(kraft_type_of(edit.entity))) is not None:
         return part[0], EditResult(edit, error)
     unknown = deleted_unknown_keys(part[0], edit)
-    return part[0], replace(edit, reported=frozenset(key for key in unknown if f"{edit.entity.id} {key}" in hidden))
+    reported = frozenset(key for key in unknown if f"{edit.entity.id} {key}" in hidden)
+    if edit.refuses_unknown:
+        for op in edit.ops:
+            if op.key in unknown and op.key not in reported:
+                return part[0], EditResult(edit, unknown_key_error(edit.entity, op.key, op.pointer))
+    return part[0], replace(edit, reported=reported)
 
 
 def _without_run(items: Sequence[PreparedEdit | EditResult]) -> list[EditResult]:

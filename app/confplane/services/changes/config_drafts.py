@@ -15,6 +15,7 @@ from confplane.domain.configs import KINDS, check_release
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import (
     EncoderSecretMissingError,
+    InvalidConfigError,
     InvalidRequestError,
     InvalidTopicError,
     UndecodablePasswordError,
@@ -245,6 +246,14 @@ def deleted_unknown_keys(cluster_facet: ClusterFacet, edit: Edit) -> list[str]:
         return []
     before = stored(cluster_facet.whole.get(entity.id))
     return [key for key in unknown if key not in before]
+
+
+def unknown_key_error(entity: Entity, key: str, pointer: str | None) -> InvalidConfigError:
+    """Return the error of the deletion of a key that nothing has."""
+    return InvalidConfigError(
+        f"Unknown config name: {clipped(key)} is not a config of a {entity.types[0]}, and nothing is stored under it",
+        pointer=pointer,
+    )
 
 
 def _definition_of(cluster_facet: ClusterFacet, entity: Entity, key: str) -> ConfigDef | None:

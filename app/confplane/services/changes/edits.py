@@ -83,6 +83,8 @@ class Edit:
     """Keys that a replacement leaves as they are although it does not name them: those of other owners."""
     reported: frozenset[str] = frozenset()
     """Keys that the edit deletes, that no catalog has, and that the Kafka cluster has although no znode does."""
+    refuses_unknown: bool = False
+    """True if the deletion of a key is refused that neither a catalog, nor the znode, nor the Kafka cluster has."""
     claim: OwnershipClaim | None = None
     """The keys that the edit gives to an owner."""
     claims: bool = False

@@ -33,6 +33,7 @@ from confplane.domain.ops import Op, OpType
 from confplane.domain.quotas import QUOTA_KEYS, SCRAM_KEYS
 from confplane.domain.resolution import levels_of, resolve
 from confplane.domain.texts import clipped, shown
+from confplane.services.changes.config_drafts import unknown_key_error
 from confplane.services.changes.edits import Edit
 from confplane.services.cooperative_yielding import TimeSlice, in_slices
 from confplane.services.ports.refusals import RefusedEdit
@@ -268,7 +269,9 @@ def _entry(cluster: Cluster, entity: Entity, change: EntityChange) -> Entry:
     errors.raise_all()
     altered = [cluster_facet for cluster_facet in facets if cluster_facet.name in ops] or facets[:1]
     return {
-        cluster_facet: Edit(entity, tuple(ops.get(cluster_facet.name, ())), pointer=change.pointer)
+        cluster_facet: Edit(
+            entity, tuple(ops.get(cluster_facet.name, ())), pointer=change.pointer, refuses_unknown=True
+        )
         for cluster_facet in altered
     }
 
@@ -324,19 +327,19 @@ def _facet_of(facets: Sequence[ClusterFacet], entity: Entity, key: str, pointer:
 
 
 def _check_known(cluster_facet: ClusterFacet, entity: Entity, key: str, pointer: str) -> None:
-    """Refuse the deletion of a key that is neither known nor stored."""
+    """Refuse the deletion of a key that is neither known nor stored.
+
+    A Kafka cluster without ZooKeeper may have the key, and is asked about it when the edit is run.
+    """
     if cluster_facet.name is not FacetName.CONFIGS:
         known = cluster_facet.facet.owns(entity, key) or key in SCRAM_KEYS or key == SUPPORTED_CONFIGS
     elif entity.types == (EntityType.BROKER,):
         known = definition_of(cluster_facet.catalog, key) is not None
     else:
         known = key in cluster_facet.catalog.of(KINDS[entity.types])
-    if not known and key not in stored(cluster_facet.get(entity.id)):
-        raise InvalidConfigError(
-            f"Unknown config name: {clipped(key)} is not a config of a {entity.types[0]}, and nothing is stored"
-            " under it",
-            pointer=pointer,
-        )
+    is_asked = cluster_facet.name is FacetName.CONFIGS and cluster_facet.store.target() is not None
+    if not known and not is_asked and key not in stored(cluster_facet.get(entity.id)):
+        raise unknown_key_error(entity, key, pointer)
 
 
 def _text(key: str, value: JsonValue, pointer: str) -> str:

@@ -47,15 +47,6 @@ def max_ages_of(settings: KafkaSettings) -> dict[KraftEntityType, float]:
 class KraftWiring:
     """The parts of one cluster, made when they are needed.
 
-    Args:
-        store: The cluster's store.
-        settings: Its brokers.
-        runner: Runs the changes.
-        redact: The redaction of znodes for the trail.
-        states: The delivery states of entities in Kafka clusters.
-        topics: The table of topics.
-        cipher: Opens the passwords of the cluster's brokers.
-
     Raises:
         UnusableSettingsError: A file of the settings can't be used.
     """

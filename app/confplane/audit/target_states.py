@@ -73,13 +73,13 @@ FROM target_states WHERE cluster = :cluster AND entity_id = ANY(:ids)
 # The statement may be repeated: a delivery id (``claim``) that is stored already counts once.
 _BEGIN: Final = text(f"""
 INSERT INTO target_states AS known (cluster, entity_id, sent_mzxid, topic_id, claim, sent)
-SELECT :cluster, entity_id, mzxid, topic_id, claim, (
+SELECT :cluster, entity_id, mzxid, topic_id, id, (
   SELECT coalesce(jsonb_agg(jsonb_build_object(
     'key', key, 'value', value, 'at', extract(epoch FROM clock_timestamp()), 'open', 1)), '[]')
   FROM jsonb_each(given."values")
 )
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(
-  entity_id text, mzxid bigint, topic_id text, claim uuid, "values" jsonb)
+  entity_id text, mzxid bigint, topic_id text, id uuid, "values" jsonb)
 ORDER BY entity_id COLLATE "C"
 ON CONFLICT (cluster, entity_id) DO UPDATE SET
   sent_mzxid = excluded.sent_mzxid, topic_id = excluded.topic_id, claim = excluded.claim, sent_at = now(),
@@ -370,17 +370,7 @@ class PostgresTargetStates:
 
     async def begin(self, cluster: str, deliveries: Sequence[Delivery]) -> set[str]:
         """Make deliveries durable."""
-        rows = [
-            {
-                "entity_id": each.entity_id,
-                "mzxid": each.mzxid,
-                "topic_id": each.topic_id,
-                "claim": each.id,
-                "values": each.values,
-            }
-            for each in deliveries
-        ]
-        found = await self._rows(_BEGIN, cluster=cluster, rows=_json(rows), day_s=_DAY_S, most=_MOST_SENT)
+        found = await self._rows(_BEGIN, cluster=cluster, rows=_json(deliveries), day_s=_DAY_S, most=_MOST_SENT)
         return {row.entity_id for row in found}
 
     async def end(self, cluster: str, outcomes: Sequence[DeliveryOutcome]) -> None:

@@ -247,8 +247,7 @@ def _protect_client_changes(
     if kind in {FollowDecision.REMOVED, FollowDecision.RECREATED}:
         behind = delivered is not None and observed.after < delivered.applied_offset and observed.emptied is None
         return FollowDecision.STALE if behind else kind
-    sent_mzxid = None if delivered is None or delivered.refused is None else delivered.sent_mzxid
-    if declared is not None and sent_mzxid == declared.mzxid:
+    if declared is not None and delivered is not None and delivered.refusal_of(declared.mzxid) is not None:
         return FollowDecision.REFUSED
     applied_mzxid = None if delivered is None else delivered.applied_mzxid
     if declared is not None and pending_keys(declared.extra) and applied_mzxid != declared.mzxid:
@@ -289,7 +288,7 @@ class ClusterDecisions:
     def mode_of(self, entity_type: KraftEntityType) -> TargetMode:
         """Return the mode of an entity type."""
         target = self._store.target()
-        return TargetMode.OBSERVE if target is None else target.modes.get(entity_type, target.mode)
+        return TargetMode.OBSERVE if target is None else target.mode_of(entity_type)
 
     def applies_to(self, entity_type: KraftEntityType) -> bool:
         """Return whether clients write the quotas or configs of an entity type."""

@@ -111,17 +111,7 @@ class Applier(BackgroundService):
 
 
 class ReconcileLoops:
-    """The parts that reconcile one cluster, neither started.
-
-    Attributes:
-        queues: The queues of client changes.
-        polls: The polls.
-        session: The checks of the cluster.
-        reporter: The reporter.
-        round: The rounds.
-        observer: The loop that follows the cluster.
-        applier: The loop that applies client changes.
-    """
+    """The parts that reconcile one cluster, neither started."""
 
     def __init__(
         self,

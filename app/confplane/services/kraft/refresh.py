@@ -119,12 +119,6 @@ async def refresh_first(
 ) -> frozenset[str]:
     """Refresh those of some entities that may have external changes, before a write that depends on these.
 
-    Args:
-        store: The cluster's store, started.
-        refresher: Polls the cluster. None if the settings name no brokers.
-        entities: The entities.
-        deadline: On ``time.monotonic()``'s clock.
-
     Returns:
         As of :attr:`EntityRefresh.hidden`.
 

@@ -37,11 +37,11 @@ def refused_keys(node: Node | None, state: TargetState | None) -> dict[str, Refu
 def all_refused_keys(node: Node | None, state: TargetState | None) -> dict[str, AlterRefused | RefusedValue]:
     """Return the refused keys of a znode, also those of an entity whose values the cluster refused as a whole."""
     found: dict[str, AlterRefused | RefusedValue] = {}
-    if node is not None and state is not None and state.refused is not None and state.sent_mzxid == node.mzxid:
+    if node is not None and state is not None and (refusal := state.refusal_of(node.mzxid)) is not None:
         config = node.config
         taken = {key for key, value in state.applied.items() if value == config.get(key)} - state.reapply
         keys = [key for key in pending_keys(node.extra) if key not in taken]
-        found.update(dict.fromkeys(keys, state.refused))
+        found.update(dict.fromkeys(keys, refusal))
     return found | refused_keys(node, state)
 
 

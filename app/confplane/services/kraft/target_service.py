@@ -81,16 +81,11 @@ class TargetService:
     async def set_mode(
         self, mode: TargetMode, caller: Caller, entity_types: Collection[KraftEntityType] = ()
     ) -> Target:
-        """Set the mode of some entity types, or of all. When this returns, every process obeys it.
+        """Set the mode of some entity types, or of all if none is named. When this returns, every process obeys it.
 
         Under ``observe`` no client change commits from then on, and no delivery begins. The states of earlier
         deliveries are deleted for types that clients could not write until now: they may belong to another ZooKeeper
         ensemble with other revisions. Values that may still arrive are kept.
-
-        Args:
-            mode: The mode.
-            caller: The caller.
-            entity_types: The entity types; all if empty.
 
         Raises:
             NotFoundError: There is no target, or its import is not complete.

@@ -26,13 +26,7 @@ async def ids_of(cluster: WritableKafkaCluster, entities: Iterable[Entity], dead
 def outlived_topics(
     topic_ids: Mapping[str, str | None], nodes: Mapping[str, Node], states: Mapping[str, TargetState]
 ) -> dict[str, str]:
-    """Return the topics whose states belong to earlier topics, by entity id, with the earlier ids.
-
-    Args:
-        topic_ids: Entity id -> the present id.
-        nodes: The znodes by entity id.
-        states: The states by entity id.
-    """
+    """Return the topics whose states belong to earlier topics, with the earlier ids. All maps are by entity id."""
     return {
         entity_id: state.topic_id
         for entity_id, now in topic_ids.items()
@@ -45,10 +39,7 @@ def outlived_topics(
 def is_outlived(state: TargetState, node: Node | None, topic_id: str | None) -> bool:
     """Say whether a state is of a topic that neither the cluster nor the znode has any more.
 
-    Args:
-        state: The state.
-        node: The znode. Its pending keys belong to the state's topic if it has no topic id.
-        topic_id: The id of the cluster's topic; None: there is none.
+    The pending keys of a znode without a topic id belong to the state's topic.
     """
     metadata = znode_metadata.NONE if node is None else znode_metadata.read(node.extra)
     if state.topic_id in {None, topic_id, metadata.topic_id}:
@@ -57,13 +48,7 @@ def is_outlived(state: TargetState, node: Node | None, topic_id: str | None) -> 
 
 
 def refusal(topic_ids: Mapping[str, str | None], node: Node, state: TargetState | None) -> str | None:
-    """Return the reason why nothing is sent to a topic: it is gone, or was recreated. None otherwise.
-
-    Args:
-        topic_ids: Entity id -> the present id; other entities are not named.
-        node: The znode.
-        state: The state of the topic, if there is one.
-    """
+    """Return the reason why nothing is sent to a topic: it is gone, or was recreated. None otherwise."""
     if node.id not in topic_ids:
         return None
     now = topic_ids[node.id]

@@ -28,14 +28,7 @@ def list_warnings(
     report: ObservationReport | None,
     max_ages: Mapping[KraftEntityType, float],
 ) -> list[OperatorWarning]:
-    """Return the warnings.
-
-    Args:
-        cluster: The cluster's name.
-        target: Its target.
-        report: The leader's latest report.
-        max_ages: The greatest age in seconds of the last complete poll of each entity type, if the settings have it.
-    """
+    """Return the warnings."""
     if target is None:
         return []
     if not target.imported:

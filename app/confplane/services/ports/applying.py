@@ -314,7 +314,11 @@ class TargetState:
 
     def is_settled(self, mzxid: int) -> bool:
         """Return True if a znode's revision needs no delivery: the cluster has it, or refuses it."""
-        return self.applied_mzxid == mzxid or (self.refused is not None and self.sent_mzxid == mzxid)
+        return self.applied_mzxid == mzxid or self.refusal_of(mzxid) is not None
+
+    def refusal_of(self, mzxid: int) -> AlterRefused | None:
+        """Return the refusal of a znode's revision as a whole."""
+        return self.refused if self.sent_mzxid == mzxid else None
 
 
 def mzxid_of(node: Node | None, state: TargetState | None) -> int:

@@ -115,7 +115,11 @@ class Target:
     @property
     def modes_by_entity_type(self) -> dict[KraftEntityType, TargetMode]:
         """The mode of each entity type."""
-        return {entity_type: self.modes.get(entity_type, self.mode) for entity_type in KraftEntityType}
+        return {entity_type: self.mode_of(entity_type) for entity_type in KraftEntityType}
+
+    def mode_of(self, entity_type: KraftEntityType) -> TargetMode:
+        """Return the mode of an entity type."""
+        return self.modes.get(entity_type, self.mode)
 
     @property
     def applies(self) -> bool:
@@ -124,11 +128,7 @@ class Target:
 
     def applies_to(self, entity_type: KraftEntityType) -> bool:
         """Say whether callers write the quotas or configs of an entity type."""
-        return self.modes.get(entity_type, self.mode) is not TargetMode.OBSERVE
-
-    def enforces(self, entity_type: KraftEntityType) -> bool:
-        """Return True if external changes to quotas or configs of an entity type are put back."""
-        return self.modes.get(entity_type, self.mode) is TargetMode.ENFORCE
+        return self.mode_of(entity_type) is not TargetMode.OBSERVE
 
     def with_mode(self, mode: TargetMode, entity_types: Collection[KraftEntityType]) -> Target:
         """Return the target with another mode of some entity types; with no type named, of all."""

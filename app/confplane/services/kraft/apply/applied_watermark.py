@@ -60,12 +60,7 @@ class AppliedWatermark:
         return self._published or self._store.applied_revision() or 0
 
     async def publish(self, waiting: Container[str], deadline: float) -> None:
-        """Publish the watermark, if changes completed or the revision rose.
-
-        Args:
-            waiting: Ids of the entities with queued changes.
-            deadline: The deadline.
-        """
+        """Publish the watermark below the entities that wait, if changes completed or the revision rose."""
         if self._collected is None:
             return
         first = {entity_id: revision for entity_id, revision in self._first.items() if entity_id in waiting}

@@ -112,14 +112,7 @@ class PendingEntity(NamedTuple):
     def to_delivery(
         self, entity: Entity, keys: Collection[str], secrets: Mapping[str, Secret], topic_id: str | None
     ) -> EntityDelivery:
-        """Return the delivery of some keys.
-
-        Args:
-            entity: The entity.
-            keys: :attr:`keys`.
-            secrets: The passwords among them, opened.
-            topic_id: The id of the cluster's topic; None for other entities.
-        """
+        """Return the delivery of some keys."""
         config = self.node.config | {key: each.fingerprint for key, each in secrets.items()}
         values = {key: config.get(key) for key in sorted(keys)}
         refused = refused_keys(self.node, self.state)
@@ -150,11 +143,6 @@ async def find_absent_keys(
     The trail shows that, by the value before the first change that the cluster has not taken. Another tool may have set
     the keys since, so their removal is sent like any other. It counts as applied also if the cluster refuses it, or if
     the broker is not registered.
-
-    Args:
-        states: The durable states.
-        cluster: The cluster.
-        removed: Entity id -> its state, and pending keys that are removed.
     """
     found: dict[str, set[str]] = {}
     unknown: dict[str, set[str]] = {}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from confplane.domain.observed import ObservedRules
     from confplane.services.kraft.decisions import ClusterDecisions
     from confplane.services.kraft.report import EntityTypeReport
-    from confplane.services.ports.kafka import KafkaCluster, Snapshot, Unmanaged
+    from confplane.services.ports.kafka import KafkaCluster, Snapshot
     from confplane.services.ports.store import ClusterStore
 
 PIECE: Final = 100
@@ -118,11 +118,10 @@ class Poller:
             deadline: On ``time.monotonic()``'s clock.
         """
         snapshot = await self._cluster.quotas(digest, deadline)
-        result = PollResult(
-            snapshot.after, snapshot.until, snapshot.at_ms, digest=snapshot.digest, unchanged=snapshot.unchanged
-        )
+        result, found = await self._compare(snapshot, since)
+        result.digest, result.unchanged = snapshot.digest, snapshot.unchanged
         if not snapshot.unchanged:
-            await self._add_gone(result, await self._compare(result, snapshot, since), since)
+            await self._add_gone(result, found, since)
         entities = list(snapshot.entities)
         del snapshot
         await free_in_slices(entities)
@@ -148,10 +147,10 @@ class Poller:
             async for node in self._nodes(ENTITY_TYPES[entity_type]):
                 entities.setdefault(node.id, Entity.from_id(node.id))
         snapshot = await self._cluster.configs(list(entities.values()), deadline)
+        result, _ = await self._compare(snapshot, since, brokers)
         # An entity that got its first config after the names were listed was not polled.
-        result = PollResult(min(named_at, snapshot.after), snapshot.until, snapshot.at_ms)
-        _record_unmanaged(result, unmanaged)
-        await self._compare(result, snapshot, since, brokers)
+        result.after = min(named_at, snapshot.after)
+        result.unmanaged |= {each.name: each.reason for each in unmanaged}
         return result
 
     async def poll_topics(self, names: Sequence[str], since: int | None, deadline: float) -> PollResult:
@@ -165,12 +164,10 @@ class Poller:
         behind: int | None = None
         while True:
             snapshot = await self._cluster.configs(entities, deadline)
-            result = PollResult(snapshot.after, snapshot.until, snapshot.at_ms)
-            found = await self._compare(result, snapshot, since)
-            gone = [entity for entity in entities if entity.id not in found]
-            result.differing += self._filter_differing(
-                EntityObservation(each, _observed_range(snapshot, since), snapshot.after) for each in gone
-            )
+            result, found = await self._compare(snapshot, since)
+            seen = ObservedRange(since, snapshot.until, snapshot.at_ms)
+            gone = [EntityObservation(each, seen, snapshot.after) for each in entities if each.id not in found]
+            result.differing += [each for each in gone if self._decisions.differs(each)]
             if not result.differing:
                 return result
             if any(self._waits_for_topic(each) for each in result.differing):
@@ -193,13 +190,7 @@ class Poller:
     async def poll_all(
         self, entity_type: KraftEntityType, since: int | None, until: Callable[[], float]
     ) -> AsyncIterator[tuple[PollResult, tuple[int, int]]]:
-        """Poll all entities of a type, topics in pieces; each with the number of topics so far and in total.
-
-        Args:
-            entity_type: The entity type.
-            since: As in :meth:`poll_quotas`.
-            until: Returns the deadline of the next poll.
-        """
+        """Poll all entities of a type, topics in pieces; each with the number of topics so far and in total."""
         if entity_type is KraftEntityType.QUOTAS:
             yield await self.poll_quotas(b"", since, until()), (1, 1)
         elif entity_type is not KraftEntityType.TOPICS:
@@ -228,9 +219,7 @@ class Poller:
                 found.append(await self.poll_quotas(b"", since, deadline))
                 continue
             ask = self._cluster.quotas_of if entity_type is KraftEntityType.QUOTAS else self._cluster.configs
-            snapshot = await ask(some, deadline)
-            result = PollResult(snapshot.after, snapshot.until, snapshot.at_ms)
-            await self._compare(result, snapshot, since)
+            result, _ = await self._compare(await ask(some, deadline), since)
             found.append(result)
         return found
 
@@ -274,13 +263,14 @@ class Poller:
         return (await self._cluster.configs([], deadline)).after
 
     async def _compare(
-        self, result: PollResult, snapshot: Snapshot, since: int | None, brokers: Mapping[str, int] = _NO_BROKERS
-    ) -> set[str]:
-        """Add the entities that differ to the result of a poll; return the ids of all entities that exist."""
-        of_all, time_slice = _observed_range(snapshot, since), TimeSlice()
+        self, snapshot: Snapshot, since: int | None, brokers: Mapping[str, int] = _NO_BROKERS
+    ) -> tuple[PollResult, set[str]]:
+        """Return the result of a poll, with the entities that differ, and the ids of all entities that exist."""
+        result, time_slice = PollResult(snapshot.after, snapshot.until, snapshot.at_ms), TimeSlice()
+        of_all = ObservedRange(since, snapshot.until, snapshot.at_ms)
         result.denied |= {entity.id: reason for entity, reason in snapshot.denied.items()}
+        result.unmanaged |= {each.name: each.reason for each in snapshot.unmanaged}
         ids = set(result.denied)
-        _record_unmanaged(result, snapshot.unmanaged)
         for each in snapshot.entities:
             ids.add(each.entity.id)
             observation = Observation(each.config, each.hidden)
@@ -291,7 +281,7 @@ class Poller:
             result.ineffective |= {f"{each.entity.id} {key}": reason for key, reason in each.ineffective.items()}
             observed_range = of_all
             if each.entity.types[0] is EntityType.BROKER and each.entity.components[0][1] is not None:
-                observed_range = _observed_range(snapshot, brokers.get(each.entity.id))
+                observed_range = replace(of_all, after=brokers.get(each.entity.id))
                 result.brokers[each.entity.id] = snapshot.after
             observed = EntityObservation(
                 each.entity, observed_range, snapshot.after, observation, topic_id=each.topic_id
@@ -300,10 +290,7 @@ class Poller:
                 result.differing.append(observed)
             if time_slice.due:
                 await time_slice.pause()
-        return ids
-
-    def _filter_differing(self, observed: Iterable[EntityObservation]) -> list[EntityObservation]:
-        return [each for each in observed if self._decisions.differs(each)]
+        return result, ids
 
     async def _add_gone(self, result: PollResult, polled: AbstractSet[str], since: int | None) -> None:
         """Add the client entities that the cluster no longer has."""
@@ -335,11 +322,3 @@ class Poller:
             after = page[-1].id
             if time_slice.due:
                 await time_slice.pause()
-
-
-def _observed_range(snapshot: Snapshot, since: int | None) -> ObservedRange:
-    return ObservedRange(since, snapshot.until, snapshot.at_ms)
-
-
-def _record_unmanaged(result: PollResult, unmanaged: Iterable[Unmanaged]) -> None:
-    result.unmanaged |= {each.name: each.reason for each in unmanaged}

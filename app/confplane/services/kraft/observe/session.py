@@ -36,11 +36,7 @@ class ClusterSession:
         self.reset()
 
     def reset(self, release: str = "") -> None:
-        """Forget the identity.
-
-        Args:
-            release: The release that the cluster may not fall below; empty for any.
-        """
+        """Forget the identity. The cluster may not fall below the release, if there is one."""
         self.identity: ClusterIdentity | None = None
         self.release = release
         self._identity_due = 0.0

@@ -20,6 +20,7 @@ from confplane.services.changes.edits import Edit
 from confplane.services.kraft.reconcile.entity_drift import DriftCandidate, build_entity_drift, differing_keys
 from confplane.services.kraft.refused_keys import refused_keys
 from confplane.services.ports.applying import DriftCause
+from confplane.services.ports.cluster_states import TargetMode
 from confplane.services.ports.kafka import NotPermittedError, kraft_type_of
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class DriftService:
         Raises:
             UnavailableError: The Kafka cluster can't be polled now.
         """
-        applied = [each.entity for each in chosen if self._applies(each.entity)]
+        applied = [each.entity for each in chosen if self._mode(each.entity) is not TargetMode.OBSERVE]
         observed, denied = await self._poll(applied, deadline, behind_all=True) if applied else ({}, {})
         if denied:
             raise NotPermittedError(next(iter(denied.values())), outcome=WriteOutcome.NOT_APPLIED)
@@ -166,7 +167,7 @@ class DriftService:
         return keys
 
     def _reapplied(self, chosen: DriftSelection, state: TargetState | None) -> list[str]:
-        if state is None or not self._applies(chosen.entity):
+        if state is None or self._mode(chosen.entity) is TargetMode.OBSERVE:
             return []
         candidate = DriftCandidate(chosen.entity, self._store.get(Tree.CONFIG, chosen.entity.id), state)
         contested = {
@@ -177,13 +178,9 @@ class DriftService:
             keys |= candidate.waiting - state.drift.keys()
         return sorted(filter(chosen.includes, keys))
 
-    def _applies(self, entity: Entity) -> bool:
+    def _mode(self, entity: Entity) -> TargetMode:
         target = self._store.target()
-        return target is not None and target.applies_to(kraft_type_of(entity))
-
-    def _enforces(self, entity: Entity) -> bool:
-        target = self._store.target()
-        return target is not None and target.enforces(kraft_type_of(entity))
+        return TargetMode.OBSERVE if target is None else target.mode_of(kraft_type_of(entity))
 
     # -- polls
 
@@ -206,7 +203,7 @@ class DriftService:
                 differing[each.entity.id],
                 authors,
                 (observed or {}).get(each.entity.id),
-                enforced=self._enforces(each.entity),
+                enforced=self._mode(each.entity) is TargetMode.ENFORCE,
             )
             for each in candidates
             if each.entity.id in differing

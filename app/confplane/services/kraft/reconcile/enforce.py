@@ -142,15 +142,7 @@ def intent_of(
     node: Node | None,
     theirs: Mapping[str, str | None],
 ) -> Intent:
-    """Return the row of the trail for external values that never were a version of the znode.
-
-    Args:
-        store: The cluster's store.
-        drafts: Builds the row of the entity.
-        observed: The observation that showed the values.
-        node: The znode.
-        theirs: The keys with the cluster's values; None is absent.
-    """
+    """Return the row of the trail for external values that never were a version of the znode."""
     changed = {key: value for key, value in {**stored(node), **theirs}.items() if value is not None}
     row = replace(drafts.row(observed, node, changed), version_read=None, czxid_read=None)
     return Intent(

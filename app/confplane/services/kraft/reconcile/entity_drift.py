@@ -91,8 +91,7 @@ class DriftCandidate:
     @property
     def refused(self) -> AlterRefused | None:
         """The cluster's refusal of the current values."""
-        current = self.state is not None and self.node is not None and self.state.sent_mzxid == self.node.mzxid
-        return self.state.refused if self.state is not None and current else None
+        return None if self.state is None or self.node is None else self.state.refusal_of(self.node.mzxid)
 
     @property
     def differs(self) -> bool:

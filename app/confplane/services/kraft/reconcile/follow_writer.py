@@ -30,7 +30,7 @@ from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.recorder.ports import PRINCIPAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from confplane.domain.observed import ObservedRules
     from confplane.domain.redaction import Redact
@@ -111,13 +111,7 @@ class FollowWriter:
         """Return whether a revision is one of this writer's latest ten thousand transactions."""
         return revision in self._revisions
 
-    async def follow(
-        self,
-        observations: Sequence[EntityObservation],
-        *,
-        in_order: bool = False,
-        on_load: Callable[[int], None] = lambda _: None,
-    ) -> FollowResult:
+    async def follow(self, observations: Sequence[EntityObservation], *, in_order: bool = False) -> FollowResult:
         """Write all differences to the znodes, and return after each change has ended.
 
         Each entity is a separate change. Until the import is complete, a change may have several entities.
@@ -125,7 +119,6 @@ class FollowWriter:
         Args:
             observations: The observations. Unless they are in order, each is of a different entity.
             in_order: Commit the changes in the order of the observations. Otherwise several loads run concurrently.
-            on_load: Called after each load with the number of its observations.
 
         Raises:
             UnavailableError: A store is unavailable. Some changes may have been made; the next poll finds the rest.
@@ -139,7 +132,6 @@ class FollowWriter:
         async def work() -> None:
             for load in loads:
                 await self._commit_load([load[start : start + size] for start in range(0, len(load), size)], result)
-                on_load(len(load))
 
         await asyncio.gather(*(work() for _ in range(1 if in_order else AT_ONCE)))
         enforced = {each.entity.id for each in result.enforced}
@@ -281,14 +273,7 @@ class FollowWriter:
 
 
 class FollowParts:
-    """The parts for one cluster.
-
-    Attributes:
-        decisions: Compares entities with the mirror, and decides on those that differ.
-        drafts: Drafts each change.
-        writer: Writes the changes.
-        poller: Polls the cluster.
-    """
+    """The parts for one cluster."""
 
     def __init__(
         self,

@@ -42,11 +42,7 @@ class LostUpdates:
         self.rows = 0
 
     async def record(self, waiting: Sequence[EntityObservation]) -> None:
-        """Write the rows of entities with queued changes.
-
-        Args:
-            waiting: Observations from polls.
-        """
+        """Write the rows of entities with queued changes."""
         nodes = {each.entity.id: self._store.get(Tree.CONFIG, each.entity.id) for each in waiting}
         theirs = {each.entity.id: self._theirs(each, nodes[each.entity.id]) for each in waiting}
         unknown = {

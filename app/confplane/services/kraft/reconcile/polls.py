@@ -228,15 +228,7 @@ class Polls:
     def record(
         self, state: EntityTypeState, snapshot: PollResult | None, result: FollowResult, cost: PollCost, touched: int
     ) -> None:
-        """Record a poll that counts.
-
-        Args:
-            state: The entity type.
-            snapshot: The poll; None if there are no topics at all.
-            result: What followed from it.
-            cost: The cost of the poll.
-            touched: The value of :attr:`EntityTypeState.touched` before the poll.
-        """
+        """Record a poll that counts; no snapshot: there are no topics. ``touched`` is as it was before the poll."""
         with_log = self._has_log(state.entity_type)
         if snapshot is None:
             state.record_no_topics(with_log=with_log)
@@ -251,13 +243,7 @@ class Polls:
     async def clear_drift_of_equal(
         self, state: EntityTypeState, snapshot: PollResult | None, refused: Collection[str]
     ) -> set[str]:
-        """Clear the drift and the refusals of entities that a poll found equal, and return their ids.
-
-        Args:
-            state: The entity type.
-            snapshot: The poll; None if the cluster has no topics at all.
-            refused: The ids of the entities that the cluster refused, at least in part.
-        """
+        """Clear the drift and the refusals of entities that a poll found equal, and return their ids."""
         if not self._decisions.applies_to(state.entity_type):
             return set()
         if self._left is None:

@@ -23,6 +23,7 @@ TRANSIENT = (
 )
 POSITIONS = (
     *(
+        "change_request_numbers",
         "change_requests",
         "entity_states",
         "observed_topics",

@@ -63,7 +63,7 @@ async def test_a_service_that_owns_the_tables_is_a_warning(migrated: servers.Dat
     (warning,) = await warnings_of(migrated.owner_dsn)
     assert (
         "confplane_owner owns access_changes, access_version, applied_reports, change_keys, change_request_events,"
-        " change_request_revisions, change_requests, console_sessions," in warning
+        " change_request_numbers, change_request_revisions, change_requests, console_sessions," in warning
     )
 
 

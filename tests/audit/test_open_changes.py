@@ -136,7 +136,7 @@ def test_the_index_is_built_while_others_write_and_a_broken_one_is_rebuilt(datab
         "DROP TABLE access_changes, access_version, applied_reports, grants, target_states, tokens;"
         "ALTER TABLE intents DROP COLUMN kind, DROP COLUMN writes, DROP COLUMN behalf_of;"
         "ALTER TABLE intents DROP COLUMN revert_at, DROP COLUMN ends, DROP COLUMN applies;"
-        "DROP TABLE change_requests, change_request_revisions, change_request_events;"
+        "DROP TABLE change_requests, change_request_revisions, change_request_events, change_request_numbers;"
         "DROP TABLE observed_topics, schedule_pauses, schedules, topic_polls;"
         "DROP TABLE console_sessions, manifest_runs, store_positions, refused_attempts, webhooks, webhook_deliveries;"
         "ALTER TABLE outcomes DROP COLUMN remade, DROP COLUMN incarnation;"

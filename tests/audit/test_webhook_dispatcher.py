@@ -90,7 +90,7 @@ class Consumer:
     async def deliveries(self) -> AsyncIterator[FeedDelivery]:
         while self.left:
             delivery = self.left.pop(0)
-            if delivery.identified:
+            if delivery.position is not None:
                 self.last = max(self.last, Feeds.place(delivery))
             yield delivery
         self.feeds.waiting += 1
@@ -120,7 +120,9 @@ class Feeds:
             self.gone = False
             raise BeforeHistoryError("too old", pointer="after", oldest="o")
         start = after.place
-        return Consumer(self, start, [each for each in self.events if not each.identified or self.place(each) > start])
+        return Consumer(
+            self, start, [each for each in self.events if each.position is None or self.place(each) > start]
+        )
 
     @staticmethod
     def place(delivery: FeedDelivery) -> HistoryPlace:
@@ -131,7 +133,8 @@ class Feeds:
         place = HistoryPlace(1, revision, uuid7())
         change = FeedChange(place, 0, kind, "User:olga", None, reason, None, [])
         part = EventPart(Entity.of(user="a"), FacetName.CLIENT_QUOTAS, revision, [KeyValues("k", None, 1, False)])  # noqa: FBT003
-        self.events.append(FeedDelivery(FeedEvent(FeedPosition(place, 0), change, [part]), identified=not late))
+        event = FeedEvent(FeedPosition(place, 0), change, [part])
+        self.events.append(FeedDelivery(event, position=None if late else event.position))
         return str(place.change_id)
 
 
@@ -152,7 +155,7 @@ class World:
         self.loss: str | None = None
         self.visible: Any = None
         cluster: Any = SimpleNamespace(name="one", store=SimpleNamespace(leadership=self.leadership))
-        owners: Any = SimpleNamespace(loss=lambda _: self.loss, visible=lambda _: self.visible)
+        owners: Any = SimpleNamespace(loss=lambda _: self.loss, visible=lambda _: self.visible, may_see=lambda *_: True)
         deliverer = WebhookDeliverer(self.sender, KEY, UrlGuard(), None, lambda: self.clock.now)
         feeds: Any = self.feeds
         self.dispatcher = WebhookDispatcher(cluster, store, feeds, owners, deliverer, rendered, sleep=self.clock.sleep)

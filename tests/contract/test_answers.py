@@ -420,6 +420,14 @@ def test_the_feed(recorder: Recorder) -> None:
     page = recorder.send("followChanges", 200, url, params={"snapshot": "true", "entity": "user=fed"}).json()
     assert [state["entities"][0]["id"] for state in page["snapshot"]["states"]] == ["user=fed"]
     assert page["snapshot"]["bookmark"]["revision"] == page["revision"]
+    asked = {"requests": "only", "entity": "user=fed"}
+    position = recorder.send("followChanges", 200, url, params=asked).json()["position"]
+    edit = {"facet": "client-quotas", "id": "user=fed", "ops": [{"key": "request_percentage", "value": 6}]}
+    request = recorder.send("proposeChange", 201, f"{BASE}/change-requests", json={"edits": [edit]}).json()
+    asked |= {"after": position, "wait": "30"}
+    [event] = recorder.send("followChanges", 200, url, params=asked).json()["events"]
+    assert (event["type"], event["request"]["id"], event["request"]["event"]) == ("request", request["id"], "proposed")
+    recorder.send("followChanges", 400, url, params={"snapshot": "true", "requests": "only"})
     recorder.send("followChanges", 400, url, params={"after": "x"})
     recorder.send("followChanges", 400, url, params={"wait": "61"})
 

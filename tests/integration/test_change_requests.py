@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from confplane.api.change_requests.render import summary
-from confplane.audit import PostgresChangeRequests
+from confplane.audit import PostgresChangeRequests, PostgresFeedTrail
 from confplane.domain.access.identities import Authentication, Identity
 from confplane.domain.access.operations import Operation, ResourceType, Role
 from confplane.domain.change_requests import RequestAction, RequestState
@@ -29,6 +29,7 @@ from confplane.domain.facets import FacetName
 from confplane.policy.loading import read_policy
 from confplane.services.access_admin.tokens import NewToken
 from confplane.services.changes.freeze import FreezeService
+from confplane.services.ports.feed import LAST_NUMBER
 from tests.audit.rows import fetch
 from tests.support.access_world import ADMINISTRATOR, allow, deny
 from tests.support.change_requests import Requests
@@ -532,6 +533,13 @@ async def test_an_application_that_was_interrupted_at_a_step_is_completed_once_o
     [change] = await other.changes(request)
     assert (await other.found(request)).change_id == change.intent.change_id
     assert await now(other.replica, ALICE) == {"producer_byte_rate": "2"}
+    # The feed has each event once, and knows the change that the last one follows.
+    trail = PostgresFeedTrail(other.replica.parts.database)
+    found = [each.request for each in await trail.requests("default", 0, LAST_NUMBER, 100)]
+    shown = [each for each in found if each is not None and each.id == request.id]
+    assert [each.type for each in shown] == ["proposed", "approved", "applied"]
+    assert shown[-1].applied is not None
+    assert shown[-1].applied.change_id == change.intent.change_id
 
 
 async def _revise(one: Requests, request: ChangeRequest) -> None:

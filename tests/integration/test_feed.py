@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import random
 from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,13 +15,13 @@ from confplane.client import ClientError
 from confplane.domain.entities import Entity
 from confplane.services.feed.positions import decode, encode
 from tests.support.both_clients import KINDS, Kind, connected
-from tests.support.feeding import events, page, streaming
+from tests.support.feeding import events, one_by_one, page, streaming
 from tests.support.service import Service
 from tests.support.stores import kafka_writes, rate
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from kazoo.client import KazooClient
@@ -62,28 +61,6 @@ async def start(service: Service) -> str:
     assert answer.json()["events"] == []
     position: str = answer.json()["position"]
     return position
-
-
-async def one_by_one(services: Sequence[Service], position: str | None, seed: int, **query: str) -> Any:
-    """Events, each from a new connection to any service, which is cut off after it; bookmarks only with a snapshot."""
-    choice = random.Random(seed)  # noqa: S311 - no secret
-    while True:
-        async with streaming(choice.choice(services), last_id=position, **query) as response:
-            if response.status_code == 503:
-                await response.aread()
-                assert int(response.headers["Retry-After"]) >= 1
-                continue
-            assert response.status_code == 200, await response.aread()
-            async with aclosing(events(response)) as found:
-                async for event in found:
-                    if event["type"] == "goodbye":
-                        break
-                    if event["type"] == "bookmark" and "snapshot" not in query:
-                        continue
-                    yield event
-                    if event["sse"] is not None:
-                        position = event["sse"]
-                        break
 
 
 async def test_an_event_has_the_change_with_its_values_before_and_after(pair: tuple[Service, Service]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from contextlib import asynccontextmanager
+import random
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
     from tests.support.service import Service
 
@@ -62,3 +63,25 @@ async def page(service: Service, *, token: str | None = None, **query: str) -> h
             headers={"Authorization": f"Bearer {token or service.token}"},
             params=query,
         )
+
+
+async def one_by_one(services: Sequence[Service], position: str | None, seed: int, **query: str) -> Any:
+    """Events, each from a new connection to any service, which is cut off after it; bookmarks only with a snapshot."""
+    choice = random.Random(seed)  # noqa: S311 - no secret
+    while True:
+        async with streaming(choice.choice(services), last_id=position, **query) as response:
+            if response.status_code == 503:
+                await response.aread()
+                assert int(response.headers["Retry-After"]) >= 1
+                continue
+            assert response.status_code == 200, await response.aread()
+            async with aclosing(events(response)) as found:
+                async for event in found:
+                    if event["type"] == "goodbye":
+                        break
+                    if event["type"] == "bookmark" and "snapshot" not in query:
+                        continue
+                    yield event
+                    if event["sse"] is not None:
+                        position = event["sse"]
+                        break

@@ -15,6 +15,7 @@ KEPT: Final = {
     # A request whose change is left out is not applied any more.
     "change_request_events": """NOT (action = 'finish' AND request_id IN (
       SELECT id FROM change_requests JOIN later ON change_id = CAST(content ->> 'change_id' AS uuid)))""",
+    "change_request_numbers": _ALL,
     "change_request_revisions": _ALL,
     "change_requests": _ALL,
     "entity_states": _OF_CUT,

@@ -41,11 +41,17 @@ _REVISION: Final = """
 INSERT INTO change_request_revisions (request_id, revision, digest, draft)
 SELECT id, :revision, :digest, CAST(:draft AS jsonb) FROM changed ON CONFLICT DO NOTHING
 """
-_EVENT: Final = """
-INSERT INTO change_request_events (id, request_id, action, revision, state, at, principal, behalf_of, text)
-SELECT :event_id, id, :action, :revision, :state, :at, :principal, :behalf_of, :text FROM changed
-ON CONFLICT DO NOTHING
+# The row stays locked until the commit: Postgres shows the events of a cluster in the order of their numbers.
+_NUMBER: Final = """
+INSERT INTO change_request_numbers (cluster, number) SELECT :cluster, 1 FROM changed
+ON CONFLICT (cluster) DO UPDATE SET number = change_request_numbers.number + 1 RETURNING number
 """
+_EVENT: Final = """
+INSERT INTO change_request_events (id, request_id, action, revision, state, at, principal, behalf_of, text{columns})
+SELECT :event_id, id, :action, :revision, :state, :at, :principal, :behalf_of, :text{values}
+ON CONFLICT (id) DO NOTHING
+"""
+_NUMBERED_EVENT: Final = _EVENT.format(columns=", cluster, number", values=", :cluster, number FROM changed, numbered")
 _WRITTEN: Final = (
     *(bindparam("id", type_=Uuid), bindparam("event_id", type_=Uuid), bindparam("entity_ids", type_=ARRAY(Text))),
     *(bindparam(name, type_=_TIME) for name in ("expires_at", "apply_at", "at")),
@@ -54,7 +60,9 @@ _WRITTEN: Final = (
 
 
 def _statement(changed: str) -> TextClause:
-    return text(f"WITH changed AS ({changed} RETURNING id), revised AS ({_REVISION}) {_EVENT}").bindparams(*_WRITTEN)
+    return text(
+        f"WITH changed AS ({changed} RETURNING id), revised AS ({_REVISION}), numbered AS ({_NUMBER}) {_NUMBERED_EVENT}"
+    ).bindparams(*_WRITTEN)
 
 
 _CREATE: Final = _statement(f"""
@@ -69,9 +77,9 @@ UPDATE change_requests SET
   apply_at = :apply_at, content = CAST(:content AS jsonb)
 WHERE id = :id AND cluster = :cluster AND version = :version - 1
 """)
-_ADD_EVENT: Final = text(f"WITH changed AS (SELECT CAST(:id AS uuid) AS id) {_EVENT}").bindparams(
-    *(each for each in _WRITTEN if each.key in {"id", "event_id", "at", "principal", "behalf_of", "text"})
-)
+_ADD_EVENT: Final = text(
+    _EVENT.format(columns="", values=" FROM (SELECT CAST(:id AS uuid) AS id) AS changed")
+).bindparams(*(each for each in _WRITTEN if each.key in {"id", "event_id", "at", "principal", "behalf_of", "text"}))
 _HAS_EVENT: Final = text("SELECT FROM change_request_events WHERE id = :id").bindparams(bindparam("id", type_=Uuid))
 _FIND: Final = text(f"""
 SELECT {_COLUMNS}, (

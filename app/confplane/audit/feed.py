@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
+import orjson
 from sqlalchemy import Text, Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 
+from confplane.audit.batcher import Batcher
 from confplane.audit.trail_queries import first_id_at
-from confplane.services.ports.feed import FeedChange, FeedEntity, UnsettledWrite
-from confplane.services.ports.trail import EXTERNAL, PUT_BACK, HistoryPlace
+from confplane.domain.change_requests import PUBLISHED, RequestAction, RequestKind, RequestState, event_type
+from confplane.services.ports.feed import REQUEST, FeedChange, FeedEntity, FeedRequest, UnsettledWrite
+from confplane.services.ports.trail import END_OF_HISTORY, EXTERNAL, PUT_BACK, HistoryPlace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from datetime import datetime
-    from uuid import UUID
 
     from sqlalchemy import Row
 
     from confplane.audit.database import Database
 
+_SERVICE: Final = "confplane"
+"""The principal of events that no caller asked for."""
 # OFFSET 0 keeps each subquery an index lookup.
 _WHOLE: Final = """
 SELECT given.*, CAST(extract(epoch FROM given.time) * 1000 AS bigint) AS time_ms, intent.kind, intent.principal,
@@ -91,11 +96,35 @@ WHERE NOT EXISTS (SELECT FROM outcomes WHERE outcomes.change_id = entity.change_
 """).bindparams(bindparam("ids", type_=ARRAY(Text)))
 
 
+# The content of a request is that of the present: nobody else than its readers gets its events.
+_REQUESTS: Final = text(f"""
+SELECT wanted.position, found.* FROM jsonb_to_recordset(CAST(:wanted AS jsonb)) AS wanted(
+  position integer, cluster text, after bigint, until bigint, size integer
+) CROSS JOIN LATERAL (
+  SELECT events.number, events.id, events.request_id, events.action, events.revision, events.state,
+    CAST(extract(epoch FROM events.at) * 1000 AS bigint) AS time_ms, events.principal, events.behalf_of,
+    events.text AS comment, requests.entity_ids, requests.content ->> 'kind' AS kind,
+    requests.content -> 'authors' -> 0 -> 'identity' ->> 'principal' AS author, requests.content ->> 'reason' AS reason,
+    requests.content ->> 'ticket' AS ticket, requests.content ->> 'change_id' AS change_id,
+    outcomes.incarnation, outcomes.revision AS applied
+  FROM change_request_events AS events JOIN change_requests AS requests ON requests.id = events.request_id
+  LEFT JOIN outcomes ON events.action = 'finish' AND outcomes.committed
+    AND outcomes.change_id = CAST(requests.content ->> 'change_id' AS uuid)
+  WHERE events.cluster = wanted.cluster AND events.number > wanted.after AND events.number <= wanted.until
+    AND events.action IN {PUBLISHED}
+  ORDER BY events.number LIMIT wanted.size
+) AS found
+ORDER BY wanted.position, found.number
+""")  # noqa: S608 - as above
+_NEWEST_REQUEST: Final = text("SELECT number FROM change_request_numbers WHERE cluster = :cluster")
+
+
 class PostgresFeedTrail:
     """Implements :class:`confplane.services.ports.feed.FeedTrail`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._requests = Batcher(self._requests_of)
 
     async def changes(self, cluster: str, after: HistoryPlace, until: int, size: int) -> list[FeedChange]:
         """Return the changes after a place, in order."""
@@ -118,6 +147,22 @@ class PostgresFeedTrail:
         given: dict[str, Any] = {"since": since, "after": after, "size": size}
         return [_change(row) for row in await self._database.rows(_PUT_BACKS, cluster=cluster, **given)]
 
+    async def requests(self, cluster: str, after: int, until: int, size: int) -> list[FeedChange]:
+        """Return events of change requests by their numbers."""
+        return await self._requests.request({"cluster": cluster, "after": after, "until": until, "size": size})
+
+    async def _requests_of(self, wanted: Sequence[dict[str, Any]]) -> Sequence[list[FeedChange]]:
+        given = orjson.dumps([{"position": position, **each} for position, each in enumerate(wanted)]).decode()
+        found: list[list[FeedChange]] = [[] for _ in wanted]
+        for row in await self._database.rows(_REQUESTS, wanted=given):
+            found[row.position].append(_request_event(row))
+        return found
+
+    async def newest_request(self, cluster: str) -> int:
+        """Return the number of the newest event of a request."""
+        row = await self._database.row(_NEWEST_REQUEST, cluster=cluster)
+        return 0 if row is None else int(row.number)
+
     async def unsettled_writes(self, cluster: str, ids: Collection[str], since: datetime) -> list[UnsettledWrite]:
         """Return the writes that changes without an outcome may have made."""
         rows = await self._database.rows(_OPEN, cluster=cluster, ids=list(ids), floor=first_id_at(since))
@@ -136,6 +181,37 @@ def _change(row: Row[Any]) -> FeedChange:
         _entities(row),
         row.revert_at_ms,
         row.ends,
+    )
+
+
+def _request_event(row: Row[Any]) -> FeedChange:
+    kind, state, applied = RequestKind(row.kind), RequestState(row.state), None
+    if row.applied is not None:
+        applied = HistoryPlace(row.incarnation, row.applied, UUID(row.change_id))
+    elif row.action == RequestAction.FINISH and row.change_id is not None:
+        applied = END_OF_HISTORY
+    request = FeedRequest(
+        row.request_id,
+        row.number,
+        event_type(kind, row.action, state),
+        state,
+        kind,
+        row.author,
+        row.revision,
+        row.entity_ids,
+        row.comment,
+        applied,
+    )
+    return FeedChange(
+        HistoryPlace(0, 0, row.id),
+        row.time_ms,
+        REQUEST,
+        row.principal or _SERVICE,
+        row.behalf_of,
+        row.reason,
+        row.ticket,
+        (),
+        request=request,
     )
 
 

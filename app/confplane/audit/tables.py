@@ -672,8 +672,25 @@ change_request_events: Final = Table(
     Column("principal", Text),
     Column("behalf_of", Text),
     Column("text", Text),
+    Column("cluster", Text(collation="C")),
+    Column("number", BigInteger),
     Index(None, "request_id", "id"),
+    Index(
+        "ix_change_request_events_cluster_number",
+        "cluster",
+        "number",
+        unique=True,
+        postgresql_where=text("number IS NOT NULL"),
+    ),
     comment="What happened to change requests, and comments; append-only",
+)
+
+change_request_numbers: Final = Table(
+    "change_request_numbers",
+    metadata,
+    _name("cluster", primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    comment="The number of the newest event of a change request in the feed",
 )
 
 TRANSIENT: Final = (
@@ -692,6 +709,7 @@ TRANSIENT: Final = (
 So the service's role may update and delete their rows."""
 
 POSITIONS: Final = (
+    change_request_numbers,
     change_requests,
     entity_states,
     observed_topics,

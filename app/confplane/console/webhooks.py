@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 router = APIRouter()
 
 _PATH: Final = "/console/clusters/{cluster}/webhooks"
-_FILTERS: Final = ("facet", "entityType", "entity", "user", "prefix", "key", "principal")
+_FILTERS: Final = ("facet", "entityType", "entity", "user", "prefix", "key", "principal", "requests")
 _CHOICES: Final = {
     "formats": {"cloudevents": "CloudEvents, for programs", "slack": "Slack", "teams": "Teams"},
     "facets": tuple(FACETS),
     "entity_types": tuple(each.value for each in EntityType),
     "filters": _FILTERS,
+    "request_events": {"include": "also events of change requests", "only": "only events of change requests"},
 }
 _MAX_HOURS: Final = 168
 _CREATED: Final = {"If-None-Match": "*"}

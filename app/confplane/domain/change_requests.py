@@ -76,6 +76,53 @@ class RequestAction(StrEnum):
     FAIL = "fail"
 
 
+class RequestEventType(StrEnum):
+    """The type of a request's event in the feed. A begun or delayed application, and a comment, are not in the feed."""
+
+    PROPOSED = "proposed"
+    REVISED = "revised"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    REOPENED = "reopened"
+    APPLIED = "applied"
+    FAILED = "failed"
+    BREAK_GLASS = "break-glass"
+    """A change past the rules is about to be made. If nothing was written, the request is cancelled."""
+    ACKNOWLEDGED = "acknowledged"
+
+
+OPENED: Final = "open"
+"""The action of the first event of a request. It is not a transition."""
+_EVENT_TYPES: Final[Mapping[str, RequestEventType]] = {
+    OPENED: RequestEventType.PROPOSED,
+    RequestAction.REVISE: RequestEventType.REVISED,
+    RequestAction.APPROVE: RequestEventType.APPROVED,
+    RequestAction.REJECT: RequestEventType.REJECTED,
+    RequestAction.CANCEL: RequestEventType.CANCELLED,
+    RequestAction.EXPIRE: RequestEventType.EXPIRED,
+    RequestAction.REOPEN: RequestEventType.REOPENED,
+    RequestAction.FINISH: RequestEventType.APPLIED,
+    RequestAction.FAIL: RequestEventType.FAILED,
+}
+PUBLISHED: Final = tuple(str(action) for action in _EVENT_TYPES)
+"""The actions whose events are in the feed."""
+
+
+def event_type(kind: RequestKind, action: str, state: RequestState) -> RequestEventType:
+    """Return the type of the event of an action, one of :data:`PUBLISHED`.
+
+    Args:
+        kind: The kind of the request.
+        action: The action.
+        state: The state after it.
+    """
+    if kind is RequestKind.BREAK_GLASS and action == OPENED:
+        return RequestEventType.BREAK_GLASS
+    return RequestEventType.ACKNOWLEDGED if state is RequestState.ACKNOWLEDGED else _EVENT_TYPES[action]
+
+
 _O, _A, _S = RequestState.OPEN, RequestState.APPROVED, RequestState.SCHEDULED
 _COMMITTED: Final[Mapping[RequestAction, frozenset[RequestState]]] = {
     RequestAction.FINISH: frozenset({RequestState.APPLIED})

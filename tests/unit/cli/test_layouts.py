@@ -85,9 +85,15 @@ def _watched(request: httpx.Request) -> httpx.Response:
             "events": [],
             "snapshot": {"states": _STATES, "bookmark": {"type": "bookmark", "revision": "8589934602"}},
         }
+    if "requests" in request.url.params:
+        page |= {"events": [_event("request", "confplane", request=_REQUESTED)]}
     return httpx.Response(200, json=page)
 
 
+_REQUESTED: Final[dict[str, Any]] = {
+    "id": OTHER, "event": "proposed", "state": "open", "kind": "change", "author": BY, "revision": 1, "comment": None,
+    "entities": ["user=alice", HOSTILE],
+}  # fmt: skip
 _RATES: Final = _key("producer_byte_rate", 1048576, 2097152)
 _WORD: Final = _key("ssl.keystore.password", None, None, secret=True)
 _EVENTS: Final = [
@@ -173,6 +179,7 @@ CASES: Final[dict[str, dict[str, Any]]] = {
     f"audit {ID}": {f"audit/{ID}": _audited(("user=alice", ["acks"]), ("topic=orders", ["retention.ms"]))},
     "watch": {"changes": _watched},
     "watch --snapshot": {"changes": _watched},
+    "watch --requests": {"changes": _watched},
     "drift list": {
         "drift": _page(
             {

@@ -126,7 +126,7 @@ def test_a_consumer_gets_what_it_asks_for_and_may_see(
     change = own(12, 0, 1)
     event = event_of(change, FACETS, FeedPosition(change.place, 12))
     assert event is not None
-    selected = FeedFilter(**wanted).select(event, visible)
+    selected = FeedFilter(**wanted).select(event, visible, lambda _: False)
     assert (None if selected is None else len(selected[0])) == got
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from confplane.domain.change_requests import RequestEventType
 from confplane.services.ports.webhooks import WebhookFormat
 from confplane.services.webhooks.formats import body_of, chat_message
 
@@ -135,3 +136,81 @@ def test_texts_of_callers_are_never_markup() -> None:
 
 def elements(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [each for part in parts for each in (part, *elements(part.get("elements", [])))]
+
+
+REQUEST_EVENT: dict[str, Any] = {
+    **EVENT,
+    "type": "request",
+    "principal": "User:dev",
+    "reason": "<b>more</b> load",
+    "entities": [],
+    "request": {
+        "id": "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b11",
+        "event": "proposed",
+        "state": "open",
+        "kind": "change",
+        "author": "User:dev",
+        "revision": 1,
+        "comment": "<b>more</b> load",
+        "entities": ["topic=orders"],
+    },
+}
+
+
+def of_request(**more: Any) -> dict[str, Any]:
+    return {**REQUEST_EVENT, "request": {**REQUEST_EVENT["request"], **more}}
+
+
+@pytest.mark.parametrize(
+    ("event", "title"),
+    [
+        ("proposed", "User:dev asks for approval of a change of topic=orders of cluster payments"),
+        ("revised", "User:dev revised the change request of User:ann for topic=orders of cluster payments"),
+        ("approved", "User:dev approved the change request of User:ann for topic=orders of cluster payments"),
+        ("rejected", "User:dev rejected the change request of User:ann for topic=orders of cluster payments"),
+        ("cancelled", "User:dev cancelled the change request of User:ann for topic=orders of cluster payments"),
+        ("expired", "Nobody applied the change request of User:ann for topic=orders of cluster payments in time"),
+        ("reopened", "The change request of User:ann for topic=orders of cluster payments needs new approvals"),
+        ("applied", "User:dev applied the change request of User:ann for topic=orders of cluster payments"),
+        ("failed", "The change request of User:ann for topic=orders of cluster payments could not be applied"),
+        (
+            "break-glass",
+            "Break glass: User:dev changes topic=orders of cluster payments past the rules, and needs an acknowledgement",
+        ),
+        (
+            "acknowledged",
+            "User:dev acknowledged the change past the rules of User:ann to topic=orders of cluster payments",
+        ),
+    ],
+)
+def test_a_message_says_what_happened_to_a_request(event: str, title: str) -> None:
+    assert chat_message("payments", of_request(event=event, author="User:ann"), URL).title == title
+
+
+def test_each_event_of_a_request_has_a_message() -> None:
+    for each in RequestEventType:
+        assert "payments" in chat_message("payments", of_request(event=each), URL).title
+
+
+def test_reviewers_get_a_link_to_the_request_and_texts_without_markup() -> None:
+    message = chat_message("payments", REQUEST_EVENT, URL)
+    assert message.link == f"{URL}/console/clusters/payments/requests/{REQUEST_EVENT['request']['id']}"
+    assert message.notes == ("Reason: <b>more</b> load", "Ticket: T-1")
+    commented = chat_message("payments", of_request(event="rejected", comment="not now"), URL)
+    assert commented.notes[0] == "Comment: not now"
+    slack, teams = body(WebhookFormat.SLACK, REQUEST_EVENT), body(WebhookFormat.TEAMS, REQUEST_EVENT)
+    assert "&lt;b&gt;more&lt;/b&gt; load" in slack["text"]
+    for each in (slack, teams):
+        assert "Show the request" in json.dumps(each)
+    assert chat_message("payments", REQUEST_EVENT, None).link is None
+
+
+def test_a_cloud_event_of_a_request_names_its_entity() -> None:
+    event = body(WebhookFormat.CLOUDEVENTS, REQUEST_EVENT)
+    assert (event["type"], event["subject"], event["data"]) == (
+        "io.confplane.request",
+        "topic=orders",
+        REQUEST_EVENT,
+    )
+    several = body(WebhookFormat.CLOUDEVENTS, of_request(entities=["topic=orders", "topic=other"]))
+    assert "subject" not in several

@@ -1,10 +1,11 @@
 """The wire forms of the feed."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from confplane.api.models import Absent, AnswerModel, ChangeId, Revision, Scalar, Time
+from confplane.api.models import Absent, AnswerModel, ChangeId, Revision, Scalar, Time, one_of
+from confplane.domain.change_requests import RequestEventType, RequestKind, RequestState
 from confplane.services.feed.positions import LONGEST
 
 FEED_POSITION = Field(description="An opaque position: send it as `after` or `Last-Event-ID`", max_length=LONGEST)
@@ -29,12 +30,26 @@ class FeedEntityChange(AnswerModel):
     keys: list[FeedKey]
 
 
+class FeedRequestData(AnswerModel):
+    """The change request of an event."""
+
+    id: str = Field(description="The id of the request", json_schema_extra={"format": "uuid"})
+    event: Annotated[str, one_of(*RequestEventType)]
+    state: Annotated[str, one_of(*RequestState)] = Field(description="The state after the event")
+    kind: Annotated[str, one_of(*RequestKind)]
+    author: str = Field(description="The principal of the first author")
+    revision: int
+    comment: str | None = Field(description="The comment of the caller, or the reason of the event")
+    entities: list[str] = Field(description="The ids of the entities")
+
+
 class FeedEventData(AnswerModel):
     """One event."""
 
-    type: Literal["change", "reset", "put-back"] = Field(
+    type: Literal["change", "reset", "put-back", "request"] = Field(
         description="reset: list again, then continue with the events after it. put-back: an external write to a Kafka"
-        " 4 cluster that was undone; it is not a version of an entity, and its revisions are 0"
+        " 4 cluster that was undone; it is not a version of an entity, and its revisions are 0. request: an event of a"
+        " change request; `changeId` is its own id, and reason and ticket are those of the request"
     )
     id: str | Absent = Field(
         default=None,
@@ -56,6 +71,7 @@ class FeedEventData(AnswerModel):
         default=None, description="true: entities are left out, because the event would be above 1 MB; see `link`"
     )
     link: str | Absent = Field(default=None, description="Of a truncated event: the whole change")
+    request: FeedRequestData | Absent = Field(default=None, description="Of the type request")
     entities: list[FeedEntityChange]
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from confplane.api.responses import Headers
     from confplane.services.feed.consumer import FeedConsumer, FeedDelivery
     from confplane.services.feed.events import EventPart, FeedEvent
+    from confplane.services.ports.feed import FeedRequest
 
 _LARGEST: Final = 1_000_000
 """Bytes of an event above which its entities are cut."""
@@ -40,8 +41,8 @@ def event_json(cluster: str, delivery: FeedDelivery) -> bytes:
     author = _NOBODY if event.is_reset else (change.principal, change.behalf_of, change.reason, change.ticket)
     principal, behalf_of, reason, ticket = author
     head: dict[str, Any] = {"type": event.type}
-    if delivery.identified:
-        head["id"] = encode(cluster, event.position)
+    if delivery.position is not None:
+        head["id"] = encode(cluster, delivery.position)
     head |= {
         "revision": str(event.position.place.revision),
         "time": timestamp(change.time_ms),
@@ -57,6 +58,8 @@ def event_json(cluster: str, delivery: FeedDelivery) -> bytes:
         head["revertAt"] = timestamp(change.revert_at_ms)
     if change.ends is not None:
         head["ends"] = str(change.ends)
+    if change.request is not None:
+        head["request"] = _request(change.request)
     parts, size = [], 0
     for part in delivery.parts:
         rendered = _part(event, part)
@@ -66,6 +69,19 @@ def event_json(cluster: str, delivery: FeedDelivery) -> bytes:
             break
         parts.append(rendered)
     return b'%s,"entities":[%s]}' % (orjson.dumps(head)[:-1], b",".join(parts))
+
+
+def _request(request: FeedRequest) -> dict[str, Any]:
+    return {
+        "id": str(request.id),
+        "event": request.type,
+        "state": request.state,
+        "kind": request.kind,
+        "author": request.author,
+        "revision": request.revision,
+        "comment": request.comment,
+        "entities": list(request.entity_ids),
+    }
 
 
 def _state_json(cluster: str, event: FeedEvent) -> bytes:
@@ -166,7 +182,7 @@ class FeedResponse(PreparedResponse):
             if delivery.bookmark is None:
                 return self._comment
             return self._frame("bookmark", None, bookmark_json(delivery.bookmark))
-        event_id = encode(self._cluster, event.position) if delivery.identified else None
+        event_id = None if delivery.position is None else encode(self._cluster, delivery.position)
         kind = "state" if delivery.of_snapshot else event.type
         return self._frame(kind, event_id, event_json(self._cluster, delivery))
 

@@ -22,7 +22,7 @@ from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.services.feed.consumer import FeedConsumer
-from confplane.services.feed.events import FeedFilter
+from confplane.services.feed.events import FeedFilter, RequestSelection
 from confplane.services.feed.positions import LONGEST, decode, encode
 from confplane.services.limits import LimitClass
 from confplane.services.reads.trail import visible
@@ -89,9 +89,15 @@ async def follow_changes(  # noqa: PLR0913 - one argument a parameter is FastAPI
     prefix: Annotated[str | None, Query(description="Only entities whose last name begins so", max_length=1024)] = None,
     key: Annotated[str | None, Query(description="Only entities of which this key changed", max_length=249)] = None,
     principal: Annotated[str | None, Query(description="Only changes of this principal", max_length=1024)] = None,
+    requests: Annotated[
+        Literal["include", "only"] | None,
+        Query(
+            description="Events of change requests as well, or no others. Without it: none. They have no facet or key"
+        ),
+    ] = None,
 ) -> Response:
     """One event for each change, in order: own changes exactly once, and of external changes the last state of each
-    entity at least.
+    entity at least. Events of change requests come once, after the changes that they follow.
 
     The header `Accept` selects server-sent events (`text/event-stream`) or lines of JSON (`application/x-ndjson`).
     Otherwise the response is one page, for long polls.
@@ -102,6 +108,8 @@ async def follow_changes(  # noqa: PLR0913 - one argument a parameter is FastAPI
         raise InvalidRequestError("wait is only for pages, not for streams. Leave it out", pointer="wait")
     if snapshot and principal is not None:
         raise InvalidRequestError("principal selects changes, and a state has none. Leave it out", pointer="principal")
+    if snapshot and requests == "only":
+        raise InvalidRequestError("requests=only leaves states out. Leave out snapshot", pointer="requests")
     name = call.cluster.name
     wanted = FeedFilter(
         None if facet is None else FacetName(facet),
@@ -111,6 +119,7 @@ async def follow_changes(  # noqa: PLR0913 - one argument a parameter is FastAPI
         prefix,
         key,
         principal,
+        None if requests is None else RequestSelection(requests),
     )
     given, pointer = (after, "after") if last_event_id is None else (last_event_id, "Last-Event-ID")
     position = None if given is None else decode(name, given, pointer)
@@ -156,7 +165,7 @@ async def _page(cluster: str, consumer: FeedConsumer, wait_s: float) -> bytes:
                     continue
                 event = event_json(cluster, delivery)
                 (states if delivery.of_snapshot else events).append(event)
-                if not delivery.identified:
+                if delivery.position is None:
                     continue  # it moves no position, so the next page would begin with it again
                 count += 1
                 size += len(event)

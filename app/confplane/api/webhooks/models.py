@@ -33,6 +33,10 @@ class WebhookFilter(RequestModel):
     )
     key: StrictStr | None = Field(default=None, max_length=249, description="Only entities of which this key changed")
     principal: StrictStr | None = Field(default=None, max_length=1024, description="Only changes of this principal")
+    requests: Annotated[
+        Literal["include", "only"] | None,
+        Field(description="Events of change requests as well, or no others. Left out: none of them"),
+    ] = None
 
 
 class WebhookBody(RequestModel):
@@ -74,6 +78,7 @@ class WebhookFilterData(AnswerModel):
     prefix: str | None
     key: str | None
     principal: str | None
+    requests: Literal["include", "only"] | None
 
 
 class WebhookStatus(AnswerModel):
@@ -115,8 +120,8 @@ class WebhookPage(Page[WebhookData]):
 class WebhookDeliveryData(AnswerModel):
     """One request of a webhook."""
 
-    event_id: str = Field(description="The id of the change")
-    event_type: Literal["change", "reset", "test"]
+    event_id: str = Field(description="The id of the change, or of the event of a change request")
+    event_type: Literal["change", "put-back", "request", "reset", "test"]
     attempt: Annotated[int, Field(ge=1)]
     time: Time
     duration_ms: Count

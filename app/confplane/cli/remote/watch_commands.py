@@ -14,6 +14,7 @@ from confplane.cli.remote.options import READ_CODES, served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from confplane.client import AsyncConfplane
     from confplane.client.types import FeedEventData, FeedKey, FeedState
@@ -27,6 +28,7 @@ commands = CommandGroup()
     "    confplane watch user=alice\n\n"
     "    confplane watch --facet configs --prefix orders- --json\n\n"
     "    confplane watch --snapshot --prefix orders-\n\n"
+    "    confplane watch --requests\n\n"
     f"{READ_CODES}"
 )
 @served(as_lines=True)
@@ -57,14 +59,19 @@ async def watch(
     snapshot: Annotated[
         bool, typer.Option("--snapshot", help="Print the current values first. Not if --after is given.")
     ] = False,
+    requests: Annotated[bool, typer.Option("--requests", help="Print events of change requests too.")] = False,
 ) -> None:
     """Print changes as they happen, until you press Ctrl-C.
 
     Changes that were made outside Confplane are marked `(external)`, and may come more than once. Those in a Kafka 4
-    cluster that were undone are marked `(put-back)`, and current values `(state)`.
+    cluster that were undone are marked `(put-back)`, current values `(state)`, and events of change requests
+    `(request)`.
     """
     wanted = None if entity is None else entity_of(entity).id
-    async for event in client.changes(entity=wanted, facet=facet, prefix=prefix, after=after, snapshot=snapshot):
+    filters: dict[str, Any] = {"facet": facet, "prefix": prefix, "after": after, "snapshot": snapshot}
+    if requests:
+        filters["requests"] = "include"
+    async for event in client.changes(entity=wanted, **filters):
         if is_json():
             print_json(event)
         elif event["type"] == "bookmark":
@@ -83,6 +90,11 @@ def _lines(event: FeedEventData | FeedState) -> Iterator[str]:
             for key in entity["keys"]:
                 value = value_text(None if key["sensitive"] else key["after"])
                 yield "  ".join([event["time"], "(state)", entity["id"], f"{key['key']}: {value}"])
+        return
+    if "request" in event:
+        request, why = event["request"], reason_text(event)
+        what = f"{', '.join(request['entities'])}: {request['event']}  {request['id']}"
+        yield "  ".join([event["time"], author_text({**event, "kind": "request"}), what, *([why] if why else [])])
         return
     kind = event["type"] if event["type"] == "put-back" else "external" if event["source"] == "external" else "change"
     who, why = author_text({**event, "kind": kind}), reason_text(event)

@@ -78,6 +78,7 @@ async def show(client: AsyncConfplane, name: _Name) -> None:
     epilog="Examples:\n\n"
     "    confplane webhooks put slack-topics --url-file url.txt --format slack --entity-type topic\n\n"
     '    printf %s "$URL" | confplane webhooks put audit --url-file -\n\n'
+    "    confplane webhooks put reviews --url-file url.txt --format slack --requests only\n\n"
     f"    confplane webhooks put slack-topics --format slack --entity-type broker    (the URL stays)\n\n{WRITE_CODES}",
 )
 def put_webhook(
@@ -109,6 +110,10 @@ def put_webhook(
     prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="Only entities whose last name begins so.")] = None,
     key: Annotated[str | None, typer.Option(metavar="KEY", help="Only entities of which this key changed.")] = None,
     principal: Annotated[str | None, typer.Option(metavar="PRINCIPAL", help="Only changes of this principal.")] = None,
+    requests: Annotated[
+        Literal["include", "only"] | None,
+        typer.Option(help="Events of change requests as well, or no others.", show_default="none of them"),
+    ] = None,
     note: Annotated[str | None, typer.Option(metavar="TEXT", help="A note for people.")] = None,
     reason: Reason = None,
     ticket: Ticket = None,
@@ -126,6 +131,7 @@ def put_webhook(
         "prefix": prefix,
         "key": key,
         "principal": principal,
+        "requests": requests,
     }
     body: Any = {
         "url": url,

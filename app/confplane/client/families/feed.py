@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from confplane.client.core.calls import call, id_of
 from confplane.client.core.operations import Family, S, operation
@@ -37,6 +37,7 @@ class Feed(Family[S]):
         prefix: str | None = None,
         key: str | None = None,
         principal: str | None = None,
+        requests: Literal["include", "only"] | None = None,
     ) -> ApiCall[FeedPage]:
         """Read the events after a position, and the next position.
 
@@ -51,6 +52,7 @@ class Feed(Family[S]):
             prefix: Only entities whose last name begins so.
             key: Only entities of which this key changed.
             principal: Only changes of this principal.
+            requests: Events of change requests as well, or no others; None: none of them.
         """
         params = {
             "after": after,
@@ -63,6 +65,7 @@ class Feed(Family[S]):
             "prefix": prefix,
             "key": key,
             "principal": principal,
+            "requests": requests,
         }
         return call("GET", f"{self._base}/changes", params=params)
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
+    from confplane.client.types.shared import StateName
+
 
 class FeedBookmark(TypedDict):
     """The end of a snapshot."""
@@ -32,8 +34,9 @@ class FeedEventData(TypedDict):
     """One event."""
 
     # reset: list again, then continue with the events after it. put-back: an external write to a Kafka 4 cluster
-    # that was undone; it is not a version of an entity, and its revisions are 0
-    type: Literal["change", "reset", "put-back"]
+    # that was undone; it is not a version of an entity, and its revisions are 0. request: an event of a change
+    # request; `changeId` is its own id, and reason and ticket are those of the request
+    type: Literal["change", "reset", "put-back", "request"]
     # The position of the event. A put-back, and an external change that was found late, have none: they move no
     # position, and may come again
     id: NotRequired[str]
@@ -50,6 +53,7 @@ class FeedEventData(TypedDict):
     ends: NotRequired[str]  # The temporary change that this one ends
     truncated: NotRequired[bool]  # true: entities are left out, because the event would be above 1 MB; see `link`
     link: NotRequired[str]  # Of a truncated event: the whole change
+    request: NotRequired[FeedRequestData]  # Of the type request
     entities: list[FeedEntityChange]
 
 
@@ -69,6 +73,32 @@ class FeedPage(TypedDict):
     snapshot: NotRequired[FeedSnapshot]  # The next part of the snapshot, before the events. Absent after its end
     position: str  # An opaque position: send it as `after` or `Last-Event-ID`
     revision: str  # Nothing that matches is missing up to this revision, if there are no events
+
+
+class FeedRequestData(TypedDict):
+    """The change request of an event."""
+
+    id: str  # The id of the request
+    event: Literal[
+        "proposed",
+        "revised",
+        "approved",
+        "rejected",
+        "cancelled",
+        "expired",
+        "reopened",
+        "applied",
+        "failed",
+        "break-glass",
+        "acknowledged",
+    ]
+    # The state after the event
+    state: StateName
+    kind: Literal["change", "break-glass"]
+    author: str  # The principal of the first author
+    revision: int
+    comment: str | None  # The comment of the caller, or the reason of the event
+    entities: list[str]  # The ids of the entities
 
 
 class FeedSnapshot(TypedDict):

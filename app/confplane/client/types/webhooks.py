@@ -43,8 +43,8 @@ class WebhookData(TypedDict):
 class WebhookDeliveryData(TypedDict):
     """One request of a webhook."""
 
-    eventId: str  # The id of the change
-    eventType: Literal["change", "reset", "test"]
+    eventId: str  # The id of the change, or of the event of a change request
+    eventType: Literal["change", "put-back", "request", "reset", "test"]
     attempt: int
     time: str  # RFC 3339 in UTC
     durationMs: int
@@ -63,6 +63,8 @@ class WebhookFilter(TypedDict):
     prefix: NotRequired[str | None]  # Only entities whose last name begins so
     key: NotRequired[str | None]  # Only entities of which this key changed
     principal: NotRequired[str | None]  # Only changes of this principal
+    # Events of change requests as well, or no others. Left out: none of them
+    requests: NotRequired[Literal["include", "only"] | None]
 
 
 class WebhookFilterData(TypedDict):
@@ -75,6 +77,7 @@ class WebhookFilterData(TypedDict):
     prefix: str | None
     key: str | None
     principal: str | None
+    requests: Literal["include", "only"] | None
 
 
 class WebhookOwnerBody(TypedDict):

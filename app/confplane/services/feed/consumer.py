@@ -19,22 +19,25 @@ from uuid import UUID
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, UnauthenticatedError, UnavailableError
 from confplane.services.cooperative_yielding import TimeSlice
+from confplane.services.feed.events import FeedEvent
 from confplane.services.feed.kraft_events import OVERLAP, AppliedEvent, put_backs
+from confplane.services.feed.merge import with_requests
 from confplane.services.feed.positions import FeedPosition
 from confplane.services.feed.snapshot import read_page
 from confplane.services.feed.stream import PAGE
 from confplane.services.ports.trail import IMPORT, HistoryPlace
 from confplane.services.reads.trail import visible
+from confplane.services.requests.reader import may_see
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 
     from confplane.services.access import Access
-    from confplane.services.feed.events import EventPart, FeedEvent, FeedFilter
+    from confplane.services.feed.events import EventPart, FeedFilter
     from confplane.services.feed.positions import SnapshotPlace
     from confplane.services.feed.stream import ClusterFeed
     from confplane.services.kraft.apply.apply_status import ApplyStatus
-    from confplane.services.ports.feed import FeedChange
+    from confplane.services.ports.feed import FeedChange, FeedRequest
     from confplane.services.ports.history import TrailHistory
 
 HEARTBEAT_S: Final = 15.0
@@ -59,9 +62,9 @@ class FeedDelivery(NamedTuple):
     """A change, a reset, a put-back or the state of an entity. None: apply statuses, a bookmark or a heartbeat."""
     parts: Sequence[EventPart] = ()
     partial: bool = False
-    identified: bool = True
-    """False for a put-back, and for an external change that may be below the consumer's position, which it must not
-    move."""
+    position: FeedPosition | None = None
+    """The position after it: its id. None for a put-back, and for an external change that may be below the consumer's
+    position, which it must not move."""
     statuses: Mapping[str, ApplyStatus] | None = None
     """Apply statuses by entity id. With these there is no event."""
     bookmark: int | None = None
@@ -146,7 +149,7 @@ class FeedConsumer:
         feed = self._feed
         self.position = position
         self._generation = feed.generation
-        self._next = feed.number_after(position.place)
+        self._next = feed.number_after(position)
         self._pending = self._next < feed.next_number
         feed.listen(self, self.wanted.subject)
 
@@ -157,9 +160,11 @@ class FeedConsumer:
             UnavailableError: The trail is not complete up to the ring yet, or too many consumers read it.
         """
         feed = self._feed
+        if self.wanted.requests is None:
+            position = position._replace(requests=max(position.requests, feed.floor_requests))
         self._kraft_next = feed.kraft.base
         self._kraft_since_ms = position.time_ms - _OVERLAP_MS
-        if position.snapshot is not None or position.place < feed.floor or feed.kraft.misses(position.time_ms):
+        if position.snapshot is not None or self._is_below(position) or feed.kraft.misses(position.time_ms):
             if self._replays.locked():
                 raise UnavailableError(
                     "Too many consumers read the trail or a snapshot on this process. Send the request again",
@@ -170,6 +175,10 @@ class FeedConsumer:
             if position.place < feed.floor:
                 await self._wait_for_trail(time.monotonic() + _PATIENCE_S)
         self._attach(position)
+
+    def _is_below(self, position: FeedPosition) -> bool:
+        """Return True if the ring does not have everything after a position."""
+        return position.place < self._feed.floor or position.requests < self._feed.floor_requests
 
     # -- called by the feed
 
@@ -183,7 +192,7 @@ class FeedConsumer:
         try:
             within = visible(self.access, self._feed.cluster.name)
             for event in events:
-                if self.wanted.select(event, within) is not None:
+                if self.wanted.select(event, within, self._may_see) is not None:
                     self._pending, self._next = True, number
                     self.wake()
                     return
@@ -202,7 +211,7 @@ class FeedConsumer:
     def interrupt(self, last: FeedPosition) -> None:
         """Record that the ring begins again, after its last position."""
         if not (self._pending or self._replaying) and self._generation == self._feed.generation:
-            self.position = last
+            self.position = self.position.past(last)
         self.wake()
 
     def check(self) -> None:
@@ -267,8 +276,7 @@ class FeedConsumer:
         while self.reason is None:
             if not self.idle:
                 async for delivery in self._available():
-                    moved = delivery.identified and delivery.event is not None
-                    sent = sent or moved or delivery.of_snapshot
+                    sent = sent or delivery.position is not None or delivery.of_snapshot
                     yield delivery
                 continue
             now = time.monotonic()
@@ -298,8 +306,15 @@ class FeedConsumer:
             self._pending = self._next < feed.next_number
             # As in _passed().
             passed = event.is_reset and self._pending and feed.ring[self._next - feed.base].is_reset
-            found = None if passed else self._selected(event)
-            self.position = event.position
+            # A process may have an event of a request behind other changes than the one that gave the position has.
+            request = event.change.request
+            passed = passed or (
+                event.position.place <= self.position.place
+                if request is None
+                else request.number <= self.position.requests
+            )
+            self.position = self.position.past(event.position)
+            found = None if passed else self._selected(event, self.position)
             if found is not None:
                 yield found
 
@@ -325,7 +340,7 @@ class FeedConsumer:
         """Return an event of a Kafka 4 cluster as the consumer gets it now; None if it gets nothing of it."""
         if not isinstance(event, AppliedEvent):
             late = event.position.time_ms >= self._kraft_since_ms
-            return self._selected(event, identified=False) if late else None
+            return self._selected(event, None) if late else None
         if not self._statuses:
             return None
         try:
@@ -338,7 +353,7 @@ class FeedConsumer:
             for entity_id, status in event.statuses.items()
             if (within is None or entity_id in within) and self.wanted.takes_status(Entity.from_id(entity_id))
         }
-        return FeedDelivery(statuses=found, identified=False) if found else None
+        return FeedDelivery(statuses=found) if found else None
 
     def raise_if_ended(self) -> None:
         """Refuse a page of a consumer whose stream ended.
@@ -353,7 +368,7 @@ class FeedConsumer:
 
     def resting_position(self) -> FeedPosition:
         """Return the position to continue from: after all events that are passed, whether they were sent or not."""
-        return self._feed.last if self.idle else self.position
+        return self.position.past(self._feed.last) if self.idle else self.position
 
     async def _wait(self, seconds: float) -> None:
         self._wake = asyncio.get_running_loop().create_future()
@@ -364,14 +379,17 @@ class FeedConsumer:
             timer.cancel()
             self._wake = None
 
-    def _selected(self, event: FeedEvent, *, identified: bool = True) -> FeedDelivery | None:
+    def _selected(self, event: FeedEvent, position: FeedPosition | None) -> FeedDelivery | None:
         """Return an event as the consumer gets it now; None if it gets nothing of it."""
         try:
-            selected = self.wanted.select(event, visible(self.access, self._feed.cluster.name))
+            selected = self.wanted.select(event, visible(self.access, self._feed.cluster.name), self._may_see)
         except ConfplaneError:
             self.end("credential-ended")
             return None
-        return None if selected is None else FeedDelivery(event, *selected, identified)
+        return None if selected is None else FeedDelivery(event, *selected, position)
+
+    def _may_see(self, request: FeedRequest) -> bool:
+        return may_see(self.access, self._feed.cluster.name, request.author, request.entity_ids)
 
     async def _replayed(self) -> AsyncGenerator[FeedDelivery, None]:
         """Yield the rest of a snapshot, and what the trail has after the position, up to the ring."""
@@ -404,9 +422,11 @@ class FeedConsumer:
             except UnauthenticatedError:
                 self.end("credential-ended")
                 return
-            for state in self._page(FeedDelivery(event, event.parts, of_snapshot=True) for event in states):
-                assert state.event is not None  # noqa: S101 - for the type checker
-                self.position = state.event.position
+            for state in self._page(
+                FeedDelivery(event, event.parts, position=event.position, of_snapshot=True) for event in states
+            ):
+                assert state.position is not None  # noqa: S101 - for the type checker
+                self.position = state.position
                 yield state
             self.position = position._replace(snapshot=place)
             if time_slice.due:
@@ -415,23 +435,29 @@ class FeedConsumer:
             yield FeedDelivery(bookmark=position.place.revision, of_snapshot=True)
 
     async def _trail(self, begin: FeedPosition) -> AsyncGenerator[FeedDelivery, None]:
-        """Yield the changes of the trail after a position.
+        """Yield the changes of the trail, and the events of requests, after a position.
 
         Raises:
             UnavailableError: Postgres is unavailable, or the trail is not complete in time.
         """
         feed = self._feed
-        while self.position.place < feed.floor and self.reason is None:
-            floor = feed.floor
-            await self._wait_for_trail(time.monotonic() + _PATIENCE_S)
-            if self.position == begin:
-                async for delivery in self._late(begin):
-                    yield delivery
-            changes = await feed.trail.changes(feed.cluster.name, self.position.place, floor.revision, PAGE)
-            for passed in self._page(self._passed(changes)):
+        while self._is_below(self.position) and self.reason is None:
+            end, name = FeedPosition(feed.floor, self.position.time_ms, requests=feed.floor_requests), feed.cluster.name
+            changes: list[FeedChange] = []
+            if self.position.place < end.place:
+                await self._wait_for_trail(time.monotonic() + _PATIENCE_S)
+                if self.position == begin:
+                    async for delivery in self._late(begin):
+                        yield delivery
+                changes = await feed.trail.changes(name, self.position.place, end.place.revision, PAGE)
+            requests: list[FeedChange] = []
+            if self.position.requests < end.requests:
+                requests = await feed.trail.requests(name, self.position.requests, end.requests, PAGE)
+            complete = {"all_changes": len(changes) < PAGE, "all_requests": len(requests) < PAGE}
+            for passed in self._page(self._passed(list(with_requests(changes, requests, **complete)))):
                 yield passed
-            if len(changes) < PAGE and self.reason is None:
-                self.position = FeedPosition(max(self.position.place, floor), self.position.time_ms)
+            if all(complete.values()) and self.reason is None:
+                self.position = self.position.past(end._replace(time_ms=self.position.time_ms))
 
     def _page(self, deliveries: Iterable[FeedDelivery | None]) -> Iterator[FeedDelivery]:
         """Yield a page of the trail, and measure how long the consumer takes for it."""
@@ -448,11 +474,16 @@ class FeedConsumer:
         for change, following in zip_longest(changes, changes[1:]):
             # Of several resets the last one counts: all before it is listed then.
             again = change.kind == IMPORT and following is not None and following.kind == IMPORT
-            event = None if again else self._feed.event(change)
-            found = None if event is None else self._selected(event)
+            if change.request is None:
+                after = self.position.past(FeedPosition(change.place, change.time_ms))
+                event = None if again else self._feed.event(change)
+            else:
+                after = self.position.past(self.position._replace(requests=change.request.number))
+                event = FeedEvent(after, change, ())
+            found = None if event is None else self._selected(event, after)
             if self.reason is not None:
                 return
-            self.position = FeedPosition(change.place, change.time_ms)
+            self.position = after
             if found is not None:
                 yield found
 
@@ -470,7 +501,7 @@ class FeedConsumer:
         async with aclosing(put_backs(feed.trail, feed.cluster.name, since)) as changes:
             async for change in changes:
                 event = feed.event(change)
-                for found in self._page([None if event is None else self._selected(event, identified=False)]):
+                for found in self._page([None if event is None else self._selected(event, None)]):
                     yield found
                 if self.reason is not None:
                     return
@@ -491,7 +522,7 @@ class FeedConsumer:
             # Of each entity the last state of the page.
             last = {change.entities[0].path: change for change in changes if change.entities}
             events = filter(None, map(feed.event, last.values()))
-            for found in self._page(self._selected(event, identified=False) for event in events):
+            for found in self._page(self._selected(event, None) for event in events):
                 yield found
             if len(changes) < _LATE_PAGE:
                 return

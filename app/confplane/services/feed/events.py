@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from confplane.domain.entities import Entity, EntityType
+from confplane.domain.enums import StrEnum
 from confplane.domain.errors import ConfplaneError
 from confplane.domain.facets import FacetName
+from confplane.services.ports.feed import REQUEST, FeedRequest
 from confplane.services.ports.kafka import KraftEntityType, kraft_type_of
 from confplane.services.ports.trail import EXTERNAL, IMPORT, OBSERVED, PUT_BACK
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 _EVENT_BYTES: Final = 1_000
 _KEY_BYTES: Final = 200
+Visible = Callable[[FeedRequest], bool]
+"""Returns True if a consumer may see a change request."""
 Subject = tuple[Literal["entity", "user"], str]
 """An entity by its id, or a user with all its client-ids by its name."""
 
@@ -51,22 +56,30 @@ class FeedEvent:
     position: FeedPosition
     change: FeedChange
     parts: Sequence[EventPart]
-    """Empty for a reset."""
+    """Empty for a reset, and for an event of a change request."""
     rendered: dict[Any, bytes] = field(default_factory=dict)
     """The parts of the event that the API has rendered, for all consumers."""
 
     @property
     def is_reset(self) -> bool:
         """True if consumers have to list again."""
-        return not self.parts
+        return not self.parts and self.change.request is None
 
     def subjects(self) -> Iterator[Subject]:
         """Yield the entities of the event, and their users."""
-        for part in self.parts:
-            yield "entity", part.entity.id
-            user = part.entity.get(EntityType.USER)
+        for entity in self.entities:
+            yield "entity", entity.id
+            user = entity.get(EntityType.USER)
             if user is not None:
                 yield "user", user
+
+    @property
+    def entities(self) -> Sequence[Entity]:
+        """The entities of a change, or of a change request."""
+        request = self.change.request
+        return (
+            [each.entity for each in self.parts] if request is None else list(map(Entity.from_id, request.entity_ids))
+        )
 
     @property
     def external(self) -> bool:
@@ -75,8 +88,8 @@ class FeedEvent:
 
     @property
     def type(self) -> str:
-        """The type of the event: ``change``, ``reset`` or ``put-back``."""
-        return "reset" if self.is_reset else PUT_BACK if self.change.kind == PUT_BACK else "change"
+        """The type of the event: ``change``, ``reset``, ``put-back`` or ``request``."""
+        return "reset" if self.is_reset else self.change.kind if self.change.kind in {PUT_BACK, REQUEST} else "change"
 
     @property
     def size(self) -> int:
@@ -85,6 +98,15 @@ class FeedEvent:
             len(str(each.before)) + len(str(each.after)) + _KEY_BYTES for part in self.parts for each in part.keys
         )
         return _EVENT_BYTES + values
+
+
+class RequestSelection(StrEnum):
+    """The events of change requests that a consumer asks for."""
+
+    INCLUDE = "include"
+    """Events of requests among all others."""
+    ONLY = "only"
+    """Events of requests, and no others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +120,8 @@ class FeedFilter:
     prefix: str | None = None
     key: str | None = None
     principal: str | None = None
+    requests: RequestSelection | None = None
+    """None: no events of change requests."""
 
     @property
     def subject(self) -> Subject | None:
@@ -109,34 +133,52 @@ class FeedFilter:
     def takes_status(self, entity: Entity) -> bool:
         """Return True if the apply statuses of an entity are asked for. They have neither a key nor a principal."""
         facet = FacetName.CLIENT_QUOTAS if kraft_type_of(entity) is KraftEntityType.QUOTAS else FacetName.CONFIGS
-        return self.principal is None and self.key is None and self.takes(EventPart(entity, facet, 0, ()))
+        whole = self.principal is None and self.key is None and self.requests is not RequestSelection.ONLY
+        return whole and self.takes(EventPart(entity, facet, 0, ()))
 
     def takes(self, part: EventPart) -> bool:
         """Return True if an entity of a change is asked for."""
-        entity = part.entity
         return (
             (self.facet is None or part.facet is self.facet)
-            and (self.entity_id is None or entity.id == self.entity_id)
-            and (self.entity_type is None or entity.types[-1] is self.entity_type)
-            and (self.user is None or dict(entity.components).get(EntityType.USER) == self.user)
-            and (self.prefix is None or (entity.components[-1][1] or "").startswith(self.prefix))
+            and self._takes_entity(part.entity)
             and (self.key is None or any(each.key == self.key for each in part.keys))
         )
 
-    def select(self, event: FeedEvent, visible: NameRanges | None) -> tuple[Sequence[EventPart], bool] | None:
+    def _takes_entity(self, entity: Entity) -> bool:
+        return (
+            (self.entity_id is None or entity.id == self.entity_id)
+            and (self.entity_type is None or entity.types[-1] is self.entity_type)
+            and (self.user is None or dict(entity.components).get(EntityType.USER) == self.user)
+            and (self.prefix is None or (entity.components[-1][1] or "").startswith(self.prefix))
+        )
+
+    def _takes_request(self, event: FeedEvent) -> bool:
+        """Return True if an event of a request is asked for. It has neither a facet nor a key."""
+        without = self.requests is None or self.facet is not None or self.key is not None
+        return not without and any(map(self._takes_entity, event.entities))
+
+    def select(
+        self, event: FeedEvent, visible: NameRanges | None, may_see: Visible
+    ) -> tuple[Sequence[EventPart], bool] | None:
         """Return the entities of an event for a consumer, and whether further entities are hidden from it.
 
         Args:
             event: The event.
             visible: The entities that the consumer may see; None: all.
+            may_see: Decides about an event of a change request, which has no entities.
 
         Returns:
             None if the consumer does not get the event.
         """
+        request = event.change.request
+        if request is None and self.requests is RequestSelection.ONLY:
+            return None
         if event.is_reset:
             return (), False
         if self.principal is not None and event.change.principal != self.principal:
             return None
+        if request is not None:
+            return ((), False) if self._takes_request(event) and may_see(request) else None
         parts = event.parts
         if visible is not None:
             parts = [part for part in parts if part.entity.id in visible]

@@ -24,6 +24,7 @@ from confplane.services.feed.snapshot import BEGIN
 from confplane.services.feed.stream import ClusterFeed
 from confplane.services.metrics import Sample
 from confplane.services.ports.trail import LAST_ID, HistoryPlace
+from confplane.services.ticks import Ticks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -75,7 +76,10 @@ class FeedHub(BackgroundService):
         self._recorded = recorded
         self._covered: set[tuple[str, int]] = set()
         self._clock = clock
-        self._feeds = {cluster.name: ClusterFeed(cluster, trail, audit, statuses[cluster.name]) for cluster in clusters}
+        ticks = Ticks()
+        self._feeds = {
+            cluster.name: ClusterFeed(cluster, trail, audit, statuses[cluster.name], ticks) for cluster in clusters
+        }
         self._history = history
         self._stopping = stopping
         self._replays = asyncio.Semaphore(MOST_REPLAYS)
@@ -140,6 +144,8 @@ class FeedHub(BackgroundService):
                 # Every change that was answered before, by any process, is before "now".
                 await feed.reach(await cluster.store.catch_up(deadline), deadline)
                 await self._wait_for_recording(feed, deadline)
+                if wanted.requests is not None:
+                    await feed.requests.poll()
             else:
                 await self._check(feed, after, deadline, pointer)
             consumer = FeedConsumer(
@@ -220,6 +226,12 @@ class FeedHub(BackgroundService):
                     pointer=pointer,
                 )
             await feed.reach(place.revision, deadline)
+        if position.requests > feed.requests.number and position.requests > (newest := await feed.requests.newest()):
+            raise InvalidRequestError(
+                f"{pointer} is a position at event {position.requests} of change requests, and the newest event of"
+                f" cluster {name} is {newest}",
+                pointer=pointer,
+            )
         if place >= feed.floor:
             return
         coverage = await self._history.coverage(name)

@@ -7,6 +7,7 @@ external writes, or those of a change whose outcome is not in the trail yet.
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from confplane.domain.entities import Entity
@@ -18,7 +19,7 @@ from confplane.services.recorder.ports import PRINCIPAL
 from confplane.services.recorder.versions import ABSENT, Gap, OwnWrite, Point, gaps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from confplane.domain.changes import Node
     from confplane.domain.redaction import Redact
@@ -88,6 +89,29 @@ def unexplained(
         end = Point(present=False, czxid=before.czxid, mzxid=until) if after is None else after
         found += [ExternalGap(each, gap) for gap in gaps(before, own, end, when)]
     return found
+
+
+def with_requests(
+    changes: Sequence[FeedChange], requests: Sequence[FeedChange], *, all_changes: bool, all_requests: bool
+) -> Iterator[FeedChange]:
+    """Yield changes of the trail and events of requests in their order, as far as both are known.
+
+    An event comes when it happened, and that of an applied request after its change.
+
+    Args:
+        changes: Changes by their places.
+        requests: Events by their numbers.
+        all_changes: False if further changes follow.
+        all_requests: False if further events follow.
+    """
+    left, waiting = deque(changes), deque(requests)
+    while (left or all_changes) and (waiting or all_requests) and (left or waiting):
+        yield waiting.popleft() if waiting and (not left or _is_before(waiting[0], left[0])) else left.popleft()
+
+
+def _is_before(event: FeedChange, change: FeedChange) -> bool:
+    applied = None if event.request is None else event.request.applied
+    return event.time_ms <= change.time_ms and (applied is None or applied < change.place)
 
 
 def notified_state(cluster: str, each: EntitySteps, redact: Redact, place: HistoryPlace) -> FeedChange | None:

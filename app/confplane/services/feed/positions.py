@@ -8,6 +8,7 @@ from uuid import UUID
 from confplane.domain.base64url import decode_base64url, encode_base64url
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
+from confplane.services.ports.feed import LAST_NUMBER
 from confplane.services.ports.trail import END_OF_HISTORY, HistoryPlace
 
 if TYPE_CHECKING:
@@ -35,12 +36,20 @@ class FeedPosition(NamedTuple):
     """A time at which the place was reached. External changes that were found since may have lower places."""
     snapshot: SnapshotPlace | None = None
     """The place in a snapshot of which the rest comes before the changes after the position; None without a rest."""
+    requests: int = 0
+    """The number of the last event of a change request that was delivered."""
+
+    def past(self, other: FeedPosition) -> FeedPosition:
+        """Return the position after everything up to both positions."""
+        return FeedPosition(max(self.place, other.place), other.time_ms, requests=max(self.requests, other.requests))
 
 
 def encode(cluster: str, position: FeedPosition) -> str:
     """Return the token of a position."""
-    place, time_ms, snapshot = position
-    text = f"{place.incarnation}@{place.revision}@{place.change_id.hex}@{time_ms}@{cluster}"
+    place, snapshot = position.place, position.snapshot
+    # Without events of requests it is the token of earlier releases, whose positions are before all of these events.
+    time = f"{position.time_ms}.{position.requests}" if position.requests else str(position.time_ms)
+    text = f"{place.incarnation}@{place.revision}@{place.change_id.hex}@{time}@{cluster}"
     if snapshot is not None:
         text = f"{text}\n{snapshot.facet.value}\n{snapshot.entity_id}"
     return encode_base64url(text.encode())
@@ -53,16 +62,23 @@ def decode(cluster: str, token: str, pointer: str) -> FeedPosition:
         InvalidRequestError: The token is not one that this API gave, or is that of another cluster.
     """
     parts, snapshot = _parts(token)
-    if len(parts) == _PARTS and all(part.isascii() and part.isdigit() for part in (*parts[:2], parts[3])):
+    numbers = (*parts[:2], *parts[3].split(".", 1)) if len(parts) == _PARTS else ()
+    if numbers and all(part.isascii() and part.isdigit() for part in numbers):
         try:
-            place = HistoryPlace(int(parts[0]), int(parts[1]), UUID(parts[2]))
+            incarnation, revision, time_ms, *requests = map(int, numbers)
+            place = HistoryPlace(incarnation, revision, UUID(parts[2]))
         except ValueError:
             pass
         else:
-            position = FeedPosition(place, int(parts[3]), snapshot)
+            position = FeedPosition(place, time_ms, snapshot, sum(requests))
             most = END_OF_HISTORY
             valid = place.incarnation <= most.incarnation and place.revision <= most.revision
-            if valid and position.time_ms < _END_MS and encode(parts[4], position) == token:
+            if (
+                valid
+                and position.requests <= LAST_NUMBER
+                and position.time_ms < _END_MS
+                and encode(parts[4], position) == token
+            ):
                 if parts[4] != cluster:
                     raise InvalidRequestError(
                         f"{pointer} is a position of another cluster than {cluster}. Use one of this cluster",

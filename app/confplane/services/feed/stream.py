@@ -29,6 +29,7 @@ from confplane.services.feed.events import FeedEvent, event_of
 from confplane.services.feed.kraft_events import KraftEvents
 from confplane.services.feed.merge import external_change, notified_state, steps_of, unexplained
 from confplane.services.feed.positions import FeedPosition
+from confplane.services.feed.request_events import FeedRequests, number_of
 from confplane.services.ports.feed import FeedChange
 from confplane.services.ports.journal import ExpiredCursor
 from confplane.services.ports.trail import EXTERNAL, LAST_ID, HistoryPlace
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from confplane.services.ports.feed import FeedTrail
     from confplane.services.ports.journal import Cursor, JournalPage
     from confplane.services.ports.trail import AuditLog
+    from confplane.services.ticks import Ticks
 
 logger = logging.getLogger(__name__)
 
@@ -89,21 +91,28 @@ class ClusterFeed(BackgroundService):
         trail: The trail.
         audit: The trail, which takes outcomes.
         statuses: The apply statuses of the cluster.
+        ticks: The times of the polls for events of requests, which the feeds of a process share.
 
     Attributes:
         kraft: The events of a Kafka 4 cluster, which have no place.
         incarnation: The incarnation of the store.
         floor: Positions up to this place are served from the trail.
         end: The revision up to which the ring has all events.
+        requests: The events of change requests.
+        floor_requests: Events of requests up to this number are served from Postgres.
         base: The number of the ring's first event.
         generation: Rises when the ring begins again.
     """
 
-    def __init__(self, cluster: Cluster, trail: FeedTrail, audit: AuditLog, statuses: ApplyStatuses) -> None:
+    def __init__(
+        self, cluster: Cluster, trail: FeedTrail, audit: AuditLog, statuses: ApplyStatuses, ticks: Ticks
+    ) -> None:
         self.cluster = cluster
         self.trail = trail
         self._audit = audit
         self.kraft = KraftEvents(cluster.name, trail, statuses, self.event, self._publish_kraft)
+        self.requests = FeedRequests(cluster, trail, lambda: self.last.place, self._publish_requests, ticks)
+        self.floor_requests = 0
         self.incarnation = 0
         self.floor = HistoryPlace(0, 0, LAST_ID)
         self.end = 0
@@ -135,6 +144,7 @@ class ClusterFeed(BackgroundService):
             self._started = True
             self.start()
             self.kraft.start()
+            self.requests.start()
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
                 await self._ready.wait()
@@ -147,6 +157,7 @@ class ClusterFeed(BackgroundService):
         """Stop."""
         await super().stop()
         await self.kraft.stop()
+        await self.requests.stop()
 
     def listen(self, listener: FeedListener, subject: Subject | None) -> None:
         """Offer the events of a subject, and resets, to a consumer; None: all events."""
@@ -178,16 +189,18 @@ class ClusterFeed(BackgroundService):
     @property
     def last(self) -> FeedPosition:
         """The position after all events of the ring."""
-        return FeedPosition(HistoryPlace(self.incarnation, self.end, LAST_ID), self._end_ms)
+        place = HistoryPlace(self.incarnation, self.end, LAST_ID)
+        return FeedPosition(place, self._end_ms, requests=self.requests.number)
 
     @property
     def next_number(self) -> int:
         """The number of the next event."""
         return self.base + len(self.ring)
 
-    def number_after(self, place: HistoryPlace) -> int:
-        """Return the number of the first event of the ring after a place."""
-        return self.base + bisect_right(self.ring, place, key=_place)
+    def number_after(self, position: FeedPosition) -> int:
+        """Return the number of the first event of the ring after a position. Later ones may be before it."""
+        by_place = bisect_right(self.ring, position.place, key=_place)
+        return self.base + min(by_place, bisect_right(self.ring, position.requests, key=_requests))
 
     def event(self, change: FeedChange) -> FeedEvent | None:
         """Return the event of a change; None for a change that gave no key another value.
@@ -222,6 +235,8 @@ class ClusterFeed(BackgroundService):
         if store.restored or not store.accepted:
             await asyncio.sleep(_RETRY_S)
             return
+        if self.requests.incarnation != store.incarnation:
+            await self.requests.begin(store.incarnation)
         page = store.journal.read(self._cursor, _ENTRIES)
         if page is None:
             await store.journal.wait(None)
@@ -252,6 +267,7 @@ class ClusterFeed(BackgroundService):
         self.end = self._seen = cursor.revision
         self._end_ms = time.time_ns() // 1_000_000
         self.floor = HistoryPlace(self.incarnation, cursor.revision, LAST_ID)
+        self.floor_requests = self.requests.number
         self._cursor = cursor
         self.kraft.begin()
         self._ready.set()
@@ -372,9 +388,15 @@ class ClusterFeed(BackgroundService):
                 return found
             place = some[-1].place
 
+    def _publish_requests(self, changes: Sequence[FeedChange]) -> None:
+        last = self.last
+        self._publish(FeedEvent(last._replace(requests=number_of(change)), change, ()) for change in changes)
+
     def _publish(self, events: Iterable[FeedEvent]) -> None:
         number = self.next_number
         for event in events:
+            if event.change.request is None:
+                event.position = event.position._replace(requests=self.requests.number)
             self.ring.append(event)
             if event.change.kind == EXTERNAL and event.parts:
                 self._outside[event.change.entities[0].path] = event
@@ -403,9 +425,14 @@ class ClusterFeed(BackgroundService):
             if event.parts and self._outside.get(event.change.entities[0].path) is event:
                 del self._outside[event.change.entities[0].path]
         self.floor = self.ring[dropped - 1].position.place
+        self.floor_requests = self.ring[dropped - 1].position.requests
         del self.ring[:dropped]
         self.base += dropped
 
 
 def _place(event: FeedEvent) -> HistoryPlace:
     return event.position.place
+
+
+def _requests(event: FeedEvent) -> int:
+    return event.position.requests

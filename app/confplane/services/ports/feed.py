@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
+    from confplane.domain.change_requests import RequestEventType, RequestKind, RequestState
     from confplane.services.ports.trail import HistoryPlace
+
+REQUEST: Final = "request"
+"""The kind of an event of a change request."""
+LAST_NUMBER: Final = (1 << 63) - 1
+"""No event of a request has a number above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +42,33 @@ class FeedEntity:
 
 
 @dataclass(frozen=True, slots=True)
+class FeedRequest:
+    """A change request, as an event of the feed has it."""
+
+    id: UUID
+    number: int
+    """The number of the event among those of all requests of the cluster. Each event that Postgres shows has a higher
+    number than all that it showed before."""
+    type: RequestEventType
+    state: RequestState
+    """The state after the event."""
+    kind: RequestKind
+    author: str
+    """The principal of the first author."""
+    revision: int
+    entity_ids: Sequence[str]
+    comment: str | None
+    """The comment of the caller, or the reason of the event."""
+    applied: HistoryPlace | None = None
+    """Of an applied request: the place of its change. ``END_OF_HISTORY`` if the trail does not have it yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class FeedChange:
-    """A committed change, or a put-back (:data:`~confplane.services.ports.trail.PUT_BACK`)."""
+    """A committed change, a put-back (:data:`~confplane.services.ports.trail.PUT_BACK`), or an event of a request.
+
+    The last two have no place: only the change id counts.
+    """
 
     place: HistoryPlace
     time_ms: int
@@ -51,6 +82,8 @@ class FeedChange:
     """Of a temporary change: the time of its end."""
     ends: UUID | None = None
     """The temporary change that this one ends."""
+    request: FeedRequest | None = None
+    """The request of an event of the kind :data:`REQUEST`; the change id is that of the event."""
 
 
 class UnsettledWrite(NamedTuple):
@@ -98,6 +131,19 @@ class FeedTrail(Protocol):
             after: Only those with a later change id.
             size: The greatest number of changes.
         """
+
+    async def requests(self, cluster: str, after: int, until: int, size: int) -> list[FeedChange]:
+        """Return events of change requests by their numbers.
+
+        Args:
+            cluster: The cluster.
+            after: Only events with higher numbers.
+            until: The highest number.
+            size: The greatest number of events.
+        """
+
+    async def newest_request(self, cluster: str) -> int:
+        """Return the number of the newest event of a request; 0 if there is none."""
 
     async def unsettled_writes(self, cluster: str, ids: Collection[str], since: datetime) -> list[UnsettledWrite]:
         """Return the writes that changes without an outcome may have made.

@@ -12,6 +12,7 @@ from confplane.domain.etags import digest
 from confplane.domain.texts import storable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from uuid import UUID
 
     from confplane.domain.change_requests import RequestState
@@ -118,10 +119,15 @@ def manages(access: Access, request: ChangeRequest) -> bool:
 
 
 def _is_visible(access: Access, request: ChangeRequest) -> bool:
-    if access.allows(request.cluster, Operation.DESCRIBE, _spelled(request)):
+    return may_see(access, request.cluster, request.authors[0].identity.principal, request.entity_ids)
+
+
+def may_see(access: Access, cluster: str, author: str, entity_ids: Iterable[str]) -> bool:
+    """Return True if a caller may see the requests of a first author about some entities."""
+    if access.allows(cluster, Operation.DESCRIBE, spell(ResourceType.CHANGE_REQUESTS, author)):
         return True
-    visible = access.allowed(request.cluster, Operation.DESCRIBE_CONFIGS)
-    return all(each in visible for each in request.entity_ids)
+    visible = access.allowed(cluster, Operation.DESCRIBE_CONFIGS)
+    return all(each in visible for each in entity_ids)
 
 
 def check_text(text: str | None, name: str = "comment") -> None:

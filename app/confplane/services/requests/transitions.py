@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from uuid_utils.compat import uuid7
 
-from confplane.domain.change_requests import TRANSITIONS, RequestState, check_action
+from confplane.domain.change_requests import OPENED, TRANSITIONS, RequestState, check_action
 from confplane.domain.errors import ConcurrentChangeError, WriteOutcome
 from confplane.services.ports.change_requests import RequestEvent
 
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from confplane.domain.change_requests import RequestAction
     from confplane.services.ports.change_requests import ChangeRequest, ChangeRequestStore, Participant
 
-OPEN: Final = "open"
 COMMENT: Final = "comment"
-"""Events that are not actions of the domain: they lead to no other state."""
+"""The event of a comment, which is not an action of the domain: it leads to no other state."""
 
 
 class RequestTransitions:
@@ -37,7 +36,7 @@ class RequestTransitions:
 
     async def create(self, request: ChangeRequest, by: Participant) -> None:
         """Add a request."""
-        await self._store.create(request, self._event(request, OPEN, by, request.reason))
+        await self._store.create(request, self._event(request, OPENED, by, request.reason))
 
     async def move(
         self,

@@ -19,6 +19,7 @@ from collections import OrderedDict
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -275,7 +276,8 @@ class _Worker:
         for delivery in found:
             await self._deliver(delivery, wanted)
         # Also if nothing was delivered: the owner may not see what was found.
-        if end.place > position.place and (self._subscription.position == before or self._is_late()):
+        moved = end.place > position.place or end.requests > position.requests
+        if moved and (self._subscription.position == before or self._is_late()):
             await self._move(encode(cluster.name, end))
 
     async def _read(self, position: FeedPosition, wanted: FeedFilter) -> tuple[list[FeedDelivery], FeedPosition]:
@@ -289,7 +291,7 @@ class _Worker:
                     if delivery.event is None:
                         if self._is_late():
                             break
-                    elif delivery.identified:
+                    elif delivery.position is not None:
                         found.append(delivery)
                     else:
                         repeated += 1
@@ -335,16 +337,18 @@ class _Worker:
 
         def rendered() -> Mapping[str, Any] | None:
             # For each attempt again: the owner may have lost a grant since.
-            selected = wanted.select(event, dispatcher.owners.visible(self._subscription))
+            owners, subscription = dispatcher.owners, self._subscription
+            selected = wanted.select(event, owners.visible(subscription), partial(owners.may_see, subscription))
             if selected is None:
                 return None
             found: dict[str, Any] = json.loads(
-                dispatcher.render(name, FeedDelivery(event, *selected, delivery.identified))
+                dispatcher.render(name, FeedDelivery(event, *selected, delivery.position))
             )
             return found
 
         change_id = event.change.place.change_id
-        await self._send(rendered, encode(name, event.position) if delivery.identified else None, change_id)
+        position = None if delivery.position is None else encode(name, delivery.position)
+        await self._send(rendered, position, change_id)
         if event.external:
             self._sent[change_id] = None
 

@@ -12,20 +12,37 @@ from urllib.parse import quote
 
 from uuid_utils.compat import uuid7
 
+from confplane.domain.change_requests import RequestEventType
 from confplane.domain.texts import rfc3339
 from confplane.services.ports.webhooks import WebhookFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
     from uuid import UUID
 
-_TYPES: Final = {kind: f"io.confplane.{kind}" for kind in ("change", "reset", "put-back", "test")}
+_TYPES: Final = {kind: f"io.confplane.{kind}" for kind in ("change", "request", "reset", "put-back", "test")}
 _MOST_KEYS: Final = 10
 _LONGEST_VALUE: Final = 80
 _LONGEST_REASON: Final = 500
 _NOT_SET: Final = "not set"
 _HIDDEN: Final = "hidden"
+
+
+_REQUEST_WORDS: Final = {
+    RequestEventType.PROPOSED: "{who} asks for approval of a change of {what}",
+    RequestEventType.REVISED: "{who} revised the {request}",
+    RequestEventType.APPROVED: "{who} approved the {request}",
+    RequestEventType.REJECTED: "{who} rejected the {request}",
+    RequestEventType.CANCELLED: "{who} cancelled the {request}",
+    RequestEventType.EXPIRED: "Nobody applied the {request} in time",
+    RequestEventType.REOPENED: "The {request} needs new approvals",
+    RequestEventType.APPLIED: "{who} applied the {request}",
+    RequestEventType.FAILED: "The {request} could not be applied",
+    RequestEventType.BREAK_GLASS: "Break glass: {who} changes {what} past the rules, and needs an acknowledgement",
+    RequestEventType.ACKNOWLEDGED: "{who} acknowledged the change past the rules of {author} to {what}",
+}
+"""The titles of messages about change requests."""
 
 
 class RenderedEvent(NamedTuple):
@@ -56,6 +73,7 @@ class ChatMessage(NamedTuple):
     changes: tuple[ChatKeyChange, ...]
     notes: tuple[str, ...]
     link: str | None
+    link_text: str = "Show the change"
 
 
 def body_of(kind: WebhookFormat, cluster: str, event: Mapping[str, Any], public_url: str | None) -> RenderedEvent:
@@ -103,18 +121,15 @@ def chat_message(cluster: str, event: Mapping[str, Any], public_url: str | None)
     if event["type"] == "reset":
         title = f"Configs of cluster {cluster} were imported, or changes may be missing here. Read them again."
         return ChatMessage(title, (), (), None)
-    entities = list(dict.fromkeys(each["id"] for each in event["entities"]))
-    what = entities[0] if len(entities) == 1 else f"{len(entities)} entities"
+    if event["type"] == "request":
+        return _request_message(cluster, event, public_url)
+    what = _what([each["id"] for each in event["entities"]])
     if event["type"] == "put-back":
         title = f"An external change of {what} in the Kafka cluster of {cluster} was undone"
     elif event["source"] == "external":
         title = f"{what} of cluster {cluster} was changed outside Confplane"
     else:
-        behalf = event["onBehalfOf"]
-        who = _cut(event["principal"], _LONGEST_VALUE) + (
-            "" if behalf is None else f" for {_cut(behalf, _LONGEST_VALUE)}"
-        )
-        title = f"{who} changed {what} of cluster {cluster}"
+        title = f"{_who(event)} changed {what} of cluster {cluster}"
     changes = list(_changes(event))
     notes = []
     if len(changes) > _MOST_KEYS:
@@ -123,15 +138,40 @@ def chat_message(cluster: str, event: Mapping[str, Any], public_url: str | None)
         notes.append("The change has further entities.")
     if "revertAt" in event:
         notes.append(f"Until {event['revertAt']}; then the keys get their earlier values again.")
-    notes += [
-        f"{label}: {_cut(event[member], _LONGEST_REASON)}"
-        for label, member in (("Reason", "reason"), ("Ticket", "ticket"))
-        if event[member] is not None
-    ]
+    notes += _notes(("Reason", event["reason"]), ("Ticket", event["ticket"]))
     link = None
     if public_url is not None and event["source"] == "confplane":
         link = f"{public_url}/console/clusters/{quote(cluster)}/audit/{event['changeId']}"
     return ChatMessage(title, tuple(changes[:_MOST_KEYS]), tuple(notes), link)
+
+
+def _request_message(cluster: str, event: Mapping[str, Any], public_url: str | None) -> ChatMessage:
+    """Return the message of an event of a change request, with a link to the page where it is reviewed."""
+    request = event["request"]
+    author, what = _cut(request["author"], _LONGEST_VALUE), f"{_what(request['entities'])} of cluster {cluster}"
+    # Texts of callers are arguments alone: a brace in them has no meaning.
+    title = _REQUEST_WORDS[RequestEventType(request["event"])].format(
+        who=_who(event), author=author, what=what, request=f"change request of {author} for {what}"
+    )
+    comment = None if request["comment"] == event["reason"] else request["comment"]
+    notes = _notes(("Comment", comment), ("Reason", event["reason"]), ("Ticket", event["ticket"]))
+    path = f"/console/clusters/{quote(cluster)}/requests/{request['id']}"
+    link = None if public_url is None else f"{public_url}{path}"
+    return ChatMessage(title, (), tuple(notes), link, "Show the request")
+
+
+def _who(event: Mapping[str, Any]) -> str:
+    names = [event["principal"], *([] if event["onBehalfOf"] is None else [event["onBehalfOf"]])]
+    return " for ".join(_cut(each, _LONGEST_VALUE) for each in names)
+
+
+def _what(entity_ids: Iterable[str]) -> str:
+    entities = list(dict.fromkeys(entity_ids))
+    return entities[0] if len(entities) == 1 else f"{len(entities)} entities"
+
+
+def _notes(*labelled: tuple[str, str | None]) -> list[str]:
+    return [f"{label}: {_cut(text, _LONGEST_REASON)}" for label, text in labelled if text is not None]
 
 
 def _changes(event: Mapping[str, Any]) -> Iterator[ChatKeyChange]:
@@ -160,7 +200,8 @@ def _cut(text: str, most: int) -> str:
 
 
 def _cloud_event(cluster: str, event: Mapping[str, Any], public_url: str | None) -> dict[str, Any]:
-    entities = {each["id"] for each in event["entities"]}
+    request = event.get("request")
+    entities = {each["id"] for each in event["entities"]} if request is None else set(request["entities"])
     subject = {"subject": entities.pop()} if len(entities) == 1 else {}
     return {
         "specversion": "1.0",
@@ -188,7 +229,7 @@ def _slack(message: ChatMessage) -> dict[str, Any]:
         parts.append({"type": "rich_text_list", "style": "bullet", "elements": items})
     parts += [section(plain(note)) for note in message.notes]
     if message.link is not None:
-        parts.append(section({"type": "link", "url": message.link, "text": "Show the change"}))
+        parts.append(section({"type": "link", "url": message.link, "text": message.link_text}))
     # Shown in notifications, and by software that takes Slack's form without blocks.
     lines = [message.title, *(f"{each.entity} {each.key}: {each.text}" for each in message.changes), *message.notes]
     text = "\n".join(lines).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -214,7 +255,7 @@ def _teams(message: ChatMessage) -> dict[str, Any]:
         "body": body,
     }
     if message.link is not None:
-        card["actions"] = [{"type": "Action.OpenUrl", "title": "Show the change", "url": message.link}]
+        card["actions"] = [{"type": "Action.OpenUrl", "title": message.link_text, "url": message.link}]
     content_type = "application/vnd.microsoft.card.adaptive"
     return {
         "type": "message",

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from confplane.domain.access.identities import ADMIN, Authentication, Identity
+from confplane.domain.access.operations import Operation
 from confplane.domain.errors import ForbiddenError
 from confplane.services.reads.trail import visible
 
 if TYPE_CHECKING:
     from confplane.domain.access.ranges import NameRanges
     from confplane.services.access import Access, AccessControl
+    from confplane.services.ports.feed import FeedRequest
     from confplane.services.ports.webhooks import Subscription
 
 
@@ -45,6 +47,23 @@ class WebhookOwners:
             UnavailableError: Tokens and grants are not known.
         """
         return visible(self.access(subscription), subscription.cluster)
+
+    def may_see(self, subscription: Subscription, request: FeedRequest) -> bool:
+        """Return True if the owner may describe all entities of a change request.
+
+        Raises:
+            UnavailableError: Tokens and grants are not known.
+        """
+        described = self.described(subscription)
+        return all(each in described for each in request.entity_ids)
+
+    def described(self, subscription: Subscription) -> NameRanges:
+        """Return the entities that the owner may describe.
+
+        Raises:
+            UnavailableError: Tokens and grants are not known.
+        """
+        return self.access(subscription).allowed(subscription.cluster, Operation.DESCRIBE_CONFIGS)
 
     def loss(self, subscription: Subscription) -> str | None:
         """Return what an owner has lost, in words; None if it may still have a subscription.

@@ -25,7 +25,7 @@ from confplane.domain.facets import FacetName
 from confplane.domain.texts import rfc3339, storable
 from confplane.services.access_admin import rules
 from confplane.services.access_admin.history import change_of
-from confplane.services.feed.events import FeedFilter
+from confplane.services.feed.events import FeedFilter, RequestSelection
 from confplane.services.feed.positions import encode
 from confplane.services.ports.webhooks import Subscription, WebhookFormat
 from confplane.services.reads.trail import visible
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 LONGEST_OVERLAP_S: Final = 7 * 86_400
 """Seconds for which a replaced signing secret may be valid."""
-FILTERS: Final = ("facet", "entityType", "entity", "user", "prefix", "key", "principal")
+FILTERS: Final = ("facet", "entityType", "entity", "user", "prefix", "key", "principal", "requests")
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _TRIES: Final = 5
 _PATIENCE_S: Final = 5.0
@@ -359,13 +359,13 @@ class WebhookService:
         self._check_owner(made, caller.access)
         if validate_only:
             return StoredWebhook(made, is_new=True)
-        made = replace(made, position=await self._position(cluster, caller))
+        made = replace(made, position=await self._position(cluster, feed_filter(made.filter), caller))
         change = change_of(caller, "webhook-created", subject_of(made), after=content_view(made))
         found = await self._store.create(made, change)
         return StoredWebhook(found, None if secret is None else secret.text, is_new=True)
 
-    async def _position(self, cluster: Cluster, caller: Caller) -> str:
-        consumer = await self._feeds.open(cluster, caller.access, FeedFilter(), None, caller.deadline)
+    async def _position(self, cluster: Cluster, wanted: FeedFilter, caller: Caller) -> str:
+        consumer = await self._feeds.open(cluster, caller.access, wanted, None, caller.deadline)
         try:
             return encode(cluster.name, consumer.resting_position())
         finally:
@@ -417,7 +417,11 @@ class WebhookService:
 
     def _check_sight(self, made: Subscription, access: Access) -> None:
         theirs, own = self._owners.visible(made), visible(access, made.cluster)
-        if own is not None and (theirs is None or not theirs <= own):
+        sees_less = own is not None and (theirs is None or not theirs <= own)
+        if "requests" in made.filter and not sees_less:
+            described = access.allowed(made.cluster, Operation.DESCRIBE_CONFIGS)
+            sees_less = not self._owners.described(made) <= described
+        if sees_less:
             raise ForbiddenError(
                 f"The webhook's owner {made.owner} may see configs that {access.identity.principal} may not. Take the"
                 f" webhook over first, or ask {made.owner} for the change"
@@ -434,11 +438,16 @@ class WebhookService:
 
 def feed_filter(given: Mapping[str, str]) -> FeedFilter:
     """Return the filter of a subscription in the feed's form."""
-    facet, entity_type = given.get("facet"), given.get("entityType")
+    facet, entity_type, requests = (given.get(name) for name in ("facet", "entityType", "requests"))
     return FeedFilter(
         None if facet is None else FacetName(facet),
         None if entity_type is None else EntityType(entity_type),
-        *(given.get(name) for name in FILTERS[2:]),
+        given.get("entity"),
+        given.get("user"),
+        given.get("prefix"),
+        given.get("key"),
+        given.get("principal"),
+        None if requests is None else RequestSelection(requests),
     )
 
 

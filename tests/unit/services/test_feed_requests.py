@@ -74,7 +74,10 @@ async def test_an_event_comes_behind_the_changes_that_the_process_has(feed: Feed
     consumer.close()
 
 
-async def test_the_event_of_an_applied_request_waits_for_its_change(feed: Feed) -> None:
+async def test_the_event_of_an_applied_request_waits_for_its_change(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_events, "MOST_POLLS", 1 << 30)
     consumer = await feed.open(wanted=ALL)
     feed.trail.requested += [event(1, applied=END_OF_HISTORY), event(2)]
     feed.write(change(11))

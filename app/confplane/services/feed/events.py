@@ -97,7 +97,8 @@ class FeedEvent:
         values = sum(
             len(str(each.before)) + len(str(each.after)) + _KEY_BYTES for part in self.parts for each in part.keys
         )
-        return _EVENT_BYTES + values
+        request = self.change.request
+        return _EVENT_BYTES + values + (0 if request is None else sum(map(len, request.entity_ids)))
 
 
 class RequestSelection(StrEnum):

@@ -30,8 +30,9 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 1.0
 _PAGE: Final = 100
-_MOST_POLLS: Final = 30
-"""Polls after which an event does not wait any longer for the outcome of its change, which Postgres may have lost."""
+MOST_POLLS: Final = 60
+"""Polls after which an event does not wait any longer for the outcome of its change, which Postgres may have lost.
+Those without ZooKeeper do not count: only with it the outcome is settled."""
 _CALL_S: Final = 5.0
 
 
@@ -106,18 +107,19 @@ class FeedRequests(BackgroundService):
         found = await self._trail.requests(self._cluster.name, self.number, LAST_NUMBER, _PAGE)
         found = [change for change in found if number_of(change) > self.number]
         ready = list(takewhile(self._is_ready, found))
-        self._polls = 0 if ready else self._polls + 1
         if ready:
+            self._polls = 0
             self.number = number_of(ready[-1])
             self._publish(ready)
         if len(ready) < len(found):
             # An idle mirror may be behind the change of an applied request.
             await self._cluster.store.catch_up(time.monotonic() + _CALL_S)
+            self._polls += 1
 
     def _is_ready(self, change: FeedChange) -> bool:
         """Return True unless the feed does not have the change of an applied request yet."""
         applied = None if change.request is None else change.request.applied
-        lost = applied == END_OF_HISTORY and self._polls >= _MOST_POLLS
+        lost = applied == END_OF_HISTORY and self._polls >= MOST_POLLS
         return applied is None or applied <= self._last() or lost
 
 

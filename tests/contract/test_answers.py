@@ -423,7 +423,7 @@ def test_the_feed(recorder: Recorder) -> None:
     asked = {"requests": "only", "entity": "user=fed"}
     position = recorder.send("followChanges", 200, url, params=asked).json()["position"]
     edit = {"facet": "client-quotas", "id": "user=fed", "ops": [{"key": "request_percentage", "value": 6}]}
-    request = recorder.send("proposeChange", 201, f"{BASE}/change-requests", json={"edits": [edit]}).json()
+    request = recorder.send("createChangeRequest", 201, f"{BASE}/change-requests", json={"edits": [edit]}).json()
     asked |= {"after": position, "wait": "30"}
     [event] = recorder.send("followChanges", 200, url, params=asked).json()["events"]
     assert (event["type"], event["request"]["id"], event["request"]["event"]) == ("request", request["id"], "proposed")

@@ -10,6 +10,8 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kazoo.exceptions import NoNodeError
+
 from confplane.domain.errors import UnavailableError
 from confplane.domain.releases import newest
 from confplane.services.kraft.report import parse
@@ -18,6 +20,7 @@ from confplane.store import znodes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from confplane.store.session.asyncio_adapter import Reply
     from confplane.store.session.session_manager import Session
 
 
@@ -27,7 +30,7 @@ def release_in(report: bytes | None) -> str | None:
     return None if found is None else found.release or None
 
 
-class _WatchedNode:
+class WatchedNode:
     """A process's copy of a znode, kept up to date by a watch in each session.
 
     Args:
@@ -41,25 +44,35 @@ class _WatchedNode:
     def begin(self, session: Session) -> None:
         """Follow the node on this session, new or reconnected."""
         self._session = session
-        self._watch = session.watcher(self._read)
-        self._read()
+        self._watch = session.watcher(self._on_watch)
+        self._on_watch()
 
-    def _read(self) -> None:
+    def read(self, session: Session) -> Reply:
+        """Read the node, with the watch set."""
+        return session.get(self._path, self._watch).then(partial(self._on_reply, session))
+
+    def _on_watch(self) -> None:
         session = self._session
         if session is not None:
             with contextlib.suppress(UnavailableError):  # it is read again after the reconnect
-                session.get(self._path, self._watch).then(partial(self._on_reply, session))
+                self.read(session)
 
     def _on_reply(self, session: Session, value: Any, error: Exception | None) -> None:
-        # A replaced session's reply may be late. Without a node there is no watch; the next session creates the node.
-        if session is self._session and error is None:
-            self._update(value[0])
+        # Of one session's replies the later is the newer; a replaced session's reply may be late.
+        if session is self._session:
+            if error is None:
+                self._update(*value)
+            elif isinstance(error, NoNodeError):
+                self._on_missing()
 
-    def _update(self, data: bytes | None) -> None:
+    def _update(self, data: bytes | None, stat: Any) -> None:
         raise NotImplementedError
 
+    def _on_missing(self) -> None:
+        """Without a node there is no watch; the next session creates the node."""
 
-class ObservationReportNode(_WatchedNode):
+
+class ObservationReportNode(WatchedNode):
     """A process's copy of the observation report."""
 
     def __init__(self) -> None:
@@ -71,7 +84,8 @@ class ObservationReportNode(_WatchedNode):
         self.eligible_replicas = True
         """True if the Kafka cluster keeps eligible leader replicas according to that report, and before the first."""
 
-    def _update(self, data: bytes | None) -> None:
+    def _update(self, data: bytes | None, stat: Any) -> None:
+        del stat
         self.report = data or None
         self.release = release_in(self.report) or self.release
         found = parse(self.report)
@@ -79,7 +93,7 @@ class ObservationReportNode(_WatchedNode):
             self.eligible_replicas = found.eligible_replicas
 
 
-class AppliedWatermarkNode(_WatchedNode):
+class AppliedWatermarkNode(WatchedNode):
     """A process's copy of the applied watermark."""
 
     def __init__(self) -> None:
@@ -90,7 +104,8 @@ class AppliedWatermarkNode(_WatchedNode):
         self.callbacks: list[Callable[[], None]] = []
         """Called after each write of the node."""
 
-    def _update(self, data: bytes | None) -> None:
+    def _update(self, data: bytes | None, stat: Any) -> None:
+        del stat
         if data:
             self.revision = int(data)
             for each in self.callbacks:

@@ -9,18 +9,14 @@ is read, too, until the mirror has seen the whole move.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kazoo.exceptions import NoNodeError
-
-from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.operator_warnings import OperatorWarning
 from confplane.services.ports.cluster_states import Place
 from confplane.store import znodes
+from confplane.store.watched_nodes import WatchedNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,7 +36,7 @@ class MirrorPosition(Protocol):
         """Bring the revision to this moment."""
 
 
-class LayoutNode:
+class LayoutNode(WatchedNode):
     """A process's copy of one cluster's layout, kept up to date by a watch.
 
     Args:
@@ -48,11 +44,11 @@ class LayoutNode:
     """
 
     def __init__(self, name: str, chosen: Tree | None) -> None:
+        super().__init__(znodes.LAYOUT)
         self._name = name
         self._chosen = chosen
         self._place = Place(chosen or Tree.CONFIG)
         self._mirror: MirrorPosition | None = None
-        self._session: Session | None = None
         self._until: int | None = None
         self._pending_reads = 0
         self._idle = asyncio.Event()
@@ -72,15 +68,9 @@ class LayoutNode:
 
     # -- following
 
-    def begin(self, session: Session) -> None:
-        """Follow on this session, new or reconnected, before any other read on it."""
-        self._session = session
-        self._watch = session.watcher(self._on_watch)
-        self._on_watch()
-
     def read(self, session: Session) -> Reply:
-        """Read the node, with the watch set."""
-        reply = session.get(znodes.LAYOUT, self._watch).then(partial(self._on_reply, session))
+        """Read the node, with the watch set. On a new session this comes before any other read."""
+        reply = super().read(session)
         self._pending_reads += 1
         self._idle.clear()
         return reply
@@ -90,22 +80,14 @@ class LayoutNode:
         if self._pending_reads:
             await self._idle.wait()
 
-    def _on_watch(self) -> None:
-        session = self._session
-        if session is not None:
-            with contextlib.suppress(UnavailableError):  # read again after the reconnect
-                self.read(session)
-
     def _on_reply(self, session: Session, value: Any, error: Exception | None) -> None:
         self._pending_reads -= 1
         if not self._pending_reads:
             self._idle.set()
-        # Of one session's replies the later is the newer; a replaced session's reply may be late.
-        if session is self._session:
-            if error is None:
-                self._update(*value)
-            elif isinstance(error, NoNodeError):
-                self.on_missing()
+        super()._on_reply(session, value, error)
+
+    def _on_missing(self) -> None:
+        self.on_missing()
 
     def _update(self, data: bytes | None, stat: Any) -> None:
         before, self._until = self.place, None

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from confplane.cli.remote.profiles import Profile
 
+    Answering = Callable[[Callable[[httpx.Request], "Answer"]], None]
+
 Answer = httpx.Response | Exception
 _TRIES: Final = 4
 
@@ -30,7 +32,7 @@ def page(*users: str, after: str | None = None) -> httpx.Response:
 
 
 @pytest.fixture
-def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[httpx.Request], Answer]], None]:
+def answering(monkeypatch: pytest.MonkeyPatch) -> Answering:
     """Lets exports have made-up answers; exceptions are raised. No pause takes time."""
 
     async def at_once(seconds: float) -> None:
@@ -65,9 +67,7 @@ def of_quotas(*answers: Answer) -> Callable[[httpx.Request], Answer]:
     return answer
 
 
-def test_a_page_whose_answer_is_lost_is_asked_for_again(
-    answering: Callable[[Callable[[httpx.Request], Answer]], None],
-) -> None:
+def test_a_page_whose_answer_is_lost_is_asked_for_again(answering: Answering) -> None:
     lost = httpx.ReadError("cut")
     answering(of_quotas(page("a", after="a"), lost, httpx.Response(503, json={"retriable": True}), page("b")))
     said = CliRunner().invoke(cli, ["export", "--type", "user"])
@@ -84,11 +84,7 @@ def test_a_page_whose_answer_is_lost_is_asked_for_again(
 )
 @pytest.mark.parametrize("earlier", [None, "an earlier export"])
 def test_a_service_that_is_away_midway_leaves_no_half_file(
-    answering: Callable[[Callable[[httpx.Request], Answer]], None],
-    tmp_path: Path,
-    away: Answer,
-    reason: str,
-    earlier: str | None,
+    answering: Answering, tmp_path: Path, away: Answer, reason: str, earlier: str | None
 ) -> None:
     file = tmp_path / "all.yaml"
     if earlier is not None:
@@ -103,9 +99,7 @@ def test_a_service_that_is_away_midway_leaves_no_half_file(
 
 
 @pytest.mark.long
-def test_fifty_thousand_entities_need_the_memory_of_a_few_pages(
-    answering: Callable[[Callable[[httpx.Request], Answer]], None], tmp_path: Path
-) -> None:
+def test_fifty_thousand_entities_need_the_memory_of_a_few_pages(answering: Answering, tmp_path: Path) -> None:
     entities, size = 50_000, 1_000
     file = tmp_path / "all.yaml"
 

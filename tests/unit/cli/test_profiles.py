@@ -128,8 +128,6 @@ def _own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("{", "line 2, column 1: did not find"),
         ("profiles:\n  a: {url: 'http://a'}\n  a: {url: 'http://b'}", "line 3, column 3: the key 'a' occurs twice"),
-        ("current: a\nprofiles: {}\ncurrent: b", "line 3, column 1: the key 'current' occurs twice"),
-        ("profiles: {a: {url: 'http://a', url: 'http://b'}}", "line 1, column 33: the key 'url' occurs twice"),
         ("[]", "other members"),
         ("profils: {}", "other members"),
         ("profiles: {a: {}}", "profiles.a has no url"),

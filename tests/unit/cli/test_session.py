@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
     from confplane.cli.remote.profiles import Profile
 
+    Answering = Callable[[Callable[[httpx.Request], httpx.Response]], None]
+
 PROBLEM = {"title": "Refused", "detail": "The value is below 0", "kafkaErrorName": "INVALID_REQUEST", "errors": []}
 
 
 @pytest.fixture
-def answered(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[httpx.Request], httpx.Response]], None]:
+def answered(monkeypatch: pytest.MonkeyPatch) -> Answering:
     """Return a function that lets the next commands have made-up answers."""
     monkeypatch.setenv("CONFPLANE_URL", "http://confplane.test")
 
@@ -55,9 +57,7 @@ def _unreachable(request: httpx.Request) -> httpx.Response:
 
 @pytest.mark.parametrize("answer", [_lost, _unreachable, lambda _: httpx.Response(502), lambda _: httpx.Response(200)])
 def test_a_read_that_fails_is_no_write(
-    answered: Callable[[Callable[[httpx.Request], httpx.Response]], None],
-    answer: Callable[[httpx.Request], httpx.Response],
-    capsys: pytest.CaptureFixture[str],
+    answered: Answering, answer: Callable[[httpx.Request], httpx.Response], capsys: pytest.CaptureFixture[str]
 ) -> None:
     answered(answer)
     assert session.run(None, None, _read).exit_code == 1
@@ -87,7 +87,7 @@ def test_a_read_that_fails_is_no_write(
     ],
 )
 def test_the_end_of_a_write(
-    answered: Callable[[Callable[[httpx.Request], httpx.Response]], None],
+    answered: Answering,
     answer: Callable[[httpx.Request], httpx.Response],
     code: int,
     said: str,
@@ -115,7 +115,7 @@ def test_the_end_of_a_write(
     ],
 )
 def test_what_does_not_exist_is_not_an_entity_on_which_nothing_is_set(
-    answered: Callable[[Callable[[httpx.Request], httpx.Response]], None], kind: str, said: str
+    answered: Answering, kind: str, said: str
 ) -> None:
     code, name = (3, "UNKNOWN_TOPIC_OR_PARTITION") if kind == "unknown-topic" else (91, "RESOURCE_NOT_FOUND")
     problem = {"type": f"/problems/{kind}", "detail": "text", "kafkaErrorCode": code, "kafkaErrorName": name}
@@ -133,14 +133,11 @@ def test_what_does_not_exist_is_not_an_entity_on_which_nothing_is_set(
         (["/entries/0/configsEtag"], "--configs-etag: It is too long (INVALID_REQUEST)\n"),
         (["/entries/0/configs/2"], "It is too long (INVALID_REQUEST)\n"),
         (["/entries/7/configs/2/key"], "Item 8: It is too long (INVALID_REQUEST)\n"),
-        (
-            ["/reason", "/entries/0"],
-            "Refused (INVALID_REQUEST)\n  --reason: It is too long\n  It is too long\n",
-        ),
+        (["/reason", "/entries/0"], "Refused (INVALID_REQUEST)\n  --reason: It is too long\n  It is too long\n"),
     ],
 )
 def test_a_refusal_is_shown_once_with_the_option_instead_of_a_pointer(
-    answered: Callable[[Callable[[httpx.Request], httpx.Response]], None], pointers: list[str], said: str
+    answered: Answering, pointers: list[str], said: str
 ) -> None:
     errors = [{"pointer": pointer, "detail": "It is too long"} for pointer in pointers]
     problem = PROBLEM | {"detail": f"{pointers[0]}: It is too long", "errors": errors}
@@ -148,9 +145,7 @@ def test_a_refusal_is_shown_once_with_the_option_instead_of_a_pointer(
     assert CliRunner().invoke(cli, ["get", "user=alice"]).stderr == said
 
 
-def test_a_frozen_cluster_is_no_unknown_error(
-    answered: Callable[[Callable[[httpx.Request], httpx.Response]], None],
-) -> None:
+def test_a_frozen_cluster_is_no_unknown_error(answered: Answering) -> None:
     problem = {"type": "/problems/frozen", "detail": "It is frozen: CHG-1", "kafkaErrorName": "UNKNOWN_SERVER_ERROR"}
     answered(lambda _: httpx.Response(409, json=problem))
     assert CliRunner().invoke(cli, ["get", "user=alice"]).stderr == "It is frozen: CHG-1\n"
@@ -167,9 +162,7 @@ def test_a_frozen_cluster_is_no_unknown_error(
         ("diff user=alice --from yesterday --json", 2, None),
     ],
 )
-def test_errors_of_a_command_for_programs_are_json(
-    answered: Callable[[Callable[[httpx.Request], httpx.Response]], None], line: str, code: int, problem: object
-) -> None:
+def test_errors_of_a_command_for_programs_are_json(answered: Answering, line: str, code: int, problem: object) -> None:
     answered(lambda _: httpx.Response(422, json=PROBLEM))
     found = CliRunner().invoke(cli, line.split())
     said = json.loads(found.stderr)
@@ -194,9 +187,7 @@ def test_errors_of_arguments_are_json_too(line: str) -> None:
     assert said["detail"]
 
 
-def test_a_refused_argument_is_not_called_an_option(
-    answered: Callable[[Callable[[httpx.Request], httpx.Response]], None],
-) -> None:
+def test_a_refused_argument_is_not_called_an_option(answered: Answering) -> None:
     problem = PROBLEM | {"errors": [{"pointer": "changeId", "detail": "It is not valid"}]}
     answered(lambda _: httpx.Response(400, json=problem))
     assert CliRunner().invoke(cli, ["audit", "x"]).stderr == "CHANGE: It is not valid (INVALID_REQUEST)\n"
@@ -207,9 +198,7 @@ def test_help_shows_flags_without_a_type() -> None:
         assert "<bool>" not in CliRunner().invoke(cli, line.split(), env={"COLUMNS": "200"}).stdout
 
 
-def test_a_frozen_cluster_is_no_unknown_error_of_a_revert(
-    answered: Callable[[Callable[[httpx.Request], httpx.Response]], None],
-) -> None:
+def test_a_frozen_cluster_is_no_unknown_error_of_a_revert(answered: Answering) -> None:
     result = {"errorCode": -1, "errorName": "UNKNOWN_SERVER_ERROR", "errorMessage": "It is frozen", "id": "topic=a"}
     body = {"failed": 1, "skipped": [], "results": [result | {"diff": [], "warnings": []}]}
     answered(lambda _: httpx.Response(200, json=body))
@@ -222,7 +211,7 @@ def test_a_frozen_cluster_is_no_unknown_error_of_a_revert(
     ("line", "code"), [("get user=alice", 1), ("clusters", 1), ("delete user=alice --all", 1), ("tokens list", 1)]
 )
 def test_the_url_of_a_service_that_does_not_answer_is_shown(
-    answered: Callable[[Callable[[httpx.Request], httpx.Response]], None], line: str, code: int, options: list[str]
+    answered: Answering, line: str, code: int, options: list[str]
 ) -> None:
     answered(_unreachable)
     found = CliRunner().invoke(cli, [*line.split(), *options])

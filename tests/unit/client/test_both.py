@@ -132,13 +132,6 @@ async def test_a_process_that_is_not_ready_is_asked_once(kind: Kind) -> None:
     assert (raised.value.body, len(service.keys)) == (report, 1)
 
 
-async def test_a_given_key_is_sent(kind: Kind) -> None:
-    service = Flaky()
-    async with connected(kind, transport=service.transport) as client:
-        await done(client.client_quotas.put("user=alice", QUOTA, idempotency_key="mine"))
-    assert service.keys == ["mine"]
-
-
 async def test_with_one_try_a_write_has_a_key_only_where_it_is_given_one(kind: Kind) -> None:
     service = Flaky(away(), away())
     async with connected(kind, transport=service.transport, tries=1) as client:

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 
+@pytest.fixture
+def steps() -> list[str]:
+    """The steps of the clients of a test."""
+    return []
+
+
 class Fake:
     """A client that writes down each step."""
 
@@ -89,8 +95,7 @@ def consumer(
     )
 
 
-def test_a_producer_is_built_flushed_switched_and_closed() -> None:
-    steps: list[str] = []
+def test_a_producer_is_built_flushed_switched_and_closed(steps: list[str]) -> None:
     swapped = producer(steps)
     swapped.reconfigure({"acks": "all"})
     with swapped.use() as current:
@@ -99,8 +104,7 @@ def test_a_producer_is_built_flushed_switched_and_closed() -> None:
     assert steps == ["build own", "build all", "flush own", "close own", "flush all", "close all"]
 
 
-def test_a_producer_that_can_not_be_built_leaves_the_old_one() -> None:
-    steps: list[str] = []
+def test_a_producer_that_can_not_be_built_leaves_the_old_one(steps: list[str]) -> None:
     swapped = producer(steps)
     with pytest.raises(ValueError, match="refuses"):
         swapped.reconfigure({"acks": "bad"})
@@ -109,8 +113,7 @@ def test_a_producer_that_can_not_be_built_leaves_the_old_one() -> None:
     assert steps == ["build own"]
 
 
-def test_a_producer_that_can_not_be_flushed_stays_and_the_new_one_is_closed() -> None:
-    steps: list[str] = []
+def test_a_producer_that_can_not_be_flushed_stays_and_the_new_one_is_closed(steps: list[str]) -> None:
     swapped = producer(steps)
 
     def fail() -> None:
@@ -130,8 +133,7 @@ def is_waited_for(swapped: SwappedProducer[Any]) -> bool:
     return bool(cast("Any", swapped._free)._waiters)
 
 
-async def test_a_swap_waits_for_uses_and_uses_wait_for_a_swap() -> None:
-    steps: list[str] = []
+async def test_a_swap_waits_for_uses_and_uses_wait_for_a_swap(steps: list[str]) -> None:
     swapped = producer(steps)
     flushing, go_on = threading.Event(), threading.Event()
 
@@ -160,8 +162,7 @@ async def test_a_swap_waits_for_uses_and_uses_wait_for_a_swap() -> None:
     await swapping
 
 
-def test_a_callback_in_a_flush_uses_the_producer_that_is_flushed() -> None:
-    steps: list[str] = []
+def test_a_callback_in_a_flush_uses_the_producer_that_is_flushed(steps: list[str]) -> None:
     swapped = producer(steps)
     seen: list[str] = []
 
@@ -175,8 +176,7 @@ def test_a_callback_in_a_flush_uses_the_producer_that_is_flushed() -> None:
     assert seen == ["own"]
 
 
-def test_a_consumer_commits_and_leaves_before_the_next_one_joins() -> None:
-    steps: list[str] = []
+def test_a_consumer_commits_and_leaves_before_the_next_one_joins(steps: list[str]) -> None:
     swapped = consumer(steps)
     assert swapped.current() is swapped.current()
     swapped.reconfigure({"session.timeout.ms": "20000"})
@@ -187,8 +187,7 @@ def test_a_consumer_commits_and_leaves_before_the_next_one_joins() -> None:
     assert steps[6:] == ["commit 20000", "close 20000"]
 
 
-def test_a_consumer_that_was_never_asked_for_is_closed() -> None:
-    steps: list[str] = []
+def test_a_consumer_that_was_never_asked_for_is_closed(steps: list[str]) -> None:
     swapped = consumer(steps, commit=None)
     swapped.reconfigure({"session.timeout.ms": "20000"})
     swapped.reconfigure({"session.timeout.ms": "30000"})
@@ -197,8 +196,7 @@ def test_a_consumer_that_was_never_asked_for_is_closed() -> None:
     assert steps[5:] == ["close own", "close 30000"]
 
 
-def test_a_consumer_that_took_the_place_of_another_stays_until_it_can_have_joined_its_group() -> None:
-    steps: list[str] = []
+def test_a_consumer_that_took_the_place_of_another_stays_until_it_can_have_joined_its_group(steps: list[str]) -> None:
     now = 0.0
     swapped = consumer(steps, commit=None, clock=lambda: now)
     swapped.reconfigure({"session.timeout.ms": "20000"})
@@ -212,8 +210,9 @@ def test_a_consumer_that_took_the_place_of_another_stays_until_it_can_have_joine
     assert [step for step in steps if "join" in step] == ["join own", "join 20000", "join 40000"]
 
 
-def test_after_a_failed_commit_the_old_consumer_goes_on_until_the_next_try(caplog: pytest.LogCaptureFixture) -> None:
-    steps: list[str] = []
+def test_after_a_failed_commit_the_old_consumer_goes_on_until_the_next_try(
+    steps: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
     failures = [OSError("not committed")]
     now = 0.0
 
@@ -232,8 +231,7 @@ def test_after_a_failed_commit_the_old_consumer_goes_on_until_the_next_try(caplo
     assert steps[2:] == ["build 20000", "commit own", "close own", "join 20000"]
 
 
-def test_a_consumer_is_closed_after_a_failed_commit_too() -> None:
-    steps: list[str] = []
+def test_a_consumer_is_closed_after_a_failed_commit_too(steps: list[str]) -> None:
 
     def commit(_: Fake) -> None:
         raise OSError("not committed")
@@ -245,8 +243,9 @@ def test_a_consumer_is_closed_after_a_failed_commit_too() -> None:
     assert steps[3:] == ["close own", "close 20000"]
 
 
-def test_a_client_that_can_not_be_closed_is_swapped_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
-    steps: list[str] = []
+def test_a_client_that_can_not_be_closed_is_swapped_all_the_same(
+    steps: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
 
     def close(client: Fake) -> None:
         client.close()
@@ -265,9 +264,8 @@ def test_a_client_that_can_not_be_closed_is_swapped_all_the_same(caplog: pytest.
     assert caplog.text.count("could not be closed") == 3
 
 
-async def test_a_first_client_that_can_not_be_made_is_not_offered_changes() -> None:
+async def test_a_first_client_that_can_not_be_made_is_not_offered_changes(steps: list[str]) -> None:
     """Applications try again, and each try would leave an object behind that builds a client at each change."""
-    steps: list[str] = []
     failures = 2
 
     async def build(settings: dict[str, Any]) -> AsyncFake:
@@ -310,8 +308,7 @@ async def test_a_first_client_that_can_not_be_made_is_not_offered_changes() -> N
     assert steps == ["build own", "close own", "build own", "join own", "build 20000"]
 
 
-def test_a_change_that_comes_while_the_first_producer_is_built_is_offered_to_it() -> None:
-    steps: list[str] = []
+def test_a_change_that_comes_while_the_first_producer_is_built_is_offered_to_it(steps: list[str]) -> None:
     dynamic = DynamicProducerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=Script())
 
     def build(settings: dict[str, Any]) -> Fake:
@@ -326,8 +323,7 @@ def waits(swapped: AsyncSwappedConsumer[Any]) -> bool:
     return swapped.waiting
 
 
-async def test_a_consumer_that_can_not_join_is_closed_and_the_next_call_makes_another() -> None:
-    steps: list[str] = []
+async def test_a_consumer_that_can_not_join_is_closed_and_the_next_call_makes_another(steps: list[str]) -> None:
     hindered = asyncio.Event()
     hindrances: list[Callable[[], Awaitable[object]]] = []
 
@@ -364,9 +360,8 @@ async def test_a_consumer_that_can_not_join_is_closed_and_the_next_call_makes_an
     ]
 
 
-def test_callbacks_in_a_thread_of_the_library_use_the_producer_that_is_flushed() -> None:
+def test_callbacks_in_a_thread_of_the_library_use_the_producer_that_is_flushed(steps: list[str]) -> None:
     """So kafka-python calls back: its flush waits for the callbacks that run in its own thread."""
-    steps: list[str] = []
     own_thread = threading.Thread(target=lambda: None)
     dynamic = DynamicProducerConfig(OWN, library=CONFLUENT_KAFKA, service=SERVICE, source=Script())
     swapped = SwappedProducer(
@@ -398,8 +393,7 @@ def test_callbacks_in_a_thread_of_the_library_use_the_producer_that_is_flushed()
     assert steps == ["build own", "build all", "flush own", "flush own", "close own"]
 
 
-async def test_a_close_waits_for_a_swap_and_no_other_follows() -> None:
-    steps: list[str] = []
+async def test_a_close_waits_for_a_swap_and_no_other_follows(steps: list[str]) -> None:
     flushing, go_on = threading.Event(), threading.Event()
     swapped = producer(steps)
 
@@ -422,8 +416,7 @@ async def test_a_close_waits_for_a_swap_and_no_other_follows() -> None:
     assert steps[-2:] == ["build 1", "close 1"]
 
 
-async def test_in_tasks_the_steps_are_the_same() -> None:
-    steps: list[str] = []
+async def test_in_tasks_the_steps_are_the_same(steps: list[str]) -> None:
 
     async def build(settings: dict[str, Any]) -> AsyncFake:
         return AsyncFake(settings, steps)

@@ -21,6 +21,8 @@ from tests.support.reverting import back_to, caller_of, made, now, revert, rever
 from tests.support.stores import ALICE, content, kafka_writes, soon
 
 if TYPE_CHECKING:
+    from confplane.services.reverts.service import RevertService
+    from tests.support.replicas import Replica
     from tests.support.world import World
 
 QUOTAS: Final = FacetName.CLIENT_QUOTAS
@@ -173,21 +175,28 @@ async def test_keys_of_no_facet_are_refused_with_the_way_out(world: World) -> No
         await revert(one, mixed.intent.change_id, keys={"consumer_byte_rate"})
 
 
+def overtaken_reverts(one: Replica, two: Replica, **values: Any) -> tuple[RevertService, list[str]]:
+    """Reverts of a process whose plan another one overtakes once, by a change; and the ids of such changes."""
+    service = reverts_of(one.parts)
+    changes: list[str] = []
+    trail = cast("Any", service)._trail
+    later = trail.later
+
+    async def overtaken(cluster: str, touched: Any) -> Any:
+        found = await later(cluster, touched)
+        if not changes:
+            changes.append(made(await two.alter(ALICE, **values)))
+        return found
+
+    trail.later = overtaken
+    return service, changes
+
+
 async def test_an_external_change_between_the_plan_and_the_write_refuses_it(world: World) -> None:
     one, two = await world.replica(), await world.replica(leads=False)
     await one.alter(ALICE, producer_byte_rate=1)
     change = made(await one.alter(ALICE, producer_byte_rate=2))
-    service = reverts_of(one.parts)
-    trail = cast("Any", service)._trail
-    later, writes = trail.later, iter((3,))
-
-    async def overtaken(cluster: str, touched: Any) -> Any:
-        found = await later(cluster, touched)
-        for value in writes:
-            assert (await two.alter(ALICE, producer_byte_rate=value)).error is None
-        return found
-
-    trail.later = overtaken
+    service, _ = overtaken_reverts(one, two, producer_byte_rate=3)
     cluster = one.parts.clusters.get("default")
     [refused] = (await service.changes(cluster, RevertSelection(change_id=UUID(change)), caller_of())).results
     assert isinstance(refused.result.error, RevertConflictError)
@@ -202,16 +211,7 @@ async def test_a_conflict_names_none_of_the_reverted_changes(world: World) -> No
     for value in (2, 3):
         edits = [Edit(ALICE, (Op(RATE, OpType.SET, value),))]
         await one.parts.alter.alter(collection, edits, caller_of("User:bot", "request"))
-    service = reverts_of(one.parts)
-    trail = cast("Any", service)._trail
-    later, writes, overtaking = trail.later, iter((4,)), []
-
-    async def overtaken(cluster: str, touched: Any) -> Any:
-        found = await later(cluster, touched)
-        overtaking.extend([made(await two.alter(ALICE, producer_byte_rate=value)) for value in writes])
-        return found
-
-    trail.later = overtaken
+    service, overtaking = overtaken_reverts(one, two, producer_byte_rate=4)
     cluster = one.parts.clusters.get("default")
     [refused] = (await service.changes(cluster, RevertSelection(request_id="request"), caller_of())).results
     assert isinstance(refused.result.error, RevertConflictError)
@@ -228,17 +228,7 @@ async def test_a_race_with_a_return_to_a_revision_refuses_it_and_forced_it_goes_
     first = await one.alter(ALICE, producer_byte_rate=1)
     await one.alter(ALICE, producer_byte_rate=2)
     assert first.revision is not None
-    service = reverts_of(one.parts)
-    trail = cast("Any", service)._trail
-    later, writes = trail.later, iter((3,))
-
-    async def overtaken(cluster: str, touched: Any) -> Any:
-        found = await later(cluster, touched)
-        for value in writes:
-            assert (await two.alter(ALICE, consumer_byte_rate=value)).error is None
-        return found
-
-    trail.later = overtaken
+    service, _ = overtaken_reverts(one, two, consumer_byte_rate=3)
     collection = one.parts.clusters.get("default").facets[QUOTAS]
     done = await service.entity(
         collection, ALICE, first.revision, caller_of(), precondition=Precondition(), force=force

@@ -35,7 +35,6 @@ from tests.support.adopting import (
     equal,
     kill,
     kinds,
-    opener,
     overtake,
     restore,
     rows,
@@ -46,8 +45,6 @@ from tests.support.observing import Observing, caller, znode_metadata
 from tests.support.stores import kafka_writes, soon, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from kazoo.client import KazooClient
 
     from confplane.domain.changes import Node
@@ -56,20 +53,6 @@ if TYPE_CHECKING:
 
 IP = Entity.of(ip="10.0.0.1")
 TREE = Tree.CONFIG
-
-
-@pytest.fixture
-def kafka() -> KafkaDouble:
-    made = KafkaDouble()
-    made.alter(ALICE, {RATE: "1024", OTHER: "1"})
-    return made
-
-
-@pytest.fixture
-async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
-    """Opens processes that adopt the cluster; the first imports it."""
-    async with opener(world, kafka) as found:
-        yield found
 
 
 async def test_a_callers_change_is_committed_here_and_then_applied(

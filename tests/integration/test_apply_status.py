@@ -18,7 +18,7 @@ from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.kraft.apply.apply_status import ApplyStatus, ApplyWaiter, ChangeApplyState
 from confplane.services.ports.applying import AlterRefused, AlterUnknown, Delivery
-from tests.support.adopting import apply, opener
+from tests.support.adopting import apply
 from tests.support.kafka_double import KafkaDouble
 from tests.support.stores import kafka_writes, soon, until
 
@@ -45,13 +45,6 @@ QUOTAS = FacetName.CLIENT_QUOTAS
 @pytest.fixture
 def kafka() -> KafkaDouble:
     return KafkaDouble()
-
-
-@pytest.fixture
-async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
-    """Opens processes that adopt the cluster."""
-    async with opener(world, kafka) as found:
-        yield found
 
 
 @pytest.fixture

@@ -17,15 +17,13 @@ from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit
 from confplane.services.ports.applying import AlterRefused
 from confplane.services.ports.kafka import KraftEntityType, kraft_type_of
-from tests.support.adopting import ALICE, BOB, GROUP, PAIR, RATE, TOPIC, alter, apply, kinds, opener
+from tests.support.adopting import ALICE, BOB, GROUP, PAIR, RATE, TOPIC, alter, apply, kinds
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller
 from tests.support.reverting import revert
 from tests.support.stores import soon
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from confplane.services.changes.edits import EntryResult
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
@@ -49,13 +47,6 @@ def kafka() -> KafkaDouble:
     for entity, (key, ours, *_) in WRITTEN.items():
         made.alter(entity, {key: ours})
     return made
-
-
-@pytest.fixture
-async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
-    """Opens processes that adopt the cluster."""
-    async with opener(world, kafka) as found:
-        yield found
 
 
 def etag(one: Observing, entity: Entity) -> str:

@@ -6,24 +6,17 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import pytest_asyncio
 
-from tests.support.configs import ALTER, alter, clear_brokers, problem, resource
+from tests.support.configs import ALTER, alter, problem, resource
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from kazoo.client import KazooClient
 
     from tests.support.facets import ConfplaneClient
 
+pytestmark = pytest.mark.usefixtures("no_brokers")
+
 HOUR = "3600000"
-
-
-@pytest_asyncio.fixture(autouse=True)
-async def _no_brokers(client: ConfplaneClient) -> AsyncIterator[None]:
-    yield
-    await clear_brokers(client)
 
 
 def notified(zk: KazooClient) -> bytes:

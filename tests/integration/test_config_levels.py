@@ -6,17 +6,16 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import pytest_asyncio
 
 from confplane.client import ProblemError
-from tests.support.configs import alter, clear_brokers, resource
+from tests.support.configs import alter, resource
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from kazoo.client import KazooClient
 
     from tests.support.facets import ConfplaneClient
+
+pytestmark = pytest.mark.usefixtures("no_brokers")
 
 PREFIXED = "listener.name.external.ssl.keystore.type"
 FILES = {
@@ -39,12 +38,6 @@ def service_options(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         path.write_text(text)
         files[broker] = str(path)
     return {"cluster": {"server_properties": files}}
-
-
-@pytest_asyncio.fixture(autouse=True)
-async def _no_brokers(client: ConfplaneClient) -> AsyncIterator[None]:
-    yield
-    await clear_brokers(client)
 
 
 async def found(client: ConfplaneClient, entity: str, key: str) -> tuple[Any, Any, list[tuple[Any, ...]]]:

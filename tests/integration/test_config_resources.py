@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest_asyncio
+import pytest
 
 from confplane.domain.entities import Entity
-from tests.support.configs import clear_brokers, problem
+from tests.support.configs import problem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from kazoo.client import KazooClient
 
     from tests.support.facets import ConfplaneClient
 
+pytestmark = pytest.mark.usefixtures("no_brokers")
+
 HOUR = "3600000"
-
-
-@pytest_asyncio.fixture(autouse=True)
-async def _no_brokers(client: ConfplaneClient) -> AsyncIterator[None]:
-    yield
-    await clear_brokers(client)
 
 
 async def test_a_topic_as_a_resource(client: ConfplaneClient, zk: KazooClient) -> None:

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-import pytest_asyncio
 
-from tests.support.configs import alter, clear_brokers, describe, problem, resource
+from tests.support.configs import alter, describe, problem, resource
 from tests.support.service import Service
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from kazoo.client import KazooClient
@@ -22,11 +20,7 @@ if TYPE_CHECKING:
     from tests.support.facets import ConfplaneClient
     from tests.support.servers import Database
 
-
-@pytest_asyncio.fixture(autouse=True)
-async def _no_brokers(client: ConfplaneClient) -> AsyncIterator[None]:
-    yield
-    await clear_brokers(client)
+pytestmark = pytest.mark.usefixtures("no_brokers")
 
 
 async def test_describe_answers_all_configs(client: ConfplaneClient) -> None:

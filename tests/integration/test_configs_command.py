@@ -27,14 +27,9 @@ if TYPE_CHECKING:
 
     from tests.support.service import Service
 
+pytestmark = pytest.mark.usefixtures("command_environment")
+
 ENTITY: Final = "user-principal 'alice', client-id 'clientid-override'"
-
-
-@pytest.fixture(autouse=True)
-def _environment(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "token").write_text(service.token)
-    monkeypatch.setenv("CONFPLANE_URL", service.url)
-    monkeypatch.setenv("CONFPLANE_TOKEN_FILE", str(tmp_path / "token"))
 
 
 @pytest.fixture
@@ -179,8 +174,11 @@ def test_what_the_service_refuses_is_refused_in_its_words(
     assert "Traceback" not in err
 
 
-def test_a_wrong_token_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_token_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "token").write_text("wrong")
+    monkeypatch.setenv("CONFPLANE_TOKEN_FILE", str(tmp_path / "token"))
     assert command.run(["--describe", "--entity-type", "users"]) == 1
     assert "Check the token" in capsys.readouterr().err
 

@@ -31,33 +31,18 @@ from tests.support.adopting import (
     rows,
     shown_drift,
 )
-from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller
 from tests.support.people import person
 from tests.support.stores import soon
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from confplane.services.kraft.reconcile.entity_drift import EntityDrift
     from tests.support.adopting import Opener
+    from tests.support.kafka_double import KafkaDouble
     from tests.support.observing import Observing
     from tests.support.world import World
-
-
-@pytest.fixture
-def kafka() -> KafkaDouble:
-    made = KafkaDouble()
-    made.alter(ALICE, {RATE: "1024", OTHER: "1"})
-    return made
-
-
-@pytest.fixture
-async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
-    """Opens processes that adopt the cluster; the first imports it."""
-    async with opener(world, kafka) as found:
-        yield found
 
 
 async def test_what_waits_is_listed_with_both_values_and_its_author(opened: Opener, kafka: KafkaDouble) -> None:

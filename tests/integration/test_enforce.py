@@ -6,6 +6,7 @@ ZooKeeper and Postgres are real, the Kafka cluster is a double that loses reques
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -31,40 +32,24 @@ from tests.support.adopting import (
     equal,
     kill,
     kinds,
-    opener,
     overtake,
     restore,
     rows,
 )
-from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from confplane.domain.entities import Entity
     from confplane.services.ports.trail import AuditRecord
     from tests.support.adopting import Opener
+    from tests.support.kafka_double import KafkaDouble
     from tests.support.observing import Observing
-    from tests.support.world import World
 
 
 @pytest.fixture
-def kafka() -> KafkaDouble:
-    made = KafkaDouble()
-    made.alter(ALICE, {RATE: "1024", OTHER: "1"})
-    return made
-
-
-@pytest.fixture
-async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
+def opened(opened: Opener) -> Opener:
     """Opens processes that enforce; the first imports the cluster."""
-    async with opener(world, kafka) as found:
-
-        async def open_one(**more: Any) -> Observing:
-            return await found(enforced=True, **more)
-
-        yield open_one
+    return partial(opened, enforced=True)
 
 
 def report(one: Observing) -> Any:

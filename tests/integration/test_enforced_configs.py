@@ -5,6 +5,7 @@ ZooKeeper and Postgres are real, the Kafka cluster is a double.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,7 +29,6 @@ from tests.support.adopting import (
     equal,
     kill,
     kinds,
-    opener,
     restore,
     rows,
     shown_drift,
@@ -36,10 +36,7 @@ from tests.support.adopting import (
 from tests.support.kafka_double import KafkaDouble
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from tests.support.adopting import Opener
-    from tests.support.world import World
 
 BROKER, METRICS = Entity.of(broker="1"), Entity.of(client_metrics="m")
 RETENTION, SEGMENT, MANAGED = "retention.ms", "segment.ms", "min.insync.replicas"
@@ -71,14 +68,9 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture
-async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
+def opened(opened: Opener) -> Opener:
     """Opens processes that enforce; the first imports the cluster."""
-    async with opener(world, kafka) as found:
-
-        async def open_one(**more: Any) -> Any:
-            return await found(**{"enforced": True, **more})
-
-        yield open_one
+    return partial(opened, enforced=True)
 
 
 @pytest.mark.parametrize("step", ["decided", *DELIVERY_STEPS])

@@ -7,12 +7,10 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from typer.testing import CliRunner
 
-from confplane.cli.commands import cli
 from confplane.cli.remote.selection import EntityReader, EntitySelection
 from confplane.domain.entities import Entity
 from confplane.domain.facets import FacetName
@@ -21,35 +19,17 @@ from tests.support.processes import ROOT, path_with_confplane
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from kazoo.client import KazooClient
 
     from confplane.devstack.zookeeper import ZooKeeper
+    from tests.support.commands import Said
     from tests.support.service import Service
 
 COPY: Final = "copy"
 GUIDE: Final = "guide"
-
-
-class Said(NamedTuple):
-    """The end of a command."""
-
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture(scope="module")
-def copy_chroot(zookeeper: ZooKeeper) -> str:
-    return servers.make_chroot(zookeeper.hosts)
-
-
-@pytest.fixture(scope="module")
-def copy(copy_chroot: str) -> Iterator[KazooClient]:
-    """The cluster ``copy``, which is empty at first."""
-    yield from servers.raw_client(copy_chroot)
 
 
 @pytest.fixture(scope="module")
@@ -65,20 +45,6 @@ def service_options(
         GUIDE: {"zookeeper": servers.make_chroot(zookeeper.hosts), "record_external_changes": True},
     }
     return {"settings": {"CONFPLANE_CLUSTERS": json.dumps(clusters)}}
-
-
-@pytest.fixture
-def run(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
-    """Runs a command to its end."""
-    (tmp_path / "token").write_text(service.token)
-    monkeypatch.setenv("CONFPLANE_URL", service.url)
-    monkeypatch.setenv("CONFPLANE_TOKEN_FILE", str(tmp_path / "token"))
-
-    def ran(*words: str, given: str | None = None) -> Said:
-        result = CliRunner().invoke(cli, list(words), input=given)
-        return Said(result.exit_code, result.stdout, result.stderr)
-
-    return ran
 
 
 def test_a_yaml_export_loaded_into_an_empty_cluster_gives_equal_znodes(

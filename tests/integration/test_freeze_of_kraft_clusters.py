@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,7 +28,6 @@ from tests.support.adopting import (
     drift,
     equal,
     kinds,
-    opener,
     overtake,
     restore,
     shown_drift,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
-    from tests.support.world import World
 
 
 @pytest.fixture(autouse=True)
@@ -61,14 +60,9 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture
-async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
+def opened(opened: Opener) -> Opener:
     """Opens processes that enforce; the first imports the cluster."""
-    async with opener(world, kafka) as found:
-
-        async def open_one(**more: Any) -> Any:
-            return await found(**{"enforced": True, **more})
-
-        yield open_one
+    return partial(opened, enforced=True)
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ ZooKeeper and Postgres are real, the Kafka cluster is a double.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -58,14 +59,9 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture(params=["adopt", "enforce"])
-async def opened(world: World, kafka: KafkaDouble, request: pytest.FixtureRequest) -> AsyncIterator[Opener]:
+def opened(opened: Opener, request: pytest.FixtureRequest) -> Opener:
     """Opens processes that adopt the cluster, or enforce; the first imports it."""
-    async with opener(world, kafka) as found:
-
-        async def open_one(**more: Any) -> Observing:
-            return await found(enforced=request.param == "enforce", **more)
-
-        yield open_one
+    return partial(opened, enforced=request.param == "enforce")
 
 
 @asynccontextmanager

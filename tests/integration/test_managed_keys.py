@@ -14,18 +14,15 @@ from confplane.domain.errors import AlreadyExistsError
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit, Mode
-from tests.support.adopting import alter, apply, drift, equal, opener
+from tests.support.adopting import alter, apply, drift, equal
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from confplane.services.changes.edits import EditResult
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
-    from tests.support.world import World
 
 DEFAULT, BROKER = Entity.of(broker=None), Entity.of(broker="1")
 MANAGED, KEY, OTHER = "min.insync.replicas", "log.retention.ms", "message.max.bytes"
@@ -38,12 +35,6 @@ def kafka() -> KafkaDouble:
     made.alter(DEFAULT, {MANAGED: "1"})
     made.refused_keys = {MANAGED: {None}}
     return made
-
-
-@pytest.fixture
-async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
-    async with opener(world, kafka) as found:
-        yield found
 
 
 async def edit(one: Observing, mode: Mode, entity: Entity = DEFAULT, /, **values: str) -> EditResult:

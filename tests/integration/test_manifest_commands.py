@@ -3,46 +3,26 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
-from confplane.cli.commands import cli
 from tests.support import odd_configs, servers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from kazoo.client import KazooClient
 
     from confplane.devstack.zookeeper import ZooKeeper
+    from tests.support.commands import Said
     from tests.support.service import Service
 
 HEAD: Final = "apiVersion: confplane/v1\nkind: Configs\n"
 TOPIC: Final = "  - id: topic=file-a\n    configs:\n      retention.ms: '1000'\n"
 USER: Final = "  - id: user=file-a\n    quotas: {producer_byte_rate: 5}\n    clientConfigs: {acks: all}\n"
-
-
-class Said(NamedTuple):
-    """The end of a command."""
-
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture(scope="module")
-def copy_chroot(zookeeper: ZooKeeper) -> str:
-    return servers.make_chroot(zookeeper.hosts)
-
-
-@pytest.fixture(scope="module")
-def copy(copy_chroot: str) -> Iterator[KazooClient]:
-    """The cluster ``copy``, which is empty at first."""
-    yield from servers.raw_client(copy_chroot)
 
 
 @pytest.fixture(scope="module")
@@ -67,19 +47,9 @@ def service_options(
     return {"settings": {"CONFPLANE_CLUSTERS": json.dumps(clusters)}}
 
 
-@pytest.fixture
-def run(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
-    """Runs a command to its end, in a folder of its own."""
-    (tmp_path / ".token").write_text(service.token)
-    monkeypatch.setenv("CONFPLANE_URL", service.url)
-    monkeypatch.setenv("CONFPLANE_TOKEN_FILE", str(tmp_path / ".token"))
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-    def ran(*words: str, given: str | None = None) -> Said:
-        result = CliRunner().invoke(cli, list(words), input=given)
-        return Said(result.exit_code, result.stdout, result.stderr)
-
-    return ran
 
 
 def test_a_directory_is_planned_applied_and_then_has_no_changes(run: Callable[..., Said], tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ ZooKeeper and Postgres are real, the Kafka cluster is a double.
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,7 +33,6 @@ from tests.support.adopting import (
     drift,
     equal,
     kinds,
-    opener,
     restore,
     rows,
     shown_drift,
@@ -41,11 +41,8 @@ from tests.support.kafka_double import KafkaDouble
 from tests.support.stores import soon
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
-    from tests.support.world import World
 
 METRICS = Entity.of(client_metrics="m")
 SET: dict[Entity, dict[str, str]] = {
@@ -74,14 +71,9 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture
-async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
+def opened(opened: Opener) -> Opener:
     """Opens processes of an observed cluster; the first imports it."""
-    async with opener(world, kafka) as found:
-
-        async def open_one() -> Observing:
-            return await found(adopted=False)
-
-        yield open_one
+    return partial(opened, adopted=False)
 
 
 async def choose(one: Observing, modes: dict[KraftEntityType, TargetMode]) -> None:

@@ -16,19 +16,12 @@ from tests.support.commands import run_here as run
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.support.commands import Said
     from tests.support.service import Service
 
+pytestmark = pytest.mark.usefixtures("command_environment")
+
 QUOTA: Final = "producer_byte_rate"
-
-
-@pytest.fixture(autouse=True)
-def _environment(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "token").write_text(service.token)
-    monkeypatch.setenv("CONFPLANE_URL", service.url)
-    monkeypatch.setenv("CONFPLANE_TOKEN_FILE", str(tmp_path / "token"))
 
 
 def rows(said: Said) -> list[list[str]]:

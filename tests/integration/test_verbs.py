@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,14 +21,9 @@ if TYPE_CHECKING:
 
     from tests.support.service import Service
 
+pytestmark = pytest.mark.usefixtures("command_environment")
+
 QUOTA: Final = "producer_byte_rate"
-
-
-@pytest.fixture(autouse=True)
-def _environment(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "token").write_text(service.token)
-    monkeypatch.setenv("CONFPLANE_URL", service.url)
-    monkeypatch.setenv("CONFPLANE_TOKEN_FILE", str(tmp_path / "token"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -207,11 +203,11 @@ def test_the_trail_is_searched_and_a_change_is_shown() -> None:
     assert "no such change" in none.err
 
 
-def test_the_caller_and_the_clusters(service: Service, tmp_path: Path) -> None:
+def test_the_caller_and_the_clusters(service: Service) -> None:
     facts = [re.split(r"  +", line) for line in run("whoami").out.splitlines()]
     assert ["principal", "User:admin"] in facts
     assert ["service", service.url] in facts
-    assert ["token from", f"the file {tmp_path / 'token'}"] in facts
+    assert ["token from", f"the file {os.environ['CONFPLANE_TOKEN_FILE']}"] in facts
     assert service.token not in str(facts)
     assert [each["principal"] for each in items("whoami")] == ["User:admin"]
     assert [row[:2] for row in shown("clusters")] == [["default", "fresh"]]

@@ -283,11 +283,7 @@ class PostgresAccessStore:
         return await self.create_grant(grant, change) if row is None else _grant(row)
 
     async def replace_grant(self, grant: StoredGrant, change: AccessChange) -> StoredGrant | None:
-        """Replace a grant.
-
-        Raises:
-            AlreadyExistsError: Another grant has this content.
-        """
+        """Replace a grant."""
         given = {"grant": _grant_json(grant), "revision": grant.revision, "change_id": change.id}
         try:
             await self._database.execute(_REPLACE_GRANT, **given, changes=changes_json([change]))

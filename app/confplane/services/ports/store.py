@@ -151,7 +151,10 @@ class Markers(Protocol):
         """Drop markers."""
 
     async def drop_released(self, now: float, lasting: Callable[[Sequence[UUID]], Awaitable[Collection[UUID]]]) -> int:
-        """Drop the released markers due by ``now``, of the changes that ``lasting()`` returns."""
+        """Drop the released markers due by ``now``, on the clock of ``time.monotonic()``, and return their number.
+
+        ``lasting()`` returns, of some changes, those whose outcomes are durable and at least a minute old.
+        """
 
 
 class ClusterStore(Protocol):
@@ -349,6 +352,7 @@ class ClusterStore(Protocol):
             FrozenError: The same; the cluster was frozen after the admission.
             StaleControllerError: The same; the controller changed after the admission.
             ObservedError: The same; the target changed after the admission.
+            BodyTooLargeError: The same; with its marker the transaction is above the limit.
         """
 
     async def read_state(self, kind: type[S], deadline: float) -> StoredState[S]:

@@ -252,15 +252,7 @@ class CommitMarkers:
         self._released.append((time.monotonic() + RELEASE_SECONDS, change_id.bytes))
 
     async def drop_released(self, now: float, lasting: Callable[[Sequence[UUID]], Awaitable[Collection[UUID]]]) -> int:
-        """Drop the released markers that are due and whose outcome lasts; the others wait another while.
-
-        Args:
-            now: The time, on the clock of ``time.monotonic()``.
-            lasting: Returns, of some changes, those whose outcomes are durable and at least a minute old.
-
-        Returns:
-            The number of dropped markers.
-        """
+        """Drop the released markers that are due and whose outcome lasts; the others wait another while."""
         dropped = 0
         while self._released and self._released[0][0] <= now:
             due = list(itertools.takewhile(lambda each: each[0] <= now, itertools.islice(self._released, _PIECE)))

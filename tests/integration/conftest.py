@@ -35,9 +35,15 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture
-async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
-    """Opens processes that adopt the cluster; the first imports it."""
-    async with opener(world, kafka) as found:
+def usual_mode() -> str:
+    """The mode of the cluster; files and tests may have another."""
+    return "adopt"
+
+
+@pytest.fixture
+async def opened(world: World, kafka: KafkaDouble, usual_mode: str) -> AsyncIterator[Opener]:
+    """Opens processes of the cluster; the first imports it, and sets the mode."""
+    async with opener(world, kafka, usual_mode) as found:
         yield found
 
 

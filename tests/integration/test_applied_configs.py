@@ -27,7 +27,7 @@ from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit
 from confplane.services.ports.applying import AlterRefused
 from confplane.services.ports.kafka import KraftEntityType
-from tests.support.adopting import DELIVERY_STEPS, alter, apply, equal, kill, opener, rows
+from tests.support.adopting import ALICE, DELIVERY_STEPS, RATE, alter, apply, equal, kill, opener, rows
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller, znode_metadata
 from tests.support.stores import soon, until
@@ -47,7 +47,8 @@ TOPIC, GROUP, METRICS = Entity.of(topic="t"), Entity.of(group="g"), Entity.of(cl
 DEFAULT, BROKER = Entity.of(broker=None), Entity.of(broker="1")
 REFERENCE = "listener.name.internal.ssl.truststore.location"
 PASSWORD = "listener.name.internal.ssl.keystore.password"
-SETTINGS = {
+SETTINGS: dict[Entity, dict[str, str]] = {
+    ALICE: {RATE: "3"},
     TOPIC: {"retention.ms": "5", "cleanup.policy": "compact"},
     GROUP: {"consumer.session.timeout.ms": "46000"},
     METRICS: {"interval.ms": "1000"},
@@ -81,8 +82,10 @@ async def test_configs_of_each_kind_are_applied_in_shared_requests(opened: Opene
     assert kafka.requests == []
     await apply(one)
     own = {BROKER: SETTINGS[BROKER]}
-    shared = {entity: values for entity, values in SETTINGS.items() if entity != BROKER}
-    assert sorted(kafka.requests, key=len) == [own, shared]
+    quotas = {ALICE: SETTINGS[ALICE]}
+    shared = {entity: values for entity, values in SETTINGS.items() if entity not in {ALICE, BROKER}}
+    assert [each for each in kafka.requests if len(each) > 1] == [shared]
+    assert all(each in kafka.requests for each in (own, quotas))
     assert kafka.now.configs[TOPIC] == {"segment.ms": "100", **SETTINGS[TOPIC]}
     equal(one, kafka)
     await alter(one, TOPIC, {"segment.ms": None, "retention.ms": "6"})
@@ -92,7 +95,7 @@ async def test_configs_of_each_kind_are_applied_in_shared_requests(opened: Opene
     await apply(one)
     await one.poll()
     equal(one, kafka)
-    assert len(kafka.requests) == 3
+    assert len(kafka.requests) == 4
     for entity in SETTINGS:
         assert {each.kind for each in await rows(one, entity)} == {"change"}
 
@@ -227,7 +230,7 @@ async def test_a_topic_that_the_cluster_was_not_asked_about_gets_its_id_by_the_f
 async def test_a_config_of_a_topic_that_never_was_is_undone_by_confplane(
     opened: Opener, kafka: KafkaDouble, *, enforced: bool
 ) -> None:
-    one = await opened(enforced=enforced)
+    one = await opened("enforce" if enforced else "adopt")
     never, gone = Entity.of(topic="never"), Entity.of(topic="gone")
     kafka.create_topic("gone")
     await alter(one, gone, {"retention.ms": "5"})

@@ -294,6 +294,11 @@ async def test_a_change_of_a_topic_that_went_is_no_applied_one(leader: Observing
     assert standing.message is not None
 
 
+def shown(state: str, revision: str | None, code: int | None = None, message: str | None = None) -> dict[str, Any]:
+    """The apply status of an entity as clients see it."""
+    return {"state": state, "revision": revision, "code": code, "message": message, "refusedKeys": []}
+
+
 @pytest.fixture
 async def client(world: World, leader: Observing) -> AsyncIterator[ConfplaneClient]:
     """A client of a service that does not lead."""
@@ -316,20 +321,8 @@ async def test_a_write_waits_and_says_what_became_of_each_entity(
         answer = await client.request("POST", "client-quotas:alter", json=body, headers=WAIT)
         assert answer.status == 207
         alice, bob, wrong = answer.body["entries"]
-        assert alice["applied"] == {
-            "state": "applied",
-            "revision": alice["revision"],
-            "code": None,
-            "message": None,
-            "refusedKeys": [],
-        }
-        assert bob["applied"] == {
-            "state": "refused",
-            "revision": None,
-            "code": 42,
-            "message": "Invalid quota",
-            "refusedKeys": [],
-        }
+        assert alice["applied"] == shown("applied", alice["revision"])
+        assert bob["applied"] == shown("refused", None, 42, "Invalid quota")
         assert "applied" not in wrong
         # Nothing is changed, and nothing waits.
         again = (
@@ -375,7 +368,7 @@ async def test_a_write_that_nobody_applies_is_pending_and_committed(client: Conf
     assert answer.body == {
         "id": "user=alice",
         "quotas": {RATE: 1024},
-        "applied": {"state": "pending", "revision": None, "code": None, "message": None, "refusedKeys": []},
+        "applied": shown("pending", None),
     }
     full = (await client.request("GET", f"{path}?view=full")).body
     assert full["status"]["applied"]["state"] == "pending"
@@ -387,13 +380,7 @@ async def test_a_write_that_nobody_applies_is_pending_and_committed(client: Conf
     assert "applied" not in validated.body
     await apply(leader)
     read = await client.request("GET", f"{path}?view=full", headers=WAIT)
-    assert read.body["status"]["applied"] == {
-        "state": "applied",
-        "revision": read.body["status"]["revision"],
-        "code": None,
-        "message": None,
-        "refusedKeys": [],
-    }
+    assert read.body["status"]["applied"] == shown("applied", read.body["status"]["revision"])
     assert (read.applied_revision or 0) >= int(read.body["status"]["revision"])
     items = (await client.request("GET", "client-quotas?view=full")).body["items"]
     assert [each["status"]["applied"]["state"] for each in items] == ["applied"]

@@ -50,7 +50,7 @@ async def test_a_removed_quota_leaves_no_znode_once_the_cluster_has_taken_it(
     world: World, kafka: KafkaDouble, *, enforced: bool
 ) -> None:
     async with opener(world, kafka) as open_one:
-        one = await open_one(enforced=enforced)
+        one = await open_one("enforce" if enforced else "adopt")
         for entity in (PAIR, ALICE, CLIENT):
             await alter(one, entity, {RATE: None})
         assert await compacted(one, PAIR, ALICE, CLIENT) == []
@@ -96,7 +96,7 @@ async def test_a_znode_stays_while_its_removal_may_still_be_delivered(world: Wor
 
 async def test_a_znode_of_an_observed_cluster_stays(world: World, kafka: KafkaDouble) -> None:
     async with opener(world, kafka) as open_one:
-        one = await open_one(adopted=False)
+        one = await open_one("observe")
         kafka.alter(BOB, {RATE: None})
         await one.poll()
         assert one.config(BOB) == {}

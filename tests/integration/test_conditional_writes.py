@@ -162,7 +162,7 @@ async def test_a_cluster_without_a_target_is_not_polled(world: World) -> None:
 async def test_an_entity_whose_values_the_cluster_refuses_is_written_under_a_condition(
     opened: Opener, kafka: KafkaDouble, *, enforced: bool
 ) -> None:
-    one = await opened(enforced=enforced)
+    one = await opened("enforce" if enforced else "adopt")
     await alter(one, ALICE, {RATE: 3000})
     await apply(one)
     kafka.refusals[ALICE] = AlterRefused(44, "A policy forbids it")
@@ -213,7 +213,7 @@ async def test_a_lagging_broker_is_waited_for(opened: Opener, kafka: KafkaDouble
 async def test_what_is_to_be_put_back_has_its_row_before_a_conditional_write(
     opened: Opener, kafka: KafkaDouble
 ) -> None:
-    one = await opened(enforced=True)
+    one = await opened("enforce")
     await alter(one, ALICE, {RATE: 3000})
     await apply(one)
     kafka.alter(ALICE, {RATE: "2000"})

@@ -31,6 +31,7 @@ from tests.support.adopting import (
     rows,
     shown_drift,
 )
+from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller
 from tests.support.people import person
 from tests.support.stores import soon
@@ -40,9 +41,15 @@ if TYPE_CHECKING:
 
     from confplane.services.kraft.reconcile.entity_drift import EntityDrift
     from tests.support.adopting import Opener
-    from tests.support.kafka_double import KafkaDouble
     from tests.support.observing import Observing
     from tests.support.world import World
+
+
+@pytest.fixture
+def kafka() -> KafkaDouble:
+    made = KafkaDouble()
+    made.alter(ALICE, {RATE: "1024", OTHER: "1"})
+    return made
 
 
 async def test_what_waits_is_listed_with_both_values_and_its_author(opened: Opener, kafka: KafkaDouble) -> None:
@@ -63,18 +70,15 @@ async def test_what_waits_is_listed_with_both_values_and_its_author(opened: Open
     assert await drift(one) == []
 
 
-async def test_drift_is_listed_while_the_cluster_is_away(opened: Opener, kafka: KafkaDouble) -> None:
+async def test_drift_is_listed_while_the_cluster_is_away_or_paused(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     await alter(one, ALICE, producer_byte_rate=2048)
     kafka.down = "No broker answers"
     (found,) = await drift(one)
     assert (found.observed_at, found.keys[0].theirs) == (None, None)
     assert shown_drift([found]) == {"user=alice": {RATE: ("pending", "2048", None, "User:admin")}}
-
-
-async def test_a_paused_cluster_is_not_asked(opened: Opener, kafka: KafkaDouble) -> None:
-    one = await opened()
-    await alter(one, ALICE, producer_byte_rate=2048)
+    # A paused cluster is not even asked.
+    kafka.down = None
     await one.targets.pause(caller())
     await one.aware()
     asked = kafka.calls.total()
@@ -141,7 +145,7 @@ async def test_pages_follow_each_other_and_show_what_the_caller_may_describe(ope
 
 
 async def test_an_observed_cluster_has_no_drift(opened: Opener, kafka: KafkaDouble) -> None:
-    one = await opened(adopted=False)
+    one = await opened("observe")
     kafka.alter(ALICE, {RATE: "5"})
     assert await drift(one) == []
 
@@ -156,7 +160,7 @@ async def contest(one: Observing, kafka: KafkaDouble) -> None:
 @pytest.fixture
 async def enforced(opened: Opener) -> Observing:
     """A process that enforces."""
-    return await opened(enforced=True)
+    return await opened("enforce")
 
 
 def gauges(one: Observing) -> dict[str, Any]:
@@ -228,7 +232,7 @@ async def test_adopted_values_are_ours_by_a_change_of_the_caller(enforced: Obser
 async def test_adopting_needs_the_approvals_of_the_rules(world: World, kafka: KafkaDouble, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text("rules: [{name: two-people, approvals: {count: 1}}]")
     async with opener(world, kafka, policy_file=tmp_path / "policy.yaml") as opened:
-        one = await opened(enforced=True)
+        one = await opened("enforce")
         await alter(one, ALICE, {RATE: 10})
         await apply(one)
         await contest(one, kafka)

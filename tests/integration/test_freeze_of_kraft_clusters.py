@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,7 +23,6 @@ from tests.support.adopting import (
     RATE,
     TOPIC,
     alter,
-    apply,
     drift,
     equal,
     kinds,
@@ -60,9 +58,8 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture
-def opened(opened: Opener) -> Opener:
-    """Opens processes that enforce; the first imports the cluster."""
-    return partial(opened, enforced=True)
+def usual_mode() -> str:
+    return "enforce"
 
 
 @asynccontextmanager
@@ -196,31 +193,6 @@ async def test_an_entity_added_during_its_last_delivery_does_not_wait(
     equal(one, kafka)
 
 
-async def test_a_freeze_after_a_delivery_began_holds_it_back(
-    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = await opened()
-    await alter(one, ALICE, producer_byte_rate=5)
-    freezes, states = FreezeService(one.replica.parts.runner), one.states
-    begin = states.begin
-
-    async def frozen(*given: Any) -> Any:
-        monkeypatch.undo()
-        found = await begin(*given)
-        await freezes.freeze(one.store, "a drill", caller())
-        return found
-
-    monkeypatch.setattr(states, "begin", frozen)
-    await apply(one)
-    await restore(one)
-    assert kafka.requests == []
-    await thaw(one)
-    await apply(one)
-    await restore(one)
-    equal(one, kafka)
-    assert await kinds(one, ALICE) == ["change"]
-
-
 async def test_a_new_leader_says_so_in_its_turn(opened: Opener, kafka: KafkaDouble) -> None:
     one, two = await opened(), await opened()
     async with at_work(one):
@@ -243,7 +215,7 @@ async def test_without_a_leader_a_freeze_stands_and_says_that_nobody_answered(
 
 
 async def test_a_cluster_that_is_only_observed_has_nothing_to_wait_for(opened: Opener) -> None:
-    one = await opened(adopted=False)
+    one = await opened("observe")
     assert await freeze(one) is None
 
 

@@ -6,7 +6,6 @@ ZooKeeper and Postgres are real, the Kafka cluster is a double.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -59,9 +58,8 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture(params=["adopt", "enforce"])
-def opened(opened: Opener, request: pytest.FixtureRequest) -> Opener:
-    """Opens processes that adopt the cluster, or enforce; the first imports it."""
-    return partial(opened, enforced=request.param == "enforce")
+def usual_mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @asynccontextmanager
@@ -319,7 +317,7 @@ async def test_a_skipped_value_may_be_older_than_the_last_poll(
     world: World, kafka: KafkaDouble, *, taken_back: bool
 ) -> None:
     async with opener(world, kafka) as opened:
-        one = await opened(enforced=True)
+        one = await opened("enforce")
         offset = kafka.alter(BOB, {RATE: "8"})
         for _ in range(2):
             await one.poll()
@@ -346,7 +344,7 @@ async def test_a_poll_of_unchanged_quotas_shows_what_a_queued_change_replaces(
     world: World, kafka: KafkaDouble, left: str
 ) -> None:
     async with opener(world, kafka) as opened:
-        one = await opened(enforced=True)
+        one = await opened("enforce")
         await restore(one)
         entity = BOB if left == "extra" else ALICE
         if left == "refused":

@@ -6,7 +6,6 @@ ZooKeeper and Postgres are real, the Kafka cluster is a double.
 from __future__ import annotations
 
 import random
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -71,9 +70,8 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture
-def opened(opened: Opener) -> Opener:
-    """Opens processes of an observed cluster; the first imports it."""
-    return partial(opened, adopted=False)
+def usual_mode() -> str:
+    return "observe"
 
 
 async def choose(one: Observing, modes: dict[KraftEntityType, TargetMode]) -> None:

@@ -165,11 +165,8 @@ async def test_records_that_a_poll_may_have_seen_restore_no_older_value(
         return EntityObservation(ALICE, observed_range, until_, records=tuple((RATE, value) for value in values))
 
     before = len(await one.followed())
-    followed = await follower.follow([records(14, 15, "7")], in_order=True)
-    assert ([each.entity for each in followed.stale], followed.written) == ([ALICE], 0), "another look is needed"
-    followed = await follower.follow([records(14, 15, "9"), records(9, 10, "7")], in_order=True)
-    assert (followed.stale, followed.written) == ([], 0), "the look has these"
-    assert one.config(ALICE) == {RATE: "9"}
+    followed = await follower.follow([records(14, 15, "7"), records(9, 10, "7")], in_order=True)
+    assert ([each.entity for each in followed.stale], followed.written) == ([ALICE], 0), "another poll is needed"
     followed = await follower.follow([records(8, 21, "7", "9", "11")], in_order=True)
     assert (followed.stale, followed.written, one.config(ALICE)) == ([], 1, {RATE: "11"})
     [*_, row] = await one.followed()

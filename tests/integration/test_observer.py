@@ -6,7 +6,6 @@ ZooKeeper and Postgres are real, the Kafka cluster is a double whose brokers can
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 import time
 from typing import TYPE_CHECKING, Any
@@ -234,24 +233,6 @@ async def test_a_recreated_topic_is_removed_and_imported_again_in_one_poll(
     assert (one.config(TOPIC), znode_metadata(emptied)) == ({}, {"followed": [kafka.now.offset, kafka.now.offset]})
     await one.poll()
     assert len(await one.followed(entity_id="topic=t")) == 4
-
-
-async def test_a_topic_whose_id_is_not_known_yet_is_no_change(
-    opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient
-) -> None:
-    """A record of a config does not name the topic's id, so the metadata log may leave such a znode."""
-    filled(kafka)
-    one = await opened()
-    path = "/config/topics/t"
-    config, followed = one.config(TOPIC), znode_metadata(raw_zk.get(path)[0])["followed"]
-    raw_zk.set(path, json.dumps({"version": 1, "config": config, "followed": followed}).encode())
-    await one.poll()
-    assert [row for row in await one.followed(entity_id="topic=t") if row.kind == "observed"] == []
-    kafka.alter(TOPIC, {"retention.ms": "6"})
-    await one.poll()
-    assert znode_metadata(raw_zk.get(path)[0])["topic_id"] == kafka.now.topics["t"]
-    [row] = [row for row in await one.followed(entity_id="topic=t") if row.kind == "observed"]
-    assert row.intent.entities[0].keys == ("retention.ms",)
 
 
 async def test_a_lagging_broker_brings_no_older_state_back(opened: Opener, kafka: KafkaDouble) -> None:

@@ -66,13 +66,18 @@ async def status(one: Observing, entity: Entity) -> ApplyStatus:
     return (await ApplyWaiter(one.store, one.states).statuses([node]))[entity.id]
 
 
+async def alter_unasked(one: Observing, kafka: KafkaDouble, entity: Entity, values: dict[str, str]) -> None:
+    """Change an entity while the cluster is away, so that it is not asked before the commit."""
+    kafka.down = "No broker answers"
+    await alter(one, entity, values)
+    kafka.down = None
+
+
 async def refuse(one: Observing, kafka: KafkaDouble, entity: Entity) -> tuple[str, str, dict[str, str]]:
     """Write two keys while the cluster is away, of which it refuses one; return both, and what the cluster takes."""
     (bad, value), (good, taken), _ = KEYS[entity]
     kafka.refused_keys = {bad: {value}}
-    kafka.down = "No broker answers"
-    await alter(one, entity, {bad: value, good: taken})
-    kafka.down = None
+    await alter_unasked(one, kafka, entity, {bad: value, good: taken})
     await apply(one)
     return bad, value, {good: taken}
 
@@ -82,7 +87,7 @@ async def refuse(one: Observing, kafka: KafkaDouble, entity: Entity) -> tuple[st
 async def test_the_other_keys_are_applied_and_followed(
     opened: Opener, kafka: KafkaDouble, entity: Entity, *, enforced: bool
 ) -> None:
-    one = await opened(enforced=enforced)
+    one = await opened("enforce" if enforced else "adopt")
     bad, value, taken = await refuse(one, kafka, entity)
     assert kafka.now.configs[entity] == taken
     refused = await status(one, entity)
@@ -180,9 +185,7 @@ async def test_all_refused_keys_are_found_also_if_others_depend_on_each_other(
 async def test_a_refused_password_stays_refused_and_secret(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     kafka.refused_keys = {PASSWORD: {"hunter2"}}
-    kafka.down = "No broker answers"
-    await alter(one, BROKER, {PASSWORD: "hunter2", "log.cleaner.threads": "2"})
-    kafka.down = None
+    await alter_unasked(one, kafka, BROKER, {PASSWORD: "hunter2", "log.cleaner.threads": "2"})
     await apply(one)
     await one.poll()
     assert kafka.now.configs[BROKER] == {"log.cleaner.threads": "2"}
@@ -220,9 +223,7 @@ async def test_a_key_that_the_cluster_never_had_is_removed_without_it(
     """Under eligible leader replicas a broker refuses both the key and its removal."""
     one = await opened()
     kafka.refused_keys = {MANAGED: {"2", None}}
-    kafka.down = "No broker answers"
-    await alter(one, BROKER, {MANAGED: "2", **others})
-    kafka.down = None
+    await alter_unasked(one, kafka, BROKER, {MANAGED: "2", **others})
     if way != "before it was sent":
         await apply(one)
         assert (await status(one, BROKER)).state == ("partly-refused" if others else "refused")
@@ -251,9 +252,7 @@ async def test_a_key_that_the_cluster_had_is_removed_by_a_request(opened: Opener
     kafka.alter(BROKER, {MANAGED: "1"})
     one = await opened()
     kafka.refused_keys = {MANAGED: {"2"}}
-    kafka.down = "No broker answers"
-    await alter(one, BROKER, {MANAGED: "2", "log.cleaner.threads": "2"})
-    kafka.down = None
+    await alter_unasked(one, kafka, BROKER, {MANAGED: "2", "log.cleaner.threads": "2"})
     await apply(one)
     await alter(one, BROKER, {MANAGED: None})
     await apply(one)
@@ -280,7 +279,7 @@ async def test_a_key_of_a_broker_that_never_registered_is_given_up(opened: Opene
 async def test_a_removal_also_removes_what_another_tool_has_set(
     opened: Opener, kafka: KafkaDouble, entity: Entity, *, enforced: bool, was_refused: bool
 ) -> None:
-    one = await opened(enforced=enforced)
+    one = await opened("enforce" if enforced else "adopt")
     (bad, value), *_ = KEYS[entity]
     taken: dict[str, str] = {}
     if was_refused:
@@ -358,9 +357,7 @@ async def test_a_refusal_ends_once_the_cluster_has_the_values(opened: Opener, ka
     one = await opened()
     await one.poll()
     kafka.refusals[DEFAULT] = AlterRefused(40, "Not now")
-    kafka.down = "No broker answers"
-    await alter(one, DEFAULT, {"log.retention.ms": "5"})
-    kafka.down = None
+    await alter_unasked(one, kafka, DEFAULT, {"log.retention.ms": "5"})
     await apply(one)
     kafka.alter(DEFAULT, {"log.retention.ms": "5"})
     await one.poll()
@@ -373,9 +370,7 @@ async def test_a_refusal_stays_if_a_poll_shows_a_later_change_as_equal(opened: O
     one = await opened()
     await one.poll()
     kafka.refused_keys = {"log.retention.ms": {"5"}}
-    kafka.down = "No broker answers"
-    await alter(one, DEFAULT, {"log.retention.ms": "5"})
-    kafka.down = None
+    await alter_unasked(one, kafka, DEFAULT, {"log.retention.ms": "5"})
     await apply(one)
     node = one.store.get(Tree.CONFIG, DEFAULT.id)
     assert node is not None

@@ -59,7 +59,7 @@ async def test_an_unknown_key_of_the_cluster_can_be_deleted_and_is_never_sent_ag
     world: World, kafka: KafkaDouble, *, enforced: bool
 ) -> None:
     async with opener(world, kafka) as open_one:
-        one = await open_one(enforced=enforced)
+        one = await open_one("enforce" if enforced else "adopt")
         for entity, key in KEYS.items():
             await alter(one, entity, {key: None})
             [row] = await rows(one, entity)

@@ -33,15 +33,15 @@ PAIR = Entity.of(user="alice", client_id="x")
 RATE, OTHER = "producer_byte_rate", "consumer_byte_rate"
 
 Opener = Callable[..., Awaitable[Observing]]
-"""Opens a process that adopts the cluster; the first imports it. ``adopted=False``: it observes the cluster."""
+"""Opens a process of a cluster; the first imports it, and sets the mode."""
 
 
 @asynccontextmanager
-async def opener(world: World, kafka: KafkaDouble, **cluster: Any) -> AsyncIterator[Opener]:
+async def opener(world: World, kafka: KafkaDouble, usual_mode: str = "adopt", **cluster: Any) -> AsyncIterator[Opener]:
     """Open processes of one cluster, with the given settings of the cluster, and stop them at the end."""
     found: list[Observing] = []
 
-    async def open_one(*, adopted: bool = True, enforced: bool = False, **more: Any) -> Observing:
+    async def open_one(mode: str = usual_mode, **more: Any) -> Observing:
         one = Observing(await world.replica(client_configs_layout="separate", **cluster), kafka, **more)
         found.append(one)
         if len(found) == 1:
@@ -49,8 +49,8 @@ async def opener(world: World, kafka: KafkaDouble, **cluster: Any) -> AsyncItera
             # With the release of the cluster.
             await one.poll()
             await one.reporter.publish()
-            if adopted:
-                await one.set_mode("enforce" if enforced else "adopt")
+            if mode != "observe":
+                await one.set_mode(mode)
         await one.aware()
         await until(lambda: one.store.kafka_release() == kafka.release)
         return one
@@ -61,9 +61,10 @@ async def opener(world: World, kafka: KafkaDouble, **cluster: Any) -> AsyncItera
 
 
 async def alter(one: Observing, entity: Entity, /, values: dict[str, Any] | None = None, **more: Any) -> None:
-    """One change by a caller; None removes a key."""
-    facet = FacetName.CLIENT_QUOTAS if kraft_type_of(entity) is KraftEntityType.QUOTAS else FacetName.CONFIGS
-    given = {**(values or {}), **more}
+    """One change by a caller; None removes a key. Quotas may be given as they are stored."""
+    given, facet = {**(values or {}), **more}, FacetName.CONFIGS
+    if kraft_type_of(entity) is KraftEntityType.QUOTAS:
+        given, facet = {key: value and int(value) for key, value in given.items()}, FacetName.CLIENT_QUOTAS
     ops = tuple(Op(key, OpType.DELETE if value is None else OpType.SET, value) for key, value in given.items())
     (result,) = await one.replica.edit(entity, facet, ops)
     assert result.error is None, result.error

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 - the double answers before any deadline
 """A Kafka cluster without ZooKeeper in memory: what its brokers would show, and its metadata log.
 
 It implements :class:`confplane.services.ports.kafka.KafkaCluster` and
@@ -188,14 +189,12 @@ class KafkaDouble:
     async def alter_quotas(
         self, alterations: Sequence[Alteration], deadline: float, *, validate_only: bool = False
     ) -> list[AlterOutcome]:
-        del deadline
         self._asked("alter_quotas")
         return await self._alter(alterations, validate_only=validate_only)
 
     async def alter_configs(
         self, alterations: Sequence[Alteration], deadline: float, *, validate_only: bool = False
     ) -> list[AlterOutcome]:
-        del deadline
         self._asked("alter_configs")
         [first, *others] = alterations
         if first.entity.types[0] is EntityType.BROKER and first.entity.components[0][1] is not None:
@@ -212,13 +211,11 @@ class KafkaDouble:
     async def static_values(
         self, keys: Collection[str], broker: int | None, deadline: float
     ) -> Mapping[int, Mapping[str, str] | None]:
-        del deadline
         self._asked("static_values")
         static = {key: value for key, value in self.static.items() if key in keys}
         return dict.fromkeys(self.brokers if broker is None else (broker,), None if self.away else static)
 
     async def topic_ids(self, names: Collection[str], deadline: float) -> Mapping[str, str]:
-        del deadline
         topics = self._asked("topic_ids", KraftEntityType.TOPICS).topics
         return {name: topics[name] for name in names if name in topics}
 
@@ -273,7 +270,6 @@ class KafkaDouble:
         return self.behind or self.now
 
     async def identity(self, deadline: float) -> ClusterIdentity:
-        del deadline
         self._asked("identity")
         return ClusterIdentity(self.cluster_id, self.release, f"{self.release}-IV2", self.brokers)
 
@@ -290,7 +286,6 @@ class KafkaDouble:
         )
 
     async def quotas(self, digest: bytes, deadline: float) -> Snapshot:
-        del deadline
         shown = self._asked("quotas", KraftEntityType.QUOTAS)
         found = [
             self._observed(shown, entity) for entity in shown.configs if kraft_type_of(entity) is KraftEntityType.QUOTAS
@@ -302,16 +297,13 @@ class KafkaDouble:
         return self._snapshot(shown, found, made)
 
     async def quotas_of(self, entities: Sequence[Entity], deadline: float) -> Snapshot:
-        del deadline
         shown = self._asked("quotas_of", KraftEntityType.QUOTAS)
         return self._snapshot(shown, [self._observed(shown, entity) for entity in entities])
 
     async def topics(self, deadline: float) -> Mapping[str, str]:
-        del deadline
         return dict(self._asked("topics", KraftEntityType.TOPICS).topics)
 
     async def names(self, area: KraftEntityType, deadline: float) -> tuple[list[Entity], list[Unmanaged]]:
-        del deadline
         shown = self._asked("names", area)
         if area is KraftEntityType.BROKERS:
             alive = () if self.away else self.brokers
@@ -319,7 +311,6 @@ class KafkaDouble:
         return [entity for entity in shown.configs if kraft_type_of(entity) is area], []
 
     async def configs(self, entities: Sequence[Entity], deadline: float) -> Snapshot:
-        del deadline
         shown = self._asked("configs", *{kraft_type_of(entity) for entity in entities})
         found = [self._observed(shown, entity) for entity in entities if entity not in self.denied_entities]
         denied = {entity: "DESCRIBE_CONFIGS is missing" for entity in entities if entity in self.denied_entities}
@@ -332,17 +323,14 @@ class KafkaDouble:
         return kind is not EntityType.TOPIC or observed.topic_id is not None
 
     async def barrier(self, deadline: float) -> int:
-        del deadline
         self._asked("barrier")
         return self.now.offset
 
     async def unproven(self, deadline: float) -> str | None:
-        del deadline
         self._asked("unproven")
         return None
 
     async def permissions(self, deadline: float) -> Mapping[KraftEntityType, GrantedPermission]:
-        del deadline
         self._asked("permissions")
         granted = GrantedPermission(EntityTypePermission.READ_ONLY)
         denied = GrantedPermission(EntityTypePermission.NONE, "The right DESCRIBE_CONFIGS is missing")

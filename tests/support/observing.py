@@ -9,15 +9,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from confplane import wiring
+from confplane import kraft_wiring, wiring
 from confplane.audit import PostgresObservedTopics, PostgresTargetStates
 from confplane.connection_settings import KafkaSettings
 from confplane.crypto import KafkaCipher, Keyring
-from confplane.domain.configs import ConfigsFacet
 from confplane.domain.facets import FacetName, Tree
-from confplane.domain.observed import ObservedRules
-from confplane.domain.quotas import ClientQuotasFacet
-from confplane.kraft_wiring import max_ages_of
 from confplane.services.changes.callers import Caller
 from confplane.services.kraft.apply.dry_run import DryRunValidator
 from confplane.services.kraft.apply.secrets import SecretOpener
@@ -35,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from confplane.domain.entities import Entity
+    from confplane.domain.observed import ObservedRules
     from confplane.services.ports.applying import ReconciledCluster
     from confplane.services.ports.kafka import KafkaCluster, KraftEntityType
     from confplane.services.ports.trail import AuditRecord
@@ -51,9 +48,7 @@ def caller() -> Caller:
 def rules_of(kafka: KafkaCluster) -> ObservedRules:
     """The rules of a cluster's configs."""
     double = cast("KafkaDouble", kafka)
-    return ObservedRules(
-        ClientQuotasFacet(), ConfigsFacet(lambda: "4.4"), lambda: "4.4", lambda: double.keeps_eligible_replicas
-    )
+    return kraft_wiring.rules_of(lambda: "4.4", lambda: double.keeps_eligible_replicas)
 
 
 class Observing:
@@ -74,7 +69,7 @@ class Observing:
         rules, configs = replica.parts.alter.rules, ("default", FacetName.CONFIGS)
         replica.parts.alter.rules = {**rules, configs: replace(rules[configs], dry_run=asking.validate)}
         self.topics = PostgresObservedTopics(replica.parts.database)
-        polls = PollSettings(max_ages_of(KafkaSettings(bootstrap=("localhost:9092",))), follows_log=log)
+        polls = PollSettings(kraft_wiring.max_ages_of(KafkaSettings(bootstrap=("localhost:9092",))), follows_log=log)
         loops = ReconcileLoops(store, parts, self.topics, secrets=secrets, settings=polls)
         self.loops, self.observer, self.applier = loops, loops.observer, loops.applier
         self.round, self.polls, self.queues, self.reporter = loops.round, loops.polls, loops.queues, loops.reporter

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import gc
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def tune_gc() -> None:
@@ -18,3 +23,14 @@ def tune_gc() -> None:
 def tune_gc_for_batch() -> None:
     """Collect even less often: pauses do not matter in a batch command."""
     gc.set_threshold(100_000, 1, 1_000)
+
+
+@contextmanager
+def imports_frozen() -> Iterator[None]:
+    """Import modules without a collection, and keep what they create out of all later ones: it stays until the end."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()

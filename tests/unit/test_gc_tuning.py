@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from confplane.gc_tuning import tune_gc
+from confplane.gc_tuning import imports_frozen, tune_gc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,3 +38,13 @@ def test_a_collection_of_young_objects_walks_few_however_many_a_request_keeps(wa
     assert len(kept) == 200_000
     assert walked
     assert max(walked) < _MOST
+
+
+def test_what_imports_create_is_walked_by_no_collection(walked: list[int]) -> None:
+    tune_gc()
+    before = gc.get_freeze_count()
+    with imports_frozen():
+        kept = [[number] for number in range(200_000)]
+    assert not walked
+    assert gc.isenabled()
+    assert gc.get_freeze_count() - before >= len(kept)

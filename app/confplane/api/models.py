@@ -109,7 +109,7 @@ class RequestModel(BaseModel):
 class AnswerModel(BaseModel):
     """Base of answers."""
 
-    model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, defer_build=True)
 
 
 def form(model: type[BaseModel], name: str, doc: str | None = None, **members: Any) -> Any:

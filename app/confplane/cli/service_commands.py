@@ -11,6 +11,7 @@ from confplane.cli import termination
 from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import SettingsFile, load_settings
 from confplane.cli.output import echo
+from confplane.gc_tuning import imports_frozen
 
 commands = CommandGroup()
 
@@ -89,8 +90,9 @@ def dev(
 def serve(settings_file: SettingsFile = None) -> None:
     """Run the service."""
     settings = load_settings(settings_file)
-    from confplane import serving
-    from confplane.cli import settings_errors
+    with imports_frozen():
+        from confplane import serving
+        from confplane.cli import settings_errors
 
     settings_errors.check_token(settings)
     termination.restore_default()  # uvicorn handles SIGTERM, and then ends the process by it

@@ -281,6 +281,7 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
                 _covers(facet),
                 Tree.CLIENT_CONFIGS if facet.name is FacetName.CLIENT_CONFIGS else None,
             )
+            # An index reads the keys and the entities of a facet, not the definitions of a release.
             for facet in (*_client_facets(cluster), ConfigsFacet(lambda: ON_ZOOKEEPER))
         },
         layout=None if cluster.layout is None else _TREES[cluster.layout],

@@ -40,13 +40,12 @@ if TYPE_CHECKING:
     from confplane.services.changes.commit import Committer
     from confplane.services.changes.draft import Decide, Draft
     from confplane.services.ports.store import ClusterStore
-    from confplane.services.ports.trail import AuditLog
 
 CONTENDED: Final = "Other writers kept changing the same entity until the deadline; nothing was applied, try again"
 
 
 class ChangeJob(NamedTuple, Generic[D]):
-    """One change among several."""
+    """A change to run."""
 
     decide: Decide[D]
     paths: Sequence[str]
@@ -246,17 +245,15 @@ class Submission:
     """The way of one caller's attempts into the stores of one cluster.
 
     Args:
-        audit: The trail.
         store: The cluster.
         caller: The caller, with the deadline.
-        validate_only: End at the admission.
         committer: Commits the attempts.
+        validate_only: End at the admission.
         shared: Commit a single change together with those of other callers.
     """
 
     def __init__(
         self,
-        audit: AuditLog,
         store: ClusterStore,
         caller: Caller,
         committer: Committer,
@@ -264,7 +261,7 @@ class Submission:
         validate_only: bool = False,
         shared: bool = False,
     ) -> None:
-        self.audit = audit
+        self.audit = committer.audit
         self.store = store
         self.caller = caller
         self._committer = committer

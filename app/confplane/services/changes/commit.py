@@ -131,7 +131,7 @@ class Committer:
         now: Callable[[], float] = time.monotonic,
         most_refused: int = 10_000,
     ) -> None:
-        self._audit = audit
+        self.audit = audit
         self._begin = begin
         self._now = now
         self._most_refused = most_refused
@@ -222,7 +222,7 @@ class Committer:
                     incarnation=store.incarnation,
                 )
             )
-        if await self._audit.conclude(outcomes):
+        if await self.audit.conclude(outcomes):
             # The markers are dropped some time later.
             for attempt in attempts:
                 store.markers.release(attempt.change_id)

@@ -1,4 +1,4 @@
-"""One change of entities: the decision of its edits at each attempt.
+"""One change of entities: the decision of its edits at each attempt, and their results at the end.
 
 The edits of a change may be of several facets. Client quotas and client configs in the layout ``shared`` have one
 znode; their drafts become one write of that znode, and one row of the trail. Each facet changes only its own keys, so

@@ -61,7 +61,6 @@ class ChangeRunner:
     def __init__(
         self, audit: AuditLog, *, now: Callable[[], float] = time.monotonic, most_refused: int = 10_000
     ) -> None:
-        self._audit = audit
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
         self._running: set[asyncio.Task[Any]] = set()
         self._in_flight = 0
@@ -150,7 +149,7 @@ class ChangeRunner:
             ConfplaneError: The errors of ``decide`` and of the store's admission; nothing was applied.
         """
         store.writer()  # without a session no change queues
-        submission = Submission(self._audit, store, caller, self._committer, validate_only=validate_only, shared=True)
+        submission = Submission(store, caller, self._committer, validate_only=validate_only, shared=True)
         ended = await asyncio.shield(
             self._begin(self._alone(RunningChange(submission, ChangeJob(decide, paths), contended)))
         )
@@ -183,7 +182,7 @@ class ChangeRunner:
             UnavailableError: There is no session; nothing was begun.
         """
         writer = store.writer()
-        submission = Submission(self._audit, store, caller, self._committer, validate_only=validate_only)
+        submission = Submission(store, caller, self._committer, validate_only=validate_only)
         changes = [RunningChange(submission, job) for job in jobs]
         await asyncio.shield(self._begin(self._together(submission, writer, changes, report)))
 

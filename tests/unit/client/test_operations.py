@@ -198,6 +198,7 @@ CALLS: Final[dict[str, Row]] = {
             "after": "p",
             "snapshot": True,
             "wait_s": 5,
+            "requests": "include",
             "facet": "configs",
             "entity_type": "user",
             "entity": "user=alice",

@@ -12,6 +12,7 @@ from confplane.domain.errors import InvalidConfigError, InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.callers import Caller
+from confplane.store import ZooKeeperStore
 from tests.support.configs import problem
 from tests.support.stores import kafka_writes, soon
 
@@ -76,9 +77,8 @@ async def test_names_that_no_znode_has(client: ConfplaneClient, name: str) -> No
 
 async def on_kraft(world: World, monkeypatch: pytest.MonkeyPatch) -> Replica:
     """Return a process whose cluster has Kafka 4.4."""
-    one = await world.replica()
-    monkeypatch.setattr(type(one.store), "kafka_release", lambda _self: "4.4")
-    return one
+    monkeypatch.setattr(ZooKeeperStore, "kafka_release", lambda _self: "4.4")
+    return await world.replica()
 
 
 async def put(one: Replica, entity: Entity, key: str, value: str, kind: OpType = OpType.SET) -> EditResult:

@@ -353,7 +353,10 @@ def test_rollups_that_are_published_are_shown_where_postgres_goes_away_after_the
     assert [line.split()[:2] for line in said.out.splitlines()] == [
         ["ROLLUP", "ROWS"], ["compatibility", "7"], ["activity", "-"]
     ]  # fmt: skip
-    assert said.err == "compatibility (1 of 2)\nactivity (2 of 2)\nactivity: Postgres is away\n"
+    # On a busy machine there are lines about the stages of Spark, too.
+    assert [line for line in said.err.splitlines() if ": stage " not in line] == [
+        "compatibility (1 of 2)", "activity (2 of 2)", "activity: Postgres is away"
+    ]  # fmt: skip
     assert fetch(migrated.owner_dsn, "SELECT job, state FROM rollup_runs") == [("compatibility", "complete")]
 
 

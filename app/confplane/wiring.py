@@ -19,6 +19,7 @@ from confplane.audit import (
     PostgresAuditLog,
     PostgresObservedTopics,
     PostgresOpenChanges,
+    PostgresOwnerships,
     PostgresStorePositions,
     PostgresTargetStates,
 )
@@ -44,7 +45,7 @@ from confplane.services.access_admin.tokens import KnownNames, Lifetimes, TokenS
 from confplane.services.changes.alter import AlterService
 from confplane.services.changes.client_drafts import ClientDrafter
 from confplane.services.changes.config_drafts import ConfigDrafter
-from confplane.services.changes.rule_check import AlterRules, RiskAssessor
+from confplane.services.changes.rule_check import AlterRules, RiskAssessor, RuleFactsReader
 from confplane.services.changes.runner import ChangeRunner
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.clusters import Cluster, ClusterRegistry
@@ -163,7 +164,7 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> ServicePart
         name: partial(refresh_first, store, kraft_wirings[name].refresher if name in kraft_wirings else None)
         for name, store in stores.items()
     }
-    alter = AlterService(runner, rules, refreshes, audit)
+    alter = AlterService(runner, rules, refreshes, RuleFactsReader(audit, PostgresOwnerships(database)))
     changes = PostgresOpenChanges(database)
     positions = PostgresStorePositions(database)
     return ServiceParts(

@@ -16,8 +16,10 @@ from confplane.domain.facets import FacetName, Tree
 from confplane.domain.globs import Globs
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit, EditResult
+from tests.integration.test_manifest_runs import HEAD, connected
 from tests.support.commands import run_here
 from tests.support.people import person
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +37,9 @@ rules:
   - name: large
     match: {facets: client-quotas, names: {user: "many-*"}}
     approvals: {count: 1, min_entities: 3}
+  - name: owned
+    match: {owners: red, except_principals: "User:red-pipeline"}
+    approvals: {count: 1}
 """
 RATE: Final = "producer_byte_rate"
 HELD: Final = Entity.of(user="held-1")
@@ -136,6 +141,42 @@ async def test_changes_of_the_last_hour_count_for_their_author(replica: Replica,
 async def test_a_request_of_several_parts_counts_as_a_whole(replica: Replica) -> None:
     altered = frozenset((FacetName.CLIENT_QUOTAS.value, each) for each in many(1, 2, 3))
     assert refused(await write(replica, person("User:alice", altered=altered), *many(1))) == [True]
+
+
+def test_a_change_of_a_key_of_an_owner_needs_approval(service: Service) -> None:
+    with connected(service) as http:
+
+        def put(entity: str, **values: float) -> tuple[int, int]:
+            answer = http.put(f"/client-quotas/{entity}", json={"quotas": values})
+            return answer.status_code, answer.json().get("kafkaErrorCode", 0)
+
+        def owners() -> Any:
+            shown = http.get("/client-quotas/user=owned", params={"view": "full"}).json()
+            return shown["status"].get("owners")
+
+        body = {**HEAD, "owner": "red", "entities": [{"id": "user=owned", "quotas": {RATE: 5}}]}
+        plan = http.post("/manifests:plan", json=body).json()
+        answer = http.post("/manifests:apply", json={**body, "planId": plan["planId"]})
+        assert answer.status_code == 200, answer.text
+        wait_for(lambda: owners() == {RATE: "red"})
+        refused = (422, 44)
+        assert put("user=owned", **{RATE: 6}) == refused
+        assert put("user=owned", consumer_byte_rate=1) == refused, "it removes the key of the owner"
+        assert put("user=owned", **{RATE: 5}, consumer_byte_rate=1) == (200, 0)
+        assert put("user=unowned", **{RATE: 6}) == (200, 0)
+        assert http.delete("/client-quotas/user=owned").json()["kafkaErrorCode"] == 44
+        # A new apply of the owner needs it as well, unless the rule leaves its pipeline out.
+        changed = {**body, "entities": [{"id": "user=owned", "quotas": {RATE: 7}}]}
+        plan = http.post("/manifests:plan", json=changed).json()
+        again = http.post("/manifests:apply", json={**changed, "planId": plan["planId"]})
+        assert "needs approval" in again.text
+        # Neither does another owner get the key without it, although its value stays.
+        key = {"id": "user=owned", "key": RATE}
+        thief = {**body, "owner": "blue", "force": [key]}
+        plan = http.post("/manifests:plan", json=thief).json()
+        taken = http.post("/manifests:apply", json={**thief, "planId": plan["planId"]})
+        assert "needs approval" in taken.text
+        assert owners() == {RATE: "red"}
 
 
 @pytest.fixture

@@ -94,6 +94,10 @@ class Policies:
         """Return True if a rule depends on the number of entities that the author of a change alters."""
         return self._rules is not None and self._rules.measures(facet, entity, principal, behalf_of)
 
+    def asks_for_owners(self, facet: str, entity: Entity, principal: str, behalf_of: str | None) -> bool:
+        """Return True if a rule depends on the owners of the keys that a change alters."""
+        return self._rules is not None and self._rules.asks_for_owners(facet, entity, principal, behalf_of)
+
     def check(self, request: PolicyRequest) -> None:
         """Ask all policies.
 

@@ -81,6 +81,10 @@ class PolicyRequest:
     altered: frozenset[tuple[str, Entity]] = frozenset()
     """Facets and entities that the author alters with the same request, or altered in the last hour. They are known if
     a rule asks for approvals from a number of entities on."""
+    owners: Mapping[str, str] = field(default_factory=dict)
+    """Key -> owner, of the keys before the change that have one. They are known if a rule asks for owners."""
+    taken_over: frozenset[str] = frozenset()
+    """The keys that get another owner. They are changes of these keys for rules about owners."""
 
 
 class NamePatterns:
@@ -108,10 +112,27 @@ class Match:
     """Patterns by type. Entities without one of these components do not match."""
     principals: Globs | None = None
     except_principals: Globs = field(default_factory=lambda: Globs(()))
+    owners: Globs | None = None
+    """Patterns of owners: changes of a key that one of them has."""
 
     def applies(self, request: PolicyRequest) -> bool:
         """Return True if the rule applies to a change."""
-        return self.covers(request.facet, request.entity) and self.concerns(request.principal, request.behalf_of)
+        return (
+            self.covers(request.facet, request.entity)
+            and self.concerns(request.principal, request.behalf_of)
+            and self._is_owned(request)
+        )
+
+    def _is_owned(self, request: PolicyRequest) -> bool:
+        if self.owners is None:
+            return True
+        keys = self.altered_keys(request)
+        return any(self.owners.match(owner) for key, owner in request.owners.items() if key in keys)
+
+    def altered_keys(self, request: PolicyRequest) -> frozenset[str]:
+        """Return the keys that a change alters, as the rule sees it."""
+        altered = request.removed.union(request.set)
+        return altered if self.owners is None else altered | request.taken_over
 
     def covers(self, facet: str, entity: Entity) -> bool:
         """Return True if the rule applies to changes of an entity in a facet."""
@@ -244,12 +265,17 @@ class Rule:
             return False
         return self.match.covers(facet, entity) and self.match.concerns(principal, behalf_of)
 
+    def asks_for_owners(self, facet: str, entity: Entity, principal: str, behalf_of: str | None) -> bool:
+        """Return True if it depends on the owners of keys whether the rule applies to a change of an entity."""
+        match = self.match
+        return match.owners is not None and match.covers(facet, entity) and match.concerns(principal, behalf_of)
+
     def requirement(self, request: PolicyRequest) -> Requirement | None:
         """Return the approvals that the rule asks for; None if the change needs none."""
         asked = self.approvals
         if asked is None or not self.match.applies(request):
             return None
-        if not any(map(asked.keys.match, request.set.keys() | request.removed)):
+        if not any(map(asked.keys.match, self.match.altered_keys(request))):
             return None
         if asked.min_entities > 1:
             altered = {entity for facet, entity in request.altered if self.match.covers(facet, entity)}
@@ -258,7 +284,7 @@ class Rule:
         return Requirement(self.name, asked.count, asked.approvers)
 
     def _complaints(self, request: PolicyRequest) -> Iterator[tuple[str | None, str]]:
-        altered = sorted(request.set.keys() | request.removed)
+        altered = sorted(self.match.altered_keys(request))
         if self.protected and altered:
             yield None, f"{clipped(request.entity.id)} is protected from changes by {clipped(request.principal)}"
         for key in altered:
@@ -321,6 +347,10 @@ class RulePolicy:
     def measures(self, facet: str, entity: Entity, principal: str, behalf_of: str | None) -> bool:
         """Return True if a rule depends on the number of entities that the author alters; see :meth:`Rule.measures`."""
         return any(rule.measures(facet, entity, principal, behalf_of) for rule in self.document.rules)
+
+    def asks_for_owners(self, facet: str, entity: Entity, principal: str, behalf_of: str | None) -> bool:
+        """Return True if a rule depends on the owners of keys; see :meth:`Rule.asks_for_owners`."""
+        return any(rule.asks_for_owners(facet, entity, principal, behalf_of) for rule in self.document.rules)
 
 
 def _equal(stored: str, allowed: str | bool | float) -> bool:  # noqa: FBT001 - a value like the others

@@ -58,6 +58,7 @@ class _Case(StrictModel):
     others: dict[_EntityId, _Values] = Field(default_factory=dict)
     replication_factor: Annotated[int, Field(ge=1)] | None = None
     altered: list[_EntityId] = Field(default_factory=list)
+    owners: dict[Text, Text] = Field(default_factory=dict)
     expect: Literal["allowed", "refused", "approval"]
     rule: Text | None = None
     risks: list[RiskName] | None = None
@@ -69,6 +70,9 @@ class _Case(StrictModel):
         missing = sorted(set(self.remove) - self.stored.keys())
         if missing:
             raise ValueError(f"removes {missing[0]}, which stored does not have")
+        unowned = sorted(self.owners.keys() - self.stored.keys())
+        if unowned:
+            raise ValueError(f"{unowned[0]} has an owner, and stored does not have it")
         if set(self.remove) & self.set.keys():
             raise ValueError(f"sets and removes {min(set(self.remove) & self.set.keys())}")
         if self.rule is not None and self.expect == "allowed":
@@ -102,6 +106,7 @@ class _Case(StrictModel):
             behalf_of=self.behalf_of,
             risks=() if facet == "client-configs" else find_risks(facts, document.risks),
             altered=frozenset(_of_facet(each, facet) for each in self.altered),
+            owners=self.owners,
         )
 
     def _other(self, entity_id: str) -> Mapping[str, str]:

@@ -153,6 +153,7 @@ class _Match(StrictModel):
     names: Annotated[dict[_Component, _Texts], Field(min_length=1)] | None = None
     principals: _Texts | None = None
     except_principals: _Texts | None = None
+    owners: _Texts | None = None
 
     @model_validator(mode="after")
     def _matches_something(self) -> _Match:
@@ -176,6 +177,7 @@ class _Match(StrictModel):
             names={EntityType(kind): NamePatterns(texts) for kind, texts in (self.names or {}).items()},
             principals=None if self.principals is None else Globs(self.principals),
             except_principals=Globs(self.except_principals or ()),
+            owners=None if self.owners is None else Globs(self.owners),
         )
 
 

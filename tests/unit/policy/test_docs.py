@@ -74,12 +74,13 @@ def test_the_example_of_risks_is_valid_and_the_tables_name_them_all() -> None:
 
 
 def test_the_example_of_approvals_is_valid_and_the_table_has_all_members() -> None:
-    [topics, large] = parse_policy(blocks("yaml")[3], "policy.yaml").rules
+    [topics, large, owned] = parse_policy(blocks("yaml")[3], "policy.yaml").rules
     assert (topics.approvals, large.approvals) == (
         ApprovalDemand(1, Globs(["Group:kafka-platform", "User:olga"]), Globs(["retention.*", "cleanup.policy"])),
         ApprovalDemand(2, Globs(["Group:kafka-*"]), min_entities=20),
     )
     assert topics.match.except_principals == Globs(["User:pipeline"])
+    assert owned.match.owners == Globs(["payments"])
     assert all(f"\n| `{name}` | " in DOCS for name in ("count", "from", "keys", "min_entities"))
 
 

@@ -290,6 +290,50 @@ def test_sizes_count_the_entities_that_the_rule_applies_to(altered: set[tuple[st
     assert asked(given, rule) == (["r0"] if needed else [])
 
 
+@pytest.mark.parametrize(
+    ("owners", "applies"),
+    [
+        ({}, False),
+        ({"producer_byte_rate": "red"}, True),
+        ({"producer_byte_rate": "red/apps"}, True),
+        ({"producer_byte_rate": "blue"}, False),
+        ({"consumer_byte_rate": "red"}, False),
+        ({"request_percentage": "red"}, True),
+        ({"producer_byte_rate": "blue", "request_percentage": "red"}, True),
+    ],
+)
+def test_rules_about_owners_apply_to_changes_of_the_keys_that_they_have(
+    owners: dict[str, str], *, applies: bool
+) -> None:
+    set_, removed = {"producer_byte_rate": "2.0"}, frozenset({"request_percentage"})
+    given = replace(ALICE, set=set_, removed=removed, owners=owners)
+    match = "{owners: [red, 'red/*']}"
+    assert asked(given, f"{{match: {match}, approvals: {{count: 1}}}}") == (["r0"] if applies else [])
+    assert (refusal(given, SHIELD % match) is not None) == applies
+    # Taking a key over changes it, for rules about owners alone.
+    taken = replace(given, set={}, removed=frozenset(), taken_over=removed.union(set_))
+    assert asked(taken, f"{{match: {match}, approvals: {{count: 1}}}}", "{approvals: {count: 1}}") == (
+        ["r0"] if applies else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("match", "asks"),
+    [
+        ("{owners: red}", True),
+        ("{owners: red, facets: client-quotas, types: user}", True),
+        ("{owners: red, facets: configs}", False),
+        ("{owners: red, except_principals: 'User:ci'}", False),
+        ("{types: user}", False),
+    ],
+)
+def test_owners_are_read_only_if_a_rule_about_the_entity_asks_for_them(match: str, *, asks: bool) -> None:
+    for rule in (SHIELD % match, f"{{match: {match}, approvals: {{count: 1}}}}"):
+        found = policies(rule).asks_for_owners("client-quotas", Entity.from_id("user=a"), "User:ci", None)
+        assert found == asks
+    assert not Policies().asks_for_owners("client-quotas", Entity.from_id("user=a"), "User:ci", None)
+
+
 def test_every_rule_that_matches_asks_for_its_own_approvals() -> None:
     rules = policies("{approvals: {count: 1}}", "{approvals: {count: 2, from: 'Group:x'}}", "{deny_keys: none}")
     assert rules.requirements(ALICE) == (Requirement("r0", 1), Requirement("r1", 2, Globs(["Group:x"])))

@@ -16,7 +16,6 @@ from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.access.operations import Operation
-from confplane.domain.entities import Entity
 from confplane.domain.errors import (
     ConfplaneError,
     ForbiddenError,
@@ -29,26 +28,25 @@ from confplane.domain.facets import FacetName
 from confplane.domain.policies import Policies
 from confplane.services.changes.config_drafts import deleted_unknown_keys, unknown_key_error
 from confplane.services.changes.edits import Edit, EditResult, EntryResult, not_attempted, offender
-from confplane.services.changes.entities_change import EntitiesChange, PreparedEdit
-from confplane.services.changes.rule_check import RuleCheck
-from confplane.services.cooperative_yielding import TimeSlice, in_slices
+from confplane.services.changes.entities_change import EntitiesChange
+from confplane.services.changes.rule_check import PreparedEdit, RuleCheck
+from confplane.services.cooperative_yielding import in_slices
 from confplane.services.metrics import Sample
 from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.ports.refusals import RefusedEdit
-from confplane.services.reads.config_levels import NOTHING_PLANNED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
+    from confplane.domain.entities import Entity
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.change import ChangeResult
     from confplane.services.changes.edits import DecideEntity, Drafter, EntityDraft
     from confplane.services.changes.entities_change import Drafts
-    from confplane.services.changes.rule_check import AlterRules
+    from confplane.services.changes.rule_check import AlterRules, RuleFactsReader
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.kafka import KraftEntityType
-    from confplane.services.ports.trail import AuditLog
 
 _NONE: Final = KafkaCode.NONE.name
 
@@ -71,7 +69,7 @@ class AlterService:
         runner: Runs the changes.
         rules: By cluster and facet.
         refreshes: By cluster, the refresh of entities from its Kafka cluster before edits that depend on it.
-        audit: Has the changes of the last hour.
+        facts: Reads the facts of requests that rules depend on.
     """
 
     def __init__(
@@ -79,12 +77,12 @@ class AlterService:
         runner: ChangeRunner,
         rules: Mapping[tuple[str, FacetName], AlterRules],
         refreshes: Mapping[str, RefreshEntities],
-        audit: AuditLog,
+        facts: RuleFactsReader,
     ) -> None:
         self._runner = runner
         self.rules = rules
         self.refreshes = refreshes
-        self._audit = audit
+        self._facts = facts
         self._results: Counter[tuple[str, str, str, str]] = Counter()
 
     def drafter(self, cluster_facet: ClusterFacet) -> Drafter:
@@ -166,8 +164,8 @@ class AlterService:
         if error is not None:
             raise error
         items = [each for each in prepared if isinstance(each, PreparedEdit)]
-        altered = await self._altered(items, caller)
-        change = EntitiesChange(items, RuleCheck(caller, validate_only=True, altered=altered))
+        facts = await self._facts.read(items, caller)
+        change = EntitiesChange(items, RuleCheck(caller, facts, validate_only=True))
         [ended] = await self._runner.run_entries(parts[0][0].store, [change], caller, validate_only=True)
         if isinstance(ended, ConfplaneError):
             raise ended
@@ -229,7 +227,8 @@ class AlterService:
         if not policies:
             rules = replace(rules, risks=None, policies=Policies())
         item = PreparedEdit(cluster_facet, edit, decide, rules)
-        change = EntitiesChange([item], RuleCheck(caller, validate_only=validate_only))
+        facts = await self._facts.read([item], caller)
+        change = EntitiesChange([item], RuleCheck(caller, facts, validate_only=validate_only))
         [ended] = await self._runner.run_entries(cluster_facet.store, [change], caller, validate_only=validate_only)
         [result] = change.results(ended)
         drafts: Drafts = [] if isinstance(ended, ConfplaneError) else ended.decided
@@ -275,27 +274,6 @@ class AlterService:
             return EditResult(edit, error)
         return PreparedEdit(cluster_facet, edit, decide, rules)
 
-    async def _altered(self, items: Sequence[PreparedEdit], caller: Caller) -> frozenset[tuple[str, Entity]]:
-        """Return the facets and entities that edits alter, and those that their author altered in the last hour.
-
-        Nothing is returned if no rule depends on this size of a request.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
-        """
-        if not any(item.is_measured(caller) for item in items):
-            return frozenset()
-        time_slice = TimeSlice()
-        found = set(caller.altered)
-        for item in items:
-            if time_slice.due:
-                await time_slice.pause()
-            if await _alters(item):
-                found.add((item.cluster_facet.name.value, item.edit.entity))
-        with caller.preparing():
-            recent = await self._audit.altered(items[0].cluster_facet.store.name, caller.author)
-        return frozenset(found | {(facet, Entity.from_id(entity_id)) for facet, entity_id in recent})
-
     async def _run(
         self,
         prepared: Sequence[PreparedEdit | EditResult],
@@ -305,8 +283,8 @@ class AlterService:
         validate_only: bool,
     ) -> list[EditResult]:
         """Run changes, each of the edits in a range; errors are in the results."""
-        altered = await self._altered([item for item in prepared if isinstance(item, PreparedEdit)], caller)
-        check = RuleCheck(caller, validate_only=validate_only, altered=altered)
+        facts = await self._facts.read([item for item in prepared if isinstance(item, PreparedEdit)], caller)
+        check = RuleCheck(caller, facts, validate_only=validate_only)
 
         def change_of(some: range) -> EntitiesChange | None:
             items = [item for item in prepared[some.start : some.stop] if isinstance(item, PreparedEdit)]
@@ -335,16 +313,6 @@ class AlterService:
 
         results = await in_slices(results_of, zip(positions, changes, strict=True))
         return [result for some in results for result in some]
-
-
-async def _alters(item: PreparedEdit) -> bool:
-    """Return False if an edit leaves the entity as the mirror has it. An edit that can't be decided counts."""
-    try:
-        placed = item.cluster_facet.placed()
-        draft = await item.decide(placed, placed.get(item.edit.entity.id), NOTHING_PLANNED)
-    except ConfplaneError:
-        return True
-    return bool(draft.diff)
 
 
 def _begun(caller: Caller, part: FacetEdit) -> FacetEdit:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from confplane.domain.changes import Node, stored
 from confplane.domain.entities import Entity, EntityType
@@ -30,10 +30,9 @@ if TYPE_CHECKING:
 
     from confplane.domain.facets import Rank
     from confplane.services.changes.bulk import Planned
-    from confplane.services.changes.callers import Caller
     from confplane.services.changes.change import ChangeResult
-    from confplane.services.changes.edits import DecideEntity, Edit
-    from confplane.services.changes.rule_check import AlterRules, RuleCheck
+    from confplane.services.changes.edits import Edit
+    from confplane.services.changes.rule_check import PreparedEdit, RuleCheck
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.cluster_states import LayoutCheck
 
@@ -44,25 +43,6 @@ _REMADE: Final = (
     "The znode was deleted and created again externally during this change; its external content was overwritten"
 )
 _Nodes = dict[Znode, Node | UnavailableError | None]
-
-
-class PreparedEdit(NamedTuple):
-    """One edit of a change, ready to be decided."""
-
-    cluster_facet: ClusterFacet
-    edit: Edit
-    decide: DecideEntity
-    rules: AlterRules
-
-    @property
-    def rank(self) -> Rank | None:
-        """The entity's rank in its facet; None if no check reads the result of this edit."""
-        return self.cluster_facet.facet.rank(self.edit.entity)
-
-    def is_measured(self, caller: Caller) -> bool:
-        """Return True if a rule about the edit depends on the size of the request."""
-        name, entity = self.cluster_facet.name.value, self.edit.entity
-        return not caller.is_exempt and self.rules.policies.measures(name, entity, caller.principal, caller.behalf_of)
 
 
 class EntitiesChange:
@@ -147,8 +127,7 @@ class EntitiesChange:
             try:
                 node = nodes[Znode(cluster_facet.tree, entity.id)]
                 draft = await self._draft(item, cluster_facet, node, planned)
-                if draft.diff:
-                    draft = await self._check.admit(item.rules, draft, quotas if is_quotas else planned)
+                draft = await self._check.admit(item.rules, draft, quotas if is_quotas else planned)
             except ConfplaneError as error:
                 return self._unchanged(placed[: len(drafts) + 1], nodes, drafts, error)
             if item.rank is not None:

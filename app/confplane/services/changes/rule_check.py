@@ -1,30 +1,40 @@
-"""The check of a draft: its risks, the policies of its cluster with their approvals, and writes past both."""
+"""The check of a draft: its risks, the policies of its cluster with their approvals, and writes past both.
+
+The facts that rules depend on besides the draft are read once for all drafts of a request.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from confplane.domain.access.operations import Operation
 from confplane.domain.approvals import missing
 from confplane.domain.changes import stored
 from confplane.domain.entities import Entity, EntityType
-from confplane.domain.errors import InvalidRequestError, PolicyViolationError, UnavailableError
+from confplane.domain.errors import ConfplaneError, InvalidRequestError, PolicyViolationError, UnavailableError
 from confplane.domain.facets import FacetName
 from confplane.domain.policies import Policies, approval_error, approval_text
 from confplane.domain.policy_rules import PolicyRequest
 from confplane.domain.risks import RiskFacts, RiskKind, find_risks, kinds_of
 from confplane.domain.texts import clipped
+from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.ports.applying import DryRunResult
+from confplane.services.ports.history import Znode
+from confplane.services.reads.config_levels import NOTHING_PLANNED
 
 if TYPE_CHECKING:
     from confplane.domain.broker_levels import ConfigLevels
+    from confplane.domain.facets import Rank
     from confplane.domain.risks import Risk, RiskOptions
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.edits import Drafter, EntityDraft
+    from confplane.services.changes.edits import DecideEntity, Drafter, Edit, EntityDraft
+    from confplane.services.cluster_facet import ClusterFacet
+    from confplane.services.ports.ownerships import Ownerships
     from confplane.services.ports.store import ClusterStore
+    from confplane.services.ports.trail import AuditLog
     from confplane.services.reads.config_levels import BrokerLevels
 
 
@@ -47,21 +57,120 @@ class AlterRules:
     """The dry run of a draft on the Kafka cluster, after the policies; None: there is no dry run."""
 
 
+class PreparedEdit(NamedTuple):
+    """One edit of a change, ready to be decided."""
+
+    cluster_facet: ClusterFacet
+    edit: Edit
+    decide: DecideEntity
+    rules: AlterRules
+
+    @property
+    def rank(self) -> Rank | None:
+        """The entity's rank in its facet; None if no check reads the result of this edit."""
+        return self.cluster_facet.facet.rank(self.edit.entity)
+
+    def is_measured(self, caller: Caller) -> bool:
+        """Return True if a rule about the edit depends on the size of the request."""
+        name, entity = self.cluster_facet.name.value, self.edit.entity
+        return not caller.is_exempt and self.rules.policies.measures(name, entity, caller.principal, caller.behalf_of)
+
+    def needs_owners(self, caller: Caller) -> bool:
+        """Return True if a rule about the edit depends on the owners of keys."""
+        name, entity = self.cluster_facet.name.value, self.edit.entity
+        return self.rules.policies.asks_for_owners(name, entity, caller.principal, caller.behalf_of)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFacts:
+    """The facts of a request that rules depend on besides its drafts."""
+
+    altered: frozenset[tuple[str, Entity]]
+    """As of :class:`~confplane.domain.policy_rules.PolicyRequest`."""
+    owners: Mapping[Znode, Mapping[str, str]]
+    """The owners of keys, by znode."""
+
+    def owners_of(self, draft: EntityDraft) -> Mapping[str, str]:
+        """Return the owners of the keys of a draft's znode."""
+        return self.owners.get(Znode(draft.cluster_facet.tree, draft.edit.entity.id), {})
+
+    def taken_over(self, draft: EntityDraft) -> frozenset[str]:
+        """Return the keys that a draft takes over from another owner."""
+        claim = draft.edit.claim
+        if claim is None:
+            return frozenset()
+        owners = self.owners_of(draft)
+        return frozenset(key for key in claim.keys if owners.get(key, claim.owner) != claim.owner)
+
+
+class RuleFactsReader:
+    """Reads the facts of requests. One instance serves all clusters of a process.
+
+    Args:
+        audit: Has the changes of the last hour.
+        ownerships: The owners as the trail explains them.
+    """
+
+    def __init__(self, audit: AuditLog, ownerships: Ownerships) -> None:
+        self._audit = audit
+        self._ownerships = ownerships
+
+    async def read(self, items: Sequence[PreparedEdit], caller: Caller) -> RuleFacts:
+        """Return the facts that the rules about some edits of a cluster depend on.
+
+        Raises:
+            UnavailableError: Postgres is unavailable.
+        """
+        measured = any(item.is_measured(caller) for item in items)
+        altered = await self._altered(items, caller) if measured else frozenset()
+        return RuleFacts(altered, await self._owners([item for item in items if item.needs_owners(caller)], caller))
+
+    async def _altered(self, items: Sequence[PreparedEdit], caller: Caller) -> frozenset[tuple[str, Entity]]:
+        """Return the facets and entities that edits alter, and those that their author altered in the last hour."""
+        time_slice = TimeSlice()
+        found = set(caller.altered)
+        for item in items:
+            if time_slice.due:
+                await time_slice.pause()
+            if await _alters(item):
+                found.add((item.cluster_facet.name.value, item.edit.entity))
+        with caller.preparing():
+            recent = await self._audit.altered(items[0].cluster_facet.store.name, caller.author)
+        return frozenset(found | {(facet, Entity.from_id(entity_id)) for facet, entity_id in recent})
+
+    async def _owners(self, items: Sequence[PreparedEdit], caller: Caller) -> Mapping[Znode, Mapping[str, str]]:
+        if not items:
+            return {}
+        # Facets may share a znode.
+        znodes = {Znode(item.cluster_facet.tree, item.edit.entity.id) for item in items}
+        with caller.preparing():
+            states = await self._ownerships.known(items[0].cluster_facet.store.name, list(znodes))
+        return {znode: state.ownership.owners for znode, state in states.items()}
+
+
+async def _alters(item: PreparedEdit) -> bool:
+    """Return False if an edit leaves the entity as the mirror has it. An edit that can't be decided counts."""
+    try:
+        placed = item.cluster_facet.placed()
+        draft = await item.decide(placed, placed.get(item.edit.entity.id), NOTHING_PLANNED)
+    except ConfplaneError:
+        return True
+    return bool(draft.diff)
+
+
 class RuleCheck:
     """Checks the drafts of a request.
 
     Args:
         caller: The caller.
+        facts: The facts of the request.
         validate_only: Nothing will be written: missing approvals are a warning.
-        altered: As of :class:`~confplane.domain.policy_rules.PolicyRequest`.
     """
 
-    def __init__(
-        self, caller: Caller, *, validate_only: bool = False, altered: frozenset[tuple[str, Entity]] = frozenset()
-    ) -> None:
+    def __init__(self, caller: Caller, facts: RuleFacts, *, validate_only: bool) -> None:
         self.caller = caller
+        self._facts = facts
         self._validate_only = validate_only
-        self._altered = altered
 
     async def admit(
         self, rules: AlterRules, draft: EntityDraft, planned: Mapping[str, Mapping[str, str]]
@@ -70,7 +179,7 @@ class RuleCheck:
 
         Args:
             rules: The rules of the draft's facet.
-            draft: The draft, which changes values.
+            draft: The draft. One that neither changes values nor takes keys over from their owners is not checked.
             planned: The results of the edits before it, by entity id.
 
         Raises:
@@ -80,6 +189,8 @@ class RuleCheck:
             ForbiddenError: The caller may not bypass the rules.
             UnavailableError: The change request of a bypass can't be opened.
         """
+        if not draft.diff and not self._facts.taken_over(draft):
+            return draft
         self._check_temporary(draft)
         risks = await self._risks(rules, draft, planned)
         if risks:
@@ -172,7 +283,9 @@ class RuleCheck:
             pointers={op.key: op.pointer for op in draft.edit.ops if op.pointer is not None},
             behalf_of=self.caller.behalf_of,
             risks=risks,
-            altered=self._altered,
+            altered=self._facts.altered,
+            owners={key: owner for key, owner in self._facts.owners_of(draft).items() if owns(entity, key)},
+            taken_over=self._facts.taken_over(draft),
         )
 
 

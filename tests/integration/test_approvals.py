@@ -170,9 +170,10 @@ def test_a_change_of_a_key_of_an_owner_needs_approval(service: Service) -> None:
         plan = http.post("/manifests:plan", json=changed).json()
         again = http.post("/manifests:apply", json={**changed, "planId": plan["planId"]})
         assert "needs approval" in again.text
-        # Neither does another owner get the key without it, although its value stays.
+        # Neither does another owner get the key without it, although no value changes.
         key = {"id": "user=owned", "key": RATE}
-        thief = {**body, "owner": "blue", "force": [key]}
+        same = {"id": "user=owned", "quotas": {RATE: 5, "consumer_byte_rate": 1}}
+        thief = {**body, "owner": "blue", "force": [key], "entities": [same]}
         plan = http.post("/manifests:plan", json=thief).json()
         taken = http.post("/manifests:apply", json={**thief, "planId": plan["planId"]})
         assert "needs approval" in taken.text

@@ -71,11 +71,11 @@ async def status(one: Observing) -> str:
 
 
 @pytest.mark.parametrize("key", PATHS)
-@pytest.mark.parametrize("enforced", [False, True], ids=["adopt", "enforce"])
+@pytest.mark.parametrize("mode", ["adopt", "enforce"])
 async def test_a_path_that_is_set_again_is_a_change_and_is_sent_once(
-    opened: Opener, kafka: KafkaDouble, key: str, *, enforced: bool
+    opened: Opener, kafka: KafkaDouble, key: str, mode: str
 ) -> None:
-    one = await opened(enforced=enforced)
+    one = await opened(mode)
     await alter(one, BROKER, {**PATHS, THREADS: "1"})
     await restore(one)
     kafka.requests.clear()

@@ -208,5 +208,5 @@ def test_all_entities_of_a_type_are_listed_first(
     answered.answers["configs"] = {"items": [{"id": f"{item}=1"}], "nextPageToken": None}
     answered.answers["configs:describe"] = {"results": [described(resource, "1", ("metrics", "x", source))]}
     assert command.run(["--entity-type", kind, "--describe"]) == 0
-    assert [path for path, _ in answered.sent] == [f"configs?kind={item}&pageSize=1000", "configs:describe"]
+    assert [path for path, _ in answered.sent] == [f"configs?pageSize=1000&kind={item}", "configs:describe"]
     assert capsys.readouterr().out.startswith(f"Dynamic configs for {singular} 1 are:\n  metrics=x ")

@@ -21,7 +21,7 @@ from confplane.domain.facets import FacetName
 from confplane.domain.outbound_urls import UrlGuard
 from confplane.services.feed.consumer import FeedDelivery
 from confplane.services.feed.events import EventPart, FeedEvent, KeyValues
-from confplane.services.feed.positions import FeedPosition, encode
+from confplane.services.feed.positions import FeedPosition, decode, encode
 from confplane.services.ports.access import AccessChange
 from confplane.services.ports.feed import FeedChange
 from confplane.services.ports.trail import EXTERNAL, HistoryPlace
@@ -80,8 +80,8 @@ class Consumer:
 
     reason = None
 
-    def __init__(self, feeds: Feeds, start: HistoryPlace, left: list[FeedDelivery]) -> None:
-        self.feeds, self.last, self.left = feeds, start, left
+    def __init__(self, feeds: Feeds, start: FeedPosition, left: list[FeedDelivery]) -> None:
+        self.feeds, self.position, self.last, self.left = feeds, start, start.place, left
 
     @property
     def idle(self) -> bool:
@@ -97,7 +97,7 @@ class Consumer:
         await asyncio.Event().wait()
 
     def resting_position(self) -> FeedPosition:
-        return FeedPosition(self.last, 0)
+        return self.position._replace(place=self.last)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -111,18 +111,21 @@ class Feeds:
         self.waiting = 0
         """Consumers so far that had taken everything."""
         self.gone = False
+        self.requests = 7
+        """The number of the newest event of a change request."""
 
     async def open(self, cluster: Any, access: Any, wanted: Any, after: FeedPosition | None, deadline: float) -> Any:
-        del cluster, access, wanted, deadline
+        del cluster, access, deadline
+        number = after.requests if after is not None and after.requests is not None else self.requests
+        requests = None if wanted.requests is None else number
         if after is None:
-            return Consumer(self, HistoryPlace(1, 99, UUID(int=0)), [])
+            return Consumer(self, FeedPosition(HistoryPlace(1, 99, UUID(int=0)), 0, requests=requests), [])
         if self.gone:
             self.gone = False
             raise BeforeHistoryError("too old", pointer="after", oldest="o")
         start = after.place
-        return Consumer(
-            self, start, [each for each in self.events if each.position is None or self.place(each) > start]
-        )
+        left = [each for each in self.events if each.position is None or self.place(each) > start]
+        return Consumer(self, after._replace(requests=requests), left)
 
     @staticmethod
     def place(delivery: FeedDelivery) -> HistoryPlace:
@@ -160,7 +163,9 @@ class World:
         feeds: Any = self.feeds
         self.dispatcher = WebhookDispatcher(cluster, store, feeds, owners, deliverer, rendered, sleep=self.clock.sleep)
 
-    async def subscribe(self, name: str = "hook", *, key: WebhookKey = KEY, owner: str | None = None) -> Subscription:
+    async def subscribe(
+        self, name: str = "hook", *, key: WebhookKey = KEY, owner: str | None = None, **wanted: str
+    ) -> Subscription:
         new_id = uuid7()
         position = encode("one", FeedPosition(HistoryPlace(1, 0, UUID(int=0)), 0))
         sealed = seal(key, new_id, WebhookSecrets("https://hooks.example.com/"))
@@ -174,7 +179,7 @@ class World:
                 frozenset(),
                 False,
                 WebhookFormat.CLOUDEVENTS,
-                {},
+                wanted,
                 "https://hooks.example.com/...",
             ),
             *(sealed, None, START, owner),
@@ -360,6 +365,23 @@ async def test_lost_positions_become_a_reset(world: World) -> None:
         return delivery.event_type == "reset"
 
     await until(moved, refused=ValueError)
+
+
+async def test_a_place_among_events_of_requests_is_stored_before_anything_is_sent(world: World) -> None:
+    """The filter has requests, and the position is from before: a later process must not leave out events."""
+    await world.subscribe(requests="include")
+    await world.dispatcher.round()
+
+    async def number() -> int | None:
+        return decode("one", (await world.stored()).position, "position").requests
+
+    await until(lambda: world.feeds.waiting)
+    assert await number() == 7
+    await world.dispatcher.stop()
+    world.feeds.requests = 9
+    await world.dispatcher.round()
+    await until(lambda: world.feeds.waiting == 2)
+    assert await number() == 7
 
 
 async def test_owners_without_rights_and_other_keys_park(world: World) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from confplane.domain.access.operations import ResourceType
 from confplane.domain.access.ranges import NameRanges, spell
+from confplane.domain.base64url import decode_base64url
 from confplane.domain.change_requests import RequestEventType, RequestKind, RequestState
 from confplane.domain.entities import EntityType
 from confplane.domain.errors import InvalidRequestError
@@ -29,7 +30,7 @@ from tests.unit.services.feed_double import NOW_MS, Feed, Trail, change, receive
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from confplane.services.feed.consumer import FeedConsumer, FeedDelivery
+    from confplane.services.feed.consumer import FeedDelivery
 
 ALL = FeedFilter(requests=RequestSelection.INCLUDE)
 
@@ -102,7 +103,7 @@ async def test_events_come_only_if_they_are_asked_for(feed: Feed) -> None:
         for selection in (None, RequestSelection.INCLUDE, RequestSelection.ONLY)
     ]
     feed.trail.requested.append(event(1))
-    await until(lambda: _published(consumers[0]) == 1)
+    await until(lambda: not consumers[1].idle)
     feed.write(change(11))
     assert [shown(await received(each, count)) for each, count in zip(consumers, (1, 2, 1), strict=True)] == [
         [11],
@@ -111,10 +112,6 @@ async def test_events_come_only_if_they_are_asked_for(feed: Feed) -> None:
     ]
     for each in consumers:
         each.close()
-
-
-def _published(consumer: FeedConsumer) -> int:
-    return consumer.resting_position().requests
 
 
 @pytest.mark.parametrize(
@@ -170,11 +167,40 @@ async def test_a_position_of_an_event_that_does_not_exist_is_refused(feed: Feed)
     (await feed.open(position._replace(requests=2), wanted=ALL)).close()
 
 
-def test_a_position_without_events_is_that_of_earlier_releases() -> None:
+def test_positions_with_and_without_events_are_read_as_they_were_given() -> None:
     position = FeedPosition(HistoryPlace(3, 7, UUID(int=7)), 1_767_225_600_000)
-    for each in (position, position._replace(requests=12)):
+    for each in (position, position._replace(requests=0), position._replace(requests=12)):
         assert decode("default", encode("default", each), "after") == each
-    assert len(encode("default", position)) < len(encode("default", position._replace(requests=1)))
+
+
+async def test_a_process_of_an_earlier_release_can_continue_from_positions_without_events(feed: Feed) -> None:
+    consumer = await feed.open()
+    feed.trail.requested.append(event(1))
+    asking = await feed.open(wanted=ALL)
+    feed.write(change(11))
+    [delivery] = await received(consumer, 1)
+    for position in (delivery.position, consumer.resting_position()):
+        assert position is not None
+        # The parts that earlier releases read: incarnation, revision, change id, time and cluster.
+        *numbers, cluster = decode_base64url(encode("default", position)).decode().split("@")
+        assert (len(numbers), numbers[3].isdigit(), cluster) == (4, True, "default")
+    # With events of requests it has one from the first, before there are any.
+    assert asking.position.requests == 1
+    assert (await Feed().open(wanted=ALL)).position.requests == 0
+    for each in (consumer, asking):
+        each.close()
+
+
+async def test_who_asks_for_events_later_gets_those_from_then_on(feed: Feed) -> None:
+    consumer = await feed.open()
+    position = consumer.position
+    consumer.close()
+    feed.trail.requested += [event(1), event(2)]
+    feed.write(change(11))
+    consumer = await feed.open(position, wanted=ALL)
+    feed.trail.requested.append(event(3))
+    assert shown(await received(consumer, 2)) == [11, -3]
+    consumer.close()
 
 
 @pytest.mark.parametrize(

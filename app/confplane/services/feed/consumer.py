@@ -142,7 +142,7 @@ class FeedConsumer:
         self.access = access
         self.wanted = wanted
         self.reason: str | None = None
-        self._attach(feed.last)
+        self._attach(feed.last if wanted.requests is not None else feed.last._replace(requests=None))
 
     def _attach(self, position: FeedPosition) -> None:
         """Continue from a position, in the ring if it has everything after it."""
@@ -161,7 +161,10 @@ class FeedConsumer:
         """
         feed = self._feed
         if self.wanted.requests is None:
-            position = position._replace(requests=max(position.requests, feed.floor_requests))
+            position = position._replace(requests=None)
+        elif position.requests is None:
+            # The client asks for events of requests only now, and gets those from now on.
+            position = position._replace(requests=feed.requests.number)
         self._kraft_next = feed.kraft.base
         self._kraft_since_ms = position.time_ms - _OVERLAP_MS
         if position.snapshot is not None or self._is_below(position) or feed.kraft.misses(position.time_ms):
@@ -178,7 +181,12 @@ class FeedConsumer:
 
     def _is_below(self, position: FeedPosition) -> bool:
         """Return True if the ring does not have everything after a position."""
-        return position.place < self._feed.floor or position.requests < self._feed.floor_requests
+        return position.place < self._feed.floor or self._misses_requests(position, self._feed.floor_requests)
+
+    @staticmethod
+    def _misses_requests(position: FeedPosition, number: int) -> bool:
+        """Return True if events of requests up to a number are asked for, and a position is before one of them."""
+        return position.requests is not None and position.requests < number
 
     # -- called by the feed
 
@@ -311,7 +319,7 @@ class FeedConsumer:
             passed = passed or (
                 event.position.place <= self.position.place
                 if request is None
-                else request.number <= self.position.requests
+                else not self._misses_requests(self.position, request.number)
             )
             self.position = self.position.past(event.position)
             found = None if passed else self._selected(event, self.position)
@@ -442,7 +450,8 @@ class FeedConsumer:
         """
         feed = self._feed
         while self._is_below(self.position) and self.reason is None:
-            end, name = FeedPosition(feed.floor, self.position.time_ms, requests=feed.floor_requests), feed.cluster.name
+            floor, name = feed.floor_requests, feed.cluster.name
+            end = FeedPosition(feed.floor, self.position.time_ms, requests=floor)
             changes: list[FeedChange] = []
             if self.position.place < end.place:
                 await self._wait_for_trail(time.monotonic() + _PATIENCE_S)
@@ -451,8 +460,9 @@ class FeedConsumer:
                         yield delivery
                 changes = await feed.trail.changes(name, self.position.place, end.place.revision, PAGE)
             requests: list[FeedChange] = []
-            if self.position.requests < end.requests:
-                requests = await feed.trail.requests(name, self.position.requests, end.requests, PAGE)
+            number = self.position.requests
+            if number is not None and number < floor:
+                requests = await feed.trail.requests(name, number, floor, PAGE)
             complete = {"all_changes": len(changes) < PAGE, "all_requests": len(requests) < PAGE}
             for passed in self._page(self._passed(list(with_requests(changes, requests, **complete)))):
                 yield passed

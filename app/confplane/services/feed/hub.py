@@ -144,10 +144,10 @@ class FeedHub(BackgroundService):
                 # Every change that was answered before, by any process, is before "now".
                 await feed.reach(await cluster.store.catch_up(deadline), deadline)
                 await self._wait_for_recording(feed, deadline)
-                if wanted.requests is not None:
-                    await feed.requests.poll()
             else:
                 await self._check(feed, after, deadline, pointer)
+            if wanted.requests is not None and (after is None or after.requests is None):
+                await feed.requests.poll()
             consumer = FeedConsumer(
                 feed, self._history, access, wanted, self._replays, self._release, statuses=statuses, clock=self._clock
             )
@@ -226,9 +226,10 @@ class FeedHub(BackgroundService):
                     pointer=pointer,
                 )
             await feed.reach(place.revision, deadline)
-        if position.requests > feed.requests.number and position.requests > (newest := await feed.requests.newest()):
+        number = position.requests or 0
+        if number > feed.requests.number and number > (newest := await feed.requests.newest()):
             raise InvalidRequestError(
-                f"{pointer} is a position at event {position.requests} of change requests, and the newest event of"
+                f"{pointer} is a position at event {number} of change requests, and the newest event of"
                 f" cluster {name} is {newest}",
                 pointer=pointer,
             )
@@ -242,17 +243,18 @@ class FeedHub(BackgroundService):
                 f"External changes of cluster {name} are not recorded, so that this process only has positions from"
                 f" revision {feed.floor.revision} on. List again, and continue without {pointer}",
                 pointer=pointer,
-                oldest=encode(name, FeedPosition(feed.floor, position.time_ms)),
+                oldest=encode(name, FeedPosition(feed.floor, position.time_ms, requests=position.requests)),
             )
         if place.revision < coverage.since:
-            oldest = HistoryPlace(feed.incarnation, coverage.since, LAST_ID)
+            since_ms = int(coverage.since_at.timestamp() * 1000)
+            place = HistoryPlace(feed.incarnation, coverage.since, LAST_ID)
             raise BeforeHistoryError(
                 f"The trail of cluster {name} begins at revision {coverage.since}. List again, and continue without"
                 f" {pointer}",
                 pointer=pointer,
                 since=coverage.since,
                 since_time=rfc3339(coverage.since_at),
-                oldest=encode(name, FeedPosition(oldest, int(coverage.since_at.timestamp() * 1000))),
+                oldest=encode(name, FeedPosition(place, since_ms, requests=position.requests)),
             )
 
     async def _run(self) -> None:

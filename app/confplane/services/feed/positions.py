@@ -36,19 +36,20 @@ class FeedPosition(NamedTuple):
     """A time at which the place was reached. External changes that were found since may have lower places."""
     snapshot: SnapshotPlace | None = None
     """The place in a snapshot of which the rest comes before the changes after the position; None without a rest."""
-    requests: int = 0
-    """The number of the last event of a change request that was delivered."""
+    requests: int | None = None
+    """The number of the last event of a change request that was delivered. None: the consumer does not ask for them."""
 
     def past(self, other: FeedPosition) -> FeedPosition:
         """Return the position after everything up to both positions."""
-        return FeedPosition(max(self.place, other.place), other.time_ms, requests=max(self.requests, other.requests))
+        requests = None if self.requests is None else max(self.requests, other.requests or 0)
+        return FeedPosition(max(self.place, other.place), other.time_ms, requests=requests)
 
 
 def encode(cluster: str, position: FeedPosition) -> str:
     """Return the token of a position."""
     place, snapshot = position.place, position.snapshot
-    # Without events of requests it is the token of earlier releases, whose positions are before all of these events.
-    time = f"{position.time_ms}.{position.requests}" if position.requests else str(position.time_ms)
+    # Without events of requests it is the token of earlier releases, which serve together with this one in an upgrade.
+    time = str(position.time_ms) if position.requests is None else f"{position.time_ms}.{position.requests}"
     text = f"{place.incarnation}@{place.revision}@{place.change_id.hex}@{time}@{cluster}"
     if snapshot is not None:
         text = f"{text}\n{snapshot.facet.value}\n{snapshot.entity_id}"
@@ -70,12 +71,12 @@ def decode(cluster: str, token: str, pointer: str) -> FeedPosition:
         except ValueError:
             pass
         else:
-            position = FeedPosition(place, time_ms, snapshot, sum(requests))
+            position = FeedPosition(place, time_ms, snapshot, requests[0] if requests else None)
             most = END_OF_HISTORY
             valid = place.incarnation <= most.incarnation and place.revision <= most.revision
             if (
                 valid
-                and position.requests <= LAST_NUMBER
+                and (position.requests or 0) <= LAST_NUMBER
                 and position.time_ms < _END_MS
                 and encode(parts[4], position) == token
             ):

@@ -199,8 +199,10 @@ class ClusterFeed(BackgroundService):
 
     def number_after(self, position: FeedPosition) -> int:
         """Return the number of the first event of the ring after a position. Later ones may be before it."""
-        by_place = bisect_right(self.ring, position.place, key=_place)
-        return self.base + min(by_place, bisect_right(self.ring, position.requests, key=_requests))
+        found = bisect_right(self.ring, position.place, key=_place)
+        if position.requests is not None:
+            found = min(found, bisect_right(self.ring, position.requests, key=_requests))
+        return self.base + found
 
     def event(self, change: FeedChange) -> FeedEvent | None:
         """Return the event of a change; None for a change that gave no key another value.
@@ -425,7 +427,7 @@ class ClusterFeed(BackgroundService):
             if event.parts and self._outside.get(event.change.entities[0].path) is event:
                 del self._outside[event.change.entities[0].path]
         self.floor = self.ring[dropped - 1].position.place
-        self.floor_requests = self.ring[dropped - 1].position.requests
+        self.floor_requests = _requests(self.ring[dropped - 1])
         del self.ring[:dropped]
         self.base += dropped
 
@@ -435,4 +437,4 @@ def _place(event: FeedEvent) -> HistoryPlace:
 
 
 def _requests(event: FeedEvent) -> int:
-    return event.position.requests
+    return event.position.requests or 0

@@ -35,7 +35,6 @@ from confplane.domain.errors import (
 from confplane.services.access import of_operator
 from confplane.services.background import BackgroundService, BackgroundTask, ErrorLog
 from confplane.services.feed.consumer import FeedDelivery
-from confplane.services.feed.events import FeedFilter
 from confplane.services.feed.positions import decode, encode
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.operator_warnings import OperatorWarning
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
 
     from confplane.services.clusters import Cluster
     from confplane.services.feed.consumer import FeedConsumer
+    from confplane.services.feed.events import FeedFilter
     from confplane.services.feed.hub import FeedHub
     from confplane.services.feed.positions import FeedPosition
     from confplane.services.ports.webhooks import Subscription, WebhookDelivery, WebhookStore
@@ -271,12 +271,12 @@ class _Worker:
             found, end = await self._read(position, wanted)
         except (BeforeHistoryError, StoreReplacedError, InvalidRequestError) as error:
             logger.warning("Webhook %s: changes may be missing: %s", self._subscription.name, error.detail)
-            await self._reset()
+            await self._reset(wanted)
             return
         for delivery in found:
             await self._deliver(delivery, wanted)
         # Also if nothing was delivered: the owner may not see what was found.
-        moved = end.place > position.place or end.requests > position.requests
+        moved = end.place > position.place or end.requests != position.requests
         if moved and (self._subscription.position == before or self._is_late()):
             await self._move(encode(cluster.name, end))
 
@@ -286,6 +286,9 @@ class _Worker:
         found: list[FeedDelivery] = []
         repeated = 0
         try:
+            if (consumer.position.requests is None) != (position.requests is None):
+                # The filter has requests since the position was stored. A later process must not begin again.
+                return [], consumer.position
             async with aclosing(consumer.deliveries()) as deliveries:
                 async for delivery in deliveries:
                     if delivery.event is None:
@@ -320,9 +323,9 @@ class _Worker:
         """Return True if the position is due to be moved over events that do not match."""
         return time.monotonic() - self._moved_at >= _MOVE_S
 
-    async def _reset(self) -> None:
+    async def _reset(self, wanted: FeedFilter) -> None:
         """Continue from now on, and tell the receiver that changes may be missing."""
-        consumer = await self._open(None, FeedFilter())
+        consumer = await self._open(None, wanted)
         try:
             position = encode(self._dispatcher.cluster.name, consumer.resting_position())
         finally:

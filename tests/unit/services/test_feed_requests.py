@@ -191,6 +191,18 @@ async def test_a_process_of_an_earlier_release_can_continue_from_positions_witho
         each.close()
 
 
+async def test_events_of_the_time_before_a_restore_of_zookeeper_are_not_left_out(feed: Feed) -> None:
+    feed.trail.requested.append(event(1))
+    consumer = await feed.open(wanted=ALL)
+    # ZooKeeper is replaced before the next poll of events.
+    feed.trail.requested.append(event(2))
+    feed.cluster.store.incarnation = 2
+    feed.journal.begin(20)
+    feed.trail.requested.append(event(3))
+    assert shown(await received(consumer, 2)) == [-2, -3]
+    consumer.close()
+
+
 async def test_who_asks_for_events_later_gets_those_from_then_on(feed: Feed) -> None:
     consumer = await feed.open()
     position = consumer.position

@@ -70,12 +70,14 @@ class FeedRequests(BackgroundService):
         self._background = BackgroundTask(self._run, name=f"feed-requests-{cluster.name}")
 
     async def begin(self, incarnation: int) -> None:
-        """Continue after the newest event. The trail has all events up to it.
+        """Continue after the newest event, of which Postgres has all before it, or after the last published one.
 
         Raises:
             UnavailableError: Postgres is unavailable.
         """
-        self.number = await self._trail.newest_request(self._cluster.name)
+        newest = await self._trail.newest_request(self._cluster.name)
+        # Postgres may have been restored together with ZooKeeper.
+        self.number = min(self.number, newest) if self.incarnation else newest
         self.incarnation = incarnation
 
     async def newest(self) -> int:

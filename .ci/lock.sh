@@ -23,7 +23,7 @@ compile() {
 # The project's own requirements first; what builds it must agree with them.
 compile 3.11 "$@" --extra dev-stack --extra spark --extra test pyproject.toml -o .ci/requirements.lock
 compile 3.11 "$@" --constraint .ci/requirements.lock .ci/build.in -o .ci/build.lock
-compile 3.11 "$@" --constraint .ci/requirements.lock --extra server pyproject.toml -o deploy/images/service.lock
+compile 3.11 "$@" --constraint .ci/requirements.lock --extra server --extra otel pyproject.toml -o deploy/images/service.lock
 compile 3.11 "$@" --constraint .ci/requirements.lock --extra spark pyproject.toml -o deploy/images/rollups.lock
 compile 3.11 "$@" --constraint .ci/requirements.lock deploy/images/sbom.in -o deploy/images/sbom.lock
 compile 3.10 "$@" pyproject.toml .ci/python310.in -o .ci/python310.lock

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import sys
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from confplane import listener
+from confplane import listener, logs
 from confplane.api.app import create_api, specification
 from confplane.api.cors import Cors
 from confplane.api.dependencies import Services
@@ -102,6 +101,7 @@ if TYPE_CHECKING:
         LimitsSettings,
         Settings,
     )
+    from confplane.tracing import OtelTracing
     from confplane.wiring import ServiceParts
 
 
@@ -110,13 +110,14 @@ _log: Final = logging.getLogger(__name__)
 
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT."""
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
-    )
+    logs.set_up(settings.log_level, as_json=settings.log_format == "json")
     connections = listener.make_connections(settings.http)
     tls = None if settings.http.tls is None else listener.ListenerTls(settings.http.tls)
     files = () if tls is None else (WatchedFiles("certificate or key of the listener", tls.files, tls.reload),)
+    tracing = _tracing(settings)
     app, render_error, readiness = create_app(settings, connections, files)
+    if tracing is not None:
+        app = tracing.traced(app)
     # Later collections need not walk the modules. Mirrors exempt themselves (store/mirror/memory.py).
     gc.collect()
     gc.freeze()
@@ -310,6 +311,25 @@ def create_app(
     )
     console = _console(settings, api, parts.database, authentication.providers)
     return Front(api, console), ListenerErrorRenderer(traffic, cors), readiness
+
+
+def _tracing(settings: Settings) -> OtelTracing | None:
+    """Start the traces of the process, or return None if they are off.
+
+    Raises:
+        UnusableSettingsError: The packages are not installed.
+    """
+    if not settings.tracing:
+        return None
+    try:
+        from confplane.tracing import OtelTracing  # noqa: PLC0415 - without traces OpenTelemetry is not needed
+    except ImportError as error:
+        raise UnusableSettingsError(
+            f"tracing is true, and {error.name} is not installed: install confplane[otel], or set tracing to false"
+        ) from None
+    tracing = OtelTracing()
+    tracing.start()
+    return tracing
 
 
 def _protected_resource(settings: Settings) -> ProtectedResource | None:

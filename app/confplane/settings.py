@@ -462,6 +462,15 @@ class Settings(BaseSettings):
     log_level: str = Field(
         default="info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error"
     )
+    log_format: Literal["text", "json"] = Field(
+        default="text",
+        description="json has an object in each line, with the ids of the request, the change and the trace",
+    )
+    tracing: bool = Field(
+        default=False,
+        description="Send traces by OTLP over HTTP, as the standard variables OTEL_* say. Needs the package's extra"
+        " otel (docs/operations.md)",
+    )
 
     @model_validator(mode="after")
     def _sources(self) -> Settings:

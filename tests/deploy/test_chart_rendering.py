@@ -292,7 +292,7 @@ def test_the_service_loads_its_settings_as_in_the_pod(
 
     if values == "full":
         assert settings.clusters["payments"].client_configs_layout is ClientConfigsLayout.SEPARATE
-        assert settings.log_level == "debug"
+        assert (settings.log_level, settings.log_format, settings.tracing) == ("debug", "json", True)
 
 
 def test_the_keys_are_where_the_settings_say(manifests: Render) -> None:

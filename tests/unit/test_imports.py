@@ -41,6 +41,16 @@ def test_the_service_starts_with_no_more_than_it_needs() -> None:
     assert loaded & (HEAVY | NOT_AT_START) == set()
 
 
+def test_without_traces_the_service_loads_nothing_that_makes_or_sends_them() -> None:
+    code = "import sys, confplane.serving, confplane.cli.commands; print(*sorted(sys.modules))"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    loaded = set(answer.stdout.split())
+    assert "confplane.serving" in loaded
+    # FastAPI loads the API of OpenTelemetry.
+    absent = {"confplane.tracing", "google.protobuf", *(f"opentelemetry.{each}" for each in ("sdk", "exporter"))}
+    assert loaded & {*absent, "opentelemetry.instrumentation"} == set()
+
+
 def test_the_commands_on_the_stores_start_without_the_api() -> None:
     loaded = loaded_with(
         "confplane.wiring, confplane.cli.target, confplane.cli.upkeep, confplane.cli.access, confplane.cli.store"

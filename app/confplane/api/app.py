@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI
+from fastapi.telemetry import TelemetryConfig
 
 import confplane
 from confplane.api import problems
@@ -52,6 +53,9 @@ DESCRIPTION = (
     "user names that user in `Confplane-On-Behalf-Of: User:<name>`; allowed is what both may. Every error, also of "
     "paths and methods that do not exist (404, 405), is `application/problem+json` with Kafka's error code."
 )
+_NO_TELEMETRY: Final[TelemetryConfig] = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+"""FastAPI's own telemetry sends URLs and texts of errors as they are, and misses the requests that pass by its
+middleware (routing/lookup.py). Traces are those of tracing.py."""
 FAMILIES: Final = (
     applied.routes,
     client_configs.routes,
@@ -144,6 +148,7 @@ def _routed(lifespan: Any) -> _Api:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        telemetry=_NO_TELEMETRY,
     )
     # Added as they are: including a FastAPI router would copy each route and match twice.
     api.router.routes += [route for family in FAMILIES for route in family]

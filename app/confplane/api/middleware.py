@@ -23,6 +23,7 @@ from confplane.domain.errors import ConfplaneError, InvalidRequestError, Unauthe
 from confplane.domain.texts import rfc3339
 from confplane.security.authenticator import BEHALF_OF
 from confplane.security.credentials import CERTIFICATE, Credentials
+from confplane.services.metrics import REQUEST_ID
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -116,6 +117,7 @@ class RequestMiddleware:
         given = headers.get(b"x-request-id")
         request_id = given if given is not None and _ACCEPTED_ID.fullmatch(given) else str(uuid7()).encode()
         scope[REQUEST_CONTEXT] = context = RequestContext(headers, request_id.decode(), began + self._deadline_s)
+        REQUEST_ID.set(context.request_id)
         if self._challenge is not None:
             scope[CHALLENGE] = self._challenge
         cors = self._cors

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 import psycopg
+import sqlalchemy.ext.asyncio
 from psycopg.conninfo import make_conninfo
 from sqlalchemy import event
-from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import QueuePool
 
 from confplane.audit import faults
@@ -270,7 +270,8 @@ class Database:
         return found
 
     def _make_engine(self) -> AsyncEngine:
-        engine = create_async_engine(
+        # By its module, because instrumentation replaces the function (tracing.py).
+        engine = sqlalchemy.ext.asyncio.create_async_engine(
             "postgresql+psycopg://",
             async_creator=self._connect,
             isolation_level="AUTOCOMMIT",

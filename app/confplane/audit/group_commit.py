@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from contextvars import Context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -204,7 +205,8 @@ class GroupWriter:
         call = _Call(rows, asyncio.get_running_loop().create_future())
         self._waiting.append(call)
         if self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush(), name="group commit")
+            # In a context of its own: its batches are those of many callers.
+            self._flushing = asyncio.create_task(self._flush(), name="group commit", context=Context())
         await call.done
 
     async def close(self) -> None:

@@ -104,7 +104,14 @@ class Front:
 
 
 def _application(console: Console) -> ASGIApp:
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = FastAPI(
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        # As of the API (api/app.py): it sends URLs, and texts of errors.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+    )
     app.state.console = console
     for module in PAGES:
         app.include_router(module.router)

@@ -1,17 +1,25 @@
-"""Metrics of a process. Each part returns its own on request; telemetry.py renders the metrics of all parts.
+"""Metrics of a process, and the spans of its traces.
+
+Each part returns its own metrics on request; telemetry.py renders those of all parts.
 
 Parts count events in plain numbers where the events occur: an addition costs almost nothing on a path that runs
 thousands of times per second. Returning samples does not query a store. Labels never contain names from clients:
 entities, principals, paths as sent.
+
+A step of a change, or of a round of a Kafka cluster, is a span (:func:`span`) if traces are on (tracing.py). The facts
+of a span are names of clusters and types, counts, ids of changes and outcomes, never entities or values.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from uuid import UUID
 
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Bounds of histograms of durations, in seconds."""
@@ -69,3 +77,54 @@ class MetricsSource(Protocol):
 
     def metrics(self) -> Iterable[Sample]:
         """Return the current metrics; never waits."""
+
+
+# ---------------------------------------------------------------- spans
+
+
+REQUEST_ID: Final[ContextVar[str | None]] = ContextVar("request_id", default=None)
+CHANGE_ID: Final[ContextVar[UUID | None]] = ContextVar("change_id", default=None)
+"""The ids of the request and the change under way, for the lines of the log."""
+
+
+class StepSpan(Protocol):
+    """One step, while it runs."""
+
+    recorded: bool
+    """False if facts that cost time to find are of no use."""
+
+    def set(self, **facts: Any) -> None:
+        """Add facts that are known after the start."""
+
+
+class _NoSpan:
+    """The span of every step while traces are off."""
+
+    recorded = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def set(self, **facts: Any) -> None:
+        """Do nothing."""
+
+
+class Tracing:
+    """The traces of this process."""
+
+    begin: ClassVar[Callable[[str, Mapping[str, Any]], AbstractContextManager[StepSpan]] | None] = None
+    """Begins a span with its name and its facts. None while traces are off."""
+    ids: ClassVar[Callable[[], Mapping[str, str]]] = dict
+    """Returns the ids of the current trace and span for the log, if there is one."""
+
+
+_NO_SPAN: Final = _NoSpan()
+
+
+def span(name: str, **facts: Any) -> AbstractContextManager[StepSpan]:
+    """Return the span of a step, which is a child of the span around it."""
+    begin = Tracing.begin
+    return _NO_SPAN if begin is None else begin(name, facts)

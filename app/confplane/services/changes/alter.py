@@ -31,7 +31,7 @@ from confplane.services.changes.edits import Edit, EditResult, EntryResult, not_
 from confplane.services.changes.entities_change import EntitiesChange
 from confplane.services.changes.rule_check import PreparedEdit, RuleCheck
 from confplane.services.cooperative_yielding import in_slices
-from confplane.services.metrics import Sample
+from confplane.services.metrics import Sample, span
 from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.ports.refusals import RefusedEdit
 
@@ -132,11 +132,14 @@ class AlterService:
         """
         parts = [part for entry in entries for part in entry.items()]
         run = caller.run
-        if run is not None or not caller.access.unlimited:
-            parts = await in_slices(partial(_begun, caller), parts)
-        parts = await self._refreshed(parts, caller)
-        repeated = _repeated(entries) if len(entries) > 1 else frozenset()
-        prepared = await in_slices(lambda part: self._prepare(part, repeated), parts)
+        with span("authorize", edits=len(parts)) as current:
+            if current.recorded:
+                current.set(**_facts_of(parts))
+            if run is not None or not caller.access.unlimited:
+                parts = await in_slices(partial(_begun, caller), parts)
+            parts = await self._refreshed(parts, caller)
+            repeated = _repeated(entries) if len(entries) > 1 else frozenset()
+            prepared = await in_slices(lambda part: self._prepare(part, repeated), parts)
         if atomic:
             changes = [range(len(parts))] if parts else []
         else:
@@ -330,6 +333,16 @@ def _begun(caller: Caller, part: FacetEdit) -> FacetEdit:
         return cluster_facet, EditResult(edit, error)
     found = None if caller.run is None else caller.run.result(cluster_facet, edit)
     return part if found is None else (cluster_facet, found)
+
+
+def _facts_of(parts: Sequence[FacetEdit]) -> dict[str, list[str]]:
+    """Return the cluster, the facets and the entity types of edits, each once."""
+    edits = [edit if isinstance(edit, Edit) else edit.edit for _, edit in parts]
+    return {
+        "cluster": sorted({cluster_facet.store.name for cluster_facet, _ in parts}),
+        "facets": sorted({cluster_facet.name.value for cluster_facet, _ in parts}),
+        "entity_types": sorted({",".join(each.value for each in edit.entity.types) for edit in edits}),
+    }
 
 
 def _dependent(part: FacetEdit) -> Edit | None:

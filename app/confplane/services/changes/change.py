@@ -29,6 +29,7 @@ from confplane.domain.errors import (
 from confplane.services.changes.commit import Attempt, Validated, end_all
 from confplane.services.changes.draft import D, NoChange
 from confplane.services.changes.settle import committed, settle_own
+from confplane.services.metrics import CHANGE_ID, span
 from confplane.services.ports.trail import Intent, Outcome
 from confplane.services.ports.transactions import Committed, Conflict, EntityWrite, SessionEnded
 
@@ -108,11 +109,16 @@ class RunningChange(Generic[D]):
 
         A first attempt that was made together with other changes counts.
         """
+        CHANGE_ID.set(self.id)
         attempt, self.first = self.first, None
-        try:
-            return await self._attempts(attempt)
-        except ConfplaneError as error:
-            return await self._failed(error)
+        with span("change", cluster=self._store.name, change_id=self.id) as current:
+            try:
+                ended = await self._attempts(attempt)
+            except ConfplaneError as error:
+                ended = await self._failed(error)
+            if current.recorded:
+                current.set(**_facts_of(ended))
+            return ended
 
     async def _attempts(self, attempt: Attempt[D] | None) -> ChangeResult[D] | Exception:
         again = False
@@ -121,7 +127,8 @@ class RunningChange(Generic[D]):
                 ended = await self._take(attempt)
             else:
                 writer = self._store.writer()
-                decision = await self.job.decide(again=again)
+                with span("draft", again=again):
+                    decision = await self.job.decide(again=again)
                 if isinstance(decision, NoChange):
                     ended = await self._leave(writer, decision)
                 else:
@@ -205,9 +212,12 @@ class RunningChange(Generic[D]):
 
     async def _settle(self, attempt: Attempt[D]) -> ChangeResult[D]:
         """Settle a transaction whose reply was lost, until the deadline."""
-        outcome = await settle_own(
-            self._submission.audit, self._store, self.id, attempt.number, began=self._began, deadline=self.deadline
-        )
+        audit = self._submission.audit
+        with span("settle") as current:
+            outcome = await settle_own(
+                audit, self._store, self.id, attempt.number, began=self._began, deadline=self.deadline
+            )
+            current.set(outcome="committed" if outcome.committed else "aborted")
         self._settled = True
         if not outcome.committed:
             raise UnavailableError(
@@ -316,7 +326,8 @@ class Submission:
         claims = [] if run is None else [run.claim(attempt.draft.answers, caller.deadline) for attempt in attempts]
         try:
             # After a failure nothing is submitted. Rows may have been written, and are then settled as aborted.
-            await self.audit.intend(intents, claims)
+            with span("intent", change_ids=[attempt.change_id for attempt in attempts]):
+                await self.audit.intend(intents, claims)
         except Exception as error:  # noqa: BLE001 - the result of the change concerned
             is_refused = isinstance(error, InvalidRequestError) or not isinstance(error, ConfplaneError)
             if len(attempts) == 1 or not is_refused:
@@ -354,6 +365,16 @@ class Submission:
             ends=caller.ends,
             applies=caller.request_applied,
         )
+
+
+def _facts_of(ended: ChangeResult[Any] | Exception) -> dict[str, str]:
+    """Return the facts of a change's span at its end."""
+    error = ended if isinstance(ended, Exception) else ended.error
+    if isinstance(error, ConfplaneError):
+        return {"outcome": (error.outcome or WriteOutcome.UNKNOWN).value, "error": error.code.name}
+    if isinstance(ended, Exception):
+        return {"outcome": WriteOutcome.UNKNOWN.value, "error": type(ended).__name__}
+    return {"outcome": "unchanged" if ended.change_id is None else "applied"}
 
 
 def _names(attempt: Attempt[Any], topics: frozenset[str]) -> bool:

@@ -19,11 +19,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 from confplane.domain.errors import BodyTooLargeError, ConfplaneError, UnavailableError
 from confplane.services.changes.draft import D
+from confplane.services.metrics import span
 from confplane.services.ports.trail import FEW, Outcome
 from confplane.services.ports.transactions import (
     ChangeWrites,
@@ -79,6 +81,8 @@ class Attempt(Generic[D]):
     """Set once the result is known and a commit has its outcome, for a caller who waits for another's transaction."""
     share: float = 0.0
     """The part of a shared transaction's size that the attempt takes, if it waits for one."""
+    context: Context | None = None
+    """The caller's context, with its ids and its span, if the attempt waits for a shared transaction."""
 
     def end(self, result: AttemptResult) -> None:
         """Set the result."""
@@ -118,7 +122,7 @@ class Committer:
 
     Args:
         audit: The trail.
-        begin: Begins a task that a stop waits for.
+        begin: Begins a task that a stop waits for, in a context.
         now: The clock of refused paths, in seconds.
         most_refused: The greatest number of refused paths that are kept; more of them drop the oldest.
     """
@@ -126,7 +130,7 @@ class Committer:
     def __init__(
         self,
         audit: AuditLog,
-        begin: Callable[[Coroutine[Any, Any, None]], object],
+        begin: Callable[[Coroutine[Any, Any, None], Context | None], object],
         *,
         now: Callable[[], float] = time.monotonic,
         most_refused: int = 10_000,
@@ -196,10 +200,13 @@ class Committer:
             for each in attempts
         )
         transaction = Transaction(writer, changes, draft.layout, draft.guarded, again)
-        try:
-            return await attempts[0].store.commit(transaction, deadline)
-        except ConfplaneError as error:
-            return error
+        with span("transaction", change_ids=[each.change_id for each in attempts]) as current:
+            try:
+                result: CommitResult | ConfplaneError = await attempts[0].store.commit(transaction, deadline)
+            except ConfplaneError as error:
+                result = error
+            current.set(outcome=type(result).__name__)
+        return result
 
     async def _conclude(self, attempts: list[Attempt[Any]], result: AttemptResult) -> None:
         """Set the results of attempts of one transaction, and write the outcomes of a commit."""
@@ -222,7 +229,9 @@ class Committer:
                     incarnation=store.incarnation,
                 )
             )
-        if await self.audit.conclude(outcomes):
+        with span("outcome", change_ids=[attempt.change_id for attempt in attempts]):
+            durable = await self.audit.conclude(outcomes)
+        if durable:
             # The markers are dropped some time later.
             for attempt in attempts:
                 store.markers.release(attempt.change_id)
@@ -248,7 +257,7 @@ class Committer:
                 queue.in_flight += 1
                 await self._send(key, queue, [attempt])
             else:
-                attempt.share = share
+                attempt.share, attempt.context = share, copy_context()
                 await _wait(queue, attempt)
         if isinstance(attempt.result, Conflict):
             self._note_refusal(attempt)
@@ -303,7 +312,7 @@ class Committer:
         while queue.waiting and queue.in_flight < AT_ONCE:
             load = queue.next_load()
             queue.in_flight += 1
-            self._begin(self._send(key, queue, load))
+            self._begin(self._send(key, queue, load), load[0].context)
         if not queue.in_flight:
             self._queues.pop(key, None)
 
@@ -323,8 +332,9 @@ async def _wait(queue: _Queue, attempt: Attempt[Any]) -> None:
     ended = attempt.ended = asyncio.Event()
     queue.waiting.append(attempt)
     try:
-        async with asyncio.timeout(attempt.caller.deadline - time.monotonic()):
-            await ended.wait()
+        with span("wait"):
+            async with asyncio.timeout(attempt.caller.deadline - time.monotonic()):
+                await ended.wait()
     except TimeoutError:
         if attempt in queue.waiting:
             queue.waiting.remove(attempt)

@@ -29,10 +29,11 @@ from confplane.services.changes.bulk import Bulk, LoadSemaphores, chains
 from confplane.services.changes.change import CONTENDED, ChangeJob, ChangeResult, RunningChange, Submission
 from confplane.services.changes.commit import Committer
 from confplane.services.cooperative_yielding import TimeSlice
-from confplane.services.metrics import Sample
+from confplane.services.metrics import Sample, span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+    from contextvars import Context
 
     from confplane.services.changes.bulk import ReadyEdit
     from confplane.services.changes.callers import Caller
@@ -186,8 +187,8 @@ class ChangeRunner:
         changes = [RunningChange(submission, job) for job in jobs]
         await asyncio.shield(self._begin(self._together(submission, writer, changes, report)))
 
-    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.create_task(work)
+    def _begin(self, work: Coroutine[Any, Any, T], context: Context | None = None) -> asyncio.Task[T]:
+        task = asyncio.create_task(work, context=context)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
@@ -273,17 +274,18 @@ async def _first_attempts(
     """Make the first attempts of changes together; return the ends of the changes that need no more attempts."""
     ends: dict[int, ChangeResult[D] | Exception] = {}
     time_slice = TimeSlice()
-    for number, change in changes.items():
-        if not change.job.waits and (error := await change.plan(writer)) is not None:
-            ends[number] = error
-        if time_slice.due:
-            await time_slice.pause()
-    waiting = iter([(number, change) for number, change in changes.items() if change.job.waits])
-    while some := dict(islice(waiting, _PLANNED)):
-        errors = await asyncio.gather(*(change.plan(writer) for change in some.values()))
-        ends |= {number: error for number, error in zip(some, errors, strict=True) if error is not None}
-        if time_slice.due:
-            await time_slice.pause()
+    with span("draft", cluster=submission.store.name, changes=len(changes)):
+        for number, change in changes.items():
+            if not change.job.waits and (error := await change.plan(writer)) is not None:
+                ends[number] = error
+            if time_slice.due:
+                await time_slice.pause()
+        waiting = iter([(number, change) for number, change in changes.items() if change.job.waits])
+        while some := dict(islice(waiting, _PLANNED)):
+            errors = await asyncio.gather(*(change.plan(writer) for change in some.values()))
+            ends |= {number: error for number, error in zip(some, errors, strict=True) if error is not None}
+            if time_slice.due:
+                await time_slice.pause()
     attempts = [change.first for change in changes.values() if change.first is not None]
     confirmed, _ = await asyncio.gather(_confirm(submission, writer, changes), submission.make(attempts))
     ends |= confirmed

@@ -11,6 +11,7 @@ report    ``/confplane/observation``                           ``/confplane/appl
 ========  ===================================================  ====================================================
 
 Only the leader has rounds. Both kinds run concurrently, because a describe may take seconds and changes must not wait.
+The steps that send or write are spans of traces: those of ``observe``, and of each delivery's ``apply``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from confplane.domain.errors import UnavailableError
 from confplane.services.kraft.observe.entity_types import RETRY_S, PollCost
 from confplane.services.kraft.reconcile.follow_writer import FollowResult
 from confplane.services.kraft.reconcile.polls import FailedPollError
+from confplane.services.metrics import span
 from confplane.services.ports.kafka import NotPermittedError
 
 if TYPE_CHECKING:
@@ -126,23 +128,28 @@ class Round:
 
     async def _reconcile_type(self, state: EntityTypeState) -> bool:
         """Reconcile an entity type, or the next piece of the topics; return whether its poll counts."""
-        self._polls.request(self._queues.take_delivered())
-        began, began_cpu, touched = time.monotonic(), time.process_time(), state.touched
-        try:
-            snapshot = await self._polls.take_snapshot(state, began + POLL_TIMEOUT_S)
-        except NotPermittedError as error:
-            self._polls.record_refused(state, error.detail)
-            return False
-        cost = PollCost(time.monotonic() - began, time.process_time() - began_cpu)
-        result = FollowResult() if snapshot is None else await self._reconcile(snapshot)
-        if result is None:
-            self._polls.record_behind(state)
-            return False
-        if snapshot is None or not snapshot.unchanged:
-            equal = await self._polls.clear_drift_of_equal(state, snapshot, self._queues.refused)
-            self._queues.redeliver(equal, {})
-        self._polls.record(state, snapshot, result, cost, touched)
-        return True
+        with span("observe", cluster=self._store.name, entity_type=state.entity_type.value) as current:
+            self._polls.request(self._queues.take_delivered())
+            began, began_cpu, touched = time.monotonic(), time.process_time(), state.touched
+            try:
+                snapshot = await self._polls.take_snapshot(state, began + POLL_TIMEOUT_S)
+            except NotPermittedError as error:
+                self._polls.record_refused(state, error.detail)
+                current.set(outcome="refused")
+                return False
+            cost = PollCost(time.monotonic() - began, time.process_time() - began_cpu)
+            result = FollowResult() if snapshot is None else await self._reconcile(snapshot)
+            if result is None:
+                self._polls.record_behind(state)
+                current.set(outcome="behind")
+                return False
+            if snapshot is None or not snapshot.unchanged:
+                with span("verify"):
+                    equal = await self._polls.clear_drift_of_equal(state, snapshot, self._queues.refused)
+                self._queues.redeliver(equal, {})
+            self._polls.record(state, snapshot, result, cost, touched)
+            current.set(outcome="reconciled")
+            return True
 
     async def _reconcile_requested(self) -> None:
         """Reconcile entities after their deliveries, and those with external writes to their znodes."""

@@ -23,6 +23,7 @@ from confplane.services.kraft import topics
 from confplane.services.kraft.apply.deliveries import PendingEntity, find_absent_keys
 from confplane.services.kraft.apply.isolation import is_isolable, isolate_refused_keys
 from confplane.services.kraft.refused_keys import describe_refusals, refused_keys
+from confplane.services.metrics import span
 from confplane.services.ports.applying import (
     AlterApplied,
     Alteration,
@@ -134,7 +135,8 @@ class ApplyQueue:
             UnavailableError: The cluster or a store is unavailable. Values that were sent are sent again.
         """
         try:
-            await self._send(deadline)
+            with span("apply", cluster=self._parts.store.name, entities=len(self.pending)):
+                await self._send(deadline)
         except UnavailableError as error:
             self._record_failure(error.detail)
             raise
@@ -159,12 +161,14 @@ class ApplyQueue:
 
     async def _send(self, deadline: float) -> None:
         parts, target = self._parts, self._parts.store.target()
-        deliveries = [] if target is None else await self._next_deliveries(target, deadline)
+        with span("decide"):
+            deliveries = [] if target is None else await self._next_deliveries(target, deadline)
         if not deliveries:
             return
-        allowed = await parts.states.begin(parts.store.name, [each.delivery for each in deliveries])
-        # Read after all writes of ZooKeeper: another mode, a pause or a freeze is effective once it was answered.
-        now, frozen = await parts.store.read_target_and_freeze(deadline)
+        with span("intent", entities=len(deliveries)):
+            allowed = await parts.states.begin(parts.store.name, [each.delivery for each in deliveries])
+            # Read after all writes of ZooKeeper: another mode, a pause or a freeze is effective once it was answered.
+            now, frozen = await parts.store.read_target_and_freeze(deadline)
         deliveries = [each for each in deliveries if each.delivery.entity_id in allowed]
         if now.value != target or frozen.value is not None:
             # The entities stay queued, and are sent if the mode allows it again.
@@ -172,7 +176,8 @@ class ApplyQueue:
             return
         requested = [each for each in deliveries if each.delivery.values]
         try:
-            answered = await self._alter_all(requested, deadline) if requested else []
+            with span("alter", entities=len(requested)):
+                answered = await self._alter_all(requested, deadline) if requested else []
         except UnavailableError:
             await self._withdraw(deliveries)
             raise
@@ -184,7 +189,8 @@ class ApplyQueue:
         for entity_id, outcome in outcomes.items():
             if isinstance(outcome, AlterUnknown | AlterRetriable):
                 self._record(entity_id, outcome)
-        offset = await parts.cluster.barrier(deadline)
+        with span("verify"):
+            offset = await parts.cluster.barrier(deadline)
         refused = await self._refused_keys(deliveries, outcomes)
         delivery_outcomes = [
             DeliveryOutcome(
@@ -196,7 +202,8 @@ class ApplyQueue:
             for each in deliveries
             if not isinstance(outcome := outcomes[each.delivery.entity_id], AlterUnknown)
         ]
-        await parts.states.end(parts.store.name, delivery_outcomes)
+        with span("outcome", entities=len(delivery_outcomes)):
+            await parts.states.end(parts.store.name, delivery_outcomes)
         for each in deliveries:
             if isinstance(outcome := outcomes[each.delivery.entity_id], AlterApplied | AlterRefused):
                 self._record(each.delivery.entity_id, outcome)

@@ -25,6 +25,7 @@ from confplane.services.kraft.observe.poller import Poller
 from confplane.services.kraft.reconcile.enforce import SOURCE, Enforcer
 from confplane.services.kraft.reconcile.follow_drafts import FollowDrafts
 from confplane.services.kraft.reconcile.lost_updates import LostUpdates
+from confplane.services.metrics import span
 from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.recorder.ports import PRINCIPAL
@@ -124,23 +125,24 @@ class FollowWriter:
             UnavailableError: A store is unavailable. Some changes may have been made; the next poll finds the rest.
             ObservedError: The observation was paused.
         """
-        result = FollowResult()
-        observations = await self._with_states(observations)
-        loads = _loads(observations)
-        size = 1 if self._drafts.decisions.imported else _IN_IMPORT
+        with span("write", cluster=self._store.name, entities=len(observations)):
+            result = FollowResult()
+            observations = await self._with_states(observations)
+            loads = _loads(observations)
+            size = 1 if self._drafts.decisions.imported else _IN_IMPORT
 
-        async def work() -> None:
-            for load in loads:
-                await self._commit_load([load[start : start + size] for start in range(0, len(load), size)], result)
+            async def work() -> None:
+                for load in loads:
+                    await self._commit_load([load[start : start + size] for start in range(0, len(load), size)], result)
 
-        await asyncio.gather(*(work() for _ in range(1 if in_order else AT_ONCE)))
-        enforced = {each.entity.id for each in result.enforced}
-        stale = [each for each in observations if each.stale_writes and each.entity.id not in enforced]
-        if enforced or stale:
-            await self._correct(stale, result)
-        if result.queued:
-            await self.lost_updates.record(result.queued)
-        return result
+            await asyncio.gather(*(work() for _ in range(1 if in_order else AT_ONCE)))
+            enforced = {each.entity.id for each in result.enforced}
+            stale = [each for each in observations if each.stale_writes and each.entity.id not in enforced]
+            if enforced or stale:
+                await self._correct(stale, result)
+            if result.queued:
+                await self.lost_updates.record(result.queued)
+            return result
 
     async def _correct(self, stale: Sequence[EntityObservation], result: FollowResult) -> None:
         ready = [each for each in stale if self._drafts.decisions.puts_back(each)]

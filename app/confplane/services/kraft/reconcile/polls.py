@@ -14,6 +14,7 @@ from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.kraft.observe.entity_types import RETRY_S, EntityTypeState, TopicPollRound
 from confplane.services.kraft.report import EntityTypeReport
+from confplane.services.metrics import span
 from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.cluster_states import TargetMode
 from confplane.services.ports.journal import ExpiredCursor
@@ -160,7 +161,8 @@ class Polls:
             FailedPollError: The cluster did not answer.
         """
         try:
-            return await self._poll(state, deadline)
+            with span("snapshot"):
+                return await self._poll(state, deadline)
         except (NotPermittedError, OtherClusterError):
             raise
         except UnavailableError as error:

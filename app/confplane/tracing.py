@@ -30,7 +30,7 @@ from opentelemetry.instrumentation.sqlalchemy import SQLAlchemyInstrumentor
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.trace import Span, Status, StatusCode
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.util.http import sanitize_method
 
 import confplane
@@ -58,11 +58,11 @@ _SENT: Final = frozenset(
         "http.request.method",
         "http.response.status_code",
         "http.route",
-        "server.address",
-        "server.port",
         "url.scheme",
     }
 )
+_PEER: Final = frozenset({"server.address", "server.port"})
+"""Those of requests by this process; in a request to it, they are the client's header Host."""
 _UNTRACED: Final = "/livez,/readyz,/metrics"
 _STATEMENTS: Final = "opentelemetry.instrumentation.sqlalchemy"
 _STOPPED: Final = {"lifespan.shutdown.complete", "lifespan.shutdown.failed"}
@@ -92,7 +92,8 @@ class OtelTracing:
     def start(self) -> None:
         """Begin to trace: steps, requests to issuers, and the statements of engines that are created from now on."""
         HTTPXClientInstrumentor().instrument(tracer_provider=self._provider)
-        SQLAlchemyInstrumentor().instrument(tracer_provider=self._provider)
+        # Its list of supported releases ends before 2.1, with which it works (tests/integration/test_tracing.py).
+        SQLAlchemyInstrumentor().instrument(tracer_provider=self._provider, skip_dep_check=True)
         Tracing.begin, Tracing.ids = self._begin, _ids
 
     def traced(self, app: ASGIApp) -> ASGIApp:
@@ -201,12 +202,13 @@ def _is_poll(span: ReadableSpan) -> bool:
 
 def _reduced(span: ReadableSpan) -> ReadableSpan:
     attributes = span.attributes or {}
+    sent = _SENT | _PEER if span.kind is SpanKind.CLIENT else _SENT
     return ReadableSpan(
         name=span.name,
         context=span.context,
         parent=span.parent,
         resource=span.resource,
-        attributes={key: each for key, each in attributes.items() if key in _SENT or key.startswith(_PREFIX)},
+        attributes={key: each for key, each in attributes.items() if key in sent or key.startswith(_PREFIX)},
         kind=span.kind,
         status=Status(span.status.status_code),
         start_time=span.start_time,

@@ -97,11 +97,38 @@ async def test_a_write_is_one_trace_without_values(world: World) -> None:
         assert authorize.facts["confplane.entity_types"] == ["user"]
         everything = b"".join(each.body for each in receiver.requests)
         assert b"client-quotas" in everything
-        for text in ("hidden-name", "8675309", "secret-key", "secret-value", service.token):
+        for text in ("hidden-name", "8675309", "127.0.0.1", "secret-key", "secret-value", service.token):
             assert text.encode() not in everything, text
     lines = [json.loads(line) for line in service.log.read_text().splitlines()]
     [line] = [each for each in lines if '"unauthenticated"' in each["message"]]
     assert (line["trace_id"], line["request_id"]) == (TRACE_ID, anonymous.headers["x-request-id"])
+
+
+async def test_a_search_has_the_spans_of_its_statements_without_their_parameters(
+    world: World, recording: Recording
+) -> None:
+    one = await world.replica()
+    with span("search"):
+        await one.trail(principal="User:somebody")
+    spans = recording.stop()
+    [search] = [each for each in spans if each.name == "search"]
+    statements = [each.facts for each in spans if each.parent_id == search.span_id and "db.query.text" in each.facts]
+    assert any("FROM intents" in facts["db.query.text"] for facts in statements)
+    assert "User:somebody" not in str(spans)
+    assert all(each.parent_id for each in spans if "db.query.text" in each.facts)
+
+
+async def test_requests_to_an_issuer_pass_the_trace_on(recording: Recording) -> None:
+    async with receiving() as receiver, httpx.AsyncClient(trust_env=False) as client:
+        receiver.respond = accepted
+        with span("caller"):
+            await client.post(receiver.url("/token?code=hidden"), content=b"x")
+    spans = recording.stop()
+    [caller] = [each for each in spans if each.name == "caller"]
+    [request] = [each for each in spans if each.parent_id == caller.span_id]
+    assert receiver.requests[0].headers["traceparent"].startswith(f"00-{caller.trace_id}-{request.span_id}-")
+    assert request.facts["server.port"] == receiver.port
+    assert "hidden" not in str(spans)
 
 
 async def test_changes_that_share_a_transaction_have_its_span_in_the_trace_of_one(

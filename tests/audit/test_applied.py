@@ -14,6 +14,7 @@ from confplane.services.metrics import Sample
 from confplane.services.ports.applied import KEPT_S, AppliedReport, Refusal
 from tests.audit.rows import count, fetch, run
 from tests.support.clock import Clock
+from tests.support.metrics import value_of
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ async def test_without_postgres_reports_wait_and_without_room_they_are_refused(
         with pytest.raises(UnavailableError, match="no room"):
             reports.report("payments", ALICE, "i10", applied())
         assert "Applied reports are dropped" in caplog.text
+        assert value_of(reports, "applied_reports_dropped") == 1
         reports.report("payments", ALICE, "i9", applied(8))  # one that waits already
         assert len(reports.of_entity("payments", ALICE)) == 10
         with pytest.raises(UnavailableError):

@@ -38,6 +38,7 @@ from tests.support.adopting import (
     shown_drift,
 )
 from tests.support.kafka_double import KafkaDouble, nothing
+from tests.support.metrics import value_of
 from tests.support.observing import Observing, caller, znode_metadata
 from tests.support.stores import kafka_writes, soon, until
 
@@ -182,10 +183,13 @@ async def test_a_cluster_that_goes_away_during_a_request_leaves_its_outcome_unkn
     with pytest.raises(UnavailableError):
         await apply(one)
     assert one.queues.report().unknown.first == (("user=alice", "No answer came"),)
-    assert {each.name: each.value for each in one.queues.metrics()}["apply_unknown"] == 1
+    assert value_of(one.queues, "apply_unknown") == 1
+    one.queues._queues["client-quotas"].pending["user=alice"] -= 100
+    assert value_of(one.queues, "apply_lag_seconds") >= 100
     kafka.down, kafka.after_request = None, nothing
     await apply(one)
     assert one.queues.report().unknown.count == 0
+    assert value_of(one.queues, "apply_lag_seconds") == 0
     await one.poll()
     equal(one, kafka)
     assert [each.kind for each in await rows(one, ALICE)] == ["change"]
@@ -520,6 +524,7 @@ async def test_what_the_cluster_refuses_is_listed_until_it_is_changed(opened: Op
     await apply(one)
     assert kafka.now.configs[BOB] == {RATE: "3"}
     assert one.queues.report().refused.first == (("user=alice", "Invalid quota (code 42)"),)
+    assert value_of(one.queues, "apply_refused") == 1
     refusals = {sample.labels: sample.value for sample in one.queues.metrics() if sample.name == "applied_refusals"}
     assert refusals == {("default", "42"): 1}
     await apply(one)

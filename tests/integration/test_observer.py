@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,6 +29,7 @@ from confplane.services.ports.kafka import (
 )
 from confplane.services.ports.trail import ObservedRange
 from tests.support.kafka_double import CLUSTER_ID, KafkaDouble
+from tests.support.metrics import value_of
 from tests.support.observing import Observing, caller, znode_metadata
 from tests.support.replicas import assert_chains
 from tests.support.stores import kafka_writes, soon, until
@@ -328,12 +330,14 @@ async def test_failures_are_reported_and_nothing_is_lost_or_written(opened: Open
     # By itself, and again by itself once the cluster is back.
     one.observer.start()
     await until(lambda: reporter.problem == "No broker answers")
+    assert value_of(reporter, "observation_problem") == 1
     await reporter.publish()
     await until(lambda: (found := reporter.report) is not None and found.problem == "No broker answers")
     assert any("is not observed now" in notice.public for notice in reporter.warnings())
     kafka.down = None
     await until(lambda: one.config(BOB) == {RATE: "5"})
     await until(lambda: reporter.problem == "")
+    assert value_of(reporter, "observation_problem") == 0
 
 
 async def test_an_entity_type_that_is_not_shown_is_off_and_the_rest_works(opened: Opener, kafka: KafkaDouble) -> None:
@@ -398,7 +402,11 @@ async def test_an_entity_type_without_an_answer_delays_no_other_and_is_named(
     await until(
         lambda: (found := one.reporter.report) is not None and bool(found.areas[KraftEntityType.QUOTAS].problem)
     )
-    assert one.polls.entity_types[KraftEntityType.QUOTAS].report.problem == "No answer about client-quotas"
+    state, labels = one.polls.entity_types[KraftEntityType.QUOTAS], ("default", KraftEntityType.QUOTAS.value)
+    assert state.report.problem == "No answer about client-quotas"
+    state.report = replace(state.report, observed_at=(state.report.observed_at or 0) - 100_000)
+    most = value_of(one.reporter, "observation_max_age_seconds", *labels)
+    assert value_of(one.reporter, "observation_age_seconds", *labels) > most
     kafka.unanswered = set()
     await one.poll()
     assert one.config(BOB) == {RATE: "5"}

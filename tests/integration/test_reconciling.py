@@ -19,6 +19,7 @@ from confplane.services.upkeep import reconcile
 from confplane.services.upkeep.reconcile import Reconciler
 from tests.audit import rows
 from tests.audit.rows import entity, fetch, intent
+from tests.support.metrics import value_of
 from tests.support.replicas import HOUR_MS, answered
 from tests.support.stores import ALICE, commit, committed, soon, until, write
 
@@ -233,6 +234,7 @@ async def test_markers_of_changes_that_the_trail_does_not_know_are_left_and_repo
     [warning] = one.reconciler.warnings()
     assert str(lost) in str(warning)
     assert "by-hand" in str(warning)
+    assert value_of(one.reconciler, "stray_markers") == 2
 
 
 async def test_a_marker_is_reported_no_longer_once_its_change_is_known_or_it_is_gone(

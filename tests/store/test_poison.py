@@ -13,6 +13,7 @@ from kazoo.security import make_acl
 from confplane.domain.entities import Entity
 from confplane.domain.facets import Tree
 from confplane.services.ports.store import SessionState
+from tests.support.metrics import value_of
 from tests.support.stores import ALICE, Late, committed, kafka_writes, mirror_paused, notify, soon, until, write
 
 if TYPE_CHECKING:
@@ -124,6 +125,8 @@ async def test_they_are_no_longer_named_once_they_are_gone(store: ZooKeeperStore
     nameless_too = poison(raw_zk, b"junk")
     await until(lambda: store._follower.anomalies.nameless)
     assert "'stray'" in " ".join(map(str, store.status().warnings))
+    assert value_of(store, "stray_notifications") == 1
+    await until(lambda: value_of(store, "nameless_notifications") == 2)
     raw_zk.delete("/config/changes/stray")
     raw_zk.delete(nameless_too)
     raw_zk.delete(nameless)
@@ -212,7 +215,7 @@ async def test_a_thread_that_ends_is_reported_and_its_session_replaced(
     [told] = map(str, store.status().warnings)
     assert "UnicodeEncodeError" in told
     assert "ud800" not in told
-    assert store._session_manager.failures == 1
+    assert value_of(store, "session_failures") == 1
     last = kafka_writes(raw_zk, "users/alice", ONE)
     await store.wait_for(raw_zk.exists(last).czxid, soon())
     await committed(store, write(ALICE, {}, 0))

@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from confplane.services.metrics import Histogram
 from confplane.telemetry import CACHE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from confplane.services.metrics import MetricsSource
     from tests.support.service import Service
+
+
+def value_of(part: MetricsSource, name: str, *labels: str) -> float:
+    """Return the only sample of a name, and of labels if some are given, among the metrics of a part."""
+    [found] = [each.value for each in part.metrics() if each.name == name and labels in {(), each.labels}]
+    assert not isinstance(found, Histogram)
+    return found
 
 
 class Scraped:

@@ -20,6 +20,7 @@ from tests.audit.rows import fetch, past_the_trigger
 from tests.faults.ensemble import Ensemble
 from tests.support.commands import Commands
 from tests.support.commands import run as run_command
+from tests.support.metrics import scrape
 from tests.support.servers import raw_client
 from tests.support.service import Service
 from tests.support.stepping import CONSTANTS_VARIABLE
@@ -173,6 +174,7 @@ async def test_a_restored_store_is_read_only_until_it_is_adopted(
             ready = await got(one, "/readyz")
             assert ready.status_code == 200
             assert "adopt-store" in ready.text
+            assert (await asyncio.to_thread(scrape, one))("store_restored", cluster="default") == 1
             # Nothing is settled or recorded from the restored state.
             assert len(fetch(migrated.owner_dsn, "SELECT 1 FROM outcomes")) == changes
 

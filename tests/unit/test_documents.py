@@ -191,3 +191,15 @@ def test_the_alerts_of_the_chart_are_those_of_the_page() -> None:
     alerts = yaml.safe_load((ROOT / "deploy" / "helm" / "confplane" / "alerts.yaml").read_text())
     found = [(each["expr"], each.get("for"), each["meaning"], each["remedy"]) for each in alerts]
     assert found == [(when.strip("`"), WAITS[wait], meaning, remedy) for when, wait, meaning, remedy in rows]
+
+
+def test_each_metric_of_an_alert_is_named_by_a_test() -> None:
+    alerts = yaml.safe_load((ROOT / "deploy" / "helm" / "confplane" / "alerts.yaml").read_text())
+    names = {name for each in alerts for name in re.findall(r"confplane_(\w+)", each["expr"])}
+    tests = "".join(path.read_text() for path in sorted((ROOT / "tests").rglob("*.py")))
+    assert len(names) >= 50
+    assert [each for each in sorted(names) if not re.search(rf'["_}}]{_without_suffix(each)}', tests)] == []
+
+
+def _without_suffix(name: str) -> str:
+    return re.sub(r"_(total|bucket)$", "", name)

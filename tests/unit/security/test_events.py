@@ -185,5 +185,6 @@ async def test_the_background_adds_sums_and_the_end_adds_the_rest() -> None:
 def test_events_are_counted_by_kind() -> None:
     world = World()
     world.deny(25)
-    counts = {labels: value for _, value, labels in world.events.metrics()}
-    assert counts == {("denied",): 25, ("unauthenticated",): 0, ("admin-token-used",): 0, ("break-glass",): 0}
+    world.events.broke_glass(Identity("User:portal", Authentication.TOKEN), "10.0.0.4", "r-4", "payments", "c-1")
+    counts = {labels: value for name, value, labels in world.events.metrics() if name == "security_events"}
+    assert counts == {("denied",): 25, ("unauthenticated",): 0, ("admin-token-used",): 0, ("break-glass",): 1}

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from tests.support.receiver import receiving
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Coroutine, Iterable, Iterator
 
     from opentelemetry.sdk.trace import ReadableSpan
 
@@ -39,6 +44,28 @@ def settings_for(receiver: Receiver, **more: str) -> dict[str, str]:
 
 def accepted(_: ReceivedRequest) -> bytes:
     return ACCEPTED
+
+
+@contextmanager
+def collecting() -> Iterator[Receiver]:
+    """Run a collector in a thread, for tests without an event loop."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="collector")
+    thread.start()
+
+    def run(work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+    receiving_here = receiving()
+    receiver: Receiver = run(receiving_here.__aenter__())
+    receiver.respond = accepted
+    try:
+        yield receiver
+    finally:
+        run(receiving_here.__aexit__(None, None, None))
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 def sent(requests: Iterable[ReceivedRequest]) -> list[SentSpan]:

@@ -1,6 +1,6 @@
 """No secret comes out: they are planted on every way in, everything is asked for, and all that came out is searched.
 
-Searched are answers with their headers, the service's log at debug level, what commands say, all rows of the trail, and
+Searched are answers with their headers, the service's log at debug level, its traces, what commands say, all rows of the trail, and
 Confplane's own nodes in ZooKeeper.
 """
 
@@ -21,6 +21,7 @@ from psycopg import sql
 from confplane.cli.commands import cli
 from confplane.crypto.password_encoder import PasswordEncoder
 from tests.rollups.lake import exported
+from tests.support.collector import collecting, settings_for
 from tests.support.commands import Commands, run
 from tests.support.planted import Asker, Evidence, Planted
 from tests.support.secret_inputs import (
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
+    from tests.support.receiver import Receiver
     from tests.support.servers import Database
 
 RULES: Final = f"""\
@@ -63,6 +65,8 @@ ENTITIES: Final = [
 ]
 
 
+HEADERS: Final = {f"OTEL_INSTRUMENTATION_HTTP_CAPTURE_HEADERS_SERVER_{name}": ".*" for name in ("REQUEST", "RESPONSE")}
+"""Variables that add headers to traces."""
 DESCRIBES: Final[dict[str, list[Any]]] = {
     "client-quotas:describe": [{"components": []}],
     "client-configs:describe": [{"components": []}],
@@ -340,9 +344,24 @@ def dumped(dsn: str) -> Iterator[tuple[str, str]]:
             yield table, "\n".join(row for (row,) in connection.execute(query).fetchall())
 
 
+def collected(receiver: Receiver) -> str:
+    """Return all that a collector got."""
+    return "".join(each.body.decode("latin-1") for each in receiver.requests)
+
+
+@pytest.fixture(scope="module")
+def collector() -> Iterator[Receiver]:
+    with collecting() as receiver:
+        yield receiver
+
+
 @pytest.fixture(scope="module")
 def evidence(
-    tmp_path_factory: pytest.TempPathFactory, module_chroot: str, module_database: Database, zk: KazooClient
+    tmp_path_factory: pytest.TempPathFactory,
+    module_chroot: str,
+    module_database: Database,
+    zk: KazooClient,
+    collector: Receiver,
 ) -> Evidence:
     planted = Planted()
     evidence = Evidence(planted)
@@ -354,7 +373,7 @@ def evidence(
         planted.texts[f"password of {urlsplit(dsn).username}"] = unquote(urlsplit(dsn).password or "")
     where: dict[str, Any] = {"connect": module_chroot, "dsn": module_database.service_dsn}
     debug = {"CONFPLANE_LOG_LEVEL": "debug", "CONFPLANE_WEBHOOKS__KEY_FILE": str(directory / "webhooks-key")}
-    service = Service(directory, **where, cluster=cluster, settings=debug)
+    service = Service(directory, **where, cluster=cluster, settings=settings_for(collector, **debug, **HEADERS))
     planted.texts["admin token"] = service.token
 
     def stored(number: int) -> dict[str, str]:
@@ -408,7 +427,7 @@ def evidence(
             ask("gone", "DELETE", f"{BASE}/configs/broker={number}")
         ask("trail", "GET", f"{BASE}/audit", params={"pageSize": "1000"})
         ask.close()
-    evidence.said["the log"] = service.log.read_text()
+    evidence.said |= {"the log": service.log.read_text(), "the traces": collected(collector)}
     evidence.said |= {f"table {table}": rows for table, rows in dumped(module_database.owner_dsn)}
     evidence.said |= {path: tree(zk, path) for path in ("/confplane", "/config/changes")}
     return evidence
@@ -439,6 +458,7 @@ def test_the_search_covers_every_place(evidence: Evidence) -> None:
     assert KEY in evidence.said["table rollup_rows"]
     assert any(KEY in text for where, text in evidence.said.items() if "/rollups/drift" in where)
     assert "default" in evidence.said["the log"]
+    assert "confplane.change_ids" in evidence.said["the traces"]
     assert "brokers/0" in evidence.said["/config/changes"]
     probe = "Bearer " + evidence.planted.texts["admin token"]
     assert evidence.planted.found_in(f"x{probe}y")

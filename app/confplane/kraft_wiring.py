@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from confplane.connection_settings import KafkaSettings
+    from confplane.domain.definitions import Catalog
     from confplane.domain.redaction import Redact
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.metrics import Sample
@@ -34,9 +35,11 @@ if TYPE_CHECKING:
     from confplane.store import ZooKeeperStore
 
 
-def rules_of(release: Callable[[], str], keeps_eligible_replicas: Callable[[], bool] = lambda: True) -> ObservedRules:
-    """Return the rules of a cluster of a release, which keeps eligible leader replicas by default."""
-    return ObservedRules(ClientQuotasFacet(), ConfigsFacet(release), release, keeps_eligible_replicas)
+def rules_of(
+    catalog: Callable[[], Catalog], keeps_eligible_replicas: Callable[[], bool] = lambda: True
+) -> ObservedRules:
+    """Return the rules of a cluster with these definitions, which keeps eligible leader replicas by default."""
+    return ObservedRules(ClientQuotasFacet(), ConfigsFacet(catalog), catalog, keeps_eligible_replicas)
 
 
 def max_ages_of(settings: KafkaSettings) -> dict[KraftEntityType, float]:
@@ -63,9 +66,7 @@ class KraftWiring:
         cipher: Cipher,
     ) -> None:
         # The cluster's own answer applies until the leader's report has it.
-        rules = rules_of(
-            lambda: self.kafka.release or store.kafka_release(), lambda: self.kafka.keeps_eligible_replicas
-        )
+        rules = rules_of(lambda: store.catalog(self.kafka.release or None), lambda: self.kafka.keeps_eligible_replicas)
 
         def expected() -> str | None:
             target = store.target()

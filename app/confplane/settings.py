@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Discriminator, Field, SecretStr, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, SecretStr, Tag, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
 
 from confplane.connection_settings import ClientTlsSettings, KafkaSettings
 from confplane.domain.errors import NotFoundError
+from confplane.domain.extra_keys import Catalogs
 from confplane.domain.facets import ClientConfigsLayout
 from confplane.domain.outbound_urls import check_allowed_host
+from confplane.extra_key_settings import ExtraKeySettings, check_distinct
 from confplane.identity_settings import OidcSettings, TlsSettings, check_sources, is_loopback
 from confplane.identity_settings import SettingsGroup as _SettingsGroup
 
@@ -203,6 +205,10 @@ class ClusterSettings(_SettingsGroup):
     dynamic_client_configs: frozenset[str] = Field(
         default=frozenset(), description="Client configs that may be set besides KIP-649's three"
     )
+    extra_keys: tuple[ExtraKeySettings, ...] = Field(
+        default=(),
+        description="Config keys besides those that Kafka defines, such as vendors' (docs/kafka4.md)",
+    )
     group_min_session_timeout_ms: int = Field(
         default=6_000, description="The brokers' group.min.session.timeout.ms, a bound of client configs"
     )
@@ -231,6 +237,16 @@ class ClusterSettings(_SettingsGroup):
     def layout(self) -> ClientConfigsLayout | None:
         """The layout of client configs in a cluster that has none yet. None if it was not chosen."""
         return self.client_configs_layout if self.kafka is None else ClientConfigsLayout.SEPARATE
+
+    def catalogs(self) -> Catalogs:
+        """Return the cluster's definitions: Kafka's, and those of ``extra_keys``."""
+        return Catalogs(definition for each in self.extra_keys for definition in each.definitions())
+
+    @field_validator("extra_keys")
+    @classmethod
+    def _declared_once(cls, keys: tuple[ExtraKeySettings, ...]) -> tuple[ExtraKeySettings, ...]:
+        check_distinct(keys)
+        return keys
 
     @model_validator(mode="after")
     def _kafka_has_its_own_tree(self) -> ClusterSettings:

@@ -248,7 +248,7 @@ async def open_access(settings: Settings) -> AsyncIterator[AccessServices]:
 def redaction(cluster: ClusterSettings, store: ClusterStore) -> Redact:
     """Return the redaction of a cluster's znodes."""
     _, client_configs = _client_facets(cluster)
-    return redactor(facets_by_tree(client_configs, ConfigsFacet(store.kafka_release)), store.kafka_release)
+    return redactor(facets_by_tree(client_configs, ConfigsFacet(store.catalog)), store.catalog)
 
 
 def tree_copy(name: str, cluster: ClusterSettings) -> ZooKeeperTreeCopy:
@@ -283,9 +283,10 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
                 Tree.CLIENT_CONFIGS if facet.name is FacetName.CLIENT_CONFIGS else None,
             )
             # An index reads the keys and the entities of a facet, not the definitions of a release.
-            for facet in (*_client_facets(cluster), ConfigsFacet(lambda: ON_ZOOKEEPER))
+            for facet in (*_client_facets(cluster), ConfigsFacet(lambda: catalog_of(ON_ZOOKEEPER)))
         },
         layout=None if cluster.layout is None else _TREES[cluster.layout],
+        catalogs=cluster.catalogs(),
     )
 
 
@@ -312,10 +313,10 @@ def _cluster(
     drafters[FacetName.CONFIGS] = ConfigDrafter(levels, cipher)
     fingerprinter = ConfigFingerprinter(
         cipher,
-        sensitive=lambda key: is_sensitive(catalog_of(store.kafka_release()), key),
+        sensitive=lambda key: is_sensitive(store.catalog(), key),
         encoded=is_password,
     )
-    configs = ClusterFacet(ConfigsFacet(store.kafka_release), Tree.CONFIG, store, redact, fingerprinter)
+    configs = ClusterFacet(ConfigsFacet(store.catalog), Tree.CONFIG, store, redact, fingerprinter)
     reader = ConfigReader(configs, levels, cipher)
     found = Cluster(name, store, {**cluster_facets, configs.name: configs}, reader)
     return found, drafters, RiskAssessor(store, levels)

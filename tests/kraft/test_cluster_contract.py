@@ -11,12 +11,12 @@ import pytest
 
 from confplane.connection_settings import KafkaSettings
 from confplane.domain.entities import Entity, EntityType
-from confplane.domain.releases import newest
 from confplane.kraft.cluster import KraftCluster
 from confplane.kraft.entity_converter import resource_of
 from confplane.kraft_wiring import rules_of
 from confplane.services.ports.applying import AlterApplied, Alteration, AlterRefused
 from confplane.services.ports.kafka import KraftEntityType, kraft_type_of
+from tests.support.catalogs import NEWEST
 from tests.support.kafka_double import KafkaDouble
 from tests.support.kraft_writer import KraftWriter
 
@@ -106,7 +106,7 @@ async def side(request: pytest.FixtureRequest) -> AsyncIterator[Side]:
     kraft: real.KraftCluster = request.getfixturevalue("kraft")
     controllers = [node.controller for node in kraft.controllers]
     settings = KafkaSettings.model_validate({"bootstrap": kraft.bootstrap, "controllers": controllers})
-    cluster = KraftCluster("test", settings, rules_of(newest), lambda: kraft.cluster_id)
+    cluster = KraftCluster("test", settings, rules_of(lambda: NEWEST), lambda: kraft.cluster_id)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(cluster.close)
         writer = await stack.enter_async_context(KraftWriter(kraft.bootstrap[0]))

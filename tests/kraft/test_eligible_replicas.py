@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from confplane.connection_settings import KafkaSettings
 from confplane.domain.entities import Entity
-from confplane.domain.releases import newest
 from confplane.kraft.cluster import KraftCluster as Cluster
 from confplane.kraft_wiring import rules_of
+from tests.support.catalogs import NEWEST
 from tests.support.kraft import kraft_cluster
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ KEY, DEFAULT = "min.insync.replicas", Entity.of(broker=None)
 async def managed(kraft: KraftCluster) -> tuple[bool, bool]:
     """Say whether the cluster sets the key by itself: before the first poll, and after it."""
     settings = KafkaSettings.model_validate({"bootstrap": kraft.bootstrap})
-    cluster: Cluster = Cluster("test", settings, rules_of(newest), lambda: None)
-    rules = rules_of(newest, lambda: cluster.keeps_eligible_replicas)
+    cluster: Cluster = Cluster("test", settings, rules_of(lambda: NEWEST), lambda: None)
+    rules = rules_of(lambda: NEWEST, lambda: cluster.keeps_eligible_replicas)
     try:
         before = rules.manages(DEFAULT, KEY)
         look = await cluster.configs([DEFAULT], time.monotonic() + 60)

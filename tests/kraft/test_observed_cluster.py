@@ -13,7 +13,6 @@ import pytest
 from confplane.client.errors import ProblemError
 from confplane.connection_settings import KafkaSettings
 from confplane.devstack.process import free_port
-from confplane.domain.releases import newest
 from confplane.kraft.cluster import KraftCluster as Cluster
 from confplane.kraft.views import ConfigResourceType, Resource
 from confplane.kraft_wiring import rules_of
@@ -23,6 +22,7 @@ from confplane.store.znodes import TARGET, encode_target
 from tests.audit.rows import run
 from tests.kraft.records import offsets
 from tests.support import servers
+from tests.support.catalogs import NEWEST
 from tests.support.commands import Commands
 from tests.support.kraft import PASSWORDS, kraft_cluster, random_id
 from tests.support.kraft_writer import KraftWriter
@@ -220,7 +220,7 @@ async def test_missing_rights_turn_off_their_parts_alone(
     password.write_text(PASSWORDS["alice"] + "\n")
     sasl = {"mechanism": "SCRAM-SHA-512", "username": "alice", "password_file": str(password)}
     settings = KafkaSettings.model_validate({"bootstrap": [node.listener("SASL")], "sasl": sasl})
-    cluster = Cluster("test", settings, rules_of(newest), lambda: None)
+    cluster = Cluster("test", settings, rules_of(lambda: NEWEST), lambda: None)
 
     async def permitted() -> dict[KraftEntityType, EntityTypePermission]:
         found = await cluster.permissions(time.monotonic() + 30)

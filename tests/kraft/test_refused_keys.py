@@ -8,11 +8,11 @@ import pytest
 
 from confplane.connection_settings import KafkaSettings
 from confplane.domain.entities import Entity
-from confplane.domain.releases import newest
 from confplane.kraft.cluster import KraftCluster as Cluster
 from confplane.kraft.views import ConfigResourceType, Resource
 from confplane.kraft_wiring import rules_of
 from confplane.services.ports.applying import AlterApplied, Alteration, AlterRefused, AlterRetriable
+from tests.support.catalogs import NEWEST
 from tests.support.kraft import kraft_cluster
 from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
@@ -106,7 +106,7 @@ async def test_a_controller_is_no_broker(tmp_path: Path, kraft_class_path: str) 
     with kraft_cluster(tmp_path / "apart", kraft_class_path, controllers=1) as running:
         [controller], [broker] = running.controllers, running.brokers
         settings = KafkaSettings.model_validate({"bootstrap": running.bootstrap})
-        cluster: Cluster = Cluster("test", settings, rules_of(newest), lambda: None)
+        cluster: Cluster = Cluster("test", settings, rules_of(lambda: NEWEST), lambda: None)
         try:
             outcomes = [
                 (

@@ -16,12 +16,12 @@ from confplane.domain.definitions import ConfigType, catalog_of
 from confplane.domain.entities import Entity
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
-from confplane.domain.releases import newest
 from confplane.kraft.cluster import KraftCluster as Cluster
 from confplane.kraft.views import ConfigResourceType, Resource
 from confplane.kraft_wiring import rules_of
 from confplane.services.ports.kafka import KraftEntityType
 from tests.support.adopting import alter, apply
+from tests.support.catalogs import NEWEST
 from tests.support.kraft_writer import KraftWriter, RefusedError
 from tests.support.observing import Observing
 from tests.support.waiting import until
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.support.world import World
 
 CATALOG: Final = catalog_of("4.4")
-RULES: Final = rules_of(newest)
+RULES: Final = rules_of(lambda: NEWEST)
 RATES: Final = (1e3, 1024.0, 0.1 + 0.2, 1e-7, 2.0**53 + 2, 1e15, 1e22)
 """Quotas are doubles for Kafka's tools, which spell them; LONGs among them without a fraction."""
 # Of brokers the defaults of topics alone: the node is that of other tests, too.

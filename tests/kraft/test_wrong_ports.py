@@ -9,9 +9,9 @@ import pytest
 
 from confplane.connection_settings import KafkaSettings
 from confplane.domain.errors import UnavailableError
-from confplane.domain.releases import newest
 from confplane.kraft.cluster import KraftCluster as Cluster
 from confplane.kraft_wiring import rules_of
+from tests.support.catalogs import NEWEST
 
 if TYPE_CHECKING:
     from tests.support.kraft import KraftCluster
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def _cluster(bootstrap: list[str], controllers: list[str]) -> Cluster:
     settings = KafkaSettings.model_validate({"bootstrap": bootstrap, "controllers": controllers})
-    return Cluster("test", settings, rules_of(newest), lambda: None)
+    return Cluster("test", settings, rules_of(lambda: NEWEST), lambda: None)
 
 
 async def test_a_controller_is_not_a_broker(kraft: KraftCluster) -> None:

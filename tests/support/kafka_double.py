@@ -91,6 +91,7 @@ class KafkaDouble:
         refusals: Entities whose alters are refused, each with its result.
         refused_keys: Keys with the values that are refused, None for a removal. The whole entity is refused then.
         needed_keys: Keys with another key without which they are refused.
+        opaque_keys: Keys whose values describes do not show.
         keeps_eligible_replicas: The cluster sets ``min.insync.replicas`` of brokers by itself.
         broker_answers: Cleared while broker 1 answers no alter of its own configs.
         after_request: Awaited between the work of a request of alters and its answer.
@@ -118,6 +119,7 @@ class KafkaDouble:
         self.refusals: dict[Entity, AlterRefused | AlterUnknown] = {}
         self.refused_keys: dict[str, set[str | None]] = {}
         self.needed_keys: dict[str, str] = {}
+        self.opaque_keys: set[str] = set()
         self.after_request: Callable[[], Awaitable[None]] = nothing
         self.broker_answers = asyncio.Event()
         self.broker_answers.set()
@@ -277,11 +279,11 @@ class KafkaDouble:
         return Snapshot(tuple(entities), shown.unmanaged, shown.offset, shown.offset, int(time.time() * 1000), digest)
 
     def _observed(self, shown: BrokerState, entity: Entity) -> ObservedEntity:
-        topic = entity.get(EntityType.TOPIC)
+        topic, config = entity.get(EntityType.TOPIC), shown.configs.get(entity, {})
         return ObservedEntity(
             entity,
-            dict(shown.configs.get(entity, {})),
-            frozenset(shown.hidden.get(entity, ())),
+            {key: value for key, value in config.items() if key not in self.opaque_keys},
+            frozenset(shown.hidden.get(entity, ())) | self.opaque_keys & config.keys(),
             None if topic is None else shown.topics.get(topic),
         )
 

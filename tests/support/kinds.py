@@ -195,7 +195,7 @@ class Made:
         """Import from a cluster, or follow it, depending on the target."""
         runner, redact = self.parts.runner, self.cluster.facets[FacetName.CONFIGS].redact
         states = PostgresTargetStates(self.parts.database)
-        following = FollowParts(kafka, self.store, runner, rules_of(kafka), redact, states)
+        following = FollowParts(kafka, self.store, runner, rules_of(kafka, self.store), redact, states)
         importer = Importer(following, self.store, self.target)
         async for progress in importer.run():
             assert progress.written <= len(kafka.log)

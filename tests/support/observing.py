@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from confplane.domain.observed import ObservedRules
     from confplane.services.ports.applying import ReconciledCluster
     from confplane.services.ports.kafka import KafkaCluster, KraftEntityType
+    from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import AuditRecord
     from tests.support.kafka_double import KafkaDouble
     from tests.support.replicas import Replica
@@ -45,10 +46,10 @@ def caller() -> Caller:
     return Caller.operator("User:olga", "127.0.0.1", "target", soon(60))
 
 
-def rules_of(kafka: KafkaCluster) -> ObservedRules:
-    """The rules of a cluster's configs."""
+def rules_of(kafka: KafkaCluster, store: ClusterStore) -> ObservedRules:
+    """The rules of a cluster's configs, with the definitions of a store."""
     double = cast("KafkaDouble", kafka)
-    return kraft_wiring.rules_of(lambda: "4.4", lambda: double.keeps_eligible_replicas)
+    return kraft_wiring.rules_of(lambda: store.catalog("4.4"), lambda: double.keeps_eligible_replicas)
 
 
 class Observing:
@@ -60,11 +61,11 @@ class Observing:
         store, runner = replica.store, replica.parts.runner
         states = PostgresTargetStates(replica.parts.database)
 
-        parts = FollowParts(kafka, store, runner, rules_of(kafka), redact, states)
+        parts = FollowParts(kafka, store, runner, rules_of(kafka, store), redact, states)
         self.targets = TargetService(runner, store, states)
         self.states = states
         cipher = KafkaCipher(Keyring.from_settings("default", replica.settings.clusters["default"].password_encoder))
-        secrets = SecretOpener(rules_of(kafka), cipher)
+        secrets = SecretOpener(rules_of(kafka, store), cipher)
         asking = DryRunValidator(kafka, store, states, secrets)
         rules, configs = replica.parts.alter.rules, ("default", FacetName.CONFIGS)
         replica.parts.alter.rules = {**rules, configs: replace(rules[configs], dry_run=asking.validate)}
@@ -76,7 +77,7 @@ class Observing:
         self.importer = Importer(parts, store, self.targets)
         self.refresher = Refresher(parts, store)
         replica.parts.alter.refreshes = {"default": partial(refresh_first, store, self.refresher)}
-        self.drift = DriftService(store, states, rules_of(kafka), parts.poller)
+        self.drift = DriftService(store, states, rules_of(kafka, store), parts.poller)
 
     async def import_all(self) -> int:
         """Import everything; return the number of entities written."""

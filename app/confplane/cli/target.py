@@ -63,10 +63,11 @@ async def open_kafka(settings: Settings, cluster: str) -> AsyncIterator[KraftClu
         NotFoundError: The settings have no such cluster.
         UnusableSettingsError: A file of the settings can't be used.
     """
-    given = settings.cluster(cluster).kafka
-    if given is None:
+    of_cluster = settings.cluster(cluster)
+    if of_cluster.kafka is None:
         raise _no_brokers(cluster)
-    found = KraftCluster(f"clusters.{cluster}.kafka", given, rules_of(newest), lambda: None)
+    catalog = of_cluster.catalogs().of(newest())
+    found = KraftCluster(f"clusters.{cluster}.kafka", of_cluster.kafka, rules_of(lambda: catalog), lambda: None)
     try:
         yield found
     finally:

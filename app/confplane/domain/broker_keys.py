@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from confplane.domain.definitions import ConfigType
-
 if TYPE_CHECKING:
     from confplane.domain.definitions import Catalog, ConfigDef
 
@@ -77,7 +75,7 @@ def definition_of(catalog: Catalog, name: str) -> ConfigDef | None:
 def is_sensitive(catalog: Catalog, name: str) -> bool:
     """Return True if values are hidden: secrets, and custom configs, whose meaning is unknown."""
     definition = definition_of(catalog, name)
-    return definition is None or definition.type is ConfigType.PASSWORD or is_password(name)
+    return definition is None or definition.sensitive or is_password(name)
 
 
 def is_password(name: str) -> bool:

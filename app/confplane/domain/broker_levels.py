@@ -166,7 +166,11 @@ def describe_broker(levels: ConfigLevels, keys: Container[str] | None = None) ->
         levels: The levels of the broker, without dropped entries (:func:`read_level`).
         keys: Only these; None means all.
     """
-    names = {name for name, found in levels.catalog.broker.items() if not found.internal and not found.dynamic_only}
+    names = {
+        name
+        for name, found in levels.catalog.broker.items()
+        if not found.internal and not found.dynamic_only and not found.extra
+    }
     for values in levels.by_source().values():
         names.update(values)
     merged = levels.merged()

@@ -135,8 +135,9 @@ def effective_client_metrics(catalog: Catalog, name: str, config: Mapping[str, s
     A stored key that is unknown is returned like a secret.
     """
     definition = catalog.client_metrics.get(name)
+    sensitive = definition is None or definition.sensitive
     stored = config.get(name)
-    own = None if stored is None or definition is None else printed(definition, stored)
+    own = None if stored is None or sensitive else printed(definition, stored)
     source = ConfigSource.DEFAULT_CONFIG if stored is None else ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
     return EffectiveConfigEntry(
         name=name,
@@ -144,14 +145,12 @@ def effective_client_metrics(catalog: Catalog, name: str, config: Mapping[str, s
         source=source,
         synonyms=() if stored is None else (SynonymValue(name, own, source),),
         read_only=False,
-        sensitive=definition is None,
+        sensitive=sensitive,
         type=None if definition is None else definition.type,
     )
 
 
 def describe_client_metrics(catalog: Catalog, config: Mapping[str, str]) -> list[EffectiveConfigEntry]:
     """Return all configs of a subscription, by name: those that Kafka defines, and all that are stored."""
-    return [
-        effective_client_metrics(catalog, name, config)
-        for name in sorted(catalog.client_metrics.keys() | config.keys())
-    ]
+    names = config.keys() | {name for name, found in catalog.client_metrics.items() if not found.extra}
+    return [effective_client_metrics(catalog, name, config) for name in sorted(names)]

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.broker_keys import is_sensitive
-from confplane.domain.definitions import ConfigKind, ConfigType, catalog_of
+from confplane.domain.definitions import ConfigKind
 from confplane.domain.entities import EntityType, check_name
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import Facet, FacetName, Rank
@@ -45,7 +45,7 @@ class ConfigsFacet(Facet):
     """The facet ``configs`` of one cluster. Stateless.
 
     Args:
-        release: Returns the release of the cluster's Kafka, as it currently is.
+        catalog: Returns the cluster's definitions, as they currently are.
     """
 
     name = FacetName.CONFIGS
@@ -53,8 +53,8 @@ class ConfigsFacet(Facet):
     entity_types = frozenset(kind for types in KINDS for kind in types)
     has_secrets = True
 
-    def __init__(self, release: Callable[[], str]) -> None:
-        self._release = release
+    def __init__(self, catalog: Callable[[], Catalog]) -> None:
+        self._catalog = catalog
 
     def check_entity(self, entity: Entity, *, pointer: str | None = None) -> None:
         """Refuse all entities except the default broker, and a topic, broker, group or subscription by its name.
@@ -105,9 +105,9 @@ class ConfigsFacet(Facet):
         Source: core/src/main/scala/kafka/server/ConfigHelper.scala.
         """
         if entity.types == (EntityType.BROKER,):
-            return is_sensitive(catalog_of(self._release()), key)
-        definition = catalog_of(self._release()).of(KINDS[entity.types]).get(key)
-        return definition is None or definition.type is ConfigType.PASSWORD
+            return is_sensitive(self._catalog(), key)
+        definition = self._catalog().of(KINDS[entity.types]).get(key)
+        return definition is None or definition.sensitive
 
     def decode(self, entity: Entity, key: str, stored: str) -> str | None:
         """Return the stored string unchanged, or None for a secret."""

@@ -123,11 +123,17 @@ class ConfigDef:
     """Brokers: the form with a prefix can be set for all brokers too."""
     dynamic_only: bool = False
     """Brokers: has no form in server.properties."""
+    secret: bool = False
+    """Values are secrets, whatever the type is."""
+    extra: bool = False
+    """Declared by the settings of a cluster (:mod:`confplane.domain.extra_keys`); no release of Kafka defines it."""
+    description: str | None = None
+    """The settings' description of a declared key; :func:`description` has those of Kafka's keys."""
 
     @property
     def sensitive(self) -> bool:
         """True if values are secrets."""
-        return self.type is ConfigType.PASSWORD
+        return self.secret or self.type is ConfigType.PASSWORD
 
     @property
     def dynamic(self) -> bool:
@@ -182,7 +188,9 @@ def _catalog(release: str) -> Catalog:
 
 @lru_cache(maxsize=64)
 def catalog_of(release: str) -> Catalog:
-    """Return the catalog of a cluster by its release; see :func:`confplane.domain.releases.nearest`.
+    """Return the catalog of a release; see :func:`confplane.domain.releases.nearest`.
+
+    The catalog of a cluster also has the keys of its settings: :class:`confplane.domain.extra_keys.Catalogs`.
 
     Raises:
         ValueError: The text is not a release of Kafka.
@@ -258,7 +266,7 @@ def _definition(kind: ConfigKind, entry: dict[str, Any]) -> ConfigDef:
         importance=entry["importance"],
         valid=_valid(entry.get("valid")),
         internal=entry.get("internal", False),
-        scope=_SCOPES.get(kind) or Scope(entry.get("scope", Scope.READ_ONLY)),
+        scope=SCOPES.get(kind) or Scope(entry.get("scope", Scope.READ_ONLY)),
         synonyms=tuple(ServerSynonym(name, factor) for name, factor in entry.get("synonyms", ())),
         group=tuple(entry.get("group", ())),
         prefix=None if prefix is None else Prefix[prefix.upper()],
@@ -292,11 +300,12 @@ def _valid(rule: dict[str, Any] | None) -> Rule | None:
     return found
 
 
-_SCOPES: Final = {
+SCOPES: Final = {
     ConfigKind.TOPIC: Scope.PER_TOPIC,
     ConfigKind.GROUP: Scope.PER_GROUP,
     ConfigKind.CLIENT_METRICS: Scope.PER_SUBSCRIPTION,
 }
+"""The scope of all configs of a kind."""
 _CLIENT_METRICS_LINK: Final = (
     "https://cwiki.apache.org/confluence/display/KAFKA/KIP-714%3A+Client+metrics+and+observability"
 )

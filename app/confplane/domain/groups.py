@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.broker_levels import ConfigSource, EffectiveConfigEntry, SynonymValue, printed, synonyms_for
-from confplane.domain.definitions import ConfigKind, ConfigType, ConfigValueError, parse
+from confplane.domain.definitions import ConfigKind, ConfigValueError, parse
 from confplane.domain.errors import ErrorList, InvalidConfigError
 from confplane.domain.suggestions import suggestion
 from confplane.domain.texts import clipped
@@ -186,7 +186,7 @@ def effective_group(name: str, config: Mapping[str, str], levels: ConfigLevels) 
     definition = levels.catalog.group.get(name)
     stored = config.get(name)
     own = None if stored is None else printed(definition, stored)
-    sensitive = definition is None or definition.type is ConfigType.PASSWORD
+    sensitive = definition is None or definition.sensitive
     inherited = () if definition is None else tuple(_inherited(definition, levels))
     synonyms = inherited
     if own is not None:
@@ -216,5 +216,5 @@ def _inherited(definition: ConfigDef, levels: ConfigLevels) -> Iterator[SynonymV
 
 def describe_group(config: Mapping[str, str], levels: ConfigLevels) -> list[EffectiveConfigEntry]:
     """Return all configs of a group, by name: those that Kafka documents, and all stored configs."""
-    documented = {name for name, found in levels.catalog.group.items() if not found.internal}
+    documented = {name for name, found in levels.catalog.group.items() if not found.internal and not found.extra}
     return [effective_group(name, config, levels) for name in sorted(documented | config.keys())]

@@ -14,7 +14,7 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confplane.domain.broker_keys import definition_of as broker_definition
-from confplane.domain.definitions import ConfigKind, ConfigValueError, catalog_of, parse
+from confplane.domain.definitions import ConfigKind, ConfigValueError, parse
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import InvalidRequestError, InvalidTopicError
 from confplane.domain.numbers import java_trim, parse_java_double
@@ -75,7 +75,7 @@ class ObservedRules:
     Args:
         quotas: The facet of client quotas.
         configs: The facet of all other configs.
-        release: Returns the release of the cluster's Kafka, as it currently is.
+        catalog: Returns the cluster's definitions, as they currently are.
         keeps_eligible_replicas: Returns whether the cluster currently keeps eligible leader replicas (KIP-966).
     """
 
@@ -83,12 +83,12 @@ class ObservedRules:
         self,
         quotas: Facet,
         configs: Facet,
-        release: Callable[[], str],
+        catalog: Callable[[], Catalog],
         keeps_eligible_replicas: Callable[[], bool],
     ) -> None:
         self._quotas = quotas
         self._configs = configs
-        self._release = release
+        self._catalog = catalog
         self._keeps_eligible_replicas = keeps_eligible_replicas
         self._governed: dict[tuple[tuple[EntityType, ...], str], bool] = {}
         self._governed_by: Catalog | None = None
@@ -99,7 +99,7 @@ class ObservedRules:
 
     def governs(self, entity: Entity, key: str) -> bool:
         """Return True if the cluster's value of a key is followed."""
-        catalog = catalog_of(self._release())
+        catalog = self._catalog()
         if catalog is not self._governed_by or len(self._governed) > _CACHED:
             self._governed, self._governed_by = {}, catalog
         # It depends on the types of an entity, not on its names.
@@ -162,12 +162,13 @@ class ObservedRules:
             return True
         if entity.types[0] in _CLIENTS:
             return _quota(one) == _quota(other)
-        definition = _definition_of(catalog_of(self._release()), entity, key)
+        definition = _definition_of(self._catalog(), entity, key)
         return definition is not None and _parsed(definition, one) == _parsed(definition, other)
 
     def _hidden_reason(self, entity: Entity, key: str) -> str:
-        if _definition_of(catalog_of(self._release()), entity, key) is not None:
-            return _NOT_SHOWN
+        definition = _definition_of(self._catalog(), entity, key)
+        if definition is not None:
+            return _NOT_SHOWN if definition.sensitive else _NOT_DEFINED
         return _BLOCKING if entity.types[0] is EntityType.TOPIC else _UNKNOWN
 
     def uncompared(self, entity: Entity, observation: Observation) -> dict[str, str]:
@@ -185,6 +186,7 @@ class ObservedRules:
 
 
 _NOT_SHOWN: Final = "The cluster does not show the value of a password"
+_NOT_DEFINED: Final = "The cluster does not show the value of a key that Kafka does not define"
 _UNKNOWN: Final = "No catalog has this key, and the cluster does not show its value"
 _BLOCKING: Final = (
     f"{_UNKNOWN}. Kafka refuses every alter of the topic that leaves the key, for example one of Kafka 3;"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.client_configs import ClientConfigsFacet
     from confplane.domain.configs import ConfigsFacet
+    from confplane.domain.definitions import Catalog
     from confplane.domain.facets import Facet
 
 Redact = Callable[[Tree, str, Mapping[str, str]], dict[str, str | None]]
@@ -32,21 +33,21 @@ def facets_by_tree(client_configs: ClientConfigsFacet, configs: ConfigsFacet) ->
     return {Tree.CONFIG: (ClientQuotasFacet(), client_configs, configs), Tree.CLIENT_CONFIGS: (client_configs,)}
 
 
-def redactor(facets: Mapping[Tree, Sequence[Facet]], release: Callable[[], str]) -> Redact:
+def redactor(facets: Mapping[Tree, Sequence[Facet]], catalog: Callable[[], Catalog]) -> Redact:
     """Return the redaction of a cluster: it keeps only values of keys that a facet has and that no facet keeps secret.
 
     The redaction is the same for all facets: a change through one facet leaves no doubt about the values of another.
 
     Args:
         facets: By tree, the facets whose keys its nodes hold.
-        release: Returns the release of the cluster's Kafka, whose definitions determine which configs are secrets.
+        catalog: Returns the cluster's definitions, which determine which configs are secrets.
     """
-    cache: dict[tuple[Tree, tuple[str, ...], str, str], bool] = {}
+    cache: dict[tuple[Tree, tuple[str, ...], str, Catalog], bool] = {}
 
     def redact(tree: Tree, entity_id: str, config: Mapping[str, str]) -> dict[str, str | None]:
         # A key is a secret by the types of an entity, not by its names.
         types = tuple([part.partition("=")[0] for part in entity_id.split(",")])
-        of = release()
+        of = catalog()
         redacted: dict[str, str | None] = {}
         for key, value in config.items():
             kind = (tree, types, key, of)

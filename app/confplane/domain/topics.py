@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.broker_levels import ConfigSource, EffectiveConfigEntry, SynonymValue, printed, synonyms_for
-from confplane.domain.definitions import ConfigKind, ConfigType, ConfigValueError, parse
+from confplane.domain.definitions import ConfigKind, ConfigValueError, parse
 from confplane.domain.errors import ErrorList, InvalidConfigError, InvalidTopicError
 from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.domain.suggestions import suggestion
@@ -318,12 +318,13 @@ def values_of(names: Iterable[str], config: Mapping[str, str], levels: ConfigLev
 def describe_topic(config: Mapping[str, str], levels: ConfigLevels) -> list[EffectiveConfigEntry]:
     """Return all configs of a topic, by name: every known config, and stored configs that are unknown."""
     defaults = _Defaults(levels)
-    return [_effective(name, config, levels, defaults) for name in sorted(levels.catalog.topic.keys() | config.keys())]
+    names = config.keys() | {name for name, found in levels.catalog.topic.items() if not found.extra}
+    return [_effective(name, config, levels, defaults) for name in sorted(names)]
 
 
 def _effective(name: str, config: Mapping[str, str], levels: ConfigLevels, defaults: _Defaults) -> EffectiveConfigEntry:
     definition = levels.catalog.topic.get(name)
-    sensitive = definition is None or definition.type is ConfigType.PASSWORD
+    sensitive = definition is None or definition.sensitive
     stored = config.get(name)
     own = None if stored is None else printed(definition, stored)
     synonyms: tuple[SynonymValue, ...] = ()

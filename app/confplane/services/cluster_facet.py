@@ -13,7 +13,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.access.operations import Operation
-from confplane.domain.definitions import catalog_of
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import (
     CorruptZnodeError,
@@ -82,8 +81,8 @@ class ClusterFacet:
 
     @property
     def catalog(self) -> Catalog:
-        """The definitions of the cluster's current release."""
-        return catalog_of(self.store.kafka_release())
+        """The cluster's definitions, as they currently are."""
+        return self.store.catalog()
 
     @property
     def tree(self) -> Tree:

@@ -18,6 +18,7 @@ from kazoo.exceptions import (
 
 from confplane.domain.entities import Entity
 from confplane.domain.errors import CorruptZnodeError, UnavailableError
+from confplane.domain.extra_keys import Catalogs
 from confplane.domain.facets import Tree
 from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.services.metrics import Sample, of_cluster
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.access.ranges import NameRanges
     from confplane.domain.changes import Node
+    from confplane.domain.definitions import Catalog
     from confplane.services.ports.cluster_states import LayoutCheck, Place, S
     from confplane.services.ports.transactions import CommitResult, Removal, Transaction, Write
     from confplane.store.mirror.nodes import FacetIndex
@@ -102,6 +104,7 @@ class ZooKeeperStore:
         access: This service's identity in ZooKeeper, and the ACL of its nodes; if omitted, there is no identity and the
             ACL is open.
         layout: The settings' layout of client configs, which applies until a layout is stored.
+        catalogs: The cluster's definitions; if omitted, Kafka's own.
     """
 
     def __init__(  # noqa: PLR0913 - a cluster's settings
@@ -116,6 +119,7 @@ class ZooKeeperStore:
         facets: Mapping[str, FacetIndex],
         access: ZooKeeperAccess | None = None,
         layout: Tree | None = None,
+        catalogs: Catalogs | None = None,
     ) -> None:
         self.name = name
         self._hosts, self._chroot = split_connect_string(connect)
@@ -130,6 +134,7 @@ class ZooKeeperStore:
             for tree in (index.tree, *(() if index.also is None else (index.also,))):
                 self._trees.setdefault(tree, {})[facet] = index
         self._chosen = layout
+        self._catalogs = catalogs or Catalogs()
         self._size = SizeEstimate()
         self._applied = AppliedWatermarkNode()
         self._gate = IncarnationGate(name)
@@ -286,6 +291,10 @@ class ZooKeeperStore:
     def kafka_release(self) -> str:
         """Return the release of an observed cluster, or the last release that runs on ZooKeeper."""
         return ON_ZOOKEEPER if self._guard.target is None else self._observation.release
+
+    def catalog(self, release: str | None = None) -> Catalog:
+        """Return the definitions of a release, that of the cluster's Kafka by default, and the declared keys."""
+        return self._catalogs.of(release or self.kafka_release())
 
     def keeps_eligible_replicas(self) -> bool:
         """Return True if an observed cluster keeps eligible leader replicas, or may keep them."""

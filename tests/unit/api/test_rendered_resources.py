@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from confplane.api.resources.handlers import _rendered
 from confplane.domain.changes import Node
 from confplane.domain.configs import ConfigsFacet
+from confplane.domain.definitions import catalog_of
 from confplane.domain.facets import Tree
 from confplane.domain.quotas import ClientQuotasFacet
 from confplane.services.cluster_facet import ClusterFacet
@@ -23,8 +24,8 @@ NODE = Node("broker=1", ("log.remote.copy.lag.ms", "5"), 0, 1, 1, 0)
 
 def test_another_release_reads_the_same_node_again() -> None:
     release = "3.9"
-    store: Any = SimpleNamespace(name="c", kafka_release=lambda: release)
-    collection = ClusterFacet(ConfigsFacet(lambda: release), Tree.CONFIG, store, cast("Any", None))
+    store: Any = SimpleNamespace(name="c", catalog=lambda: catalog_of(release))
+    collection = ClusterFacet(ConfigsFacet(lambda: catalog_of(release)), Tree.CONFIG, store, cast("Any", None))
     describe = DescribeService(cast("RegistrationLog", None))
 
     def shown() -> Any:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FACETS: Final[dict[str, Facet]] = {
     id_patterns.QUOTA_ID: ClientQuotasFacet(),
     id_patterns.CONFIG_ID: ClientConfigsFacet(ZOOKEEPER),
-    id_patterns.RESOURCE_ID: ConfigsFacet(lambda: ZOOKEEPER.release),
+    id_patterns.RESOURCE_ID: ConfigsFacet(lambda: ZOOKEEPER),
 }
 VARIABLES: Final = {
     "client_quotas": id_patterns.QUOTA_ID,

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from confplane.domain.definitions import ConfigDef
 
 CATALOG: Final = catalog_of("4.4")
-RULES: Final = ObservedRules(
-    ClientQuotasFacet(), ConfigsFacet(lambda: CATALOG.release), lambda: CATALOG.release, lambda: True
-)
+RULES: Final = ObservedRules(ClientQuotasFacet(), ConfigsFacet(lambda: CATALOG), lambda: CATALOG, lambda: True)
 ALICE, IP = Entity.of(user="alice"), Entity.of(ip="10.0.0.1")
 TOPIC, BROKER = Entity.of(topic="t"), Entity.of(broker="1")
 DEFINITIONS: Final = [

@@ -7,7 +7,6 @@ import math
 import pytest
 
 from confplane.domain.entities import Entity
-from confplane.domain.releases import newest
 from confplane.kraft.entity_converter import EntityConverter, resource_of, spelled
 from confplane.kraft.views import (
     ConfigResourceType,
@@ -18,8 +17,9 @@ from confplane.kraft.views import (
 )
 from confplane.kraft_wiring import rules_of
 from confplane.services.ports.kafka import KraftEntityType, Unmanaged
+from tests.support.catalogs import NEWEST
 
-SIGHTS = EntityConverter(rules_of(newest))
+SIGHTS = EntityConverter(rules_of(lambda: NEWEST))
 
 
 def entry(name: str, value: str | None, source: int, *synonyms: ConfigValueSynonym) -> ResourceConfigEntry:

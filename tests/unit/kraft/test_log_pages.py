@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from confplane.domain.entities import Entity
-from confplane.domain.releases import newest
 from confplane.kraft.entity_converter import EntityConverter
 from confplane.kraft.log_pages import LogPages, kafka_id
 from confplane.kraft.metadata_log import LogPart
 from confplane.kraft.metadata_records import LogRecord
 from confplane.kraft.wire.messages import ConfigRecord, RemoveTopicRecord, TopicRecord
 from confplane.kraft_wiring import rules_of
+from tests.support.catalogs import NEWEST
 
 if TYPE_CHECKING:
     from confplane.kraft.wire.message import Message
 
-SIGHTS = EntityConverter(rules_of(newest))
+SIGHTS = EntityConverter(rules_of(lambda: NEWEST))
 EARLIER, LATER = UUID(int=1), UUID(int=2)
 TOPIC, GROUP = 2, 32
 """Types of resources."""

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CATALOG: Final = catalog_of("4.4")
-RULES: Final = ObservedRules(
-    ClientQuotasFacet(), ConfigsFacet(lambda: CATALOG.release), lambda: CATALOG.release, lambda: True
-)
+RULES: Final = ObservedRules(ClientQuotasFacet(), ConfigsFacet(lambda: CATALOG), lambda: CATALOG, lambda: True)
 TOPIC, BROKERS = Entity.of(topic="t"), Entity.from_id("broker")
 KEY, OTHER, MANAGED = "retention.ms", "flush.ms", "min.insync.replicas"
 OBSERVE, ADOPT, ENFORCE = TargetMode.OBSERVE, TargetMode.ADOPT, TargetMode.ENFORCE

@@ -24,16 +24,16 @@ PAIRS = [f"user=a,client-id=c{number}" for number in range(3)]
 @pytest.mark.parametrize(
     ("facet", "ids", "expected"),
     [
-        pytest.param(ConfigsFacet(lambda: ZOOKEEPER.release), TOPICS, [[TOPICS]], id="topics-at-once"),
-        pytest.param(ConfigsFacet(lambda: ZOOKEEPER.release), BROKERS, [[BROKERS]], id="brokers-at-once"),
+        pytest.param(ConfigsFacet(lambda: ZOOKEEPER), TOPICS, [[TOPICS]], id="topics-at-once"),
+        pytest.param(ConfigsFacet(lambda: ZOOKEEPER), BROKERS, [[BROKERS]], id="brokers-at-once"),
         pytest.param(
-            ConfigsFacet(lambda: ZOOKEEPER.release),
+            ConfigsFacet(lambda: ZOOKEEPER),
             [*TOPICS[:2], "broker", *BROKERS, *TOPICS[2:]],
             [[TOPICS[:2], ["broker"], BROKERS, TOPICS[2:]]],
             id="levels-in-their-order",
         ),
         pytest.param(
-            ConfigsFacet(lambda: ZOOKEEPER.release),
+            ConfigsFacet(lambda: ZOOKEEPER),
             [*BROKERS, "broker"],
             [[BROKERS, ["broker"]]],
             id="the-default-last",

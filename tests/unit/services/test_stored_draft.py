@@ -35,7 +35,7 @@ FACETS: dict[FacetName, ClusterFacet] = {
         "ClusterFacet",
         SimpleNamespace(facet=facet, name=facet.name, tree=Tree.CONFIG, managed_keys=lambda _entity: frozenset()),
     )
-    for facet in (ClientQuotasFacet(), ClientConfigsFacet(ZOOKEEPER), ConfigsFacet(lambda: ZOOKEEPER.release))
+    for facet in (ClientQuotasFacet(), ClientConfigsFacet(ZOOKEEPER), ConfigsFacet(lambda: ZOOKEEPER))
 }
 _of_secret = fingerprinter("encoder secret", "default")
 

@@ -63,7 +63,5 @@ def _synonyms(item: EffectiveConfigEntry) -> list[dict[str, Any]]:
 
 def _documentation(catalog: Catalog, entity: Entity, name: str) -> str | None:
     kind = KINDS[entity.types]
-    if kind is not ConfigKind.BROKER:
-        return description(kind, name)
-    definition = definition_of(catalog, name)
-    return None if definition is None else description(kind, definition.name)
+    definition = definition_of(catalog, name) if kind is ConfigKind.BROKER else catalog.of(kind).get(name)
+    return None if definition is None else definition.description or description(kind, definition.name)

@@ -54,7 +54,9 @@ class ConfigDefinition(AnswerModel):
     prefix_required: bool = Field(description="Brokers: dynamic only with a listener's prefix")
     unit: str | None = Field(description="For quotas: the unit", examples=["bytes per second"])
     description: str | None
-    documentation: str = Field(description="Link to Kafka's documentation")
+    documentation: str | None = Field(
+        description="Link to Kafka's documentation; null for a key that the setting `extra_keys` declares"
+    )
     releases: list[str] = Field(
         description="The releases of Kafka that define the config, among `releases` of the response",
         examples=[["4.3", "4.4"]],

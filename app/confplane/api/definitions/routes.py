@@ -19,8 +19,9 @@ from confplane.api.responses import JSON, PreparedResponse, consistency_headers,
 from confplane.api.routing.operations import ResponseSpec, read
 from confplane.api.routing.routes import Routes
 from confplane.domain.client_configs import ClientConfigsFacet
+from confplane.domain.definitions import Catalog
 from confplane.domain.facets import FacetName
-from confplane.domain.releases import nearest, releases
+from confplane.domain.releases import releases
 from confplane.services.limits import LimitClass
 
 routes = Routes(tag="config-definitions")
@@ -69,10 +70,10 @@ async def list_config_definitions(
         ),
     ] = None,
 ) -> Response:
-    """One release's definitions, the quotas, and this cluster's dynamic client configs; ordered by name."""
+    """One release's definitions, the quotas, and this cluster's dynamic client configs and extra keys."""
     facet = call.cluster.facets[FacetName.CLIENT_CONFIGS].facet
     keys = facet.keys if isinstance(facet, ClientConfigsFacet) else frozenset()
-    shown = nearest(call.cluster.store.kafka_release()) if release is None else release
+    shown = call.cluster.store.catalog(release)
     headers = [(b"vary", b"Accept"), *consistency_headers(call.cluster.store)]
     if prefers(call.request.headers.get("accept"), _HTML):
         text = _page(shown, keys, entity_type, search, dynamic, call.cluster.name)
@@ -82,19 +83,21 @@ async def list_config_definitions(
 
 @lru_cache(maxsize=64)
 def _document(
-    release: str,
+    catalog: Catalog,
     keys: frozenset[str],
     entity_type: str | None,
     search: str,
     dynamic: bool | None,  # noqa: FBT001 - hashed by position
 ) -> bytes:
-    rows = select(release, keys, entity_type=entity_type, search=search, dynamic=dynamic)
-    return orjson.dumps({"kafkaVersion": release, "releases": list(releases()), "items": rows, "nextPageToken": None})
+    rows = select(catalog, keys, entity_type=entity_type, search=search, dynamic=dynamic)
+    return orjson.dumps(
+        {"kafkaVersion": catalog.release, "releases": list(releases()), "items": rows, "nextPageToken": None}
+    )
 
 
 @lru_cache(maxsize=64)
 def _page(
-    release: str,
+    catalog: Catalog,
     keys: frozenset[str],
     entity_type: str | None,
     search: str,
@@ -102,9 +105,9 @@ def _page(
     cluster: str,
 ) -> bytes:
     return page.page(
-        select(release, keys, entity_type=entity_type, search=search, dynamic=dynamic),
+        select(catalog, keys, entity_type=entity_type, search=search, dynamic=dynamic),
         cluster=cluster,
-        release=release,
+        release=catalog.release,
         entity_type=entity_type,
         search=search,
         dynamic=dynamic,

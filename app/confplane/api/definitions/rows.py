@@ -9,7 +9,6 @@ from confplane.domain.definitions import (
     ConfigDef,
     ConfigKind,
     Scope,
-    catalog_of,
     description,
     documentation_link,
     quota_description,
@@ -21,6 +20,7 @@ from confplane.domain.releases import releases
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from confplane.domain.definitions import Catalog
     from confplane.domain.quotas import QuotaKey
 
 QUOTA: Final = "quota"
@@ -40,7 +40,7 @@ _QUOTA_LINK: Final = "https://kafka.apache.org/{}/documentation.html#design_quot
 
 
 def select(
-    release: str,
+    catalog: Catalog,
     dynamic_client_configs: frozenset[str],
     *,
     entity_type: str | None,
@@ -50,7 +50,7 @@ def select(
     """Return the rows that pass all filters, ordered by section and name.
 
     Args:
-        release: A release with a catalog.
+        catalog: The cluster's definitions of a release.
         dynamic_client_configs: The client configs that this cluster makes dynamic.
         entity_type: A section, ``client`` for both kinds of clients, or an entity type for the configs that may be set
             on it.
@@ -60,7 +60,7 @@ def select(
     wanted = search.lower()
     return [
         row
-        for row in _rows(release, dynamic_client_configs)
+        for row in _rows(catalog, dynamic_client_configs)
         if (entity_type is None or _belongs(row, entity_type))
         and wanted in row["name"].lower()
         and (dynamic is None or row["dynamic"] is dynamic)
@@ -76,8 +76,8 @@ def _belongs(row: dict[str, Any], entity_type: str) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _rows(release: str, dynamic_client_configs: frozenset[str]) -> Sequence[dict[str, Any]]:
-    catalog = catalog_of(release)
+def _rows(catalog: Catalog, dynamic_client_configs: frozenset[str]) -> Sequence[dict[str, Any]]:
+    release = catalog.release
     sections: dict[str, Iterable[dict[str, Any]]] = {
         kind: [_row(release, kind, found, dynamic_client_configs) for found in catalog.of(kind).values()]
         for kind in ConfigKind
@@ -109,8 +109,8 @@ def _row(release: str, kind: ConfigKind, found: ConfigDef, dynamic_client_config
         "listenerPrefix": None if found.prefix is None else found.prefix.value,
         "prefixRequired": found.prefix_only,
         "unit": None,
-        "description": description(kind, found.name),
-        "documentation": documentation_link(kind, found.name, release),
+        "description": found.description or description(kind, found.name),
+        "documentation": None if found.extra else documentation_link(kind, found.name, release),
         "releases": list(releases_with(kind, found.name)),
     }
 

@@ -29,6 +29,7 @@ from confplane.cli.remote.options import (
 from confplane.cli.remote.session import FAILED, UNKNOWN, refusal_texts, run
 from confplane.client import Change, ClientChange, ClientError, ProblemError
 from confplane.domain.configs import ConfigsFacet
+from confplane.domain.definitions import catalog_of
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, InvalidRequestError
 from confplane.domain.facets import FacetName
@@ -363,7 +364,7 @@ def entity_at(item: YamlNode, named: YamlNode | None) -> Entity:
     try:
         entity = Entity.from_id(named.value)
         if FacetName.CONFIGS in facets_of(entity):
-            ConfigsFacet(newest).check_entity(entity)
+            _configs_of(newest()).check_entity(entity)
         else:  # an id with a user fits both facets of clients
             ClientQuotasFacet().check_entity(entity)
     except ConfplaneError as error:
@@ -396,4 +397,4 @@ def may_be_secret(entity: Entity, key: str) -> bool:
 
 
 def _configs_of(release: str) -> ConfigsFacet:
-    return ConfigsFacet(lambda: release)
+    return ConfigsFacet(lambda: catalog_of(release))

@@ -33,7 +33,7 @@ class ConfigDefinition(TypedDict):
     prefixRequired: bool  # Brokers: dynamic only with a listener's prefix
     unit: str | None  # For quotas: the unit
     description: str | None
-    documentation: str  # Link to Kafka's documentation
+    documentation: str | None  # Link to Kafka's documentation; null for a key that the setting `extra_keys` declares
     releases: list[str]  # The releases of Kafka that define the config, among `releases` of the response
 
 

@@ -145,8 +145,8 @@ class ZnodeRows:
             min_session_timeout_ms=cluster.group_min_session_timeout_ms,
             max_session_timeout_ms=cluster.group_max_session_timeout_ms,
         )
-        catalog = catalog_of(release)
-        self._redact = redactor(facets_by_tree(client_configs, ConfigsFacet(lambda: release)), lambda: release)
+        catalog = cluster.catalogs().of(release)
+        self._redact = redactor(facets_by_tree(client_configs, ConfigsFacet(lambda: catalog)), lambda: catalog)
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._secrets = SecretFingerprints(name, cluster, catalog) if "fingerprints" in self._schema.names else None
 
@@ -201,7 +201,7 @@ class SecretFingerprints:
         self._fingerprinter = ConfigFingerprinter(
             KafkaCipher(keyring), sensitive=lambda key: is_sensitive(catalog, key), encoded=is_password
         )
-        self._configs = ConfigsFacet(lambda: catalog.release)
+        self._configs = ConfigsFacet(lambda: catalog)
 
     def fingerprints(self, entity_id: str, node: Node) -> Config:
         """Return the fingerprint of each secret of a node."""

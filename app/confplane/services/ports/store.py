@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.access.ranges import NameRanges
     from confplane.domain.changes import Node
+    from confplane.domain.definitions import Catalog
     from confplane.domain.entities import Entity
     from confplane.domain.errors import UnavailableError
     from confplane.domain.facets import Tree
@@ -231,11 +232,16 @@ class ClusterStore(Protocol):
     def place(self) -> Place:
         """Return the place of the client configs; it costs next to nothing."""
 
-    def kafka_release(self) -> str:
-        """Return the release of the cluster's Kafka, "4.4"; it costs next to nothing.
+    def catalog(self, release: str | None = None) -> Catalog:
+        """Return the cluster's definitions, with the keys that its settings declare; it costs next to nothing.
 
-        The release chooses the catalog of definitions (:func:`confplane.domain.definitions.catalog_of`). It can change
-        while this process runs, when the brokers are upgraded.
+        The release of its Kafka can change while this process runs, when the brokers are upgraded.
+
+        Args:
+            release: The release of the definitions; None is that of the cluster's Kafka.
+
+        Raises:
+            ValueError: The text is not a release of Kafka.
         """
 
     def keeps_eligible_replicas(self) -> bool:

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain.broker_levels import ConfigLevels
 from confplane.domain.changes import stored
-from confplane.domain.definitions import catalog_of
 from confplane.domain.entities import Entity
 from confplane.domain.facets import FacetName, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from confplane.domain.definitions import Catalog
     from confplane.services.ports.store import ClusterStore
 
 NOTHING_PLANNED: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
@@ -67,7 +65,7 @@ class BrokerLevels:
     def of(self, broker_id: int, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> ConfigLevels:
         """Return the levels of one broker, known or not."""
         return ConfigLevels(
-            self._catalog(),
+            self._store.catalog(),
             static=self._static.of(broker_id),
             default=self._at(DEFAULT_BROKER, planned),
             broker=self._at(Entity.of(broker=str(broker_id)), planned),
@@ -83,16 +81,15 @@ class BrokerLevels:
 
     def of_unknown(self, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> ConfigLevels:
         """Return the levels of a broker without configs of its own."""
-        return ConfigLevels(self._catalog(), static=self._static.others, default=self._at(DEFAULT_BROKER, planned))
+        return ConfigLevels(
+            self._store.catalog(), static=self._static.others, default=self._at(DEFAULT_BROKER, planned)
+        )
 
     def known(self, planned: Mapping[str, Mapping[str, str]] = NOTHING_PLANNED) -> list[int]:
         """Return the ids of the brokers with configs of their own, stored or in a file of the settings; sorted."""
         nodes = self._store.with_keys(Tree.CONFIG, FacetName.CONFIGS.value, prefix=_BROKER)
         named = {node.id for node in nodes} | {entity_id for entity_id in planned if entity_id.startswith(_BROKER)}
         return sorted({int(entity_id.removeprefix(_BROKER)) for entity_id in named} | self._static.by_broker.keys())
-
-    def _catalog(self) -> Catalog:
-        return catalog_of(self._store.kafka_release())
 
     def _at(self, entity: Entity, planned: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
         if entity.id in planned:

@@ -62,7 +62,7 @@ _SENT: Final = frozenset(
     }
 )
 _PEER: Final = frozenset({"server.address", "server.port"})
-"""Those of requests by this process; in a request to it, they are the client's header Host."""
+"""Attributes of requests by this process; in a request to it, they are the client's header Host."""
 _UNTRACED: Final = "/livez,/readyz,/metrics"
 _STATEMENTS: Final = "opentelemetry.instrumentation.sqlalchemy"
 _STOPPED: Final = {"lifespan.shutdown.complete", "lifespan.shutdown.failed"}

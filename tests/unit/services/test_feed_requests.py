@@ -97,6 +97,17 @@ async def test_an_outcome_that_is_lost_does_not_hold_events_up_for_ever(feed: Fe
     consumer.close()
 
 
+async def test_consumers_from_now_on_do_not_shorten_the_wait_for_an_outcome() -> None:
+    feed = Feed()
+    (await feed.open(wanted=ALL)).close()
+    feed.trail.requested.append(event(1, applied=END_OF_HISTORY))
+    for _ in range(2 * request_events.MOST_POLLS):
+        consumer = await feed.open(wanted=ALL)
+        consumer.close()
+    assert consumer.position.requests == 0
+    await feed.hub.stop()
+
+
 async def test_events_come_only_if_they_are_asked_for(feed: Feed) -> None:
     consumers = [
         await feed.open(wanted=FeedFilter(requests=selection))

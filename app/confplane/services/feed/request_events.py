@@ -92,20 +92,21 @@ class FeedRequests(BackgroundService):
         while True:
             await self._ticks.wait(INTERVAL_S)
             try:
-                await self.poll()
+                if await self.poll():
+                    self._polls += 1
             except UnavailableError as error:
                 logger.debug("Cluster %s: events of requests have to wait: %s", self._cluster.name, error.detail)
             except Exception:
                 logger.exception("Cluster %s: events of requests failed", self._cluster.name)
 
-    async def poll(self) -> None:
-        """Publish what is new.
+    async def poll(self) -> bool:
+        """Publish what is new, and return True if an event waits for its change.
 
         Raises:
             UnavailableError: A store is unavailable.
         """
         if not self.incarnation:
-            return
+            return False
         found = await self._trail.requests(self._cluster.name, self.number, LAST_NUMBER, _PAGE)
         found = [change for change in found if number_of(change) > self.number]
         ready = list(takewhile(self._is_ready, found))
@@ -113,10 +114,11 @@ class FeedRequests(BackgroundService):
             self._polls = 0
             self.number = number_of(ready[-1])
             self._publish(ready)
-        if len(ready) < len(found):
+        waits = len(ready) < len(found)
+        if waits:
             # An idle mirror may be behind the change of an applied request.
             await self._cluster.store.catch_up(time.monotonic() + _CALL_S)
-            self._polls += 1
+        return waits
 
     def _is_ready(self, change: FeedChange) -> bool:
         """Return True unless the feed does not have the change of an applied request yet."""

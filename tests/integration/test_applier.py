@@ -149,6 +149,18 @@ async def test_a_poll_never_undoes_queued_changes(opened: Opener, kafka: KafkaDo
     equal(one, kafka)
 
 
+async def test_a_lagging_broker_does_not_undo_an_applied_change(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    with kafka.lagging():
+        await apply(one)
+        await one.poll_once()
+        assert one.config(ALICE) == {RATE: "2048", OTHER: "1"}
+    await one.poll()
+    assert [each.kind for each in await rows(one, ALICE)] == ["change"]
+    equal(one, kafka)
+
+
 @pytest.mark.parametrize("cut", ["before", "after", "late"])
 async def test_a_request_without_an_answer_is_sent_again(opened: Opener, kafka: KafkaDouble, cut: str) -> None:
     one = await opened()
@@ -642,6 +654,29 @@ async def test_a_leader_that_wakes_up_after_its_delivery_began_is_repaired(
     equal(two, kafka)
     assert two.config(ALICE) == {RATE: "9" if external else "2", OTHER: "1"}
     assert await kinds(two, ALICE) == ["change", "observed" if external else "change"]
+
+
+async def test_a_delivery_id_of_a_delivery_that_another_leader_ended_is_not_open(
+    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pause in front of the claim: another leader has sent the same since, and others have set another value."""
+    one, two = await opened(), await opened()
+    await alter(one, ALICE, producer_byte_rate=1)
+    begin = one.states.begin
+
+    async def paused(*given: Any) -> set[str]:
+        await apply(two)
+        kafka.alter(ALICE, {RATE: "9"})
+        await two.poll()
+        return await begin(*given)
+
+    monkeypatch.setattr(one.states, "begin", paused)
+    await apply(one)
+    monkeypatch.undo()
+    assert kafka.requests == [{ALICE: {RATE: "1"}}]
+    await restore(one)
+    equal(one, kafka)
+    assert await kinds(one, ALICE) == ["change", "observed"]
 
 
 async def test_nothing_is_sent_while_frozen_or_paused(opened: Opener, kafka: KafkaDouble) -> None:

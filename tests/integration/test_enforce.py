@@ -14,6 +14,7 @@ import pytest
 from confplane.audit.feed import PostgresFeedTrail
 from confplane.domain.entities import Entity
 from confplane.domain.facets import Tree
+from confplane.services.changes.freeze import FreezeService
 from confplane.services.feed.events import event_of
 from confplane.services.feed.positions import FeedPosition
 from confplane.services.kraft.reconcile import enforce
@@ -42,6 +43,7 @@ from tests.support.adopting import (
     shown_drift,
 )
 from tests.support.kafka_double import KafkaDouble
+from tests.support.observing import caller
 
 if TYPE_CHECKING:
     from tests.support.adopting import Opener
@@ -289,6 +291,19 @@ async def test_a_broker_that_is_away_is_put_back_once_it_is_there(opened: Opener
     await restore(one)
     assert kafka.now.configs == SET
     assert await kinds(one, BROKER) == ["put-back"]
+
+
+async def test_nothing_is_put_back_while_frozen(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    freezes = FreezeService(one.replica.parts.runner)
+    await freezes.freeze(one.store, "a drill", caller())
+    kafka.alter(ALICE, {RATE: "5"})
+    await restore(one)
+    assert (kafka.requests, await rows(one, ALICE)) == ([], [])
+    await freezes.thaw(one.store, "over", caller())
+    await restore(one)
+    equal(one, kafka)
+    assert await kinds(one, ALICE) == ["put-back"]
 
 
 async def test_what_the_cluster_refuses_is_not_sent_again_and_again(opened: Opener, kafka: KafkaDouble) -> None:

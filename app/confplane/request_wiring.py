@@ -18,7 +18,7 @@ from confplane.services.requests.transitions import RequestTransitions
 from confplane.services.ticks import Ticks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from confplane.services.access import AccessControl
     from confplane.services.ports.access import AccessStore
@@ -44,6 +44,7 @@ class RequestWiring:
         parts: ServiceParts,
         control: AccessControl,
         tokens: AccessStore,
+        refresh: Callable[[], Awaitable[None]],
         reverts: RevertService,
         now: Callable[[], datetime] = _now,
     ) -> RequestWiring:
@@ -53,11 +54,12 @@ class RequestWiring:
             parts: The parts below the API.
             control: The rights of credentials.
             tokens: The tokens.
+            refresh: Reads tokens and grants into memory, for ``control``.
             reverts: Decides reverts.
             now: The clock.
         """
         store = PostgresChangeRequests(parts.database)
-        reader, participants = RequestReader(store), Participants(control, tokens, now)
+        reader, participants = RequestReader(store), Participants(control, tokens, refresh, now)
         transitions = RequestTransitions(store, now)
         rest: dict[str, Any] = {"alter": parts.alter, "fingerprints": parts.fingerprints, "now": now}
         applier = RequestApplier(store, transitions, participants, control=control, **rest)

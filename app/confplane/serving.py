@@ -173,7 +173,7 @@ def create_app(
     describe = DescribeService(registrations)
     history = HistoryService(trail, parts.audit, describe)
     reverts = RevertService(parts.audit, trail, history, parts.alter)
-    requests = RequestWiring.of(parts, control, access_store, reverts)
+    requests = RequestWiring.of(parts, control, access_store, token_cache.refresh, reverts)
     apply_waiters = {name: ApplyWaiter(store, parts.target_states) for name, store in parts.stores.items()}
     feeds = FeedHub(
         parts.clusters,

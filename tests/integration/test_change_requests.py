@@ -88,6 +88,14 @@ async def test_a_request_is_applied_as_it_was_approved_and_the_trail_names_it(wo
     assert await one.actions(request) == ["open", "approve", "begin", "finish"]
 
 
+async def test_an_approver_whom_another_process_does_not_know_yet_counts(world: World) -> None:
+    one = await started(world)
+    two = await another(world, one)
+    new = await one.access.user("new", Role.OPERATOR)
+    request = await one.approve(await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2)), new)
+    assert (await two.apply(request, DEV)).state is RequestState.APPLIED
+
+
 async def test_a_change_in_between_opens_the_request_again_and_shows_the_differences(world: World) -> None:
     one = await started(world)
     request = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2), one.entry(BOB, request_percentage=5))

@@ -36,7 +36,12 @@ class Requests:
         self.access = AccessWorld(PostgresAccessStore(replica.parts.database))
         self.store = PostgresChangeRequests(replica.parts.database)
         wiring = RequestWiring.of(
-            replica.parts, self.access.control, self.access.store, reverts_of(replica.parts), self.now
+            replica.parts,
+            self.access.control,
+            self.access.store,
+            self.access.book.refresh,
+            reverts_of(replica.parts),
+            self.now,
         )
         self.service = wiring.service
         [self.scheduler] = wiring.schedulers

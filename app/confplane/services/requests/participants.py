@@ -12,7 +12,7 @@ from confplane.domain.errors import UnauthenticatedError
 from confplane.services.ports.change_requests import GivenApproval, Participant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
     from uuid import UUID
 
     from confplane.domain.access.identities import Identity
@@ -31,14 +31,20 @@ class Participants:
     Args:
         control: The rights of credentials.
         tokens: The tokens.
+        refresh: Reads tokens and grants into memory, for ``control``.
         now: The clock.
     """
 
     def __init__(
-        self, control: AccessControl, tokens: AccessStore, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        control: AccessControl,
+        tokens: AccessStore,
+        refresh: Callable[[], Awaitable[None]],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._control = control
         self._tokens = tokens
+        self._refresh = refresh
         self._now = now
 
     async def of(self, identity: Identity) -> Participant:
@@ -67,8 +73,10 @@ class Participants:
         A token that has expired, as after a rotation, still names its principal and groups.
 
         Raises:
-            UnavailableError: Postgres is unavailable, or the copy of tokens and grants is too old.
+            UnavailableError: Postgres is unavailable.
         """
+        # The process that admitted the credential may have a newer copy of tokens and grants.
+        await self._refresh()
         identity = participant.identity
         if identity.token_id is not None:
             token = await self._tokens.find_token(identity.token_id)

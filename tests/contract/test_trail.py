@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 QUOTAS, CLIENTS, CONFIGS = FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS, FacetName.CONFIGS
 TOPIC, BROKER = Entity.of(topic="orders"), Entity.of(broker="3")
+KEYSTORE: Final = "listener.name.external.ssl.keystore.location"
 PASSWORD: Final = "listener.name.external.ssl.keystore.password"
 RENAMED: Final = {ConfigKind.TOPIC: {"flush.ms": "segment.ms"}}
 
@@ -54,7 +55,10 @@ class Rows:
         self.zk = zk
 
     async def follows(self) -> None:
-        """An import of a Kafka cluster; later changes there, one of them put back; then the brokers read ZooKeeper again."""
+        """An import of a Kafka cluster; later changes there, one of them put back; a keystore that is loaded again.
+
+        Then the brokers read ZooKeeper again.
+        """
         followed, kafka = Entity.of(user="followed"), KafkaDouble()
         kafka.alter(followed, {"producer_byte_rate": "1"})
         one = Observing(self.replica, kafka)
@@ -64,6 +68,8 @@ class Rows:
         await one.set_mode("enforce")
         kafka.alter(followed, {"producer_byte_rate": "3"})
         await one.poll()
+        for _ in range(2):
+            await self._edit(CONFIGS, Entity.of(broker="1"), Op(KEYSTORE, OpType.SET, "/etc/kafka/keystore.jks"))
         self.zk.set("/confplane/target", b"")
         await one.aware()
 

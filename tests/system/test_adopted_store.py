@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import pytest
 
-from confplane.client import GoneError, RestoredStoreError, RevertConflictError
+from confplane.client import ClientError, GoneError, RestoredStoreError, RevertConflictError
 from confplane.devstack.zookeeper import ZooKeeper
 from tests.audit.rows import fetch, past_the_trigger
 from tests.faults.ensemble import Ensemble
@@ -117,10 +117,10 @@ def service(directory: Path, store: Standalone, database: Database, constants: d
 async def rejected(client: ConfplaneClient) -> RestoredStoreError | None:
     """The refusal of a write by a service that has noticed the restore."""
     try:
-        await client.put("client-quotas", NEW, {RATE: 1}, timeout_s=60)
+        await client.put("client-quotas", NEW, {RATE: 1})
     except RestoredStoreError as error:
         return error
-    except Exception as error:  # noqa: BLE001 - while the store starts
+    except ClientError as error:  # while the store starts
         assert getattr(error, "status", 503) in {503, 504}, error
     return None
 
@@ -129,7 +129,7 @@ async def accepted(client: ConfplaneClient) -> Any:
     """The answer to a write once the restored store is adopted."""
     try:
         return await client.put("client-quotas", NEW, {RATE: 1})
-    except Exception as error:  # noqa: BLE001 - until it is
+    except ClientError as error:  # until it is
         assert getattr(error, "status", 503) in {409, 503}, error
     return None
 

@@ -45,6 +45,8 @@ class Release:
         """Return a service of it, not started, with settings of its cluster."""
         made = world.make_service(constants=self.quick, cluster=cluster, module=self.program)
         made.root = self.root
+        # Ahead of the packages of this checkout, which are installed.
+        made._environment["PYTHONPATH"] = str(self.root / "app")
         return made
 
     def run(self, service: Service, *arguments: str, dies_at: str | None = None) -> None:

@@ -381,18 +381,12 @@ async def _assert_both_show_the_trail(*clients: httpx.AsyncClient) -> None:
         items = answer.json()["items"]
         ops = [op for item in items for entity in item["entities"] for op in entity.pop("ops")]
         assert {(op["key"], op["value"]) for op in ops} == {(RATE, 1), (RATE, 2)}
-        # Members that the earlier release does not have yet.
-        assert {
-            (
-                item.pop("onBehalfOf", None),
-                item.pop("partial", False),
-                item.pop("observed", None),
-                item.pop("reverts", None),
-            )
-            for item in items
-        } == {(None, False, None, None)}
         shown.append(items)
-    assert shown[0] == shown[1]
+    common = shown[0][0].keys() & shown[1][0].keys()
+    # Members that the earlier release does not have yet say nothing about these changes.
+    assert not any(item[key] for items in shown for item in items for key in item.keys() - common)
+    one, other = ([{key: item[key] for key in common} for item in items] for items in shown)
+    assert one == other
     assert [item["outcome"] for item in shown[0]] == ["committed", "committed"]
 
 

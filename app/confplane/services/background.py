@@ -140,13 +140,18 @@ class RetriedItems:
             self.failed.pop(item, None)
             return
         number = self.failed[item].number + 1 if item in self.failed else 1
-        pause = timedelta(seconds=min(2.0 ** (number - 1), _LONGEST_PAUSE_S))
+        pause = timedelta(seconds=_doubled_s(number, 1.0, _LONGEST_PAUSE_S))
         self.failed[item] = FailedAttempt(number, self._now() + pause, error)
 
 
 def backoff_s(failures: int, first_s: float = 1.0, longest_s: float = 30.0) -> float:
     """Return the seconds to wait after some failures in a row: a random part of a pause that doubles with each."""
-    return min(longest_s, first_s * 2.0 ** min(failures - 1, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+    return _doubled_s(failures, first_s, longest_s) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+
+def _doubled_s(failures: int, first_s: float, longest_s: float) -> float:
+    # The exponent has a bound, because a float overflows after a thousand failures.
+    return min(longest_s, first_s * 2.0 ** min(failures - 1, 10))
 
 
 async def poll_repeatedly(

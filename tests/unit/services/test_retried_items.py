@@ -37,6 +37,14 @@ def test_the_pauses_double_up_to_a_minute() -> None:
         clock.now += timedelta(milliseconds=1)
 
 
+def test_an_item_that_fails_for_days_is_still_attempted_each_minute() -> None:
+    retries, clock = make()
+    item = uuid4()
+    for _ in range(1_100):
+        attempt(retries, item, InvalidRequestError("no"))
+    assert retries.failed[item].next_at == clock.now + timedelta(minutes=1)
+
+
 @pytest.mark.parametrize("outcome", ["attempted", "not due"])
 def test_a_success_and_an_item_that_is_no_longer_due_start_again(outcome: str) -> None:
     retries, _ = make()

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from sqlalchemy import Row, TextClause
-    from sqlalchemy.ext.asyncio import AsyncConnection
 
     from confplane.audit.database import Database
     from confplane.services.ports.applying import Correction, Delivery, DeliveryOutcome, LostUpdate
@@ -365,17 +364,17 @@ class PostgresTargetStates:
 
     async def load(self, cluster: str, entity_ids: Sequence[str]) -> dict[str, TargetState]:
         """Return the states of some entities."""
-        rows = await self._rows(_LOAD, cluster=cluster, ids=list(entity_ids), day_s=_DAY_S)
+        rows = await self._database.rows(_LOAD, cluster=cluster, ids=list(entity_ids), day_s=_DAY_S)
         return {row.entity_id: _state(row) for row in rows}
 
     async def begin(self, cluster: str, deliveries: Sequence[Delivery]) -> set[str]:
         """Make deliveries durable."""
-        found = await self._rows(_BEGIN, cluster=cluster, rows=_json(deliveries), day_s=_DAY_S, most=_MOST_SENT)
-        return {row.entity_id for row in found}
+        given: dict[str, Any] = {"rows": _json(deliveries), "day_s": _DAY_S, "most": _MOST_SENT}
+        return set(await self._database.scalars(_BEGIN, cluster=cluster, **given))
 
     async def end(self, cluster: str, outcomes: Sequence[DeliveryOutcome]) -> None:
         """Record the outcomes of deliveries."""
-        await self._execute([_END], cluster=cluster, rows=_json([_row(each) for each in outcomes]))
+        await self._database.execute(_END, cluster=cluster, rows=_json([_row(each) for each in outcomes]))
 
     async def correct(self, cluster: str, corrections: Sequence[Correction]) -> set[str]:
         """Record the decisions on external changes."""
@@ -388,8 +387,9 @@ class PostgresTargetStates:
     async def _move(
         self, statement: TextClause, cluster: str, moves: Sequence[Correction | LostUpdate], error: str
     ) -> set[str]:
-        found = await self._rows(statement, cluster=cluster, rows=_json(moves), error=error) if moves else ()
-        return {row.entity_id for row in found}
+        if not moves:
+            return set()
+        return set(await self._database.scalars(statement, cluster=cluster, rows=_json(moves), error=error))
 
     async def values_before(
         self, cluster: str, keys: Mapping[str, Collection[str]]
@@ -405,26 +405,26 @@ class PostgresTargetStates:
 
     async def clear_drift(self, cluster: str, revisions: Mapping[str, int | None], offset: int) -> None:
         """Drop the drift and the refusals of some entities that a poll found equal."""
-        given = _json(dict(revisions))
-        await self._execute([_CLEAR_DRIFT], cluster=cluster, revisions=given, offset=offset, fingerprint=FINGERPRINT)
+        given: dict[str, Any] = {"revisions": _json(dict(revisions)), "offset": offset, "fingerprint": FINGERPRINT}
+        await self._database.execute(_CLEAR_DRIFT, cluster=cluster, **given)
 
     async def drop(self, cluster: str, topic_ids: Mapping[str, str]) -> None:
         """Drop the states of topics that are gone."""
         if topic_ids:
-            await self._execute([_DROP], cluster=cluster, topic_ids=_json(topic_ids))
+            await self._database.execute(_DROP, cluster=cluster, topic_ids=_json(topic_ids))
 
     async def reapply(self, cluster: str, keys: Mapping[str, Collection[str]]) -> None:
         """Mark keys to send again."""
         rows = [{"entity_id": entity_id, "keys": sorted(each)} for entity_id, each in keys.items()]
-        await self._execute([_REAPPLY], cluster=cluster, rows=_json(rows))
+        await self._database.execute(_REAPPLY, cluster=cluster, rows=_json(rows))
 
     async def undelivered(self, cluster: str) -> list[str]:
         """Return the entities with a due or open delivery."""
-        return [row.entity_id for row in await self._rows(_UNDELIVERED, cluster=cluster)]
+        return await self._database.scalars(_UNDELIVERED, cluster=cluster)
 
     async def drifting_entities(self, cluster: str) -> list[str]:
         """Return the entities that are open, refused, or left alone."""
-        return [row.entity_id for row in await self._rows(_DRIFTING, cluster=cluster)]
+        return await self._database.scalars(_DRIFTING, cluster=cluster)
 
     async def authors(self, cluster: str, keys: Mapping[str, Collection[str]]) -> dict[tuple[str, str], Author]:
         """Return the authors of the newest changes of keys."""
@@ -437,28 +437,13 @@ class PostgresTargetStates:
         """Return the rows of a statement on the newest changes of keys, by entity id."""
         asked = [{"entity_id": entity_id, "key": key} for entity_id, each in keys.items() for key in each]
         parameters = {"cluster": cluster, "rows": _json(asked), "most": MOST_CHANGES}
-        return await self._rows(statement, **parameters, **more) if asked else ()
+        return await self._database.rows(statement, **parameters, **more) if asked else ()
 
     async def forget(self, cluster: str, entity_types: Collection[KraftEntityType]) -> None:
         """Drop the states of some of a cluster's entity types."""
         types = [kind.value for kind in EntityType if kraft_type_of_entity_type(kind) in entity_types]
-        await self._execute(_FORGET, cluster=cluster, types=types, day_s=_DAY_S)
-
-    async def _rows(self, statement: TextClause, **parameters: Any) -> Sequence[Row[Any]]:
-        return await self._database.read(lambda connection: _fetch(connection, statement, parameters))
-
-    async def _execute(self, statements: Sequence[TextClause], **parameters: Any) -> None:
-        """Execute statements that return no rows, each in a transaction of its own."""
-
-        async def work(connection: AsyncConnection) -> None:
-            for statement in statements:
-                await connection.execute(statement, parameters)
-
-        await self._database.read(work)
-
-
-async def _fetch(connection: AsyncConnection, statement: TextClause, parameters: dict[str, Any]) -> Sequence[Row[Any]]:
-    return (await connection.execute(statement, parameters)).all()
+        for statement in _FORGET:
+            await self._database.execute(statement, cluster=cluster, types=types, day_s=_DAY_S)
 
 
 def _json(value: object) -> str:

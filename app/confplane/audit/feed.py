@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 
 from confplane.audit.batcher import Batcher
 from confplane.audit.trail_queries import first_id_at
+from confplane.domain.access.identities import SERVICE
 from confplane.domain.change_requests import PUBLISHED, RequestAction, RequestKind, RequestState, event_type
 from confplane.services.ports.feed import REQUEST, FeedChange, FeedEntity, FeedRequest, UnsettledWrite
 from confplane.services.ports.trail import END_OF_HISTORY, EXTERNAL, PUT_BACK, HistoryPlace
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
     from confplane.audit.database import Database
 
-_SERVICE: Final = "confplane"
-"""The principal of events that no caller asked for."""
 # OFFSET 0 keeps each subquery an index lookup.
 _WHOLE: Final = """
 SELECT given.*, CAST(extract(epoch FROM given.time) * 1000 AS bigint) AS time_ms, intent.kind, intent.principal,
@@ -206,7 +205,7 @@ def _request_event(row: Row[Any]) -> FeedChange:
         HistoryPlace(0, 0, row.id),
         row.time_ms,
         REQUEST,
-        row.principal or _SERVICE,
+        row.principal or SERVICE,
         row.behalf_of,
         row.reason,
         row.ticket,

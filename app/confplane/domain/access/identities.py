@@ -18,6 +18,8 @@ USER: Final = "User:"
 GROUP: Final = "Group:"
 ADMIN: Final = "User:admin"
 """The principal of the admin token; no other credential makes it."""
+SERVICE: Final = "confplane"
+"""The principal of what the service does by itself."""
 EVERYBODY: Final = "User:*"
 """The principal of grants to all callers."""
 

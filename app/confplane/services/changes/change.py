@@ -52,7 +52,7 @@ class ChangeJob(NamedTuple, Generic[D]):
     paths: Sequence[str]
     """Full paths of the znodes that changes of this process write in turn."""
     waits: bool = False
-    """True if the first decision waits, for the word of a Kafka cluster or for a read. Such decisions are made at
+    """True if the first decision waits, for the answer of a Kafka cluster or for a read. Such decisions are made at
     once; each of them is a task, which costs as much as a short decision."""
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _EVENT_BYTES: Final = 1_000
 _KEY_BYTES: Final = 200
-Visible = Callable[[FeedRequest], bool]
+SeesRequest = Callable[[FeedRequest], bool]
 """Returns True if a consumer may see a change request."""
 Subject = tuple[Literal["entity", "user"], str]
 """An entity by its id, or a user with all its client-ids by its name."""
@@ -159,7 +159,7 @@ class FeedFilter:
         return not without and any(map(self._takes_entity, event.entities))
 
     def select(
-        self, event: FeedEvent, visible: NameRanges | None, may_see: Visible
+        self, event: FeedEvent, visible: NameRanges | None, may_see: SeesRequest
     ) -> tuple[Sequence[EventPart], bool] | None:
         """Return the entities of an event for a consumer, and whether further entities are hidden from it.
 

@@ -75,7 +75,7 @@ class FeedRequests(BackgroundService):
         Raises:
             UnavailableError: Postgres is unavailable.
         """
-        newest = await self._trail.newest_request(self._cluster.name)
+        newest = await self.newest()
         # Postgres may have been restored together with ZooKeeper.
         self.number = min(self.number, newest) if self.incarnation else newest
         self.incarnation = incarnation

@@ -25,6 +25,7 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
+from confplane.domain.access.identities import SERVICE
 from confplane.domain.errors import (
     BeforeHistoryError,
     ConfplaneError,
@@ -63,7 +64,6 @@ RETRIES_S: Final = (1.0, 5.0, 30.0, 120.0, 600.0, 1_800.0, 3_600.0)
 """Seconds before the next attempt after one, two, ... failed ones; the last counts for all further ones."""
 PARKED_AFTER: Final = timedelta(days=1)
 """The time of failures after which a subscription is parked."""
-PRINCIPAL: Final = "confplane"
 _JITTER: Final = 0.1
 _PAGE: Final = 100
 """Events that a worker takes from the feed at once."""
@@ -210,8 +210,8 @@ class WebhookDispatcher(BackgroundService):
         change = AccessChange(
             uuid7(),
             "webhook-parked",
-            PRINCIPAL,
-            PRINCIPAL,
+            SERVICE,
+            SERVICE,
             subject_of(subscription),
             reason=reason,
             before=view,
@@ -241,7 +241,7 @@ class _Worker:
         self._dispatcher = dispatcher
         self._subscription = subscription
         # Chosen by the owner's rights when it is sent; the feed's bound of streams is not for webhooks.
-        self._access = of_operator(f"webhooks/{subscription.id}", PRINCIPAL, str(subscription.id))
+        self._access = of_operator(f"webhooks/{subscription.id}", SERVICE, str(subscription.id))
         self._sent: OrderedDict[UUID, None] = OrderedDict()
         self._moved_at = time.monotonic()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from confplane.domain.access.identities import SERVICE
 from confplane.domain.errors import (
     BodyTooLargeError,
     ConcurrentChangeError,
@@ -46,7 +47,6 @@ _MOST: Final = 200
 which has room for 250 of them; loads of larger changes are halved at their admission."""
 _IN_IMPORT: Final = 25
 """The greatest number of entities in one change of an import. A change of its own for each would cost twice as much."""
-_OWN_PRINCIPAL: Final = "confplane"
 _NO_TOPIC: Final = "The cluster has no topic of this name, so that the waiting change can't be applied"
 _LOAD_S: Final = 60.0
 _ENTITY_ERRORS: Final = (BodyTooLargeError, CorruptZnodeError, InvalidRequestError, ListFullError)
@@ -231,7 +231,7 @@ class FollowWriter:
     ) -> list[ChangeResult[tuple[FollowDecision, ...]] | Exception]:
         deadline = time.monotonic() + _LOAD_S
         external = Caller.operator(PRINCIPAL, SOURCE, "", deadline)
-        own = Caller.operator(_OWN_PRINCIPAL, SOURCE, "", deadline, reason=_NO_TOPIC)
+        own = Caller.operator(SERVICE, SOURCE, "", deadline, reason=_NO_TOPIC)
         ends: dict[int, ChangeResult[tuple[FollowDecision, ...]] | Exception] = {}
         all_ended = asyncio.Event()
 
@@ -275,7 +275,7 @@ class FollowWriter:
 
 
 class FollowParts:
-    """The parts for one cluster."""
+    """The parts that compare a Kafka cluster with its znodes, and write the differences to these."""
 
     def __init__(
         self,

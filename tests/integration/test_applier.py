@@ -53,13 +53,6 @@ IP = Entity.of(ip="10.0.0.1")
 TREE = Tree.CONFIG
 
 
-@pytest.fixture
-def kafka() -> KafkaDouble:
-    made = KafkaDouble()
-    made.alter(ALICE, {RATE: "1024", OTHER: "1"})
-    return made
-
-
 async def test_a_callers_change_is_committed_here_and_then_applied(
     opened: Opener, kafka: KafkaDouble, raw_zk: KazooClient
 ) -> None:

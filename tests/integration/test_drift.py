@@ -31,7 +31,6 @@ from tests.support.adopting import (
     rows,
     shown_drift,
 )
-from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller
 from tests.support.people import person
 from tests.support.stores import soon
@@ -41,15 +40,9 @@ if TYPE_CHECKING:
 
     from confplane.services.kraft.reconcile.entity_drift import EntityDrift
     from tests.support.adopting import Opener
+    from tests.support.kafka_double import KafkaDouble
     from tests.support.observing import Observing
     from tests.support.world import World
-
-
-@pytest.fixture
-def kafka() -> KafkaDouble:
-    made = KafkaDouble()
-    made.alter(ALICE, {RATE: "1024", OTHER: "1"})
-    return made
 
 
 async def test_what_waits_is_listed_with_both_values_and_its_author(opened: Opener, kafka: KafkaDouble) -> None:

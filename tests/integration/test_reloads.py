@@ -14,18 +14,15 @@ from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit, Mode
 from confplane.services.kraft.apply.apply_status import ApplyWaiter
-from tests.support.adopting import alter, apply, equal, kinds, opener, restore, rows
+from tests.support.adopting import alter, apply, equal, kinds, restore, rows
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller
 from tests.support.reverting import made, revert
 from tests.support.stores import soon
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
-    from tests.support.world import World
 
 BROKER, THREADS = Entity.of(broker="1"), "log.cleaner.threads"
 KEYSTORE, TRUSTSTORE = "listener.name.tls.ssl.keystore.location", "listener.name.tls.ssl.truststore.location"
@@ -35,12 +32,6 @@ PATHS = {KEYSTORE: "/etc/kafka/keys.p12", TRUSTSTORE: "/etc/kafka/trust.p12"}
 @pytest.fixture
 def kafka() -> KafkaDouble:
     return KafkaDouble()
-
-
-@pytest.fixture
-async def opened(world: World, kafka: KafkaDouble) -> AsyncIterator[Opener]:
-    async with opener(world, kafka) as found:
-        yield found
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from confplane.services.recorder.ports import PRINCIPAL
+from confplane.services.ports.trail import EXTERNAL_PRINCIPAL
 from tests.faults import kinds
 from tests.faults.checks import answers, external, feed, reads, refusals, requests, trail
 from tests.faults.history import FeedEvent, InjectedFault, Kind, Mode, PartResult
@@ -351,7 +351,7 @@ def external_twice(world: World) -> None:
 def external_that_was_ours(world: World) -> None:
     world.write(part(value=20))
     entity = replace(world.intents[-1].entities[0], facet="node", ops=())
-    who: dict[str, Any] = {"principal": PRINCIPAL, "request_id": "", "writes": 1}
+    who: dict[str, Any] = {"principal": EXTERNAL_PRINCIPAL, "request_id": "", "writes": 1}
     world.intents.append(replace(world.intents[-1], change_id="external", kind="external", entities=(entity,), **who))
     world.outcomes.append(replace(world.outcomes[-1], change_id="external"))
 

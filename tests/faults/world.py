@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from confplane.domain.entities import Entity
 from confplane.domain.etags import etag_of
 from confplane.domain.ops import Op, OpType
-from confplane.services.ports.trail import PUT_BACK
-from confplane.services.recorder.ports import PRINCIPAL
+from confplane.services.ports.trail import EXTERNAL_PRINCIPAL, PUT_BACK
 from tests.faults.history import (
     Call,
     EntityState,
@@ -254,7 +253,7 @@ class World:
         theirs = {**self.config(asked.path), KEY: str(value)}
         row = replace(_row(asked, None, self.config(asked.path), theirs), ops=())
         change_id = f"put-back-{len(self.intents)}"
-        self.intents.append(TrailIntent(change_id, 1, PUT_BACK, None, "", PRINCIPAL, "", None, "", (row,)))
+        self.intents.append(TrailIntent(change_id, 1, PUT_BACK, None, "", EXTERNAL_PRINCIPAL, "", None, "", (row,)))
         self.outcomes.append(TrailOutcome(change_id, 1, False, None, {}, None, "Put back", ""))  # noqa: FBT003
 
     def _show(self, source: str, *entities: TrailEntity) -> None:
@@ -277,7 +276,9 @@ class World:
         now = self.nodes[asked.path]
         same = node is not None and node.czxid == now.czxid
         writes = now.version - node.version if node and same else (node is not None) + now.version + 1
-        self.intents.append(TrailIntent(change_id, 1, "external", writes, "", PRINCIPAL, "", None, "", (entity,)))
+        self.intents.append(
+            TrailIntent(change_id, 1, "external", writes, "", EXTERNAL_PRINCIPAL, "", None, "", (entity,))
+        )
         versions = {asked.path: self.nodes[asked.path].version}
         self.outcomes.append(TrailOutcome(change_id, 1, True, self._zxid, versions, None, None, ""))  # noqa: FBT003
         self._show("external", entity)

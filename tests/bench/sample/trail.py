@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from confplane.rollups.schemas import COMMITTED, OPEN, REJECTED
 from confplane.services.changes.states import FREEZE_KEY, FREEZE_PATH
 from confplane.services.ports.cluster_states import ENTITY as FREEZE
-from confplane.services.ports.trail import EXTERNAL
+from confplane.services.ports.trail import EXTERNAL, EXTERNAL_PRINCIPAL
 from confplane.services.recorder.ports import FACET as WHOLE_NODE
-from confplane.services.recorder.ports import PRINCIPAL, SOURCE
+from confplane.services.recorder.ports import SOURCE
 from tests.bench.sample.population import CONFIGS, QUOTAS, Member, members
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class Trail:
         recorded = self._ms + late
         self._rows.append(
             (
-                self._uuid(self._ms), 1, 0, EXTERNAL, self._ms * 1000, recorded * 1000, PRINCIPAL, SOURCE, "recorder",
+                self._uuid(self._ms), 1, 0, EXTERNAL, self._ms * 1000, recorded * 1000, EXTERNAL_PRINCIPAL, SOURCE, "recorder",
                 None, None, writes, member.entity_id, WHOLE_NODE, member.path, *(read or (None, None)), keys, "[]",
                 before, after, COMMITTED, self.zxid, self._ms * 1000, None if member.config is None else member.version,
                 None, None, recorded * 1000,

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from confplane.domain.entities import Entity
 from confplane.domain.facets import Tree, full_path
 from confplane.services.ports.feed import FeedChange, FeedEntity
-from confplane.services.ports.trail import EXTERNAL, HistoryPlace
+from confplane.services.ports.trail import EXTERNAL, EXTERNAL_PRINCIPAL, HistoryPlace
 from confplane.services.recorder.external import change_id, row_of
-from confplane.services.recorder.ports import PRINCIPAL
 from confplane.services.recorder.versions import ABSENT, Gap, OwnWrite, Point, gaps
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ def notified_state(cluster: str, each: EntitySteps, redact: Redact, place: Histo
         *(each.entity_id, each.path, None, None, node.version, None, list(content), {}, content), revision=node.mzxid
     )
     found = place._replace(change_id=change_id(cluster, each.path, state))
-    return FeedChange(found, node.mtime_ms, EXTERNAL, PRINCIPAL, None, None, None, [entity])
+    return FeedChange(found, node.mtime_ms, EXTERNAL, EXTERNAL_PRINCIPAL, None, None, None, [entity])
 
 
 def external_change(cluster: str, external: ExternalGap, place: HistoryPlace) -> FeedChange | None:
@@ -150,7 +149,7 @@ def external_change(cluster: str, external: ExternalGap, place: HistoryPlace) ->
         revision=gap.revision,
     )
     found = place._replace(change_id=change_id(cluster, steps.path, gap))
-    return FeedChange(found, gap.time_ms, EXTERNAL, PRINCIPAL, None, None, None, [entity])
+    return FeedChange(found, gap.time_ms, EXTERNAL, EXTERNAL_PRINCIPAL, None, None, None, [entity])
 
 
 def _differing(external: ExternalGap) -> frozenset[str] | None:

@@ -32,8 +32,7 @@ from confplane.services.feed.positions import FeedPosition
 from confplane.services.feed.request_events import FeedRequests, number_of
 from confplane.services.ports.feed import FeedChange
 from confplane.services.ports.journal import ExpiredCursor
-from confplane.services.ports.trail import EXTERNAL, LAST_ID, HistoryPlace
-from confplane.services.recorder.ports import PRINCIPAL
+from confplane.services.ports.trail import EXTERNAL, EXTERNAL_PRINCIPAL, LAST_ID, HistoryPlace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -314,7 +313,7 @@ class ClusterFeed(BackgroundService):
                 "Cluster %s: external writes to %s can't be shown in the feed; its consumers are told to list again",
                 *(name, external.steps.path),
             )
-            change = FeedChange(place, time_ms, EXTERNAL, PRINCIPAL, None, None, None, ())
+            change = FeedChange(place, time_ms, EXTERNAL, EXTERNAL_PRINCIPAL, None, None, None, ())
             return FeedEvent(FeedPosition(place, time_ms), change, ())
         return None if change is None else self.event(change)
 
@@ -334,7 +333,7 @@ class ClusterFeed(BackgroundService):
         if node is None:
             # Deleted before the load, perhaps, when nobody here knew its keys.
             now_ms = time.time_ns() // 1_000_000
-            change = FeedChange(place, now_ms, EXTERNAL, PRINCIPAL, None, None, None, ())
+            change = FeedChange(place, now_ms, EXTERNAL, EXTERNAL_PRINCIPAL, None, None, None, ())
             just_loaded = time.monotonic() - self._began_at < _UNKNOWN_S
             return FeedEvent(FeedPosition(place, now_ms), change, ()) if just_loaded else None
         before = HistoryPlace(self.incarnation, node.mzxid - 1, LAST_ID)

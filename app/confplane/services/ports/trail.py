@@ -61,6 +61,8 @@ WHOLE_OPS: Final = frozenset({"MOVE", "DISCARD"})
 """Ops of moves between layouts, which give no key another value."""
 EXTERNAL: Final = "external"
 """The kind of an external change that the recorder found."""
+EXTERNAL_PRINCIPAL: Final = "External:unknown"
+"""The principal of changes made outside Confplane."""
 PUT_BACK: Final = "put-back"
 """The kind of an external write to a Kafka cluster that was put back (services/kraft/reconcile/enforce.py). It
 never was a version of an entity here, so it is not a committed change."""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from confplane.domain.redaction import storable
-from confplane.services.ports.trail import EXTERNAL
-from confplane.services.recorder.ports import PRINCIPAL
+from confplane.services.ports.trail import EXTERNAL, EXTERNAL_PRINCIPAL
 from confplane.services.recorder.versions import changed_keys
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def row_of(
         "reason": None if defect is None else f"The znode {storable(defect)}",
         "kind": EXTERNAL,
         "attempt": 1,
-        "principal": PRINCIPAL,
+        "principal": EXTERNAL_PRINCIPAL,
         "writer": "",
         "request_id": "",
         "position": 0,

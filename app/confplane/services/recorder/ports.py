@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     Key = tuple[str, str]
     """Tree and entity id."""
 
-PRINCIPAL: Final = "External:unknown"
 SOURCE: Final = "zookeeper"
 RECOVERED: Final = "recovered"
 """The kind of a change of this service that the trail had lost, and that its marker in ZooKeeper proves."""

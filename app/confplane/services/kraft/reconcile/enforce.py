@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.changes import stored
 from confplane.domain.facets import Tree
 from confplane.services.ports.applying import BaseValue, Correction, DriftCause, DriftRecord, mzxid_of
-from confplane.services.ports.trail import PUT_BACK, Intent
-from confplane.services.recorder.ports import PRINCIPAL
+from confplane.services.ports.trail import EXTERNAL_PRINCIPAL, PUT_BACK, Intent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -150,7 +149,7 @@ def intent_of(
         attempt=1,
         cluster=store.name,
         writer="",
-        principal=PRINCIPAL,
+        principal=EXTERNAL_PRINCIPAL,
         source=SOURCE,
         request_id="",
         reason=None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from confplane.domain.changes import stored
 from confplane.services.kraft.refused_keys import all_refused_keys
 from confplane.services.pending_keys import pending_keys
-from confplane.services.recorder.ports import PRINCIPAL
+from confplane.services.ports.trail import EXTERNAL_PRINCIPAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -157,7 +157,7 @@ def build_entity_drift(
 
     def of_key(key: str) -> KeyDrift:
         state, value = KeyDriftState.EXTRA, theirs.get(key)
-        principal: str | None = PRINCIPAL
+        principal: str | None = EXTERNAL_PRINCIPAL
         since: int | None = None
         refusal = refused.get(key)
         alone = None if refusal is not None else left.get(key)

@@ -29,7 +29,7 @@ from confplane.services.kraft.reconcile.lost_updates import LostUpdates
 from confplane.services.metrics import span
 from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.kafka import kraft_type_of
-from confplane.services.recorder.ports import PRINCIPAL
+from confplane.services.ports.trail import EXTERNAL_PRINCIPAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -230,7 +230,7 @@ class FollowWriter:
         self, load: Sequence[Sequence[EntityObservation]]
     ) -> list[ChangeResult[tuple[FollowDecision, ...]] | Exception]:
         deadline = time.monotonic() + _LOAD_S
-        external = Caller.operator(PRINCIPAL, SOURCE, "", deadline)
+        external = Caller.operator(EXTERNAL_PRINCIPAL, SOURCE, "", deadline)
         own = Caller.operator(SERVICE, SOURCE, "", deadline, reason=_NO_TOPIC)
         ends: dict[int, ChangeResult[tuple[FollowDecision, ...]] | Exception] = {}
         all_ended = asyncio.Event()

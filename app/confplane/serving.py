@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 import yaml
 
 from confplane import listener, logs
+from confplane.api import services as provided
 from confplane.api.app import create_api, specification
 from confplane.api.cors import Cors
-from confplane.api.dependencies import Services
 from confplane.api.feed.render import event_json
 from confplane.api.listener_errors import ListenerErrorRenderer
 from confplane.api.middleware import MiddlewareOptions
@@ -54,7 +54,6 @@ from confplane.services.access import AccessControl
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.changes.idempotency import IdempotencyService
 from confplane.services.feed.hub import FeedHub
-from confplane.services.kraft.apply.apply_status import ApplyWaiter
 from confplane.services.kraft.warnings import UnobservedWarnings
 from confplane.services.limits import LimitClass, Limiter, LimitOverride, RateLimit, RateLimits
 from confplane.services.plans.apply import ApplyService
@@ -174,14 +173,12 @@ def create_app(
     history = HistoryService(trail, parts.audit, describe)
     reverts = RevertService(parts.audit, trail, history, parts.alter)
     requests = RequestWiring.of(parts, control, access_store, token_cache.refresh, reverts)
-    apply_waiters = {name: ApplyWaiter(store, parts.target_states) for name, store in parts.stores.items()}
     feeds = FeedHub(
         parts.clusters,
         PostgresFeedTrail(parts.database),
         parts.audit,
         trail,
         lambda: readiness.stopping,
-        apply_waiters,
         recorded=recorders.keys(),
     )
     webhooks, dispatchers, deliverers, undelivered = _webhooks(settings, parts, feeds, control, token_cache.groups_of)
@@ -268,39 +265,41 @@ def create_app(
         applied,
         refusals,
     ]
+    plans = _plans(parts, trail, recorders)
     api = create_api(
-        Services(
-            clusters=parts.clusters,
-            alter=parts.alter,
-            freezes=FreezeService(parts.runner),
-            idempotency=idempotency,
-            describe=describe,
-            history=history,
-            reverts=reverts,
-            plans=_plans(parts, trail, recorders),
-            applies=ApplyService(_plans(parts, trail, recorders), parts.alter, PostgresManifestRuns(parts.database)),
-            owners=OwnerViews(PostgresOwnerships(parts.database)),
-            schedules=schedules,
-            requests=requests.service,
-            entry_renderer=EntryRenderer(describe),
-            effective_values=EffectiveValueRenderer(describe),
-            audit=parts.audit,
-            refusals=refusals,
-            feeds=feeds,
-            webhooks=webhooks,
-            registrations=registrations,
-            applied=applied,
-            rollups=rollups,
-            readiness=readiness,
-            metrics=Telemetry(measured),
-            response_budget=response_budget,
-            resource=resource,
-            recorders=recorders,
-            apply_waiters=apply_waiters,
-            refreshers={name: observation.refresher for name, observation in parts.kraft_wirings.items()},
-            observed_topics=parts.observed_topics,
-            drifts={name: observation.drift for name, observation in parts.kraft_wirings.items()},
-            tokens_and_grants=tokens_and_grants(settings, access_store, control, token_cache.refresh),
+        dict(
+            (
+                provided.ACCESS_ADMIN.entry(tokens_and_grants(settings, access_store, control, token_cache.refresh)),
+                provided.ALTER.entry(parts.alter),
+                provided.APPLIED.entry(applied),
+                provided.APPLIES.entry(ApplyService(plans, parts.alter, PostgresManifestRuns(parts.database))),
+                provided.AUDIT.entry(parts.audit),
+                provided.CHANGE_REQUESTS.entry(requests.service),
+                provided.CLUSTERS.entry(parts.clusters),
+                provided.DESCRIBE.entry(describe),
+                provided.EFFECTIVE_VALUES.entry(EffectiveValueRenderer(describe)),
+                provided.ENTRY_RENDERER.entry(EntryRenderer(describe)),
+                provided.FEEDS.entry(feeds),
+                provided.FREEZES.entry(FreezeService(parts.runner)),
+                provided.HISTORY.entry(history),
+                provided.IDEMPOTENCY.entry(idempotency),
+                provided.METRICS.entry(Telemetry(measured)),
+                provided.OBSERVED_TOPICS.entry(parts.observed_topics),
+                provided.PLANS.entry(plans),
+                provided.READINESS.entry(readiness),
+                provided.RECORDERS.entry(recorders),
+                provided.REFUSALS.entry(refusals),
+                provided.REGISTRATIONS.entry(registrations),
+                provided.RESOURCE.entry(resource),
+                provided.RESOURCE_READS.entry(
+                    provided.ResourceReads(describe, history, OwnerViews(PostgresOwnerships(parts.database)))
+                ),
+                provided.RESPONSE_BUDGET.entry(response_budget),
+                provided.REVERTS.entry(reverts),
+                provided.ROLLUPS.entry(rollups),
+                provided.SCHEDULES.entry(schedules),
+                provided.WEBHOOKS.entry(webhooks),
+            )
         ),
         authenticator=authentication.authenticator,
         max_body_bytes=settings.http.max_body_bytes,

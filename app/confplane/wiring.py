@@ -49,6 +49,7 @@ from confplane.services.changes.rule_check import AlterRules, RiskAssessor, Rule
 from confplane.services.changes.runner import ChangeRunner
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.clusters import Cluster, ClusterRegistry
+from confplane.services.kraft.apply.apply_status import ApplyWaiter
 from confplane.services.kraft.refresh import refresh_first
 from confplane.services.reads.config_describe import ConfigReader
 from confplane.services.reads.config_levels import BrokerLevels, ServerProperties
@@ -135,35 +136,31 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> ServicePart
     clusters: dict[str, Cluster] = {}
     rules: dict[tuple[str, FacetName], AlterRules] = {}
     policies: dict[str, Policies] = {}
-    for name in settings.clusters if names is None else names:
-        cluster = settings.clusters[name]
-        store = stores[name] = _store(name, cluster)
-        clusters[name], drafters, risks = _cluster(name, cluster, store)
-        policies[name] = load_policies(name, cluster)
-        rules |= {(name, facet): AlterRules(drafter, risks, policies[name]) for facet, drafter in drafters.items()}
     runner = ChangeRunner(audit)
     target_states = PostgresTargetStates(database)
     observed_topics = PostgresObservedTopics(database)
-    kraft_wirings = {
-        name: KraftWiring(
-            store,
-            kafka,
-            runner,
-            redaction(settings.clusters[name], store),
-            target_states,
-            observed_topics,
-            cipher=_cipher(name, settings.clusters[name]),
-        )
-        for name, store in stores.items()
-        if (kafka := settings.clusters[name].kafka) is not None
-    }
+    kraft_wirings: dict[str, KraftWiring] = {}
+    for name in settings.clusters if names is None else names:
+        cluster = settings.clusters[name]
+        store = stores[name] = _store(name, cluster)
+        if cluster.kafka is not None:
+            kraft_wirings[name] = KraftWiring(
+                store,
+                cluster.kafka,
+                runner,
+                redaction(cluster, store),
+                target_states,
+                observed_topics,
+                cipher=_cipher(name, cluster),
+            )
+        waiter = ApplyWaiter(store, target_states)
+        clusters[name], drafters, risks = _cluster(name, cluster, store, waiter, kraft_wirings.get(name))
+        policies[name] = load_policies(name, cluster)
+        rules |= {(name, facet): AlterRules(drafter, risks, policies[name]) for facet, drafter in drafters.items()}
     for name, kraft in kraft_wirings.items():
         key = name, FacetName.CONFIGS
         rules[key] = replace(rules[key], dry_run=kraft.dry_run_validator.validate)
-    refreshes = {
-        name: partial(refresh_first, store, kraft_wirings[name].refresher if name in kraft_wirings else None)
-        for name, store in stores.items()
-    }
+    refreshes = {name: partial(refresh_first, cluster.store, cluster.refresher) for name, cluster in clusters.items()}
     alter = AlterService(runner, rules, refreshes, RuleFactsReader(audit, PostgresOwnerships(database)))
     changes = PostgresOpenChanges(database)
     positions = PostgresStorePositions(database)
@@ -291,7 +288,7 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
 
 
 def _cluster(
-    name: str, cluster: ClusterSettings, store: ZooKeeperStore
+    name: str, cluster: ClusterSettings, store: ZooKeeperStore, waiter: ApplyWaiter, kraft: KraftWiring | None
 ) -> tuple[Cluster, dict[FacetName, Drafter], RiskAssessor]:
     """Return a cluster, the drafters of its facets, and what finds the risks of their drafts."""
     redact = redaction(cluster, store)
@@ -318,7 +315,15 @@ def _cluster(
     )
     configs = ClusterFacet(ConfigsFacet(store.catalog), Tree.CONFIG, store, redact, fingerprinter)
     reader = ConfigReader(configs, levels, cipher)
-    found = Cluster(name, store, {**cluster_facets, configs.name: configs}, reader)
+    found = Cluster(
+        name,
+        store,
+        {**cluster_facets, configs.name: configs},
+        reader,
+        waiter,
+        refresher=None if kraft is None else kraft.refresher,
+        drift=None if kraft is None else kraft.drift,
+    )
     return found, drafters, RiskAssessor(store, levels)
 
 

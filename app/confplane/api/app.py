@@ -34,15 +34,18 @@ from confplane.api.routing.lookup import Lookup
 from confplane.api.schedules import routes as schedules
 from confplane.api.service import docs_page
 from confplane.api.service import routes as service
+from confplane.api.services import CLUSTERS, READINESS, missing
 from confplane.api.specification import build
 from confplane.api.tokens import routes as tokens
 from confplane.api.webhooks import routes as webhooks
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.types import ASGIApp
 
-    from confplane.api.dependencies import Services
     from confplane.api.middleware import MiddlewareOptions
+    from confplane.api.services import ServiceDependency
     from confplane.api.traffic import Traffic
     from confplane.security.authenticator import Authenticator
 
@@ -86,7 +89,7 @@ FAMILIES: Final = (
 
 
 def create_api(
-    services: Services,
+    services: Mapping[ServiceDependency[Any], Any],
     *,
     authenticator: Authenticator,
     max_body_bytes: int,
@@ -98,7 +101,7 @@ def create_api(
     """Build the application.
 
     Args:
-        services: The services that the handlers use.
+        services: The services that handlers may take, by their dependencies.
         authenticator: Authenticates requests.
         max_body_bytes: Largest request body.
         deadline_ms: Time limit of a request in milliseconds. A request that reaches it is answered with the known
@@ -106,7 +109,12 @@ def create_api(
         traffic: Counts the requests.
         options: Optional parts of the middleware.
         lifespan: Starts and stops the stores.
+
+    Raises:
+        ValueError: The services are not complete.
     """
+    if absent := missing(services):
+        raise ValueError(f"The application has no service for {', '.join(absent)}")
     api = _routed(lifespan)
     api.services = services
     api.max_body_bytes = max_body_bytes
@@ -115,10 +123,10 @@ def create_api(
     return RequestMiddleware(
         Lookup(api),
         authenticator=authenticator,
-        clusters=services.clusters,
+        clusters=services[CLUSTERS],
         deadline_ms=deadline_ms,
         open_paths={route.path for family in FAMILIES for route in family if route.operation.is_open},
-        readiness=services.readiness,
+        readiness=services[READINESS],
         traffic=traffic,
         options=options,
     )
@@ -133,7 +141,7 @@ def specification() -> dict[str, Any]:
 class _Api(FastAPI):
     """FastAPI's application with the parts that requests need as attributes: ``state`` costs several times as much."""
 
-    services: Services
+    services: Mapping[ServiceDependency[Any], Any]
     max_body_bytes: int
     deadline_s: float
 

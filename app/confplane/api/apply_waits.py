@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from confplane.domain.changes import Node
     from confplane.services.changes.edits import EditResult
     from confplane.services.cluster_facet import ClusterFacet
-    from confplane.services.kraft.apply.apply_status import ApplyStatus, ApplyWaiter
+    from confplane.services.kraft.apply.apply_status import ApplyStatus
 
 
 async def read_status(call: Call, cluster_facet: ClusterFacet, nodes: Sequence[Node]) -> dict[str, dict[str, Any]]:
     """Return the member ``applied`` of nodes by entity id. Empty if nothing is applied or Postgres is unavailable."""
-    waiter = _waiter(call)
+    waiter = call.cluster.apply_waiter
     if not waiter.applies or cluster_facet.name not in FACETS:
         return {}
     try:
@@ -42,7 +42,7 @@ async def wait_for_status(call: Call, written: Iterable[tuple[ClusterFacet, Edit
     Returns:
         The member ``applied`` by entity id, of the results that are applied to a Kafka cluster.
     """
-    waiter = _waiter(call)
+    waiter = call.cluster.apply_waiter
     if call.wait_applied_s is None or not waiter.applies:
         return {}
     revisions = {
@@ -59,10 +59,6 @@ async def wait_for_status(call: Call, written: Iterable[tuple[ClusterFacet, Edit
             return _members(await while_valid(call.access, waiter.wait(revisions, deadline)))
     except ConfplaneError:
         return _members(dict.fromkeys(revisions, PENDING))
-
-
-def _waiter(call: Call) -> ApplyWaiter:
-    return call.services.apply_waiters[call.cluster.name]
 
 
 def _members(statuses: dict[str, ApplyStatus]) -> dict[str, dict[str, Any]]:

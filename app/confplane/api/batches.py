@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from confplane.api.dependencies import Call
     from confplane.api.models import AlterModel
     from confplane.domain.errors import ConfplaneError
-    from confplane.services.changes.alter import Entry
+    from confplane.services.changes.alter import AlterService, Entry
     from confplane.services.changes.edits import EditResult, EntryResult
     from confplane.services.cluster_facet import ClusterFacet
 
@@ -66,18 +66,20 @@ class RenderedResults:
 
 async def alter(
     call: Call,
+    service: AlterService,
     body: AlterModel,
     entries: Sequence[T],
+    *,
     entry: Callable[[int, T], Entry],
     echo: Callable[[T], Mapping[str, Any]],
     diff: Callable[[Entry, EntryResult], Any],
-    *,
     member: str,
 ) -> Response:
     """Alter several entities, and answer with one result for each.
 
     Args:
         call: The request.
+        service: Alters the entities.
         body: The body.
         entries: The entries of the body.
         entry: Makes the edits of an entry at an index; an edit that can't be made has its result instead.
@@ -89,9 +91,7 @@ async def alter(
     call.charge(LimitClass.WRITE, len(entries) - 1)
     made = await in_slices(lambda item: entry(*item), enumerate(entries))
     validate_only = call.validate_only or body.validate_only
-    results = await call.services.alter.alter_entries(
-        made, call.caller, validate_only=validate_only, atomic=body.atomic
-    )
+    results = await service.alter_entries(made, call.caller, validate_only=validate_only, atomic=body.atomic)
     parts = zip(chain(*made), chain.from_iterable(result.results for result in results), strict=True)
     waited = await apply_waits.wait_for_status(call, parts)
 

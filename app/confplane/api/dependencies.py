@@ -1,55 +1,28 @@
-"""The dependencies of handlers: the services, the cluster, the caller, and the common parameters."""
+"""The dependencies of handlers on the request: the cluster, the caller, and the common parameters."""
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Depends, Header, Path, Query
 from starlette.requests import Request
 
 from confplane.api import parsed, patterns
-from confplane.api.rendering.effective_values import EffectiveValueRenderer
-from confplane.api.rendering.entries import EntryRenderer
 from confplane.api.request_context import REQUEST_CONTEXT, RequestContext
-from confplane.api.resource import ProtectedResource
 from confplane.api.responses import CLUSTER
+from confplane.api.services import CLUSTERS
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.services.access import Access
-from confplane.services.access_admin.services import AccessServices
-from confplane.services.changes.alter import AlterService
 from confplane.services.changes.callers import Caller, RuleBypass
-from confplane.services.changes.freeze import FreezeService
-from confplane.services.changes.idempotency import IdempotencyService, RequestRun
+from confplane.services.changes.idempotency import RequestRun
 from confplane.services.cluster_facet import ClusterFacet
-from confplane.services.clusters import Cluster, ClusterRegistry
-from confplane.services.feed.hub import FeedHub
-from confplane.services.kraft.apply.apply_status import ApplyWaiter
-from confplane.services.kraft.reconcile.drift import DriftService
-from confplane.services.kraft.refresh import Refresher
+from confplane.services.clusters import Cluster
 from confplane.services.limits import Allowance, LimitClass
-from confplane.services.plans.apply import ApplyService
-from confplane.services.plans.plan import PlanService
-from confplane.services.ports.applied import AppliedReports
-from confplane.services.ports.observed_topics import ObservedTopics
-from confplane.services.ports.refusals import RefusedAttempts
-from confplane.services.ports.registrations import RegistrationLog
-from confplane.services.ports.rollups import RollupResults
 from confplane.services.ports.store import ClusterStore
-from confplane.services.ports.trail import AuditLog
-from confplane.services.reads.describe import DescribeService
-from confplane.services.reads.history import HistoryService
-from confplane.services.reads.owners import OwnerViews
-from confplane.services.recorder.record import Recorder
-from confplane.services.requests.service import ChangeRequestService
-from confplane.services.response_budget import ResponseBudget
-from confplane.services.reverts.service import RevertService
-from confplane.services.schedules.service import ScheduleService
-from confplane.services.upkeep.readiness import Readiness
-from confplane.services.webhooks.subscriptions import WebhookService
 
 T = TypeVar("T")
 
@@ -63,61 +36,6 @@ REVERT_AT = "confplane.revert-at"
 """Scope key of the time at which the changes of a request end."""
 _RECHECK_S = 0.5
 """Seconds between two checks of the credential of a waiting request."""
-
-
-class Metrics(Protocol):
-    """The metrics of this process, in the formats that Prometheus scrapes."""
-
-    def render(self, *, openmetrics: bool) -> tuple[bytes, str]:
-        """Return the metrics and their content type, in OpenMetrics or in Prometheus' text format."""
-
-
-@dataclass(frozen=True, slots=True)
-class Services:
-    """The services that the API uses. Built by the wiring and stored in the application's ``services``."""
-
-    clusters: ClusterRegistry
-    alter: AlterService
-    freezes: FreezeService
-    idempotency: IdempotencyService
-    describe: DescribeService
-    history: HistoryService
-    reverts: RevertService
-    plans: PlanService
-    applies: ApplyService
-    owners: OwnerViews
-    schedules: ScheduleService
-    requests: ChangeRequestService
-    entry_renderer: EntryRenderer
-    effective_values: EffectiveValueRenderer
-    audit: AuditLog
-    refusals: RefusedAttempts
-    registrations: RegistrationLog
-    applied: AppliedReports
-    rollups: RollupResults
-    feeds: FeedHub
-    webhooks: WebhookService
-    readiness: Readiness
-    metrics: Metrics
-    response_budget: ResponseBudget
-    tokens_and_grants: AccessServices
-    resource: ProtectedResource | None
-    """The OAuth description of this service for clients without a token. None without a public URL."""
-    recorders: Mapping[str, Recorder]
-    """The recorders by cluster, for clusters whose settings enable them."""
-    refreshers: Mapping[str, Refresher]
-    """The refreshers of Kafka clusters without ZooKeeper, by cluster. Only for clusters whose settings name brokers."""
-    apply_waiters: Mapping[str, ApplyWaiter]
-    """The apply waiters of all clusters, by cluster."""
-    observed_topics: ObservedTopics
-    drifts: Mapping[str, DriftService]
-    """The drift services, for the same clusters as the refreshers."""
-
-
-def services_of(request: Request) -> Services:
-    """Return the services of the application that handles a request."""
-    found: Services = request.app.services
-    return found
 
 
 _Cluster = Annotated[
@@ -176,7 +94,6 @@ class ServiceCall:
     """A request to the service itself, with the parameters of every verb."""
 
     request: Request
-    services: Services
     validate_only: bool
     reason: str | None
     ticket: str | None
@@ -252,7 +169,7 @@ class Call(ServiceCall):
 def _cluster_of(request: Request, name: str) -> Cluster:
     found: Cluster | None = request.scope.get(CLUSTER)
     # The middleware takes the cluster from the beginning of any path. Here the whole name must match.
-    return found if found is not None and found.name == name else services_of(request).clusters.get(name)
+    return found if found is not None and found.name == name else CLUSTERS(request).get(name)
 
 
 def _call(
@@ -266,9 +183,9 @@ def _call(
     reason_header: _ReasonHeader = None,
     wait_applied: _WaitApplied = None,
 ) -> Call:
-    services, cluster = services_of(request), _cluster_of(request, name)
+    cluster = _cluster_of(request, name)
     waited = None if wait_applied is None else parsed.wait_applied(wait_applied)
-    return Call(request, services, validate_only, reason or reason_header, ticket, cluster, view, waited)
+    return Call(request, validate_only, reason or reason_header, ticket, cluster, view, waited)
 
 
 def _service_call(
@@ -281,7 +198,7 @@ def _service_call(
     reason_header: _ReasonHeader = None,
 ) -> ServiceCall:
     del view
-    return ServiceCall(request, services_of(request), validate_only, reason or reason_header, ticket)
+    return ServiceCall(request, validate_only, reason or reason_header, ticket)
 
 
 async def _await_consistency(
@@ -323,7 +240,7 @@ async def _await_consistency(
     with nullcontext() if allowance is None else allowance.wait():
         caught_up = _caught_up(cluster.store, context.deadline, min_revision, strong=consistency == "strong")
         await while_valid(request.scope[REQUEST_CONTEXT].access, caught_up)
-        waiter = services_of(request).apply_waiters[cluster.name]
+        waiter = cluster.apply_waiter
         if waited_s is not None and waiter.applies:
             applied = waiter.wait_for_revision(
                 cluster.store.journal.latest, min(time.monotonic() + waited_s, context.deadline)
@@ -355,7 +272,6 @@ async def _caught_up(store: ClusterStore, deadline: float, min_revision: str | N
         await store.catch_up(deadline)
 
 
-ServicesDep = Annotated[Services, Depends(services_of)]
 CallDep = Annotated[Call, Depends(_call)]
 ServiceCallDep = Annotated[ServiceCall, Depends(_service_call)]
 PageSize = Annotated[

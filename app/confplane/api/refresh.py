@@ -86,7 +86,7 @@ async def _refresh(call: Call, *entities: Entity, entity_types: Sequence[KraftEn
 async def _refresh_observed(
     call: Call, entities: Sequence[Entity], entity_types: Sequence[KraftEntityType], deadline: float
 ) -> None:
-    refresher = call.services.refreshers.get(call.cluster.name)
+    refresher = call.cluster.refresher
     if refresher is None:
         raise no_brokers(call.cluster.name)
     refreshed = await refresher.refresh(entities, entity_types, deadline)

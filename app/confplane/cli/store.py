@@ -11,7 +11,6 @@ from confplane.cli.output import HIDDEN, bar, echo, emit, is_json, print_error, 
 from confplane.domain.global_config import ImportDecision
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.kips.global_config import plan_import, run_import
-from confplane.services.kraft.apply.apply_status import ApplyWaiter
 from confplane.services.kraft.apply.quiesce import Quiescer, freeze_view
 from confplane.services.reads.broker_export import export_broker
 from confplane.services.recorder.adoption import AdoptionService
@@ -37,7 +36,7 @@ async def freeze(settings: Settings, cluster: str, reason: str, caller: Caller) 
     """Freeze a cluster, and return its state as the API does."""
     async with open_cluster(settings, cluster) as parts:
         store = parts.stores[cluster]
-        quiescer = Quiescer(store, ApplyWaiter(store, parts.target_states))
+        quiescer = Quiescer(store, parts.clusters.get(cluster).apply_waiter)
         return freeze_view(*await quiescer.freeze(FreezeService(parts.runner), reason, caller))
 
 

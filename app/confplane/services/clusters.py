@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from confplane.domain.facets import FacetName
     from confplane.services.cluster_facet import ClusterFacet
+    from confplane.services.kraft.apply.apply_status import ApplyWaiter
+    from confplane.services.kraft.reconcile.drift import DriftService
+    from confplane.services.kraft.refresh import Refresher
     from confplane.services.ports.store import ClusterStore
     from confplane.services.reads.config_describe import ConfigReader
 
@@ -25,6 +28,11 @@ class Cluster:
     facets: Mapping[FacetName, ClusterFacet]
     configs: ConfigReader
     """The effective configs of the cluster's topics and brokers."""
+    apply_waiter: ApplyWaiter
+    refresher: Refresher | None = None
+    """Refreshes a Kafka cluster without ZooKeeper. None if the settings name no brokers of it."""
+    drift: DriftService | None = None
+    """The drift of a Kafka cluster without ZooKeeper. None if the settings name no brokers of it."""
 
 
 class ClusterRegistry:

@@ -79,6 +79,13 @@ class MetricsSource(Protocol):
         """Return the current metrics; never waits."""
 
 
+class MetricsRenderer(Protocol):
+    """The metrics of a process, in the formats that Prometheus scrapes."""
+
+    def render(self, *, openmetrics: bool) -> tuple[bytes, str]:
+        """Return the metrics and their content type, in OpenMetrics or in Prometheus' text format."""
+
+
 # ---------------------------------------------------------------- spans
 
 

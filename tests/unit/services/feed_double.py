@@ -140,14 +140,15 @@ class Feed:
             markers=SimpleNamespace(commits=self.trail.commits, release=self.trail.released.append),
         )
         facet = SimpleNamespace(facet=ClientQuotasFacet(), redact=_plain)
-        self.cluster: Any = SimpleNamespace(name="default", store=store, facets={FacetName.CLIENT_QUOTAS: facet})
+        self.cluster: Any = SimpleNamespace(
+            name="default", store=store, facets={FacetName.CLIENT_QUOTAS: facet}, apply_waiter=self.statuses
+        )
         self.hub = FeedHub(
             [self.cluster],  # type: ignore[arg-type]
             self.trail,
             self.trail,  # type: ignore[arg-type]
             self.trail,  # type: ignore[arg-type]
             lambda: False,
-            {"default": self.statuses},
             recorded=self.recorded,
             clock=lambda: self.now,
         )

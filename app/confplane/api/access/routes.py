@@ -11,6 +11,7 @@ from confplane.api.dependencies import CallDep, PageSize, PageToken, ServiceCall
 from confplane.api.responses import json_response, page_response
 from confplane.api.routing.operations import read
 from confplane.api.routing.routes import Routes
+from confplane.api.services import AccessAdminDep
 from confplane.domain.access.operations import OF_SERVICE, Operation, ResourceType
 from confplane.domain.access.ranges import spell
 from confplane.domain.errors import InvalidRequestError
@@ -42,8 +43,9 @@ _Time = Annotated[
         problems=(403, 503),
     ),
 )
-async def search_access_audit(
+async def search_access_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     call: ServiceCallDep,
+    admin: AccessAdminDep,
     *,
     kind: Annotated[str | None, Query(description="Such as token-created or denied", max_length=100)] = None,
     principal: Annotated[str | None, Query(description="The principal that did it", max_length=4096)] = None,
@@ -66,7 +68,7 @@ async def search_access_audit(
         page_size=page_size,
         before=parsed.page_token(page_token),
     )
-    found, cursor = await call.services.tokens_and_grants.history(query, call.access)
+    found, cursor = await admin.history(query, call.access)
     call.charge(LimitClass.BULK, len(found))
     items = [_change(row) for row in found]
     return page_response(call.request, items, cursor)
@@ -83,6 +85,7 @@ async def search_access_audit(
 )
 async def get_access(
     call: CallDep,
+    admin: AccessAdminDep,
     *,
     principal: Annotated[
         str | None,
@@ -112,7 +115,7 @@ async def get_access(
     The second form returns one grant for each principal and group: the deny that refuses the operation, or otherwise a
     grant that allows it. Callers see their own grants; others need DESCRIBE on `grants`.
     """
-    overview, cluster = call.services.tokens_and_grants.overview, call.cluster.name
+    overview, cluster = admin.overview, call.cluster.name
     if (resource is None) != (operation is None):
         raise InvalidRequestError("Give resource and operation together", pointer="resource")
     if resource is not None and operation is not None:

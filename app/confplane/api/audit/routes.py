@@ -12,6 +12,7 @@ from confplane.api.dependencies import CallDep, PageSize, PageToken
 from confplane.api.responses import json_response, page_response
 from confplane.api.routing.operations import read
 from confplane.api.routing.routes import Routes
+from confplane.api.services import AuditDep, RefusalsDep
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError
 from confplane.services.limits import LimitClass
@@ -39,6 +40,8 @@ _Time = Annotated[
 )
 async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     call: CallDep,
+    refusals: RefusalsDep,
+    log: AuditDep,
     *,
     entity: Annotated[
         str | None,
@@ -96,10 +99,10 @@ async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's
                 "outcome can't be combined with result=refused: refused attempts have no outcome. Leave one out",
                 pointer="outcome",
             )
-        refused, cursor = await trail.search_refused(call.services.refusals, call.access, RefusedQuery(**filters))
+        refused, cursor = await trail.search_refused(refusals, call.access, RefusedQuery(**filters))
         call.charge(LimitClass.BULK, len(refused))
         return page_response(call.request, [audit_refusal(each) for each in refused], cursor)
-    records, cursor = await trail.search(call.services.audit, call.access, AuditQuery(**filters, outcome=outcome))
+    records, cursor = await trail.search(log, call.access, AuditQuery(**filters, outcome=outcome))
     call.charge(LimitClass.BULK, len(records))
     return page_response(call.request, [audit_record(record) for record in records], cursor)
 
@@ -110,11 +113,12 @@ async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's
 )
 async def get_audited_change(
     call: CallDep,
+    log: AuditDep,
     changeId: Annotated[  # noqa: N803 - the URL's word
         str, Path(description="As Confplane-Change-Id gave it", json_schema_extra={"pattern": patterns.CHANGE_ID})
     ],
 ) -> Response:
     """The change with its outcome, as far as it is known. 404 if the caller may not describe any of its entities."""
     change_id = parsed.uuid(changeId, "changeId")
-    record = await trail.find(call.services.audit, call.access, call.cluster.name, change_id)
+    record = await trail.find(log, call.access, call.cluster.name, change_id)
     return json_response(call.request, audit_record(record))

@@ -13,6 +13,7 @@ from confplane.api.responses import json_response, page_response, unchanged
 from confplane.api.routing.operations import manage, read
 from confplane.api.routing.preconditions import ConditionalHeadersDep, not_modified
 from confplane.api.routing.routes import Routes
+from confplane.api.services import ChangeRequestsDep
 from confplane.domain import id_patterns
 from confplane.domain.change_requests import RequestState
 from confplane.domain.entities import Entity
@@ -26,6 +27,7 @@ from confplane.services.limits import LimitClass
 from confplane.services.ports.change_requests import ChangeRequest
 from confplane.services.requests.proposals import RequestTerms
 from confplane.services.requests.reader import etag_of
+from confplane.services.requests.service import ChangeRequestService
 
 routes = Routes(tag="change-requests")
 
@@ -44,6 +46,7 @@ RequestId = Annotated[
 )
 async def list_change_requests(
     call: CallDep,
+    requests: ChangeRequestsDep,
     *,
     state: Annotated[RequestState | None, Query(description="Only requests in this state")] = None,
     entity: Annotated[
@@ -56,7 +59,7 @@ async def list_change_requests(
     """The requests of entities that the caller may describe, and of authors on whom it has DESCRIBE on
     `change-requests`, the newest first.
     """  # noqa: D205 - one sentence
-    page = await call.services.requests.reader.page(
+    page = await requests.reader.page(
         call.cluster.name,
         call.access,
         state=state,
@@ -77,29 +80,31 @@ async def list_change_requests(
         problems=_PROPOSED,
     ),
 )
-async def create_change_request(call: CallDep, body: models.NewChangeRequest) -> Response:
+async def create_change_request(call: CallDep, requests: ChangeRequestsDep, body: models.NewChangeRequest) -> Response:
     """201 for a new request, 200 with `validateOnly`. Needs PROPOSE and DESCRIBE_CONFIGS on each entity.
 
     The change is checked as a write of all edits in one transaction is. Each password is stored as a keyed fingerprint.
     """
     call.charge(LimitClass.WRITE, len(body.edits))
     terms = RequestTerms(parsed.moment(body.expires_at, "/expiresAt"), parsed.moment(body.apply_at, "/applyAt"))
-    made = await call.services.requests.proposals.create(
-        call.cluster, await _entries(call, body), terms, call.caller, validate_only=call.validate_only
+    made = await requests.proposals.create(
+        call.cluster, await _entries(call, requests, body), terms, call.caller, validate_only=call.validate_only
     )
-    return await _shown(call, made, 200 if call.validate_only else _CREATED)
+    return await _shown(call, requests, made, 200 if call.validate_only else _CREATED)
 
 
 @routes.get(
     "/v1/clusters/{cluster}/change-requests/{requestId}",
     read("One change request", models.ChangeRequestData, limit=LimitClass.BULK, tagged=True, problems=(404, 503)),
 )
-async def get_change_request(call: CallDep, request_id: RequestId, if_none_match: IfNoneMatch = None) -> Response:
+async def get_change_request(
+    call: CallDep, requests: ChangeRequestsDep, request_id: RequestId, if_none_match: IfNoneMatch = None
+) -> Response:
     """A request with its content, its events and its ETag, which comments do not change."""
-    found = await call.services.requests.reader.find(call.cluster.name, _id(request_id), call.access)
+    found = await requests.reader.find(call.cluster.name, _id(request_id), call.access)
     if not_modified(if_none_match, etag_of(found)):
         return unchanged(call.request, etag_of(found))
-    return await _shown(call, found)
+    return await _shown(call, requests, found)
 
 
 @routes.post(
@@ -112,7 +117,11 @@ async def get_change_request(call: CallDep, request_id: RequestId, if_none_match
     ),
 )
 async def revise_change_request(
-    call: CallDep, request_id: RequestId, conditions: ConditionalHeadersDep, body: models.ChangeRequestEdits
+    call: CallDep,
+    requests: ChangeRequestsDep,
+    request_id: RequestId,
+    conditions: ConditionalHeadersDep,
+    body: models.ChangeRequestEdits,
 ) -> Response:
     """Without edits, the same edits are decided on the present state. All approvals are dropped.
 
@@ -120,8 +129,8 @@ async def revise_change_request(
     of the content before, or ALTER on `change-requests`. The caller becomes an author.
     """
     call.charge(LimitClass.WRITE, len(body.edits))
-    entries = await _entries(call, body) if body.edits or body.revert is not None else None
-    revised = await call.services.requests.proposals.revise(
+    entries = await _entries(call, requests, body) if body.edits or body.revert is not None else None
+    revised = await requests.proposals.revise(
         call.cluster,
         _id(request_id),
         entries,
@@ -129,65 +138,75 @@ async def revise_change_request(
         conditions.precondition(),
         validate_only=call.validate_only,
     )
-    return await _shown(call, revised)
+    return await _shown(call, requests, revised)
 
 
 @routes.post(
     "/v1/clusters/{cluster}/change-requests/{requestId}:approve",
     manage("Approve a change request", models.ChangeRequestData, tagged=True, problems=_REVIEWED),
 )
-async def approve_change_request(call: CallDep, request_id: RequestId, body: models.RequestApproval) -> Response:
+async def approve_change_request(
+    call: CallDep, requests: ChangeRequestsDep, request_id: RequestId, body: models.RequestApproval
+) -> Response:
     """Needs ALTER_CONFIGS on an entity of the request, and to be another person than its authors.
 
     409 if the request has another content than the digest says, or an entity was changed since it was decided.
     """
-    approved = await call.services.requests.reviews.approve(
+    approved = await requests.reviews.approve(
         call.cluster, _id(request_id), body.digest, call.caller, comment=body.comment, validate_only=call.validate_only
     )
-    return await _shown(call, approved)
+    return await _shown(call, requests, approved)
 
 
 @routes.post(
     "/v1/clusters/{cluster}/change-requests/{requestId}:reject",
     manage("Reject a change request", models.ChangeRequestData, tagged=True, problems=_REVIEWED),
 )
-async def reject_change_request(call: CallDep, request_id: RequestId, body: models.RequestComment) -> Response:
+async def reject_change_request(
+    call: CallDep, requests: ChangeRequestsDep, request_id: RequestId, body: models.RequestComment
+) -> Response:
     """For good. Needs ALTER_CONFIGS on an entity of the request, or ALTER on `change-requests`."""
-    rejected = await call.services.requests.reviews.reject(
+    rejected = await requests.reviews.reject(
         call.cluster, _id(request_id), body.comment, call.caller, validate_only=call.validate_only
     )
-    return await _shown(call, rejected)
+    return await _shown(call, requests, rejected)
 
 
 @routes.post(
     "/v1/clusters/{cluster}/change-requests/{requestId}:cancel",
     manage("Cancel a change request", models.ChangeRequestData, tagged=True, problems=_REVIEWED),
 )
-async def cancel_change_request(call: CallDep, request_id: RequestId, body: models.RequestComment) -> Response:
+async def cancel_change_request(
+    call: CallDep, requests: ChangeRequestsDep, request_id: RequestId, body: models.RequestComment
+) -> Response:
     """For authors, and for callers with ALTER on `change-requests`."""
-    cancelled = await call.services.requests.reviews.cancel(
+    cancelled = await requests.reviews.cancel(
         call.cluster, _id(request_id), body.comment, call.caller, validate_only=call.validate_only
     )
-    return await _shown(call, cancelled)
+    return await _shown(call, requests, cancelled)
 
 
 @routes.post(
     "/v1/clusters/{cluster}/change-requests/{requestId}:comment",
     manage("Comment on a change request", models.ChangeRequestData, tagged=True, problems=_REVIEWED),
 )
-async def comment_change_request(call: CallDep, request_id: RequestId, body: models.NewRequestComment) -> Response:
+async def comment_change_request(
+    call: CallDep, requests: ChangeRequestsDep, request_id: RequestId, body: models.NewRequestComment
+) -> Response:
     """Needs PROPOSE or ALTER_CONFIGS on an entity of the request, or ALTER on `change-requests`."""
-    commented = await call.services.requests.reviews.comment(
+    commented = await requests.reviews.comment(
         call.cluster, _id(request_id), body.comment, call.caller, validate_only=call.validate_only
     )
-    return await _shown(call, commented)
+    return await _shown(call, requests, commented)
 
 
 @routes.post(
     "/v1/clusters/{cluster}/change-requests/{requestId}:apply",
     manage("Apply an approved change request", models.ChangeRequestData, tagged=True, problems=(*_PROPOSED, 504)),
 )
-async def apply_change_request(call: CallDep, request_id: RequestId, body: models.RequestApplicationValues) -> Response:
+async def apply_change_request(
+    call: CallDep, requests: ChangeRequestsDep, request_id: RequestId, body: models.RequestApplicationValues
+) -> Response:
     """Needs PROPOSE or ALTER_CONFIGS on each entity. Nothing is done to a request that is applied.
 
     The edits are written in one transaction, on the versions on which they were decided. 409 if an entity was changed
@@ -196,20 +215,19 @@ async def apply_change_request(call: CallDep, request_id: RequestId, body: model
     supplied: dict[tuple[str, str], str | int | float | bool | None] = {
         (each.id, each.key): each.value for each in body.values
     }
-    applied = await call.services.requests.apply(
+    applied = await requests.apply(
         call.cluster, _id(request_id), supplied, call.caller, validate_only=call.validate_only
     )
     call.charge(LimitClass.WRITE, len(applied.entity_ids))
-    return await _shown(call, applied)
+    return await _shown(call, requests, applied)
 
 
 def _id(text: str) -> UUID:
     return parsed.uuid(text, "requestId")
 
 
-async def _shown(call: Call, request: ChangeRequest, status: int = 200) -> Response:
-    services = call.services.requests
-    events = () if call.validate_only and request.version == 1 else await services.reader.events(request)
+async def _shown(call: Call, requests: ChangeRequestService, request: ChangeRequest, status: int = 200) -> Response:
+    events = () if call.validate_only and request.version == 1 else await requests.reader.events(request)
     headers = {"ETag": etag_of(request)}
     if status == _CREATED:
         scope = call.request.scope
@@ -217,7 +235,7 @@ async def _shown(call: Call, request: ChangeRequest, status: int = 200) -> Respo
     return json_response(call.request, render.whole(call.cluster, request, events), status=status, headers=headers)
 
 
-async def _entries(call: Call, body: models.ChangeRequestEdits) -> list[Entry]:
+async def _entries(call: Call, requests: ChangeRequestService, body: models.ChangeRequestEdits) -> list[Entry]:
     """Return the content of a body as entries.
 
     Raises:
@@ -226,9 +244,7 @@ async def _entries(call: Call, body: models.ChangeRequestEdits) -> list[Entry]:
     if (body.revert is not None) == bool(body.edits):
         raise InvalidRequestError("Give edits, or revert with the id of a change", pointer="/edits")
     if body.revert is not None:
-        return await call.services.requests.proposals.reversal(
-            call.cluster, parsed.uuid(body.revert, "/revert"), call.caller
-        )
+        return await requests.proposals.reversal(call.cluster, parsed.uuid(body.revert, "/revert"), call.caller)
     entries: dict[str, dict[ClusterFacet, Edit | EditResult]] = {}
     for index, item in enumerate(body.edits):
         pointer = f"/edits/{index}"

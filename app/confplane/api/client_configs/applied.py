@@ -9,13 +9,14 @@ from pydantic import Field, StrictStr
 from starlette.responses import Response
 
 from confplane.api import patterns
-from confplane.api.dependencies import EMBEDDED, Call, CallDep, Consistency
+from confplane.api.dependencies import EMBEDDED, CallDep, Consistency
 from confplane.api.models import AnswerModel, Count, EntityId, RequestModel, Revision
 from confplane.api.resources.handlers import Test
 from confplane.api.responses import json_bytes, json_response
 from confplane.api.routing.operations import Effect, RouteOperation, read
 from confplane.api.routing.paths import entity_in_path
 from confplane.api.routing.routes import Routes
+from confplane.api.services import AppliedDep
 from confplane.domain import id_patterns
 from confplane.domain.client_configs import INSTANCE_ID
 from confplane.domain.entities import Entity
@@ -23,7 +24,7 @@ from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.limits import LimitClass
-from confplane.services.ports.applied import KEPT_S, AppliedReport, Refusal
+from confplane.services.ports.applied import KEPT_S, AppliedReport, AppliedReports, Refusal
 from confplane.services.reads import applied
 
 routes = Routes(tag="client-configs")
@@ -123,11 +124,11 @@ class AppliedStatus(AnswerModel):
     omitted: Count = Field(description="Groups that are not in the two lists, which have at most a thousand each")
 
 
-def applied_filter(call: Call, cluster_facet: ClusterFacet, *, wanted: bool | None) -> Test | None:
+def applied_filter(reports: AppliedReports, cluster_facet: ClusterFacet, *, wanted: bool | None) -> Test | None:
     """Return the test of a list's entities by the reports of clients; None if it takes all."""
 
     async def test(entity: Entity) -> bool:
-        return await applied.applied(call.services.applied, cluster_facet, entity) is wanted
+        return await applied.applied(reports, cluster_facet, entity) is wanted
 
     return None if wanted is None else test
 
@@ -143,7 +144,7 @@ def applied_filter(call: Call, cluster_facet: ClusterFacet, *, wanted: bool | No
     ),
 )
 async def report_client_configs(
-    call: CallDep, entity: _Entity, instance_id: _InstanceId, body: AppliedConfigs
+    call: CallDep, reports: AppliedDep, entity: _Entity, instance_id: _InstanceId, body: AppliedConfigs
 ) -> Response:
     """An application sends it for its own user after each poll, without a grant. Reports are not in the trail.
 
@@ -154,7 +155,7 @@ async def report_client_configs(
             "An instance's name has 1 to 128 letters, digits and ._- and is neither . nor ..", pointer="instanceId"
         )
     stored = applied.report(
-        call.services.applied,
+        reports,
         call.cluster_facet(FacetName.CLIENT_CONFIGS),
         entity,
         instance_id,
@@ -181,14 +182,12 @@ async def report_client_configs(
     ),
     checks=[Consistency],
 )
-async def status_client_configs(call: CallDep, entity: _Entity) -> Response:
+async def status_client_configs(call: CallDep, reports: AppliedDep, entity: _Entity) -> Response:
     """Reports of clients are not verified. Counts of a user include its clients with any client-id.
 
     A client is forgotten after fifteen minutes without a report: three polls.
     """
-    found = await applied.status(
-        call.services.applied, call.access, call.cluster_facet(FacetName.CLIENT_CONFIGS), entity
-    )
+    found = await applied.status(reports, call.access, call.cluster_facet(FacetName.CLIENT_CONFIGS), entity)
     call.charge(LimitClass.BULK, len(found.groups) + len(found.refusals))
     return json_response(call.request, _rendered(entity, found))
 

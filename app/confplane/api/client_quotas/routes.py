@@ -17,6 +17,15 @@ from confplane.api.routing.paths import entity_in_path
 from confplane.api.routing.preconditions import ConditionalHeadersDep
 from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
+from confplane.api.services import (
+    AlterDep,
+    DescribeDep,
+    EffectiveValuesDep,
+    EntryRendererDep,
+    HistoryDep,
+    ResourceReadsDep,
+    RevertsDep,
+)
 from confplane.domain import id_patterns
 from confplane.domain.entities import Entity
 from confplane.domain.facets import FacetName
@@ -33,8 +42,9 @@ _Entity = Annotated[Entity, entity_in_path(id_patterns.QUOTA_ID, "user=alice")]
 
 
 @routes.get("/v1/clusters/{cluster}/client-quotas", _OF.listing, checks=[Consistency])
-async def list_client_quotas(
+async def list_client_quotas(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     call: CallDep,
+    reads: ResourceReadsDep,
     *,
     filters: ListFilters,
     entity_id: handlers.EntityId = None,
@@ -46,71 +56,78 @@ async def list_client_quotas(
 ) -> Response:
     """The entities that the caller may describe, in the order of their ids."""
     query = replace(filters, id=entity_id, page_size=page_size, page_token=page_token)
-    return await handlers.page(call, FacetName.CLIENT_QUOTAS, query, at=at, owner=owner, label=label)
+    return await handlers.page(call, reads, FacetName.CLIENT_QUOTAS, query, at=at, owner=owner, label=label)
 
 
 @routes.post("/v1/clusters/{cluster}/client-quotas", _OF.create, checks=[Temporary])
 async def create_client_quotas(
-    call: CallDep, conditions: ConditionalHeadersDep, body: models.NewClientQuotas
+    call: CallDep, alter: AlterDep, conditions: ConditionalHeadersDep, body: models.NewClientQuotas
 ) -> Response:
     """Refused with 409 if the entity has other content."""
-    return await handlers.create(call, FacetName.CLIENT_QUOTAS, conditions, body)
+    return await handlers.create(call, alter, FacetName.CLIENT_QUOTAS, conditions, body)
 
 
 @routes.get("/v1/clusters/{cluster}/client-quotas/{id:path}/effective", _OF.effective, checks=[Consistency])
-async def effective_client_quotas(call: CallDep, entity: _Entity, if_none_match: IfNoneMatch = None) -> Response:
+async def effective_client_quotas(
+    call: CallDep, values: EffectiveValuesDep, entity: _Entity, if_none_match: IfNoneMatch = None
+) -> Response:
     """Also for an entity without client quotas of its own."""
     await refresh.refresh_levels(call, FacetName.CLIENT_QUOTAS, [entity])
-    found = call.services.effective_values.effective(call.cluster_facet(FacetName.CLIENT_QUOTAS), entity)
+    found = values.effective(call.cluster_facet(FacetName.CLIENT_QUOTAS), entity)
     return handlers.polled(call.cluster, found, if_none_match)
 
 
 @routes.post("/v1/clusters/{cluster}/client-quotas/{id:path}:revert", reverts.ENTITY)
 async def revert_client_quotas(
-    call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep, body: RevertEntity
+    call: CallDep, service: RevertsDep, entity: _Entity, conditions: ConditionalHeadersDep, body: RevertEntity
 ) -> Response:
     """Revert the client quotas of an entity."""
-    return await reverts.revert_entity(call, FacetName.CLIENT_QUOTAS, entity, conditions, body)
+    return await reverts.revert_entity(call, service, FacetName.CLIENT_QUOTAS, entity, conditions, body)
 
 
 @routes.get("/v1/clusters/{cluster}/client-quotas/{id:path}/history", past.HISTORY)
 async def history_client_quotas(
-    call: CallDep, entity: _Entity, page_size: PageSize = 100, page_token: OpaquePageToken = None
+    call: CallDep, history: HistoryDep, entity: _Entity, page_size: PageSize = 100, page_token: OpaquePageToken = None
 ) -> Response:
     """List the changes of the client quotas of an entity."""
-    return await past.history(call, FacetName.CLIENT_QUOTAS, entity, page_size, page_token)
+    return await past.history(call, history, FacetName.CLIENT_QUOTAS, entity, page_size, page_token)
 
 
 @routes.get("/v1/clusters/{cluster}/client-quotas/{id:path}/diff", past.DIFF)
-async def diff_client_quotas(call: CallDep, entity: _Entity, from_: past.From = None, to: past.To = None) -> Response:
+async def diff_client_quotas(
+    call: CallDep, history: HistoryDep, entity: _Entity, from_: past.From = None, to: past.To = None
+) -> Response:
     """Compare the client quotas of an entity at two moments."""
-    return await past.diff(call, FacetName.CLIENT_QUOTAS, entity, from_, to)
+    return await past.diff(call, history, FacetName.CLIENT_QUOTAS, entity, from_, to)
 
 
 @routes.get("/v1/clusters/{cluster}/client-quotas/{id:path}", _OF.get, checks=[Consistency])
 async def get_client_quotas(
     call: CallDep,
+    reads: ResourceReadsDep,
     entity: _Entity,
     if_none_match: IfNoneMatch = None,
     at: past.At = None,
     absent: handlers.Absent = None,
 ) -> Response:
     """404 for an entity without client quotas."""
-    return await handlers.get(call, FacetName.CLIENT_QUOTAS, entity, if_none_match, at=at, absent=absent)
+    return await handlers.get(call, reads, FacetName.CLIENT_QUOTAS, entity, if_none_match, at=at, absent=absent)
 
 
 @routes.put("/v1/clusters/{cluster}/client-quotas/{id:path}", _OF.put, checks=[Temporary])
 async def put_client_quotas(
-    call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep, body: models.ClientQuotasBody
+    call: CallDep, alter: AlterDep, entity: _Entity, conditions: ConditionalHeadersDep, body: models.ClientQuotasBody
 ) -> Response:
     """Keys that the body does not have are removed."""
-    return await handlers.put(call, FacetName.CLIENT_QUOTAS, entity, conditions, body)
+    return await handlers.put(call, alter, FacetName.CLIENT_QUOTAS, entity, conditions, body)
 
 
 @routes.delete("/v1/clusters/{cluster}/client-quotas/{id:path}", _OF.delete, checks=[Temporary])
-async def delete_client_quotas(call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep) -> Response:
+async def delete_client_quotas(
+    call: CallDep, alter: AlterDep, entity: _Entity, conditions: ConditionalHeadersDep
+) -> Response:
     """404 if the entity has none."""
-    return await handlers.delete(call, FacetName.CLIENT_QUOTAS, entity, conditions)
+    return await handlers.delete(call, alter, FacetName.CLIENT_QUOTAS, entity, conditions)
 
 
 @routes.post(
@@ -118,9 +135,11 @@ async def delete_client_quotas(call: CallDep, entity: _Entity, conditions: Condi
     read("Describe client quotas by a filter (KIP-546)", rpc.described(models.DescribedQuotas), limit=LimitClass.BULK),
     checks=[Consistency],
 )
-async def describe_client_quotas(call: CallDep, body: models.DescribeClientQuotas) -> Response:
+async def describe_client_quotas(
+    call: CallDep, describe: DescribeDep, renderer: EntryRendererDep, body: models.DescribeClientQuotas
+) -> Response:
     """Entities that match every component; not strict, they may have further components."""
-    return await rpc.describe(call, FacetName.CLIENT_QUOTAS, body.filter)
+    return await rpc.describe(call, describe, renderer, FacetName.CLIENT_QUOTAS, body.filter)
 
 
 @routes.post(
@@ -133,6 +152,6 @@ async def describe_client_quotas(call: CallDep, body: models.DescribeClientQuota
     ),
     checks=[Temporary],
 )
-async def alter_client_quotas(call: CallDep, body: models.AlterClientQuotas) -> Response:
+async def alter_client_quotas(call: CallDep, alter: AlterDep, body: models.AlterClientQuotas) -> Response:
     """One result per entry, in order; entries are independent unless `atomic`."""
-    return await rpc.alter(call, FacetName.CLIENT_QUOTAS, body)
+    return await rpc.alter(call, alter, FacetName.CLIENT_QUOTAS, body)

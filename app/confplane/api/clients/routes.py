@@ -7,6 +7,7 @@ from confplane.api.dependencies import CallDep
 from confplane.api.routing.operations import change, partly
 from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
+from confplane.api.services import AlterDep
 
 routes = Routes(tag="clients")
 
@@ -21,9 +22,9 @@ routes = Routes(tag="clients")
     ),
     checks=[Temporary],
 )
-async def alter_clients(call: CallDep, body: models.AlterClients) -> Response:
+async def alter_clients(call: CallDep, alter: AlterDep, body: models.AlterClients) -> Response:
     """One result per entry, in order; entries are independent unless `atomic`.
 
     The quotas and the client configs of an entry are one change: both are applied, or neither.
     """
-    return await rpc.alter_both(call, body)
+    return await rpc.alter_both(call, alter, body)

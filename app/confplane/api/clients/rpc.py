@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 
     from confplane.api.clients.models import Alter, AlterClients, AlterClientsEntry
     from confplane.api.dependencies import Call
+    from confplane.api.rendering.entries import EntryRenderer
     from confplane.domain.filters import EntityFilter
-    from confplane.services.changes.alter import Entry
+    from confplane.services.changes.alter import AlterService, Entry
     from confplane.services.changes.edits import EntryResult
+    from confplane.services.reads.describe import DescribeService
 
 
 def described(model: type[BaseModel]) -> dict[int, ResponseSpec]:
@@ -45,13 +47,15 @@ def described(model: type[BaseModel]) -> dict[int, ResponseSpec]:
     }
 
 
-async def describe(call: Call, name: FacetName, wanted: EntityFilter) -> Response:
+async def describe(
+    call: Call, reader: DescribeService, renderer: EntryRenderer, name: FacetName, wanted: EntityFilter
+) -> Response:
     """Answer a describe with the entities that a filter selects."""
     await refresh.refresh_facet(call, name)
     cluster_facet = call.cluster_facet(name)
     skipped: list[str] = []
-    selected = call.services.describe.select(cluster_facet, wanted)
-    parts = call.services.entry_renderer.render(cluster_facet, selected, skipped, everything=wanted.everything)
+    selected = reader.select(cluster_facet, wanted)
+    parts = renderer.render(cluster_facet, selected, skipped, everything=wanted.everything)
     form = LINES if prefers(call.request.headers.get("accept"), LINES.media_type) else WHOLE
     return await entries_response(call, form, _charged(call, parts), skipped)
 
@@ -62,7 +66,7 @@ async def _charged(call: Call, parts: AsyncIterable[list[bytes]]) -> AsyncIterat
         yield part
 
 
-async def alter(call: Call, name: FacetName, body: Alter[Any]) -> Response:
+async def alter(call: Call, service: AlterService, name: FacetName, body: Alter[Any]) -> Response:
     """Answer an alter of one facet with one result per entry."""
     cluster_facet = call.cluster.facets[name]
 
@@ -72,10 +76,10 @@ async def alter(call: Call, name: FacetName, body: Alter[Any]) -> Response:
     def diff(_: Entry, result: EntryResult) -> list[dict[str, Any]]:
         return batches.diff(cluster_facet, result.results[0])
 
-    return await batches.alter(call, body, body.entries, made, _echo, diff, member="entries")
+    return await batches.alter(call, service, body, body.entries, entry=made, echo=_echo, diff=diff, member="entries")
 
 
-async def alter_both(call: Call, body: AlterClients) -> Response:
+async def alter_both(call: Call, service: AlterService, body: AlterClients) -> Response:
     """Answer an alter of quotas and client configs with one result per entry."""
     quotas, configs = (call.cluster.facets[name] for name in (FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS))
 
@@ -94,7 +98,7 @@ async def alter_both(call: Call, body: AlterClients) -> Response:
             each.facet.member: batches.diff(each, found[each]) if each in found else [] for each in (quotas, configs)
         }
 
-    return await batches.alter(call, body, body.entries, made, _echo, diff, member="entries")
+    return await batches.alter(call, service, body, body.entries, entry=made, echo=_echo, diff=diff, member="entries")
 
 
 def _edit(

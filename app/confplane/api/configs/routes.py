@@ -20,6 +20,7 @@ from confplane.api.routing.paths import entity_in_path
 from confplane.api.routing.preconditions import ConditionalHeadersDep, entry_precondition
 from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
+from confplane.api.services import AlterDep, HistoryDep, ResourceReadsDep, RevertsDep
 from confplane.domain import id_patterns
 from confplane.domain.access.operations import Operation
 from confplane.domain.config_resources import KafkaResourceType, resource_entity, resource_type
@@ -46,8 +47,9 @@ _NOBODY: Final = Entity(())
 
 
 @routes.get("/v1/clusters/{cluster}/configs", _OF.listing, checks=[Consistency])
-async def list_configs(
+async def list_configs(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     call: CallDep,
+    reads: ResourceReadsDep,
     *,
     filters: ListFilters,
     entity_id: handlers.EntityId = None,
@@ -59,13 +61,15 @@ async def list_configs(
 ) -> Response:
     """The entities that the caller may describe, in the order of their ids."""
     query = replace(filters, id=entity_id, page_size=page_size, page_token=page_token)
-    return await handlers.page(call, FacetName.CONFIGS, query, at=at, owner=owner, label=label)
+    return await handlers.page(call, reads, FacetName.CONFIGS, query, at=at, owner=owner, label=label)
 
 
 @routes.post("/v1/clusters/{cluster}/configs", _OF.create, checks=[Temporary])
-async def create_configs(call: CallDep, conditions: ConditionalHeadersDep, body: models.NewConfigs) -> Response:
+async def create_configs(
+    call: CallDep, alter: AlterDep, conditions: ConditionalHeadersDep, body: models.NewConfigs
+) -> Response:
     """Refused with 409 if the entity has other content."""
-    return await handlers.create(call, FacetName.CONFIGS, conditions, body)
+    return await handlers.create(call, alter, FacetName.CONFIGS, conditions, body)
 
 
 @routes.get("/v1/clusters/{cluster}/configs/{id:path}/effective", _OF.effective, checks=[Consistency])
@@ -79,50 +83,55 @@ async def effective_configs(call: CallDep, entity: _Entity, if_none_match: IfNon
 
 @routes.post("/v1/clusters/{cluster}/configs/{id:path}:revert", reverts.ENTITY)
 async def revert_configs(
-    call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep, body: RevertEntity
+    call: CallDep, service: RevertsDep, entity: _Entity, conditions: ConditionalHeadersDep, body: RevertEntity
 ) -> Response:
     """Revert the configs of an entity."""
-    return await reverts.revert_entity(call, FacetName.CONFIGS, entity, conditions, body)
+    return await reverts.revert_entity(call, service, FacetName.CONFIGS, entity, conditions, body)
 
 
 @routes.get("/v1/clusters/{cluster}/configs/{id:path}/history", past.HISTORY)
 async def history_configs(
-    call: CallDep, entity: _Entity, page_size: PageSize = 100, page_token: OpaquePageToken = None
+    call: CallDep, history: HistoryDep, entity: _Entity, page_size: PageSize = 100, page_token: OpaquePageToken = None
 ) -> Response:
     """List the changes of the configs of an entity."""
-    return await past.history(call, FacetName.CONFIGS, entity, page_size, page_token)
+    return await past.history(call, history, FacetName.CONFIGS, entity, page_size, page_token)
 
 
 @routes.get("/v1/clusters/{cluster}/configs/{id:path}/diff", past.DIFF)
-async def diff_configs(call: CallDep, entity: _Entity, from_: past.From = None, to: past.To = None) -> Response:
+async def diff_configs(
+    call: CallDep, history: HistoryDep, entity: _Entity, from_: past.From = None, to: past.To = None
+) -> Response:
     """Compare the configs of an entity at two moments."""
-    return await past.diff(call, FacetName.CONFIGS, entity, from_, to)
+    return await past.diff(call, history, FacetName.CONFIGS, entity, from_, to)
 
 
 @routes.get("/v1/clusters/{cluster}/configs/{id:path}", _OF.get, checks=[Consistency])
 async def get_configs(
     call: CallDep,
+    reads: ResourceReadsDep,
     entity: _Entity,
     if_none_match: IfNoneMatch = None,
     at: past.At = None,
     absent: handlers.Absent = None,
 ) -> Response:
     """404 for an entity without configs."""
-    return await handlers.get(call, FacetName.CONFIGS, entity, if_none_match, at=at, absent=absent)
+    return await handlers.get(call, reads, FacetName.CONFIGS, entity, if_none_match, at=at, absent=absent)
 
 
 @routes.put("/v1/clusters/{cluster}/configs/{id:path}", _OF.put, checks=[Temporary])
 async def put_configs(
-    call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep, body: models.ConfigsBody
+    call: CallDep, alter: AlterDep, entity: _Entity, conditions: ConditionalHeadersDep, body: models.ConfigsBody
 ) -> Response:
     """Keys that the body does not have are removed."""
-    return await handlers.put(call, FacetName.CONFIGS, entity, conditions, body)
+    return await handlers.put(call, alter, FacetName.CONFIGS, entity, conditions, body)
 
 
 @routes.delete("/v1/clusters/{cluster}/configs/{id:path}", _OF.delete, checks=[Temporary])
-async def delete_configs(call: CallDep, entity: _Entity, conditions: ConditionalHeadersDep) -> Response:
+async def delete_configs(
+    call: CallDep, alter: AlterDep, entity: _Entity, conditions: ConditionalHeadersDep
+) -> Response:
     """404 if the entity has none."""
-    return await handlers.delete(call, FacetName.CONFIGS, entity, conditions)
+    return await handlers.delete(call, alter, FacetName.CONFIGS, entity, conditions)
 
 
 @routes.post(
@@ -236,7 +245,7 @@ async def _described(
     ),
     checks=[Temporary],
 )
-async def incremental_alter_configs(call: CallDep, body: models.IncrementalAlterConfigs) -> Response:
+async def incremental_alter_configs(call: CallDep, alter: AlterDep, body: models.IncrementalAlterConfigs) -> Response:
     """One result per resource, in order; resources are independent unless `atomic`.
 
     Topics and brokers are levels of the same configs: each is checked against the result of the resources before it.
@@ -244,11 +253,12 @@ async def incremental_alter_configs(call: CallDep, body: models.IncrementalAlter
     cluster_facet = call.cluster.facets[FacetName.CONFIGS]
     return await batches.alter(
         call,
+        alter,
         body,
         body.resources,
-        lambda index, item: {cluster_facet: _edit(cluster_facet.catalog, index, item)},
-        _echo,
-        lambda _, result: batches.diff(cluster_facet, result.results[0]),
+        entry=lambda index, item: {cluster_facet: _edit(cluster_facet.catalog, index, item)},
+        echo=_echo,
+        diff=lambda _, result: batches.diff(cluster_facet, result.results[0]),
         member="responses",
     )
 

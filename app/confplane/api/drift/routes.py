@@ -12,6 +12,7 @@ from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.responses import json_response, number, page_response, timestamp
 from confplane.api.routing.operations import Effect, RouteOperation, change, partly, read
 from confplane.api.routing.routes import Routes
+from confplane.api.services import AlterDep
 from confplane.domain import id_patterns
 from confplane.domain.entities import Entity, split_id
 from confplane.domain.errors import InvalidRequestError, UnavailableError
@@ -70,7 +71,7 @@ async def list_drift(
         problems=(413,),
     ),
 )
-async def adopt_drift(call: CallDep, body: DriftDecision) -> Response:
+async def adopt_drift(call: CallDep, alter: AlterDep, body: DriftDecision) -> Response:
     """Gives keys that differ the value that the Kafka cluster has now, each entity in a change of the caller.
 
     Such a key is contested or extra no more. Needs ALTER_CONFIGS on each entity. Policies count as for any alter.
@@ -79,7 +80,7 @@ async def adopt_drift(call: CallDep, body: DriftDecision) -> Response:
     call.charge(LimitClass.WRITE, len(chosen) - 1)
     edits = [] if drift is None else await drift.edits(chosen, call.request.scope[REQUEST_CONTEXT].deadline)
     facets = [call.cluster.facets[facet] for facet, _ in edits]
-    results = await call.services.alter.alter_entries(
+    results = await alter.alter_entries(
         [{cluster_facet: edit} for cluster_facet, (_, edit) in zip(facets, edits, strict=True)],
         call.caller,
         validate_only=call.validate_only or body.validate_only,
@@ -129,7 +130,7 @@ def _drift(call: Call) -> DriftService | None:
     cluster = call.cluster
     if cluster.store.target() is None:
         return None
-    found = call.services.drifts.get(cluster.name)
+    found = cluster.drift
     if found is None:
         raise UnavailableError(
             f"The settings of this process have no brokers of {cluster.name}, so its Kafka cluster can't be read"

@@ -11,6 +11,7 @@ from confplane.api.entity_configs import models
 from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
+from confplane.api.services import AlterDep
 from confplane.domain.errors import ConfplaneError, OutcomeUnknownError
 from confplane.domain.facets import FacetName
 from confplane.services.cooperative_yielding import TimeSlice, in_slices
@@ -68,7 +69,7 @@ async def describe_entity_configs(call: CallDep, body: models.DescribeEntityConf
     ),
     checks=[Temporary],
 )
-async def alter_entity_configs(call: CallDep, body: models.AlterEntityConfigs) -> Response:
+async def alter_entity_configs(call: CallDep, alter: AlterDep, body: models.AlterEntityConfigs) -> Response:
     """One result per entity, in order; entities are independent. Deleted keys have the values effective afterwards.
 
     Topics and brokers are levels of the same configs: each is checked against the result of the entities before it.
@@ -76,7 +77,7 @@ async def alter_entity_configs(call: CallDep, body: models.AlterEntityConfigs) -
     call.charge(LimitClass.WRITE, len(body.entities) - 1)
     changes = await in_slices(lambda item: _change(*item), enumerate(body.entities))
     results = await entity_configs.alter(
-        call.services.alter, call.cluster, changes, call.caller, validate_only=call.validate_only or body.validate_only
+        alter, call.cluster, changes, call.caller, validate_only=call.validate_only or body.validate_only
     )
     entities = await in_slices(lambda pair: _altered(*pair), zip(body.entities, results, strict=True))
     errors = [result.error for result in results]

@@ -17,6 +17,7 @@ from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.responses import PreparedResponse, consistency_headers, encoded
 from confplane.api.routing.operations import ResponseSpec, read
 from confplane.api.routing.routes import Routes
+from confplane.api.services import FeedsDep
 from confplane.domain.access.operations import Operation
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import InvalidRequestError
@@ -54,6 +55,7 @@ _MOST_BYTES = 4_000_000
 )
 async def follow_changes(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     call: CallDep,
+    feeds: FeedsDep,
     *,
     after: Annotated[
         str | None, Query(description="Continue after this position. Without it: from now on", max_length=LONGEST)
@@ -124,7 +126,7 @@ async def follow_changes(  # noqa: PLR0913 - one argument a parameter is FastAPI
     given, pointer = (after, "after") if last_event_id is None else (last_event_id, "Last-Event-ID")
     position = None if given is None else decode(name, given, pointer)
     deadline = call.request.scope[REQUEST_CONTEXT].deadline
-    consumer = await call.services.feeds.open(
+    consumer = await feeds.open(
         *(call.cluster, call.access, wanted, position, deadline),
         pointer=pointer,
         statuses=server_sent or lines,

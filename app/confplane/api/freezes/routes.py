@@ -7,6 +7,7 @@ from confplane.api.freezes import models
 from confplane.api.responses import json_response
 from confplane.api.routing.operations import change
 from confplane.api.routing.routes import Routes
+from confplane.api.services import FreezesDep
 from confplane.services.changes.freeze import FreezeResult
 from confplane.services.kraft.apply.quiesce import Quiescer, QuiesceResult, freeze_view
 from confplane.services.limits import LimitClass
@@ -18,14 +19,14 @@ routes = Routes(tag="freezes")
     "/v1/clusters/{cluster}:freeze",
     change("Freeze a cluster: from the answer on no config is written", models.FreezeState, limit=LimitClass.ADMIN),
 )
-async def freeze_cluster(call: CallDep, body: models.FreezeReason) -> Response:
+async def freeze_cluster(call: CallDep, freezes: FreezesDep, body: models.FreezeReason) -> Response:
     """Needs FREEZE on the cluster. 409 if the cluster is already frozen for another reason: thaw it first.
 
     For a Kafka 4 cluster the response waits some seconds until the changes of clients are applied and deliveries have
     stopped.
     """
-    found, quiesce_result = await Quiescer(call.cluster.store, call.services.apply_waiters[call.cluster.name]).freeze(
-        call.services.freezes,
+    found, quiesce_result = await Quiescer(call.cluster.store, call.cluster.apply_waiter).freeze(
+        freezes,
         body.reason,
         call.caller,
         validate_only=call.validate_only or body.validate_only,
@@ -37,9 +38,9 @@ async def freeze_cluster(call: CallDep, body: models.FreezeReason) -> Response:
     "/v1/clusters/{cluster}:thaw",
     change("Thaw a cluster, so that configs may be written again", models.FreezeState, limit=LimitClass.ADMIN),
 )
-async def thaw_cluster(call: CallDep, body: models.FreezeReason) -> Response:
+async def thaw_cluster(call: CallDep, freezes: FreezesDep, body: models.FreezeReason) -> Response:
     """Needs FREEZE on the cluster."""
-    found = await call.services.freezes.thaw(
+    found = await freezes.thaw(
         call.cluster.store, body.reason, call.caller, validate_only=call.validate_only or body.validate_only
     )
     return _answer(call, found)

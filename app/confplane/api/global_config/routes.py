@@ -9,6 +9,7 @@ from confplane.api.responses import json_response
 from confplane.api.routing.operations import change, read
 from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
+from confplane.api.services import AlterDep
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, InvalidRequestError
 from confplane.domain.facets import FacetName
@@ -44,11 +45,11 @@ async def get_global_config(call: CallDep) -> Response:
     ),
     checks=[Temporary],
 )
-async def change_global_config(call: CallDep, body: models.ChangeGlobalConfig) -> Response:
+async def change_global_config(call: CallDep, alter: AlterDep, body: models.ChangeGlobalConfig) -> Response:
     """Merged with the stored config and checked as a whole: all of it, or nothing. Keys that are not named stay."""
     try:
         result = await global_config.change(
-            call.services.alter,
+            alter,
             call.cluster,
             [_op(index, item) for index, item in enumerate(body.config_data)],
             call.caller,

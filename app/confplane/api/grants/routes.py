@@ -12,6 +12,7 @@ from confplane.api.responses import json_response, page_response, unchanged
 from confplane.api.routing.operations import manage, read
 from confplane.api.routing.preconditions import ConditionalHeadersDep, not_modified
 from confplane.api.routing.routes import Routes
+from confplane.api.services import AccessAdminDep
 from confplane.domain.access.grants import ANY
 from confplane.domain.access.operations import PatternType
 from confplane.services.access_admin.grants import NewGrant
@@ -32,6 +33,7 @@ GrantId = Annotated[
 )
 async def list_grants(
     call: ServiceCallDep,
+    admin: AccessAdminDep,
     *,
     principal: Annotated[
         str | None, Query(description="Only to this user or group", json_schema_extra={"pattern": patterns.PRINCIPAL})
@@ -48,9 +50,7 @@ async def list_grants(
 ) -> Response:
     """The grants that the caller may see: its own, and those on whose principal it has DESCRIBE on `grants`."""
     after = parsed.page_token(page_token)
-    found, cursor = await call.services.tokens_and_grants.grants.page(
-        principal, cluster, call.access, page_size=page_size, after=after
-    )
+    found, cursor = await admin.grants.page(principal, cluster, call.access, page_size=page_size, after=after)
     call.charge(LimitClass.BULK, len(found))
     items = [grant_view(stored) for stored in found]
     return page_response(call.request, items, cursor)
@@ -60,16 +60,15 @@ async def list_grants(
     "/v1/grants",
     manage("Create a grant", {201: models.GrantData, 200: models.GrantData}, tagged=True, problems=(403, 503)),
 )
-async def create_grant(call: ServiceCallDep, body: models.GrantBody) -> Response:
+async def create_grant(call: ServiceCallDep, admin: AccessAdminDep, body: models.GrantBody) -> Response:
     """201 for a new grant; 200 with the grant that has this content already, and under `validateOnly`.
 
     Needs ALTER on `grants` of the principal. A caller can't grant more than it has.
     """
-    services = call.services.tokens_and_grants
-    stored, is_new = await services.grants.create(_wanted(body), call.caller, validate_only=call.validate_only)
+    stored, is_new = await admin.grants.create(_wanted(body), call.caller, validate_only=call.validate_only)
     if call.validate_only:
         return json_response(call.request, grant_view(stored))
-    await services.take_effect()
+    await admin.take_effect()
     location = f"{call.request.scope.get('root_path', '')}{call.request.scope['path']}/{stored.grant.id}"
     return _shown(call, stored, 201 if is_new else 200, {"Location": location})
 
@@ -78,9 +77,11 @@ async def create_grant(call: ServiceCallDep, body: models.GrantBody) -> Response
     "/v1/grants/{grantId}",
     read("One grant", models.GrantData, limit=LimitClass.BULK, tagged=True, problems=(403, 404, 503)),
 )
-async def get_grant(call: ServiceCallDep, grant_id: GrantId, if_none_match: IfNoneMatch = None) -> Response:
+async def get_grant(
+    call: ServiceCallDep, admin: AccessAdminDep, grant_id: GrantId, if_none_match: IfNoneMatch = None
+) -> Response:
     """A grant with its ETag."""
-    stored = await call.services.tokens_and_grants.grants.find(parsed.uuid(grant_id, "grantId"), call.access)
+    stored = await admin.grants.find(parsed.uuid(grant_id, "grantId"), call.access)
     etag = etag_of(stored)
     if not_modified(if_none_match, etag):
         return unchanged(call.request, etag)
@@ -92,15 +93,18 @@ async def get_grant(call: ServiceCallDep, grant_id: GrantId, if_none_match: IfNo
     manage("Replace a grant", models.GrantData, tagged=True, problems=(403, 404, 409, 503)),
 )
 async def put_grant(
-    call: ServiceCallDep, grant_id: GrantId, conditions: ConditionalHeadersDep, body: models.GrantBody
+    call: ServiceCallDep,
+    admin: AccessAdminDep,
+    grant_id: GrantId,
+    conditions: ConditionalHeadersDep,
+    body: models.GrantBody,
 ) -> Response:
     """Replaces the content of a grant. Needs ALTER on `grants` of both principals.
 
     A caller can't grant more than it has. Removing a deny restores the denied rights, and needs the same rights as
     granting them.
     """
-    services = call.services.tokens_and_grants
-    stored = await services.grants.replace(
+    stored = await admin.grants.replace(
         parsed.uuid(grant_id, "grantId"),
         _wanted(body),
         conditions.precondition(),
@@ -109,7 +113,7 @@ async def put_grant(
     )
     if call.validate_only:
         return json_response(call.request, grant_view(stored))
-    await services.take_effect()
+    await admin.take_effect()
     return _shown(call, stored)
 
 
@@ -117,13 +121,14 @@ async def put_grant(
     "/v1/grants/{grantId}",
     manage("Remove a grant", models.GrantData, problems=(403, 404, 409, 503)),
 )
-async def delete_grant(call: ServiceCallDep, grant_id: GrantId, conditions: ConditionalHeadersDep) -> Response:
+async def delete_grant(
+    call: ServiceCallDep, admin: AccessAdminDep, grant_id: GrantId, conditions: ConditionalHeadersDep
+) -> Response:
     """The grant as it was last. Needs ALTER on `grants` of the principal; for a deny also all that was denied."""
-    services = call.services.tokens_and_grants
-    stored = await services.grants.remove(
+    stored = await admin.grants.remove(
         parsed.uuid(grant_id, "grantId"), conditions.precondition(), call.caller, validate_only=call.validate_only
     )
-    await services.take_effect()
+    await admin.take_effect()
     return json_response(call.request, grant_view(stored))
 
 

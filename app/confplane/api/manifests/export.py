@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from confplane.api.dependencies import Call
     from confplane.domain.facets import JsonValue
     from confplane.services.cluster_facet import ClusterFacet
-    from confplane.services.reads.describe import ListQuery
+    from confplane.services.reads.describe import DescribeService, ListQuery
 
     Entities = AsyncIterator[tuple[str, dict[FacetName, dict[str, JsonValue]]]]
 
@@ -34,10 +34,10 @@ _PAGE: Final = 500
 """Entities of a facet that are read at once. An entity that is there all the while is in an export once."""
 
 
-async def export(call: Call, query: ListQuery) -> Response:
+async def export(call: Call, describe: DescribeService, query: ListQuery) -> Response:
     """Answer with the entities that a query selects and the caller may describe."""
     skipped: list[str] = []
-    facets = {name: _listed(call, call.cluster_facet(name), query, skipped) for name in call.cluster.facets}
+    facets = {name: _listed(call, describe, call.cluster_facet(name), query, skipped) for name in call.cluster.facets}
     entities = join_facets(facets)
     if prefers(call.request.headers.get("accept"), YAML):
         return await entries_response(call, _yaml(call.cluster.name), _yaml_parts(entities), skipped)
@@ -45,12 +45,12 @@ async def export(call: Call, query: ListQuery) -> Response:
 
 
 async def _listed(
-    call: Call, cluster_facet: ClusterFacet, query: ListQuery, skipped: list[str]
+    call: Call, describe: DescribeService, cluster_facet: ClusterFacet, query: ListQuery, skipped: list[str]
 ) -> AsyncIterator[tuple[str, dict[str, JsonValue]]]:
     """Yield the entities of a facet; the paths of znodes that can't be read are added to ``skipped``."""
     query = replace(query, page_size=_PAGE, page_token=None)
     while True:
-        page = await call.services.describe.page(cluster_facet, query)
+        page = await describe.page(cluster_facet, query)
         call.charge(LimitClass.BULK, page.units)
         skipped += [path for path in page.skipped if path not in skipped]  # facets may share a znode
         for node, declared in page.items:

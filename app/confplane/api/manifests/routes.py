@@ -19,6 +19,7 @@ from confplane.api.responses import number
 from confplane.api.routing.operations import ResponseSpec, change, partly, read
 from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
+from confplane.api.services import AppliesDep, DescribeDep, PlansDep
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, InvalidRequestError
 from confplane.domain.manifests import FACETS, ManifestScope
@@ -54,7 +55,7 @@ _FIELDS: Final = {"quotas": "quotas", "client_configs": "clientConfigs", "config
     ),
     checks=[Consistency],
 )
-async def plan_manifest(call: CallDep, body: models.PlanManifest) -> Response:
+async def plan_manifest(call: CallDep, plans: PlansDep, body: models.PlanManifest) -> Response:
     """Each facet that an entity of the manifest names is to have exactly the keys of the manifest; other facets stay.
 
     Nothing is stored. Each entity needs DESCRIBE_CONFIGS only, but a broker's password ALTER_CONFIGS. `mayAlter` tells
@@ -64,7 +65,7 @@ async def plan_manifest(call: CallDep, body: models.PlanManifest) -> Response:
     document, options = await _document(call, body), _options(body)
     for name in call.cluster.facets:
         await refresh_facet(call, name)
-    plan = await call.services.plans.plan(call.cluster, document, options, call.caller)
+    plan = await plans.plan(call.cluster, document, options, call.caller)
     call.charge(LimitClass.BULK, len(plan.entries) - len(document))  # the deletions
     errors = [each.error for each in await in_slices(_result, plan.entries)]
     answer = {
@@ -86,7 +87,7 @@ async def plan_manifest(call: CallDep, body: models.PlanManifest) -> Response:
     ),
     checks=[Temporary],
 )
-async def apply_manifest(call: CallDep, body: models.ApplyManifest) -> Response:
+async def apply_manifest(call: CallDep, applies: AppliesDep, body: models.ApplyManifest) -> Response:
     """Carries out a plan, if the document, the options and all versions are those of the plan.
 
     Without `atomic` the entities are sent in batches; the first failure ends the run, and what was applied stays. The
@@ -96,7 +97,7 @@ async def apply_manifest(call: CallDep, body: models.ApplyManifest) -> Response:
     document, options = await _document(call, body), _options(body)
     # Each batch has the deadline of all requests, after which the leader settles what is left open.
     seconds, validate_only = call.request.app.deadline_s, call.validate_only
-    applied = await call.services.applies.apply(
+    applied = await applies.apply(
         call.cluster, document, options, body.plan_id, call.caller, seconds=seconds, validate_only=validate_only
     )
     # Entities that are left are paid for by the request that sends them.
@@ -138,7 +139,7 @@ async def apply_manifest(call: CallDep, body: models.ApplyManifest) -> Response:
     ),
     checks=[Consistency],
 )
-async def export_manifest(call: CallDep, *, filters: ListFilters) -> Response:
+async def export_manifest(call: CallDep, describe: DescribeDep, *, filters: ListFilters) -> Response:
     """The entities that the filters select and the caller may describe, ordered by id. A secret is null, and kept by an
     apply.
 
@@ -147,7 +148,7 @@ async def export_manifest(call: CallDep, *, filters: ListFilters) -> Response:
     """  # noqa: D205 - one sentence
     for name in call.cluster.facets:
         await refresh_facet(call, name)
-    return await export(call, filters)
+    return await export(call, describe, filters)
 
 
 def _changed_since(plan: Plan, revision: int) -> list[dict[str, str]]:

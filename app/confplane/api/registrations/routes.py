@@ -13,6 +13,7 @@ from confplane.api.rendering.entries import compatibility
 from confplane.api.responses import json_response, page_response
 from confplane.api.routing.operations import Effect, RouteOperation, read
 from confplane.api.routing.routes import Routes
+from confplane.api.services import RegistrationsDep
 from confplane.domain import id_patterns
 from confplane.domain.entities import Entity, split_id
 from confplane.domain.errors import InvalidRequestError
@@ -60,6 +61,7 @@ class ClearedRegistrations(AnswerModel):
 )
 async def list_registrations(
     call: CallDep,
+    log: RegistrationsDep,
     *,
     entity_id: _Id = None,
     page_size: PageSize = 100,
@@ -67,7 +69,7 @@ async def list_registrations(
 ) -> Response:
     """The `supportedConfigs` that clients sent; a new registration shows within seconds."""
     found, cursor = await registrations.search(
-        call.services.registrations,
+        log,
         call.access,
         call.cluster.name,
         entity_id=None if entity_id is None else Entity.from_id(entity_id, pointer="id").id,
@@ -91,6 +93,7 @@ async def list_registrations(
 )
 async def clear_registrations(
     call: CallDep,
+    log: RegistrationsDep,
     *,
     entity_id: _Id = None,
     everything: Annotated[bool, Query(alias="all", description="All entities of the cluster")] = False,
@@ -100,7 +103,7 @@ async def clear_registrations(
         raise InvalidRequestError("Say what to clear: either id=<entity id> or all=true", pointer="id")
     entity = None if entity_id is None else Entity.from_id(entity_id, pointer="id").id
     cleared = await registrations.clear(
-        call.services.registrations,
+        log,
         call.access,
         call.cluster.name,
         entity_id=entity,

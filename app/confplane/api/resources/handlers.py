@@ -20,6 +20,7 @@ from confplane.api.resources.render import full_resource, resource
 from confplane.api.responses import JSON, PreparedResponse, consistency_headers, json_response
 from confplane.api.routing.operations import ResponseSpec, RouteOperation, change, read
 from confplane.api.routing.preconditions import ConditionalHeaders, not_modified
+from confplane.api.services import ResourceReads
 from confplane.domain import id_patterns
 from confplane.domain.changes import Node
 from confplane.domain.definitions import Catalog
@@ -28,6 +29,7 @@ from confplane.domain.errors import InvalidRequestError, NotFoundError
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.domain.texts import step
+from confplane.services.changes.alter import AlterService
 from confplane.services.changes.edits import Edit, EditResult, Mode
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.clusters import Cluster
@@ -81,6 +83,7 @@ class ResourceOperations(NamedTuple):
 
 async def page(
     call: Call,
+    reads: ResourceReads,
     name: FacetName,
     query: ListQuery,
     *,
@@ -93,6 +96,7 @@ async def page(
 
     Args:
         call: The request.
+        reads: The services.
         name: The facet.
         query: The filters and the page.
         at: The moment of a list of the past.
@@ -105,13 +109,15 @@ async def page(
         for present, given in (("owner", owner), ("label", label), ("applied", applied)):
             if given is not None:
                 raise InvalidRequestError(f"{present} is a filter of now: leave at out", pointer="at")
-        return await past.listed(call, cluster_facet, query, at)
+        return await past.listed(call, reads.history, cluster_facet, query, at)
     await refresh.refresh_facet(call, name)
-    tests = [each for each in (owners.selection(call, cluster_facet, owner, label), applied) if each is not None]
-    page = await call.services.describe.page(cluster_facet, query, _all_of(tests))
+    tests = [
+        each for each in (owners.selection(reads.owners, cluster_facet, owner, label), applied) if each is not None
+    ]
+    page = await reads.describe.page(cluster_facet, query, _all_of(tests))
     call.charge(LimitClass.BULK, page.units)
     if call.view == "full":
-        members = await owners.status_members(call, cluster_facet, [node for node, _ in page.items])
+        members = await owners.status_members(call, reads.owners, cluster_facet, [node for node, _ in page.items])
         items = [
             await full_resource(
                 cluster_facet,
@@ -128,11 +134,13 @@ async def page(
     return json_response(call.request, {"items": items, "nextPageToken": page.next_page_token, "skipped": page.skipped})
 
 
-async def create(call: Call, name: FacetName, conditions: ConditionalHeaders, body: ResourceBody) -> Response:
+async def create(
+    call: Call, alter: AlterService, name: FacetName, conditions: ConditionalHeaders, body: ResourceBody
+) -> Response:
     """Create the resource that a body names."""
     cluster_facet = call.cluster.facets[name]
     edit = _edit(cluster_facet, body, Mode.CREATE, conditions, entity=None)
-    result = await _run(call, cluster_facet, edit)
+    result = await _run(call, alter, cluster_facet, edit)
     response = await _written(call, cluster_facet, result, status=201 if result.created else 200)
     scope = call.request.scope
     response.headers["Location"] = f"{scope.get('root_path', '')}{scope['path']}/{edit.entity.id}"
@@ -140,11 +148,18 @@ async def create(call: Call, name: FacetName, conditions: ConditionalHeaders, bo
 
 
 async def get(
-    call: Call, name: FacetName, entity: Entity, if_none_match: str | None, *, at: str | None, absent: str | None
+    call: Call,
+    reads: ResourceReads,
+    name: FacetName,
+    entity: Entity,
+    if_none_match: str | None,
+    *,
+    at: str | None,
+    absent: str | None,
 ) -> Response:
     """Answer with one resource."""
     try:
-        return await _existing(call, name, entity, if_none_match, at)
+        return await _existing(call, reads, name, entity, if_none_match, at)
     except NotFoundError:
         if absent is None:
             raise
@@ -157,17 +172,19 @@ async def get(
     return json_response(call.request, body)
 
 
-async def _existing(call: Call, name: FacetName, entity: Entity, if_none_match: str | None, at: str | None) -> Response:
-    cluster_facet, describe = call.cluster_facet(name), call.services.describe
+async def _existing(
+    call: Call, reads: ResourceReads, name: FacetName, entity: Entity, if_none_match: str | None, at: str | None
+) -> Response:
+    cluster_facet, describe = call.cluster_facet(name), reads.describe
     if at is not None:
-        return await past.single(call, cluster_facet, entity, at, if_none_match)
+        return await past.single(call, reads.history, cluster_facet, entity, at, if_none_match)
     if call.strong:
         await refresh.refresh_entity(call, name, entity)
     node = describe.node(cluster_facet, entity.id)
     if call.view == "full":
         _, etag = describe.content(cluster_facet, node)
         not_modified(if_none_match, etag)  # has no ETag, but a malformed header is still refused
-        members = (await owners.status_members(call, cluster_facet, [node])).get(node.id)
+        members = (await owners.status_members(call, reads.owners, cluster_facet, [node])).get(node.id)
         body = await full_resource(
             cluster_facet, node.id, node.config, node=node, refreshed_at=call.observed_at, members=members
         )
@@ -178,19 +195,21 @@ async def _existing(call: Call, name: FacetName, entity: Entity, if_none_match: 
 
 
 async def put(
-    call: Call, name: FacetName, entity: Entity, conditions: ConditionalHeaders, body: ResourceBody
+    call: Call, alter: AlterService, name: FacetName, entity: Entity, conditions: ConditionalHeaders, body: ResourceBody
 ) -> Response:
     """Replace a resource."""
     cluster_facet = call.cluster.facets[name]
     edit = _edit(cluster_facet, body, Mode.REPLACE, conditions, entity=entity)
-    return await _written(call, cluster_facet, await _run(call, cluster_facet, edit))
+    return await _written(call, cluster_facet, await _run(call, alter, cluster_facet, edit))
 
 
-async def delete(call: Call, name: FacetName, entity: Entity, conditions: ConditionalHeaders) -> Response:
+async def delete(
+    call: Call, alter: AlterService, name: FacetName, entity: Entity, conditions: ConditionalHeaders
+) -> Response:
     """Remove a resource."""
     cluster_facet = call.cluster.facets[name]
     edit = Edit(entity, (), Mode.REPLACE, conditions.precondition())
-    result = await _run(call, cluster_facet, edit)
+    result = await _run(call, alter, cluster_facet, edit)
     warnings = {"warnings": list(result.warnings)} if result.warnings else {}
     body = {"id": edit.entity.id, **warnings, **await _waited(call, cluster_facet, result)}
     return json_response(call.request, body, headers=_change_header(result), revision=result.revision)
@@ -241,8 +260,8 @@ def _cached(
     return PolledResponse.of(resource(cluster_facet, node.id, declared), etag)
 
 
-async def _run(call: Call, cluster_facet: ClusterFacet, edit: Edit) -> EditResult:
-    [result] = await call.services.alter.alter(cluster_facet, [edit], call.caller, validate_only=call.validate_only)
+async def _run(call: Call, alter: AlterService, cluster_facet: ClusterFacet, edit: Edit) -> EditResult:
+    [result] = await alter.alter(cluster_facet, [edit], call.caller, validate_only=call.validate_only)
     if result.error is not None:
         raise result.error
     return result

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
     from confplane.services.cluster_facet import ClusterFacet
+    from confplane.services.reads.owners import OwnerViews
 
 Owner = Annotated[
     str | None,
@@ -32,21 +33,23 @@ Label = Annotated[
 
 
 def selection(
-    call: Call, cluster_facet: ClusterFacet, owner: str | None, label: str | None
+    owners: OwnerViews, cluster_facet: ClusterFacet, owner: str | None, label: str | None
 ) -> Callable[[Entity], Awaitable[bool]] | None:
     """Return the predicate of a list's filters; None: every entity."""
     wanted = OwnershipFilter.parse(owner, label)
-    return None if wanted is None else call.services.owners.selection(cluster_facet, wanted)
+    return None if wanted is None else owners.selection(cluster_facet, wanted)
 
 
-async def status_members(call: Call, cluster_facet: ClusterFacet, nodes: Sequence[Node]) -> dict[str, dict[str, Any]]:
+async def status_members(
+    call: Call, owners: OwnerViews, cluster_facet: ClusterFacet, nodes: Sequence[Node]
+) -> dict[str, dict[str, Any]]:
     """Return the members of the status that Postgres has, by entity id. None of them while it is unavailable."""
     found = await apply_waits.read_status(call, cluster_facet, nodes)
     try:
-        owners = await call.services.owners.of_nodes(cluster_facet, nodes)
+        ownerships = await owners.of_nodes(cluster_facet, nodes)
     except UnavailableError:
         return found
-    for entity_id, ownership in owners.items():
+    for entity_id, ownership in ownerships.items():
         members = {"owners": dict(ownership.owners), "labels": {key: dict(of) for key, of in ownership.labels.items()}}
         found[entity_id] = {**found.get(entity_id, {}), **members}
     return found

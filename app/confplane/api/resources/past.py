@@ -25,7 +25,7 @@ from confplane.domain.facets import FacetName
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.limits import LimitClass
 from confplane.services.reads.describe import ListQuery
-from confplane.services.reads.history import HistoryEntry, PastEntity, ValueChange
+from confplane.services.reads.history import HistoryEntry, HistoryService, PastEntity, ValueChange
 
 _MOMENT: Final = (
     "Digits alone are a revision, any other text a time (RFC 3339 with an offset). A time in the future means now"
@@ -56,20 +56,22 @@ DIFF: Final = read(
 """The facts of :func:`diff`."""
 
 
-async def history(call: Call, name: FacetName, entity: Entity, page_size: int, page_token: str | None) -> Response:
+async def history(
+    call: Call, past: HistoryService, name: FacetName, entity: Entity, page_size: int, page_token: str | None
+) -> Response:
     """Answer with a page of an entity's changes."""
-    items, cursor = await call.services.history.changes(
-        call.cluster_facet(name), entity, page_size=page_size, page_token=page_token
-    )
+    items, cursor = await past.changes(call.cluster_facet(name), entity, page_size=page_size, page_token=page_token)
     call.charge(LimitClass.BULK, len(items))
     return page_response(call.request, [_item(item) for item in items], cursor)
 
 
-async def diff(call: Call, name: FacetName, entity: Entity, from_: str | None, to: str | None) -> Response:
+async def diff(
+    call: Call, past: HistoryService, name: FacetName, entity: Entity, from_: str | None, to: str | None
+) -> Response:
     """Answer with the differences between two moments of an entity."""
     if from_ is None:
         raise InvalidRequestError("Name the first moment: from is needed", pointer="from")
-    found = await call.services.history.diff(
+    found = await past.diff(
         call.cluster_facet(name), entity, parsed.revision_or_time(from_, "from"), _or_now(to), call.caller.deadline
     )
     body = {
@@ -82,22 +84,18 @@ async def diff(call: Call, name: FacetName, entity: Entity, from_: str | None, t
 
 
 async def single(
-    call: Call, cluster_facet: ClusterFacet, entity: Entity, at: str, if_none_match: str | None
+    call: Call, past: HistoryService, cluster_facet: ClusterFacet, entity: Entity, at: str, if_none_match: str | None
 ) -> Response:
     """Answer with an entity at a moment."""
-    found = await call.services.history.existing(
-        cluster_facet, entity, parsed.revision_or_time(at, "at"), call.caller.deadline
-    )
+    found = await past.existing(cluster_facet, entity, parsed.revision_or_time(at, "at"), call.caller.deadline)
     if not_modified(if_none_match, found.etag):
         return unchanged(call.request, found.etag)
     return json_response(call.request, _resource(call, cluster_facet, found), headers={"ETag": found.etag})
 
 
-async def listed(call: Call, cluster_facet: ClusterFacet, query: ListQuery, at: str) -> Response:
+async def listed(call: Call, past: HistoryService, cluster_facet: ClusterFacet, query: ListQuery, at: str) -> Response:
     """Answer with a page of a list at a moment."""
-    page = await call.services.history.page(
-        cluster_facet, query, parsed.revision_or_time(at, "at"), call.caller.deadline
-    )
+    page = await past.page(cluster_facet, query, parsed.revision_or_time(at, "at"), call.caller.deadline)
     call.charge(LimitClass.BULK, page.visited)
     body = {
         "items": [_resource(call, cluster_facet, item) for item in page.items],

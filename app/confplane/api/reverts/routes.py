@@ -13,6 +13,7 @@ from confplane.api.reverts import models
 from confplane.api.routing.operations import change, partly
 from confplane.api.routing.preconditions import ConditionalHeaders
 from confplane.api.routing.routes import Routes
+from confplane.api.services import RevertsDep
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError, RevertConflictError
 from confplane.domain.facets import FacetName
@@ -21,7 +22,7 @@ from confplane.services.cooperative_yielding import in_slices
 from confplane.services.kraft.apply.apply_status import FACETS
 from confplane.services.limits import LimitClass
 from confplane.services.ports.trail import MOST_REVERTS
-from confplane.services.reverts.service import Reversal, RevertSelection
+from confplane.services.reverts.service import Reversal, RevertSelection, RevertService
 
 routes = Routes(tag="audit")
 
@@ -38,7 +39,7 @@ _UNCHANGED: Final = "Nothing is changed: these keys have the values of before al
         problem=models.RevertProblem,
     ),
 )
-async def revert_changes(call: CallDep, body: models.RevertChanges) -> Response:
+async def revert_changes(call: CallDep, reverts: RevertsDep, body: models.RevertChanges) -> Response:
     """Sets each key that the changes touched to its value before them, with one result for each entity and facet.
 
     Refused, with the changes named, where later changes touched the same keys, unless `force`; always refused where the
@@ -46,7 +47,7 @@ async def revert_changes(call: CallDep, body: models.RevertChanges) -> Response:
     not at all. Needs ALTER_CONFIGS on each entity; changes of hidden entities alone are left out. Most changes: 10,000.
     """
     call.take(LimitClass.BULK)
-    done = await call.services.reverts.changes(
+    done = await reverts.changes(
         call.cluster,
         _selection(body),
         call.caller,
@@ -74,10 +75,15 @@ ENTITY: Final = change(
 
 
 async def revert_entity(
-    call: Call, name: FacetName, entity: Entity, conditions: ConditionalHeaders, body: models.RevertEntity
+    call: Call,
+    reverts: RevertService,
+    name: FacetName,
+    entity: Entity,
+    conditions: ConditionalHeaders,
+    body: models.RevertEntity,
 ) -> Response:
     """Answer a revert of one entity of a facet."""
-    made = await call.services.reverts.entity(
+    made = await reverts.entity(
         call.cluster.facets[name],
         entity,
         parsed.revision_or_time(body.to, "/to"),

@@ -17,6 +17,7 @@ from confplane.api.rollups import models
 from confplane.api.routing.operations import Handler, ResponseSpec, read
 from confplane.api.routing.preconditions import not_modified
 from confplane.api.routing.routes import Routes
+from confplane.api.services import RollupsDep
 from confplane.domain.access.ranges import NameRanges
 from confplane.domain.errors import InvalidRequestError, NotFoundError, ResultGoneError
 from confplane.domain.etags import digest
@@ -56,9 +57,9 @@ _CONTAINS = "; rows that have this one among theirs"
     "/v1/clusters/{cluster}/rollups",
     read("All rollups, each with its current run", models.RollupList, limit=LimitClass.BULK, problems=(503,)),
 )
-async def list_rollups(call: CallDep) -> Response:
+async def list_rollups(call: CallDep, results: RollupsDep) -> Response:
     """Every rollup with its current run: of its complete runs, the one with the latest moment."""
-    found = await call.services.rollups.runs(call.cluster.name)
+    found = await results.runs(call.cluster.name)
     items = []
     for rollup in ROLLUPS.values():
         runs = found.get(rollup.name)
@@ -73,9 +74,10 @@ async def list_rollups(call: CallDep) -> Response:
     return json_response(call.request, {"items": items})
 
 
-async def _rows(
+async def _rows(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     rollup: Rollup,
     call: CallDep,
+    results: RollupsDep,
     *,
     page_size: PageSize = 100,
     page_token: Annotated[
@@ -124,16 +126,16 @@ async def _rows(
     }
     wanted = selection(rollup, equal, [] if conditions is None else conditions.split(","), order)
     run_id, after = _parse(page_token)
-    name, rollups = call.cluster.name, call.services.rollups
+    name = call.cluster.name
     within = visible(call.access, name, rollup, wanted.entity_id)
-    run: RollupRun | None = await rollups.run(name, rollup.name, run_id)
+    run: RollupRun | None = await results.run(name, rollup.name, run_id)
     if run is None:
         raise NotFoundError(never_run(name, rollup.name)) if run_id is None else _gone(run_id)
     etag = _etag(run.id, within)
     if not_modified(if_none_match, etag):
         return unchanged(call.request, etag)
     check_sortable(run, wanted)
-    page = await rollups.rows(wanted.query(run.id, page_size, after, within))
+    page = await results.rows(wanted.query(run.id, page_size, after, within))
     if page is None:
         raise _gone(run.id)
     rows, place = page

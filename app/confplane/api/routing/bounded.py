@@ -10,6 +10,7 @@ from starlette.requests import ClientDisconnect
 
 from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.responses import PIECE, disconnected
+from confplane.api.services import RESPONSE_BUDGET
 from confplane.domain.errors import UnavailableError
 from confplane.services.limits import BYTES_OF_UNIT, LimitClass
 
@@ -91,5 +92,5 @@ def hold(request: Request, size: int) -> None:
     context: RequestContext = request.scope[REQUEST_CONTEXT]
     if context.lease is None:
         assert context.access is not None  # noqa: S101 - for the type checker: open paths have no large responses
-        context.lease = request.app.services.response_budget.lease(context.access.identity.principal)
+        context.lease = RESPONSE_BUDGET(request).lease(context.access.identity.principal)
     context.lease.hold(size)

@@ -12,6 +12,7 @@ from fastapi import Header
 
 from confplane.api.dependencies import MAX_REASON
 from confplane.api.routing.operations import Handler
+from confplane.api.services import CHANGE_REQUESTS
 from confplane.domain.errors import ConfplaneError, WriteOutcome
 from confplane.services.changes.callers import RuleBypass
 
@@ -59,7 +60,7 @@ def breakable(handler: Handler) -> Handler:
 
 
 async def _bypassing(handler: Handler, call: Call, given: dict[str, Any]) -> Response:
-    requests, access, cluster = call.services.requests, call.access, call.cluster
+    requests, access, cluster = CHANGE_REQUESTS(call.request), call.access, call.cluster
 
     async def open_request(entity_ids: Sequence[str]) -> ChangeRequest:
         opened = await requests.open_break_glass(cluster, entity_ids, call.caller)

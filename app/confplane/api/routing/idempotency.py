@@ -16,6 +16,7 @@ from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.responses import PreparedResponse, consistency_headers, encoded
 from confplane.api.routing.bodies import BODY
 from confplane.api.routing.operations import Handler
+from confplane.api.services import IDEMPOTENCY
 from confplane.domain.errors import ConfplaneError, IdempotencyUnsupportedError, InvalidRequestError
 from confplane.services.changes.idempotency import POINTER, RequestKey
 from confplane.services.ports.request_keys import StoredAnswer
@@ -91,7 +92,8 @@ def _key(request: Request, given: str) -> str:
 
 
 async def _once(handler: Handler, call: Call, key: str, given: dict[str, Any]) -> Response:
-    request, cluster, caller, requests = call.request, call.cluster, call.caller, call.services.idempotency
+    request, cluster, caller = call.request, call.cluster, call.caller
+    requests = IDEMPOTENCY(request)
     path: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     wanted = RequestKey.of(
         key,

@@ -20,6 +20,7 @@ from confplane.api.routing.break_glass import breakable
 from confplane.api.routing.idempotency import idempotent, keyless
 from confplane.api.routing.operations import Effect, Handler
 from confplane.api.routing.preconditions import refuse_conditions
+from confplane.api.services import REFUSALS
 from confplane.api.traffic import CLIENT_CLOSED_REQUEST
 from confplane.domain.errors import ConfplaneError
 from confplane.services.cooperative_yielding import take_turn
@@ -130,7 +131,7 @@ class StrictRoute(APIRoute):
             except Exception as error:  # noqa: BLE001 - the last resort, for mistakes of ours
                 response = problems.internal(request, error)
             if recorded:
-                refusals.record(request.app.services.refusals, request, operation_id, tag, arguments)
+                refusals.record(REFUSALS(request), request, operation_id, tag, arguments)
             if allowance is not None and limit is not None:
                 response.raw_headers += allowance.headers(limit)
             return response

@@ -11,6 +11,7 @@ from confplane.api.responses import json_response
 from confplane.api.routing.operations import change, manage, read
 from confplane.api.routing.routes import Routes
 from confplane.api.schedules import models
+from confplane.api.services import SchedulesDep
 from confplane.domain import id_patterns
 from confplane.domain.entities import Entity
 from confplane.domain.texts import rfc3339
@@ -30,6 +31,7 @@ _ChangeId = Annotated[
 )
 async def list_schedules(
     call: CallDep,
+    schedules: SchedulesDep,
     *,
     ended: Annotated[bool, Query(description="Those that have ended, instead of those that have not")] = False,
     entity: Annotated[
@@ -40,7 +42,7 @@ async def list_schedules(
     page_token: PageToken = None,
 ) -> Response:
     """The temporary changes of entities that the caller may describe, the newest first."""
-    page = await call.services.schedules.page(
+    page = await schedules.page(
         call.cluster.name,
         call.access,
         ended=ended,
@@ -63,11 +65,9 @@ async def list_schedules(
     "/v1/clusters/{cluster}/schedules:pause",
     manage("Pause the ends of all temporary changes", models.SchedulePauseState, problems=(403, 503)),
 )
-async def pause_schedules(call: CallDep, body: models.SchedulePauseReason) -> Response:
+async def pause_schedules(call: CallDep, schedules: SchedulesDep, body: models.SchedulePauseReason) -> Response:
     """Needs FREEZE on the cluster. A pause that is there stays as it is. An early end still works."""
-    pause = await call.services.schedules.pause(
-        call.cluster.name, body.reason, call.caller, validate_only=call.validate_only
-    )
+    pause = await schedules.pause(call.cluster.name, body.reason, call.caller, validate_only=call.validate_only)
     return json_response(call.request, {"pause": _pause(pause)})
 
 
@@ -75,9 +75,9 @@ async def pause_schedules(call: CallDep, body: models.SchedulePauseReason) -> Re
     "/v1/clusters/{cluster}/schedules:resume",
     manage("Resume the ends of temporary changes", models.SchedulePauseState, problems=(403, 503)),
 )
-async def resume_schedules(call: CallDep) -> Response:
+async def resume_schedules(call: CallDep, schedules: SchedulesDep) -> Response:
     """Needs FREEZE on the cluster. Ends that are due follow within seconds."""
-    await call.services.schedules.resume(call.cluster.name, call.caller, validate_only=call.validate_only)
+    await schedules.resume(call.cluster.name, call.caller, validate_only=call.validate_only)
     return json_response(call.request, {"pause": None})
 
 
@@ -85,9 +85,9 @@ async def resume_schedules(call: CallDep) -> Response:
     "/v1/clusters/{cluster}/schedules/{changeId}:end",
     change("End a temporary change now", models.ScheduleData),
 )
-async def end_schedule(call: CallDep, change_id: _ChangeId) -> Response:
+async def end_schedule(call: CallDep, schedules: SchedulesDep, change_id: _ChangeId) -> Response:
     """Needs ALTER_CONFIGS on each of its entities. Nothing is done to a change that has ended."""
-    ended = await call.services.schedules.end(
+    ended = await schedules.end(
         call.cluster, parsed.uuid(change_id, "changeId"), call.caller, validate_only=call.validate_only
     )
     headers = None if ended.end_id is None else {"Confplane-Change-Id": str(ended.end_id)}

@@ -6,7 +6,8 @@ from fastapi import Depends, Query
 from starlette.requests import Request
 
 from confplane.api import parsed, patterns
-from confplane.api.dependencies import REVERT_AT, services_of
+from confplane.api.dependencies import REVERT_AT
+from confplane.api.services import SCHEDULES
 from confplane.services.schedules.service import LONGEST_DAYS, SHORTEST_S
 
 
@@ -32,7 +33,7 @@ async def _temporary(
     ] = None,
 ) -> None:
     moment = parsed.moment(revert_at, "revertAt")
-    request.scope[REVERT_AT] = services_of(request).schedules.revert_at(expires_in, moment)
+    request.scope[REVERT_AT] = SCHEDULES(request).revert_at(expires_in, moment)
 
 
 Temporary: Any = Depends(_temporary)

@@ -7,13 +7,14 @@ from starlette.responses import Response
 
 import confplane
 from confplane.api import resource
-from confplane.api.dependencies import CallDep, Consistency, ServiceCallDep, ServicesDep
+from confplane.api.dependencies import CallDep, Consistency, ServiceCallDep
 from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.responses import PreparedResponse, encoded, json_response, page_response
 from confplane.api.routing.operations import ResponseSpec, read
 from confplane.api.routing.routes import Routes
 from confplane.api.service import models
 from confplane.api.service.target import target_data
+from confplane.api.services import ClustersDep, MetricsDep, ObservedTopicsDep, ReadinessDep, RecordersDep, ResourceDep
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.errors import NotFoundError
 from confplane.domain.texts import rfc3339
@@ -45,14 +46,14 @@ async def livez(request: Request) -> Response:
         is_open=True,
     ),
 )
-async def readyz(request: Request, services: ServicesDep) -> Response:
+async def readyz(request: Request, readiness: ReadinessDep) -> Response:
     """503 until every cluster's mirror was loaded and Postgres has answered; `degraded` when any of them is away.
 
     503 again, with `stopping`, once the process is stopping: it still serves for a while. Only callers who may describe
     a whole cluster see its names of entities, topics, znodes and people; any other token is ignored, so that no probe
     fails.
     """
-    report = await services.readiness.report()
+    report = await readiness.report()
     access = request.scope[REQUEST_CONTEXT].access
     named = _names(access, None)
     body = {
@@ -78,13 +79,13 @@ async def readyz(request: Request, services: ServicesDep) -> Response:
         is_open=True,
     ),
 )
-async def metrics(request: Request, services: ServicesDep) -> Response:
+async def metrics(request: Request, renderer: MetricsDep) -> Response:
     """Counts of this process, and the states of its sessions and mirrors (docs/operations.md), a second old at most.
 
     No store is queried.
     """
     accepted = {each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "").split(",")}
-    body, media_type = services.metrics.render(openmetrics=_OPENMETRICS in accepted)
+    body, media_type = renderer.render(openmetrics=_OPENMETRICS in accepted)
     return PreparedResponse(body, encoded({"content-type": media_type}))
 
 
@@ -98,14 +99,14 @@ async def metrics(request: Request, services: ServicesDep) -> Response:
         is_open=True,
     ),
 )
-async def protected_resource(request: Request, services: ServicesDep) -> Response:
+async def protected_resource(request: Request, described: ResourceDep) -> Response:
     """The place at which a client without a token learns who gives one; 404 where `http.public_url` is not set."""
-    if services.resource is None:
+    if described is None:
         raise NotFoundError(
             "This service does not describe itself to clients: the setting http.public_url is missing. Its tokens are"
             " sent as Authorization: Bearer <token>"
         )
-    return json_response(request, services.resource.metadata())
+    return json_response(request, described.metadata())
 
 
 @routes.get(
@@ -133,9 +134,9 @@ async def whoami(call: ServiceCallDep) -> Response:
     "/v1/clusters",
     read("The clusters that this service serves", models.ClusterList, limit=LimitClass.READ),
 )
-async def list_clusters(call: ServiceCallDep) -> Response:
+async def list_clusters(call: ServiceCallDep, clusters: ClustersDep) -> Response:
     """All clusters, ordered by name. The state of a cluster needs DESCRIBE_CONFIGS on anything in it."""
-    items = [_cluster(call.access, cluster) for cluster in call.services.clusters]
+    items = [_cluster(call.access, cluster) for cluster in clusters]
     return page_response(call.request, items, None)
 
 
@@ -144,7 +145,7 @@ async def list_clusters(call: ServiceCallDep) -> Response:
     read("One cluster", models.ClusterDetails, limit=LimitClass.READ),
     checks=[Consistency],
 )
-async def get_cluster(call: CallDep) -> Response:
+async def get_cluster(call: CallDep, recorders: RecordersDep, observed_topics: ObservedTopicsDep) -> Response:
     """The state of one cluster as this process sees it, the span of its trail with external changes, and its target.
 
     The target of a Kafka cluster without ZooKeeper says how fresh each part is, by the leader's report.
@@ -154,10 +155,10 @@ async def get_cluster(call: CallDep) -> Response:
     shown = _cluster(call.access, call.cluster)
     if not _describes_some(call.access, call.cluster.name):
         return json_response(call.request, shown)
-    recorder = call.services.recorders.get(call.cluster.name)
+    recorder = recorders.get(call.cluster.name)
     recorded = _recorded(None if recorder is None else recorder.watermark)
     named = _names(call.access, call.cluster.name)
-    target = await target_data(call.cluster.store, call.services.observed_topics, named=named)
+    target = await target_data(call.cluster.store, observed_topics, named=named)
     return json_response(call.request, {**shown, "recorded": recorded, "target": target})
 
 

@@ -10,8 +10,10 @@ from confplane.api.dependencies import PageSize, PageToken, ServiceCall, Service
 from confplane.api.responses import json_response, page_response
 from confplane.api.routing.operations import manage, read
 from confplane.api.routing.routes import Routes
+from confplane.api.services import AccessAdminDep
 from confplane.api.tokens import models
 from confplane.domain.access.identities import CredentialNarrowing
+from confplane.services.access_admin.services import AccessServices
 from confplane.services.access_admin.tokens import CreatedToken, NewToken
 from confplane.services.access_admin.views import token_view
 from confplane.services.limits import LimitClass
@@ -29,6 +31,7 @@ TokenId = Annotated[
 )
 async def list_tokens(
     call: ServiceCallDep,
+    admin: AccessAdminDep,
     *,
     principal: Annotated[
         str | None, Query(description="Only tokens of this user", json_schema_extra={"pattern": patterns.PRINCIPAL})
@@ -37,7 +40,7 @@ async def list_tokens(
     page_token: PageToken = None,
 ) -> Response:
     """The tokens that the caller may see: its own, and those on whose principal it has DESCRIBE on `tokens`."""
-    tokens = call.services.tokens_and_grants.tokens
+    tokens = admin.tokens
     after = parsed.page_token(page_token)
     found, cursor = await tokens.page(principal, call.access, page_size=page_size, after=after)
     call.charge(LimitClass.BULK, len(found))
@@ -49,7 +52,7 @@ async def list_tokens(
     "/v1/tokens",
     manage("Create a token", {201: models.MadeToken, 200: models.MadeToken}, problems=(403, 503)),
 )
-async def create_token(call: ServiceCallDep, body: models.NewTokenBody) -> Response:
+async def create_token(call: ServiceCallDep, admin: AccessAdminDep, body: models.NewTokenBody) -> Response:
     """The response has the secret, which can't be read again. 200 without a secret under `validateOnly`.
 
     Needs ALTER on `tokens` of the principal, and of each group that the caller is not in. A caller can't create a token
@@ -63,17 +66,17 @@ async def create_token(call: ServiceCallDep, body: models.NewTokenBody) -> Respo
         parsed.moment(body.expires_at, "/expiresAt"),
         _narrowing(body.narrowing),
     )
-    tokens = call.services.tokens_and_grants.tokens
-    return await _made(call, await tokens.create(wanted, call.caller, validate_only=call.validate_only))
+    tokens = admin.tokens
+    return await _made(call, admin, await tokens.create(wanted, call.caller, validate_only=call.validate_only))
 
 
 @routes.get(
     "/v1/tokens/{tokenId}",
     read("One token", models.TokenData, limit=LimitClass.BULK, problems=(403, 404, 503)),
 )
-async def get_token(call: ServiceCallDep, token_id: TokenId) -> Response:
+async def get_token(call: ServiceCallDep, admin: AccessAdminDep, token_id: TokenId) -> Response:
     """A token without its secret, also an expired or revoked one."""
-    tokens = call.services.tokens_and_grants.tokens
+    tokens = admin.tokens
     found = await tokens.find(parsed.uuid(token_id, "tokenId"), call.access)
     return json_response(call.request, token_view(found, tokens.now))
 
@@ -84,6 +87,7 @@ async def get_token(call: ServiceCallDep, token_id: TokenId) -> Response:
 )
 async def revoke_token(
     call: ServiceCallDep,
+    admin: AccessAdminDep,
     token_id: TokenId,
     *,
     with_created: Annotated[
@@ -99,12 +103,11 @@ async def revoke_token(
 
     The response counts the active tokens that were created with it, which may have leaked with the token.
     """
-    services = call.services.tokens_and_grants
-    found = await services.tokens.revoke(
+    found = await admin.tokens.revoke(
         parsed.uuid(token_id, "tokenId"), call.caller, with_created=with_created, validate_only=call.validate_only
     )
-    await services.take_effect()
-    shown = token_view(found.token, services.tokens.now)
+    await admin.take_effect()
+    shown = token_view(found.token, admin.tokens.now)
     return json_response(call.request, {**shown, "createdActive": found.active, "createdRevoked": found.revoked})
 
 
@@ -112,27 +115,28 @@ async def revoke_token(
     "/v1/tokens/{tokenId}:rotate",
     manage("Replace a token by a new one", {201: models.MadeToken, 200: models.MadeToken}, problems=(403, 404, 503)),
 )
-async def rotate_token(call: ServiceCallDep, token_id: TokenId, body: models.RotationBody) -> Response:
+async def rotate_token(
+    call: ServiceCallDep, admin: AccessAdminDep, token_id: TokenId, body: models.RotationBody
+) -> Response:
     """A new token of the same principal, groups, owner, note and limits; the old one stays valid for the overlap.
 
     The response has the secret, which can't be read again. 200 without a secret under `validateOnly`.
     """
-    made = await call.services.tokens_and_grants.tokens.rotate(
+    made = await admin.tokens.rotate(
         parsed.uuid(token_id, "tokenId"),
         body.overlap_seconds,
         call.caller,
         expires_at=parsed.moment(body.expires_at, "/expiresAt"),
         validate_only=call.validate_only,
     )
-    return await _made(call, made)
+    return await _made(call, admin, made)
 
 
-async def _made(call: ServiceCall, made: CreatedToken) -> Response:
-    services = call.services.tokens_and_grants
-    shown = token_view(made.token, services.tokens.now)
+async def _made(call: ServiceCall, admin: AccessServices, made: CreatedToken) -> Response:
+    shown = token_view(made.token, admin.tokens.now)
     if made.text is None:
         return json_response(call.request, shown)
-    await services.take_effect()
+    await admin.take_effect()
     location = f"{call.request.scope.get('root_path', '')}{call.request.scope['path']}/{made.token.id}"
     headers = {"Location": location, "Cache-Control": "no-store"}
     return json_response(call.request, {**shown, "token": made.text}, status=201, headers=headers)

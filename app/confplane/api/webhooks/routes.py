@@ -11,6 +11,7 @@ from confplane.api.responses import json_response, page_response, unchanged
 from confplane.api.routing.operations import manage, read
 from confplane.api.routing.preconditions import ConditionalHeadersDep, not_modified
 from confplane.api.routing.routes import Routes
+from confplane.api.services import WebhooksDep
 from confplane.api.webhooks import models
 from confplane.domain.texts import rfc3339
 from confplane.services.limits import LimitClass
@@ -36,9 +37,9 @@ WebhookName = Annotated[
     "/v1/clusters/{cluster}/webhooks",
     read("List webhooks by name", models.WebhookPage, limit=LimitClass.BULK, problems=(403, 503)),
 )
-async def list_webhooks(call: CallDep) -> Response:
+async def list_webhooks(call: CallDep, webhooks: WebhooksDep) -> Response:
     """The webhooks on which the caller has DESCRIBE on `webhooks`."""
-    found = await call.services.webhooks.list(call.cluster.name, call.access)
+    found = await webhooks.list(call.cluster.name, call.access)
     return page_response(call.request, [subscription_view(each) for each in found], None)
 
 
@@ -46,9 +47,11 @@ async def list_webhooks(call: CallDep) -> Response:
     "/v1/clusters/{cluster}/webhooks/{name}",
     read("One webhook", models.WebhookData, limit=LimitClass.BULK, tagged=True, problems=(403, 404, 503)),
 )
-async def get_webhook(call: CallDep, name: WebhookName, if_none_match: IfNoneMatch = None) -> Response:
+async def get_webhook(
+    call: CallDep, webhooks: WebhooksDep, name: WebhookName, if_none_match: IfNoneMatch = None
+) -> Response:
     """A webhook with its ETag, which is that of its content without `status`."""
-    found = await call.services.webhooks.find(call.cluster.name, name, call.access)
+    found = await webhooks.find(call.cluster.name, name, call.access)
     if not_modified(if_none_match, etag_of(found)):
         return unchanged(call.request, etag_of(found))
     return _shown(call, found)
@@ -64,14 +67,14 @@ async def get_webhook(call: CallDep, name: WebhookName, if_none_match: IfNoneMat
     ),
 )
 async def put_webhook(
-    call: CallDep, name: WebhookName, conditions: ConditionalHeadersDep, body: models.WebhookBody
+    call: CallDep, webhooks: WebhooksDep, name: WebhookName, conditions: ConditionalHeadersDep, body: models.WebhookBody
 ) -> Response:
     """201 for a new webhook, which sends the changes from now on; its owner is the caller.
 
     Needs ALTER on `webhooks`, and a credential without limits. `secret` is in this response alone.
     """
     given = body.filter.model_dump(by_alias=True, exclude_none=True)
-    stored = await call.services.webhooks.put(
+    stored = await webhooks.put(
         call.cluster,
         name,
         NewWebhook(body.url, body.format, given, body.note),
@@ -86,9 +89,11 @@ async def put_webhook(
     "/v1/clusters/{cluster}/webhooks/{name}",
     manage("Remove a webhook", models.WebhookData, problems=(403, 404, 409, 503)),
 )
-async def delete_webhook(call: CallDep, name: WebhookName, conditions: ConditionalHeadersDep) -> Response:
+async def delete_webhook(
+    call: CallDep, webhooks: WebhooksDep, name: WebhookName, conditions: ConditionalHeadersDep
+) -> Response:
     """The webhook as it was last."""
-    found = await call.services.webhooks.remove(
+    found = await webhooks.remove(
         call.cluster.name, name, conditions.precondition(), call.caller, validate_only=call.validate_only
     )
     return json_response(call.request, subscription_view(found))
@@ -98,11 +103,11 @@ async def delete_webhook(call: CallDep, name: WebhookName, conditions: Condition
     "/v1/clusters/{cluster}/webhooks/{name}:assign",
     manage("Hand a webhook over", models.WebhookData, tagged=True, problems=(403, 404, 409, 503)),
 )
-async def assign_webhook(call: CallDep, name: WebhookName, body: models.WebhookOwnerBody) -> Response:
+async def assign_webhook(
+    call: CallDep, webhooks: WebhooksDep, name: WebhookName, body: models.WebhookOwnerBody
+) -> Response:
     """The webhook with its new owner, whose grants choose the events: the caller, or a user who sees no more."""
-    found = await call.services.webhooks.assign(
-        call.cluster.name, name, body.owner, call.caller, validate_only=call.validate_only
-    )
+    found = await webhooks.assign(call.cluster.name, name, body.owner, call.caller, validate_only=call.validate_only)
     return _shown(call, found)
 
 
@@ -110,9 +115,9 @@ async def assign_webhook(call: CallDep, name: WebhookName, body: models.WebhookO
     "/v1/clusters/{cluster}/webhooks/{name}:resume",
     manage("Resume a webhook", models.WebhookData, tagged=True, problems=(403, 404, 409, 503)),
 )
-async def resume_webhook(call: CallDep, name: WebhookName) -> Response:
+async def resume_webhook(call: CallDep, webhooks: WebhooksDep, name: WebhookName) -> Response:
     """Continue a parked webhook with the first event that was not delivered, or try a failing one at once."""
-    found = await call.services.webhooks.resume(call.cluster.name, name, call.caller, validate_only=call.validate_only)
+    found = await webhooks.resume(call.cluster.name, name, call.caller, validate_only=call.validate_only)
     return _shown(call, found)
 
 
@@ -120,9 +125,11 @@ async def resume_webhook(call: CallDep, name: WebhookName) -> Response:
     "/v1/clusters/{cluster}/webhooks/{name}:rotate",
     manage("Replace the signing secret of a webhook", models.WebhookData, tagged=True, problems=(403, 404, 409, 503)),
 )
-async def rotate_webhook_secret(call: CallDep, name: WebhookName, body: models.WebhookRotationBody) -> Response:
+async def rotate_webhook_secret(
+    call: CallDep, webhooks: WebhooksDep, name: WebhookName, body: models.WebhookRotationBody
+) -> Response:
     """The webhook with the new `secret`, which is in this response alone."""
-    stored = await call.services.webhooks.rotate(
+    stored = await webhooks.rotate(
         call.cluster.name, name, body.overlap_seconds, call.caller, validate_only=call.validate_only
     )
     return _shown(call, stored.subscription, stored.secret)
@@ -132,9 +139,9 @@ async def rotate_webhook_secret(call: CallDep, name: WebhookName, body: models.W
     "/v1/clusters/{cluster}/webhooks/{name}:test",
     manage("Send a sample", models.WebhookTestResult, problems=(403, 404, 409, 503)),
 )
-async def test_webhook(call: CallDep, name: WebhookName) -> Response:
+async def test_webhook(call: CallDep, webhooks: WebhooksDep, name: WebhookName) -> Response:
     """Send an event of the type `test` now, and return the result. It moves nothing, and works on parked webhooks."""
-    found = await call.services.webhooks.test(call.cluster.name, name, call.caller, validate_only=call.validate_only)
+    found = await webhooks.test(call.cluster.name, name, call.caller, validate_only=call.validate_only)
     return json_response(call.request, {"delivery": None if found is None else _delivery(found)})
 
 
@@ -144,9 +151,9 @@ async def test_webhook(call: CallDep, name: WebhookName) -> Response:
         "The last deliveries of a webhook", models.WebhookDeliveryPage, limit=LimitClass.BULK, problems=(403, 404, 503)
     ),
 )
-async def list_webhook_deliveries(call: CallDep, name: WebhookName) -> Response:
+async def list_webhook_deliveries(call: CallDep, webhooks: WebhooksDep, name: WebhookName) -> Response:
     """The last 50 requests, newest first, each with its result."""
-    found = await call.services.webhooks.deliveries(call.cluster.name, name, call.access)
+    found = await webhooks.deliveries(call.cluster.name, name, call.access)
     return page_response(call.request, [_delivery(each) for each in found], None)
 
 

@@ -27,12 +27,11 @@ from confplane.services.ports.trail import LAST_ID, HistoryPlace
 from confplane.services.ticks import Ticks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator
 
     from confplane.services.access import Access
     from confplane.services.clusters import Cluster, ClusterRegistry
     from confplane.services.feed.events import FeedFilter
-    from confplane.services.feed.kraft_events import ApplyStatuses
     from confplane.services.ports.feed import FeedTrail
     from confplane.services.ports.history import TrailHistory
     from confplane.services.ports.trail import AuditLog
@@ -56,7 +55,6 @@ class FeedHub(BackgroundService):
         audit: The trail, which takes the outcomes of changes whose writers do not write them.
         history: The trail as a history, for its coverage.
         stopping: Returns True once the process is stopping.
-        statuses: The apply statuses by cluster.
         recorded: The clusters whose external changes are recorded.
         clock: Seconds of a clock that never goes back, for slow consumers.
     """
@@ -68,7 +66,6 @@ class FeedHub(BackgroundService):
         audit: AuditLog,
         history: TrailHistory,
         stopping: Callable[[], bool],
-        statuses: Mapping[str, ApplyStatuses],
         *,
         recorded: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
@@ -78,7 +75,7 @@ class FeedHub(BackgroundService):
         self._clock = clock
         ticks = Ticks()
         self._feeds = {
-            cluster.name: ClusterFeed(cluster, trail, audit, statuses[cluster.name], ticks) for cluster in clusters
+            cluster.name: ClusterFeed(cluster, trail, audit, cluster.apply_waiter, ticks) for cluster in clusters
         }
         self._history = history
         self._stopping = stopping

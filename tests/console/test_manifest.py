@@ -31,7 +31,7 @@ def hidden(text: str, name: str) -> str:
 
 def apply(visitor: Visitor, plan: str, manifest: str, **fields: str) -> httpx.Response:
     """Send the form under a plan."""
-    names = ("plan", "revision", "scope", "most", "atomic")
+    names = ("plan", "revision", "atomic", "prune", "scope", "most", "force")
     return send(visitor, manifest, **{name: hidden(plan, name) for name in names}, **fields)
 
 
@@ -89,6 +89,9 @@ def test_a_plan_shows_risks_and_a_stale_one_is_shown_again(visitor: Visitor) -> 
         (HEAD.replace("v1", "v2") + "  []\n", {}, 400, "/apiVersion"),
         (f"{HEAD}  - id: topic=t\n", {}, 400, "/entities/0"),
         (f"{HEAD}  - id: topic=t\n    quotas: {{}}\n", {"scope": "topic"}, 400, "/scope"),
+        (f"{HEAD}  []\n", {"prune": "on"}, 400, "/prune"),
+        (f"owner: a\n{HEAD}  []\n", {"force": "topic=t"}, 400, "'topic=t' is not an entity and a key"),
+        (f"owner: a\n{HEAD}  []\n", {"force": "topic=t/flush.ms"}, 400, "the document does not have it"),
         (f"{HEAD}  []\n", {"most": "-1"}, 400, "The most deletions are a whole number."),
         (f"{HEAD}  []\nprune: true\n", {}, 400, "prune is not a member of a manifest."),
         (f"{HEAD}  - id: topic=t\n    configs: {{retention.ms: x}}\n", {}, 422, "/entities/0/configs/retention.ms"),
@@ -116,6 +119,36 @@ def test_secrets_are_in_no_page(visitor: Visitor) -> None:
     other = apply(visitor, plan.text, of_broker.replace(secret, "another"))
     assert other.status_code == 409
     assert "another</" not in other.text
+
+
+def test_an_owner_prunes_and_takes_keys_over(visitor: Visitor, service: Service) -> None:
+    def of(owner: str, value: str, *names: str) -> str:
+        entities = (f"  - id: topic=page-{name}\n    configs: {{flush.ms: '{value}'}}\n" for name in names)
+        return f"owner: page-{owner}\n{HEAD}{''.join(entities)}"
+
+    first = of("first", "1", "gone", "kept", "taken")
+    assert "<h2>Applied</h2>" in apply(visitor, send(visitor, first).text, first).text
+    refused = send(visitor, of("first", "1", "kept"), prune="on")
+    assert (refused.text.count("not in the manifest"), "maxDeletes is 1" in refused.text) == (2, True), refused.text
+    less = of("first", "1", "kept", "taken")
+    plan = send(visitor, less, prune="on")
+    assert "1 to delete" in plan.text
+    assert "<h2>Applied</h2>" in apply(visitor, plan.text, less).text
+    found = api(service, "clusters/default/configs?prefix=page-")["items"]
+    assert [each["id"] for each in found] == ["topic=page-kept", "topic=page-taken"]
+    second = of("second", "2", "taken")
+    assert "is a key of the owner page-first" in send(visitor, second).text
+    plan = send(visitor, second, force="\n topic=page-taken/flush.ms \n")
+    assert "new owner instead of page-first" in plan.text
+    assert "<h2>Applied</h2>" in apply(visitor, plan.text, second).text
+    assert api(service, "clusters/default/configs/topic=page-taken")["configs"] == {"flush.ms": "2"}
+
+
+def test_a_manifest_is_applied_for_some_time(visitor: Visitor, service: Service) -> None:
+    manifest = f"{HEAD}  - id: user=page-hours\n    quotas: {{producer_byte_rate: 1000}}\n"
+    assert "<h2>Applied</h2>" in apply(visitor, send(visitor, manifest).text, manifest, duration="6h").text
+    [schedule] = api(service, "clusters/default/schedules?entity=user%3Dpage-hours")["items"]
+    assert schedule["state"] == "active"
 
 
 def test_a_reader_plans_and_does_not_apply(service: Service) -> None:

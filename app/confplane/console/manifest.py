@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi import APIRouter
 
 from confplane.console.api import ApiRefusal
+from confplane.console.edit_form import DURATIONS
 from confplane.console.page import ConsolePage, FormDep, FormFields, PageDep
 from confplane.console.texts import entity_title
 from confplane.domain.broker_keys import is_sensitive
 from confplane.domain.definitions import catalog_of
 from confplane.domain.errors import InvalidRequestError
+from confplane.domain.manifests import forced_key
 from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.strict_yaml import read_document
 
@@ -30,6 +32,8 @@ router = APIRouter()
 _PATH: Final = "/console/clusters/{cluster}/manifest"
 _TEXT: Final = "value manifest"
 """The field with the manifest. Fields whose names begin so keep their surrounding spaces, which count in YAML."""
+_OPTIONS: Final = ("atomic", "prune", "scope", "most", "force")
+"""The fields with the options of a plan."""
 
 
 @router.get(_PATH)
@@ -70,6 +74,8 @@ async def manifest_step(page: PageDep, form: FormDep, cluster: str) -> Response:
 
 async def _send(page: ConsolePage, path: str, form: FormFields, body: dict[str, Any]) -> dict[str, Any]:
     query = {"reason": form.text("reason"), "ticket": form.text("ticket")}
+    if (seconds := DURATIONS.get(form.get("duration", ""))) is not None:
+        query["expiresIn"] = str(seconds)
     answer = await page.api.send("POST", path, query=query if path.endswith(":apply") else None, body=body)
     found: dict[str, Any] = answer.json()
     return found
@@ -84,9 +90,11 @@ def _body(form: FormFields) -> dict[str, Any]:
     found = read_document(io.BytesIO(form.get(_TEXT, "").encode()), "the manifest")
     if found is None or not isinstance(found.value, dict):
         raise InvalidRequestError("Paste a manifest: a map with the members apiVersion, kind and entities.")
-    options: dict[str, Any] = {"atomic": True} if form.get("atomic") else {}
+    options: dict[str, Any] = {name: True for name in ("atomic", "prune") if form.get(name)}
     if (scope := form.text("scope")) is not None:
         options |= {"prune": True, "scope": scope}
+    if lines := [line.strip() for line in form.get("force", "").splitlines() if line.strip()]:
+        options["force"] = [{"id": entity_id, "key": key} for entity_id, key in map(forced_key, lines)]
     if (most := form.text("most")) is not None:
         if not most.isdecimal() or len(most) > len("100000"):
             raise InvalidRequestError("The most deletions are a whole number.")
@@ -135,7 +143,9 @@ def _show(
         "manifest.html",
         status=status,
         cluster=page.cluster,
-        form={name: form.get(name, "") for name in ("scope", "most", "atomic", "reason", "ticket")},
+        form={name: form.get(name, "") for name in (*_OPTIONS, "reason", "ticket", "duration")},
+        options=_OPTIONS,
+        durations=list(DURATIONS),
         text=text,
         plan=plan,
         is_stale=plan is not None and form.text("plan") is not None,

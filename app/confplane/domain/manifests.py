@@ -27,6 +27,20 @@ MOST_BYTES: Final = 64 * 1024 * 1024
 """The greatest size of a manifest as JSON."""
 
 
+def forced_key(text: str) -> tuple[str, str]:
+    """Return the entity id and the key of a text such as ``topic=orders/retention.ms``; ids have no slash.
+
+    Raises:
+        InvalidRequestError: The text has no slash.
+    """
+    entity_id, slash, key = text.partition("/")
+    if not slash:
+        raise InvalidRequestError(
+            f"{shown(text)} is not an entity and a key. Use for example topic=orders/retention.ms."
+        )
+    return entity_id, key
+
+
 @dataclass(frozen=True, slots=True)
 class ManifestScope:
     """The entities of one type whose names have a prefix; of users, their client-ids as well."""

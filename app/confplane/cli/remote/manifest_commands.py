@@ -28,6 +28,7 @@ from confplane.cli.remote.plan_output import print_plan_diff, print_plan_table
 from confplane.cli.remote.session import DONE, FAILED, INVALID, UNKNOWN, code_of, refusal_texts, run_with_client
 from confplane.client import ProblemError
 from confplane.domain.errors import InvalidRequestError
+from confplane.domain.manifests import forced_key
 from confplane.files import atomic_write
 
 if TYPE_CHECKING:
@@ -209,17 +210,15 @@ def plan_options(
 
 
 def _forced(text: str) -> tuple[str, str]:
-    """Return the entity and the key of a forced key; ids have no slash.
+    """Return the entity and the key of a forced key.
 
     Raises:
-        typer.BadParameter: The text has no slash.
+        typer.BadParameter: The text is not an entity and a key.
     """
-    entity_id, slash, key = text.partition("/")
-    if not slash:
-        raise typer.BadParameter(
-            f"{text!r} is not an entity and a key. Use for example topic=orders/retention.ms.", param_hint="--force"
-        )
-    return entity_id, key
+    try:
+        return forced_key(text)
+    except InvalidRequestError as error:
+        raise typer.BadParameter(error.detail, param_hint="--force") from None
 
 
 def run_manifest(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from confplane.domain.manifests import API_VERSION, KIND, MEMBERS
-from confplane.strict_yaml import dump_item
+from confplane.strict_yaml import dump_item, dump_members
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -15,12 +15,36 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 
-def manifest_head(cluster: str) -> str:
+def manifest_head(cluster: str, owner: str | None = None) -> str:
     """Return the lines before the member ``entities``. They name no cluster, so that the manifest fits any."""
     return (
         f"# Configs of the cluster {cluster}, for `confplane apply`. A secret is null, and kept.\n"
-        f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
+        f"apiVersion: {API_VERSION}\nkind: {KIND}\n" + ("" if owner is None else dump_members({"owner": owner}))
     )
+
+
+class LabelsOfOwner:
+    """The labels that an owner gave the entities of an export, as one manifest can have them: for all entities."""
+
+    def __init__(self) -> None:
+        self._found: list[dict[str, str]] = []
+
+    def add(self, labels: Mapping[str, str]) -> None:
+        """Add the labels of an entity."""
+        if len(self._found) <= 1 and dict(labels) not in self._found:
+            self._found.append(dict(labels))
+
+    @property
+    def members(self) -> dict[str, dict[str, str]]:
+        """The member ``labels`` of the manifest; absent if there are none, or not all entities have the same."""
+        return {"labels": self._found[0]} if len(self._found) == 1 and self._found[0] else {}
+
+    @property
+    def text(self) -> str:
+        """The member after the last entity."""
+        if len(self._found) > 1:
+            return "# The labels of the entities differ, so the manifest has none.\n"
+        return dump_members(self.members) if self.members else ""
 
 
 NO_ENTITIES = "entities: []\n"

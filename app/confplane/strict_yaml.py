@@ -81,8 +81,17 @@ _UNFOLDED: Final = 2**31 - 1
 
 def dump_item(item: Mapping[str, Any]) -> str:
     """Return a map as an item of a list. If it has characters that can't be printed, all but ASCII are escaped."""
-    allow_unicode = "".join(_texts(item)).isprintable()
-    text: str = yaml.dump([item], Dumper=Dumper, sort_keys=False, allow_unicode=allow_unicode, width=_UNFOLDED)
+    return _dump([item], item)
+
+
+def dump_members(members: Mapping[str, Any]) -> str:
+    """Return members of a map. If they have characters that can't be printed, all but ASCII are escaped."""
+    return _dump(members, members)
+
+
+def _dump(value: object, members: Mapping[str, Any]) -> str:
+    allow_unicode = "".join(_texts(members)).isprintable()
+    text: str = yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=allow_unicode, width=_UNFOLDED)
     return text
 
 

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.support import odd_configs, servers
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,6 +163,25 @@ def test_a_secret_comes_from_a_file_or_the_environment_and_is_never_shown(
     said = "".join(each.out + each.err for each in texts) + (tmp_path / "plan.json").read_text()
     assert one not in said
     assert two not in said
+
+
+def test_an_export_of_an_owner_is_that_of_the_api(service: Service, run: Callable[..., Said], tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(f"{HEAD}owner: '7'\nlabels: {{team: x}}\nentities:\n{USER}{TOPIC}")
+    assert run("apply", "m.yaml", "--yes").code == 0
+    assert run("set", "user=file-a", "consumer_byte_rate=1").code == 0
+    url, headers = f"{service.url}/v1/clusters/default/manifests:export", {"Authorization": f"Bearer {service.token}"}
+
+    def exported() -> bool:
+        assert run("export", "--format", "manifest", "--owner", "7", "--output", "o.yaml").code == 0
+        text = (tmp_path / "o.yaml").read_text()
+        asked = httpx.get(url, params={"owner": "7"}, headers=headers | {"Accept": "application/yaml"}).text
+        return "retention.ms" in text and text == asked
+
+    wait_for(exported)
+    plan = run("plan", "o.yaml")
+    assert "consumer_byte_rate" in plan.out, "a key without an owner is removed"
+    assert "0 to create, 1 to update, 0 to delete, 2 unchanged" in plan.out
+    assert run("export", "--owner", "7").code == 2
 
 
 def test_an_export_applied_to_an_empty_cluster_gives_equal_znodes(

@@ -6,6 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+import yaml
 
 from tests.integration.test_manifest_runs import FACETS, HEAD, State, connected, manifest, some_state
 from tests.support.service import Service
@@ -110,6 +111,30 @@ def test_lists_have_filters_by_owner_and_label(http: httpx.Client) -> None:
     refused = http.get("/configs", params={"label": "team"})
     assert refused.status_code == 400
     assert "is not a label" in refused.json()["detail"]
+
+
+def test_an_export_of_an_owner_is_a_manifest_of_its_keys(http: httpx.Client) -> None:
+    user = {"id": "user=export", "quotas": {"producer_byte_rate": 1}}
+    red = document("export-red", topic("export-a", retention_ms="1"), user, labels={"team": "true\u2028"})
+    apply(http, red)
+    apply(http, document("export-blue", topic("export-a", flush_ms="2"), topic("export-b", flush_ms="2")))
+    http.put("/configs/topic=export-c", json={"configs": {"retention.ms": "1"}})
+
+    def export(**params: str) -> Any:
+        return http.get("/manifests:export", params=params).raise_for_status().json()
+
+    wait_for(lambda: export(owner="export-red") == red)
+    assert planned(http, red)["changes"] == []
+    assert export(owner="export-red", kind="topic") == {**red, "entities": red["entities"][:1]}
+    assert export(owner="export-none") == document("export-none")
+    text = http.get("/manifests:export", params={"owner": "export-red"}, headers={"Accept": "application/yaml"}).text
+    assert yaml.safe_load(text) == red
+    found = export(owner="export-blue")
+    assert [list(each["configs"]) for each in found["entities"]] == [["flush.ms"], ["flush.ms"]]
+    apply(http, document("export-blue", topic("export-b", flush_ms="2"), labels={"team": "x"}))
+    wait_for(lambda: len(http.get("/configs", params={"owner": "export-blue", "label": "team=x"}).json()["items"]) == 1)
+    assert export(owner="export-blue") == found, "the entities have different labels"
+    assert http.get("/manifests:export", params={"owner": "a b"}).status_code == 400
 
 
 def test_a_key_of_another_owner_is_a_conflict_unless_it_is_forced(http: httpx.Client) -> None:

@@ -90,6 +90,9 @@ def export(
     prefix: Annotated[
         str, _name("--prefix", "Only entities whose name has this prefix; for a pair, the name of the user.", "TEXT")
     ] = "",
+    owner: Annotated[
+        str | None, _name("--owner", "Only the keys of this owner, for --format manifest, which names it.")
+    ] = None,
     at: At = None,
     command: Annotated[
         str | None,
@@ -124,6 +127,8 @@ def export(
     given = {name: value for name, value in names.items() if value is not None}
     if command is not None and export_format is not ExportFormat.KAFKA_CONFIGS:
         raise typer.BadParameter("It is only for --format kafka-configs.", param_hint="--command")
+    if owner is not None and export_format is not ExportFormat.MANIFEST:
+        raise typer.BadParameter("It is only for --format manifest.", param_hint="--owner")
     if export_format is ExportFormat.PROPERTIES:
         if given.keys() != {"broker"} or prefix or not all(each is None for each in (kind, key, at, profile)):
             raise typer.BadParameter(
@@ -140,7 +145,7 @@ def export(
 
     filters = (given, None if kind is None else kind.value, key, prefix, at)
     form = form_of(export_format.value, command)
-    raise run(profile, cluster, lambda client: written(client, form, EntitySelection(*filters), output))
+    raise run(profile, cluster, lambda client: written(client, form, EntitySelection(*filters, owner=owner), output))
 
 
 def _properties(cluster: str | None, broker: str, output: Path | None, settings_file: Path | None) -> None:

@@ -254,3 +254,7 @@ class ExportedManifest(base.AnswerModel):
     skipped: list[str] | base.Absent = Field(
         default=None, description="Paths of znodes that can't be read. A manifest has no such member: plans refuse it"
     )
+    owner: str | base.Absent = Field(default=None, description="Of an export of an owner")
+    labels: dict[str, str] | base.Absent = Field(
+        default=None, description="Of an export of an owner, if all entities have the same"
+    )

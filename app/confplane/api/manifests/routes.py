@@ -15,11 +15,12 @@ from confplane.api.manifests import models
 from confplane.api.manifests.export import YAML, export
 from confplane.api.refresh import refresh_facet
 from confplane.api.resources.filters import ListFilters
+from confplane.api.resources.owners import Owner
 from confplane.api.responses import number
 from confplane.api.routing.operations import ResponseSpec, change, partly, read
 from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
-from confplane.api.services import AppliesDep, DescribeDep, PlansDep
+from confplane.api.services import AppliesDep, PlansDep, ResourceReadsDep
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, InvalidRequestError
 from confplane.domain.manifests import FACETS, ManifestScope
@@ -139,16 +140,19 @@ async def apply_manifest(call: CallDep, applies: AppliesDep, body: models.ApplyM
     ),
     checks=[Consistency],
 )
-async def export_manifest(call: CallDep, describe: DescribeDep, *, filters: ListFilters) -> Response:
+async def export_manifest(
+    call: CallDep, reads: ResourceReadsDep, *, filters: ListFilters, owner: Owner = None
+) -> Response:
     """The entities that the filters select and the caller may describe, ordered by id. A secret is null, and kept by an
-    apply.
+    apply. With `owner`, entities have the keys of this owner only, and the manifest names it, with the labels that all
+    of the entities have.
 
     Entities are read page by page, each of its own moment. If a znode can't be read, the member `skipped` names it, and
     a plan refuses the document; in YAML a comment at the end names it.
     """  # noqa: D205 - one sentence
     for name in call.cluster.facets:
         await refresh_facet(call, name)
-    return await export(call, describe, filters)
+    return await export(call, reads, filters, owner)
 
 
 def _changed_since(plan: Plan, revision: int) -> list[dict[str, str]]:

@@ -114,7 +114,7 @@ async def _render_yaml(reader: EntityReader) -> AsyncIterator[str]:
 
 async def _render_manifest(reader: EntityReader) -> AsyncIterator[str]:
     """Write a manifest."""
-    yield manifest_head(reader.client.cluster)
+    yield manifest_head(reader.client.cluster, reader.selection.owner)
     empty = True
     async for each in reader.read(*FacetName):
         text = entity_text(each.id, each.facets)
@@ -122,6 +122,7 @@ async def _render_manifest(reader: EntityReader) -> AsyncIterator[str]:
         empty = False
     if empty:
         yield NO_ENTITIES
+    yield reader.labels.text
 
 
 COMMAND: Final = 'kafka-configs.sh --bootstrap-server "$BOOTSTRAP"'

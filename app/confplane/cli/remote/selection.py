@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from confplane.cli.output import show_count
 from confplane.cli.remote.entities import KINDS, MEMBERS, facets_of_kind
 from confplane.cli.times import moment_of
+from confplane.client import ClientError
 from confplane.domain.entities import Entity, split_id
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
-from confplane.manifest_text import join_facets
+from confplane.manifest_text import LabelsOfOwner, join_facets
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -57,6 +58,8 @@ class EntitySelection:
     """A time in the past, parsed once for all lists by :func:`.moments.moment_of`; None means now."""
     not_applied: bool = False
     """Only client configs that some clients report not to use, or to refuse in part."""
+    owner: str | None = None
+    """Only the keys of this owner."""
 
     facets: tuple[FacetName, ...] = field(init=False)
     """The facets of the entities that have all the named types."""
@@ -82,7 +85,8 @@ class EntitySelection:
         """The filters of a list, in the client library's form."""
         names = {name.replace("-", "_"): value for name, value in self.names.items()}
         applied = False if self.not_applied else None
-        return {**names, "kind": self.kind, "key": self.key, "at": self.at, "applied": applied}
+        found = {**names, "kind": self.kind, "key": self.key, "at": self.at, "applied": applied}
+        return found if self.owner is None else {**found, "owner": self.owner, "full": True}
 
     def has(self, entity_id: str) -> bool:
         """Return True if the name of an entity has the prefix."""
@@ -105,6 +109,8 @@ class EntityReader:
     reasons: list[str] = field(default_factory=list)
     """The first reasons for omissions; all reasons are comments in the export."""
     page_size: int = 1000
+    labels: LabelsOfOwner = field(default_factory=LabelsOfOwner)
+    """The labels of the selected owner."""
 
     def read(self, *facets: FacetName) -> AsyncIterator[ListedEntity]:
         """Iterate over entities in the order of their ids, with those of these facets that are selected.
@@ -135,5 +141,20 @@ class EntityReader:
         async for page in self.client.resources(facet).list(**self.selection.filters, page_size=self.page_size).pages():
             self.unreadable |= dict.fromkeys(page["skipped"])
             for item in page["items"]:
-                if self.selection.has(item["id"]):
-                    yield item["id"], item[MEMBERS[facet]]
+                values = item[MEMBERS[facet]] if self.selection.owner is None else self._owned(item, facet)
+                if self.selection.has(item["id"]) and values:
+                    yield item["id"], values
+
+    def _owned(self, item: Mapping[str, Any], facet: FacetName) -> dict[str, Value]:
+        """Return the keys of the selected owner, and note its labels.
+
+        Raises:
+            ClientError: The service could not read the owners. Without this entity, `--prune` would delete its keys.
+        """
+        owner, status = self.selection.owner, item["status"]
+        if "owners" not in status:
+            raise ClientError(f"The service could not read the owners of {item['id']}. Export again.")
+        keys = {key: value for key, value in item[MEMBERS[facet]].items() if status["owners"].get(key) == owner}
+        if keys:
+            self.labels.add(status["labels"].get(owner, {}))
+        return keys

@@ -97,6 +97,7 @@ class Manifests(Family[S]):
         key: str | None = None,
         kind: str | None = None,
         prefix: str | None = None,
+        owner: str | None = None,
         **fresh: Unpack[ReadOptions],
     ) -> ApiCall[ExportedManifest]:
         """Read the configs of the cluster as a manifest; all of it is in memory.
@@ -112,10 +113,11 @@ class Manifests(Family[S]):
             key: Only entities that set this key.
             kind: Only entities of exactly these types, such as ``user,client-id``.
             prefix: Only entities whose name begins so; for a pair, the name of the user.
+            owner: Only the keys of this owner, as a manifest of its own.
             **fresh: How new the state must be.
         """
         filters = {"user": user, "ip": ip, "topic": topic, "broker": broker, "group": group, "key": key, "kind": kind}
-        filters |= {"client-id": client_id, "client-metrics": client_metrics, "prefix": prefix}
+        filters |= {"client-id": client_id, "client-metrics": client_metrics, "prefix": prefix, "owner": owner}
         return call("GET", f"{self._base}/manifests:export", fresh, params=filters)
 
 

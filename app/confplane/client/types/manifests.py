@@ -48,6 +48,8 @@ class ExportedManifest(TypedDict):
 
     apiVersion: Literal["confplane/v1"]
     kind: Literal["Configs"]
+    owner: NotRequired[str]  # Of an export of an owner
+    labels: NotRequired[dict[str, str]]  # Of an export of an owner, if all entities have the same
     entities: list[ExportedEntity]
     # Paths of znodes that can't be read. A manifest has no such member: plans refuse it
     skipped: NotRequired[list[str]]

@@ -13,6 +13,7 @@ from confplane.domain.errors import InvalidRequestError
 from confplane.strict_yaml import YamlNode, read_document
 from tests.support import servers
 from tests.support.inside import running_inside
+from tests.support.waiting import until
 from tests.unit.cli.test_manifest_files import HIDDEN, ROWS
 
 if TYPE_CHECKING:
@@ -149,6 +150,51 @@ async def test_a_removed_key_has_the_value_that_takes_effect(inside: Inside) -> 
         ("topic=fall-default", "configs", "cleanup.policy"): {"value": "delete", "source": "DEFAULT_CONFIG"},
     }
     assert {each["action"] for each in found["changes"] if each["id"].startswith("topic=")} == {"delete"}
+
+
+async def test_a_plan_counts_the_registered_clients_that_would_see_other_values(inside: Inside) -> None:
+    rate = "controller_mutation_rate"
+    await put(inside, "client-quotas", "user=seen-a,client-id=x", **{rate: 5})
+    for names in ({"user": "seen-a"}, {"user": "seen-a", "client-id": "x"}, {"user": "seen-b", "client-id": "x"}):
+        polled = await inside.send(
+            "admin",
+            "POST",
+            "client-configs:describe",
+            {
+                "components": [
+                    {"entityType": kind, "matchType": "exact", "match": name} for kind, name in names.items()
+                ],
+                "resolveEntity": True,
+                "supportedConfigs": ["acks"],
+                "clientInformation": {"softwareName": "a-client", "softwareVersion": "1"},
+            },
+        )
+        assert polled.status_code == 200, polled.text
+    user_a = {"resource": ResourceType.USER, "name": "seen-a", "pattern": PatternType.LITERAL}
+    client_id = {"resource": ResourceType.CLIENT_ID, "name": "x", "pattern": PatternType.LITERAL}
+    for given in (user_a, client_id):
+        await inside.give("User:counter", operation=Operation.DESCRIBE_CONFIGS, **given)
+
+    async def affected(entity_id: str, caller: str = "admin", **members: Any) -> int:
+        count: int = (await plan(inside, {"id": entity_id, **members}, caller=caller))["affectedClients"]
+        return count
+
+    quotas: dict[str, Any] = {"quotas": {rate: 7}}
+    configs: dict[str, Any] = {"clientConfigs": {"acks": "1"}}
+
+    async def known() -> bool:
+        return await affected("user", **quotas) == 2
+
+    assert await until(known), "the pair has a quota of its own"
+    assert await affected("user=seen-a", **quotas) == 1
+    assert await affected("user=seen-a", **configs) == 2
+    assert await affected("client-id=x", **quotas) == 1
+    assert await affected("user=seen-a,client-id=x", quotas={rate: 5}) == 0
+    assert await affected("user=seen-a,client-id=x", quotas={}) == 1
+    assert await affected("user=seen-c", **quotas) == 0
+    # Those that the caller may not describe do not count.
+    assert await affected("client-id=x", "counter", **quotas) == 0
+    assert await affected("user=seen-a", "counter", **configs) == 2
 
 
 async def test_prune_deletes_what_the_scope_has_and_the_document_does_not_name(inside: Inside) -> None:

@@ -164,6 +164,23 @@ def test_the_removal_and_the_revert_of_a_key_have_the_risk_of_what_takes_its_pla
     assert "from unlimited to 86400000." in text
 
 
+def test_a_plan_is_stale_once_the_policy_file_has_another_content(risky: httpx.Client, policy_file: Path) -> None:
+    entity = {"id": "user=steady", "quotas": {"producer_byte_rate": 5}}
+    document = {"apiVersion": "confplane/v1", "kind": "Configs", "entities": [entity]}
+
+    def planned() -> str:
+        plan_id: str = send(risky, "POST", "manifests:plan", document).json()["planId"]
+        return plan_id
+
+    before = planned()
+    replace(risky, policy_file, REFUSING)
+    stale = send(risky, "POST", "manifests:apply", {**document, "planId": before})
+    assert (stale.status_code, stale.json()["type"]) == (409, "/problems/stale-plan"), stale.text
+    replace(risky, policy_file, WARNING_ONLY)
+    assert planned() == before
+    assert send(risky, "POST", "manifests:apply", {**document, "planId": before}).status_code == 200
+
+
 def test_a_broken_policy_file_leaves_the_last_good_one_in_force(risky: httpx.Client, policy_file: Path) -> None:
     def unusable() -> str:
         metrics = risky.get("/metrics").text

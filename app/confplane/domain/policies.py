@@ -76,6 +76,11 @@ class Policies:
         """The names of the policies, in the order in which they are asked."""
         return tuple(name for name, _ in self._checks)
 
+    @property
+    def version(self) -> str:
+        """The names of the policies, with the version of the policy file."""
+        return "" if not self else " ".join([*self.names, "" if self._rules is None else self._rules.document.version])
+
     def replace_rules(self, document: PolicyDocument) -> None:
         """Put the new content of the policy file into force. It is one assignment, so any thread may call it."""
         if self._rules is not None:

@@ -317,6 +317,8 @@ class PolicyDocument:
 
     rules: tuple[Rule, ...] = ()
     risks: RiskOptions = field(default_factory=RiskOptions)
+    version: str = ""
+    """A digest of the file."""
 
 
 class RulePolicy:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 import yaml
@@ -62,7 +64,8 @@ def parse_policy(text: str, source: str) -> PolicyDocument:
     Raises:
         PolicySettingsError: The text is not valid; the error has every problem, each as ``source:line: place: text``.
     """
-    return parse(text, source, _Document)[0].to_document()
+    document = parse(text, source, _Document)[0].to_document()
+    return replace(document, version=hashlib.sha256(text.encode()).hexdigest()[:16])
 
 
 def parse(text: str, source: str, model: type[M]) -> tuple[M, yaml.Node | None]:

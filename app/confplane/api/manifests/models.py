@@ -172,6 +172,10 @@ class ManifestPlan(base.AnswerModel):
     plan_id: PlanId = Field(description="A digest of the document, the options, and the versions the plan rests on")
     revision: base.Revision = Field(description="The plan rests on the state at this revision, or a later one")
     summary: PlanSummary
+    affected_clients: base.Count = Field(
+        description="The number of registered clients that would see other effective values, of those that the caller"
+        " may describe"
+    )
     refusal: base.ProblemPart | None = Field(description="The reason why the plan as a whole can't be applied")
     changes: list[PlannedChange] = Field(description="Without what stays as it is and has no warnings")
 
@@ -250,11 +254,11 @@ class ExportedManifest(base.AnswerModel):
 
     api_version: Literal["confplane/v1"]
     kind: Literal["Configs"]
-    entities: list[ExportedEntity]
-    skipped: list[str] | base.Absent = Field(
-        default=None, description="Paths of znodes that can't be read. A manifest has no such member: plans refuse it"
-    )
     owner: str | base.Absent = Field(default=None, description="Of an export of an owner")
     labels: dict[str, str] | base.Absent = Field(
         default=None, description="Of an export of an owner, if all entities have the same"
+    )
+    entities: list[ExportedEntity]
+    skipped: list[str] | base.Absent = Field(
+        default=None, description="Paths of znodes that can't be read. A manifest has no such member: plans refuse it"
     )

@@ -20,7 +20,7 @@ from confplane.api.responses import number
 from confplane.api.routing.operations import ResponseSpec, change, partly, read
 from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
-from confplane.api.services import AppliesDep, PlansDep, ResourceReadsDep
+from confplane.api.services import AppliesDep, PlansDep, RegistrationsDep, ResourceReadsDep
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, InvalidRequestError
 from confplane.domain.manifests import FACETS, ManifestScope
@@ -32,7 +32,9 @@ from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.cooperative_yielding import in_slices
 from confplane.services.kraft.apply.apply_status import FACETS as APPLIED_FACETS
 from confplane.services.limits import LimitClass
+from confplane.services.plans.clients import count_affected
 from confplane.services.plans.planned import Plan, PlannedEdit, PlanOptions
+from confplane.services.ports.registrations import RegistrationLog
 
 routes = Routes(tag="manifests")
 
@@ -56,7 +58,9 @@ _FIELDS: Final = {"quotas": "quotas", "client_configs": "clientConfigs", "config
     ),
     checks=[Consistency],
 )
-async def plan_manifest(call: CallDep, plans: PlansDep, body: models.PlanManifest) -> Response:
+async def plan_manifest(
+    call: CallDep, plans: PlansDep, registrations: RegistrationsDep, body: models.PlanManifest
+) -> Response:
     """Each facet that an entity of the manifest names is to have exactly the keys of the manifest; other facets stay.
 
     Nothing is stored. Each entity needs DESCRIBE_CONFIGS only, but a broker's password ALTER_CONFIGS. `mayAlter` tells
@@ -72,7 +76,7 @@ async def plan_manifest(call: CallDep, plans: PlansDep, body: models.PlanManifes
     answer = {
         "throttleTimeMs": call.throttle_ms(LimitClass.BULK),
         "failed": sum(error is not None for error in errors),
-        **await _rendered(plan),
+        **await _rendered(call, registrations, plan),
     }
     return batches.multi_status_response(call.request, answer, errors)
 
@@ -88,7 +92,9 @@ async def plan_manifest(call: CallDep, plans: PlansDep, body: models.PlanManifes
     ),
     checks=[Temporary],
 )
-async def apply_manifest(call: CallDep, applies: AppliesDep, body: models.ApplyManifest) -> Response:
+async def apply_manifest(
+    call: CallDep, applies: AppliesDep, registrations: RegistrationsDep, body: models.ApplyManifest
+) -> Response:
     """Carries out a plan, if the document, the options and all versions are those of the plan.
 
     Without `atomic` the entities are sent in batches; the first failure ends the run, and what was applied stays. The
@@ -104,7 +110,7 @@ async def apply_manifest(call: CallDep, applies: AppliesDep, body: models.ApplyM
     # Entities that are left are paid for by the request that sends them.
     call.charge(LimitClass.WRITE, len(applied.done) - 1)
     if applied.error is not None:
-        members = await _rendered(applied.plan)
+        members = await _rendered(call, registrations, applied.plan)
         if body.revision is not None:
             members["changedSince"] = _changed_since(applied.plan, int(body.revision))
         return problems.respond(call.request, applied.error, **members)
@@ -241,14 +247,16 @@ def _result(entry: tuple[PlannedEdit, ...]) -> EntryResult:
     return EntryResult(tuple(each.result for each in entry))
 
 
-async def _rendered(plan: Plan) -> dict[str, Any]:
+async def _rendered(call: Call, registrations: RegistrationLog, plan: Plan) -> dict[str, Any]:
     """Return the members of an answer with a plan."""
     actions = Counter("refused" if each.result.error is not None else each.action for each in plan.edits)
+    access = call.caller.access
     shown_edits = [each for each in plan.edits if each.action != "none" or each.result.error or each.result.warnings]
     return {
         "planId": plan.id,
         "revision": str(plan.revision),
         "summary": {name: actions[name] for name in ("create", "update", "delete", "claim", "none", "refused")},
+        "affectedClients": await count_affected(call.cluster, plan, registrations, access),
         "refusal": None if plan.refusal is None else _refusal(plan.refusal),
         "changes": await in_slices(lambda each: orjson.Fragment(orjson.dumps(_change(each))), shown_edits),
     }

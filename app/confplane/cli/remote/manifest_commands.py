@@ -257,8 +257,8 @@ async def show_plan(
     """Print the plan of a manifest, write it to a file on request, and return the result of the command."""
     found = await _planned(client, files, options)
     if out is not None:
-        names = ("planId", "revision", "summary", "refusal", "changes")
-        _write(out, {"options": options, **{name: found[name] for name in names}})
+        names = ("planId", "revision", "summary", "affectedClients", "refusal", "changes")
+        _write(out, {"options": options, **{name: found[name] for name in names if name in found}})
     if is_json():
         print_json(found)
     return _print_plan(found, files, as_diff=as_diff)
@@ -291,6 +291,8 @@ def _print_plan(found: Mapping[str, Any], files: ManifestFiles, *, as_diff: bool
     counts = ", ".join(f"{summary[name]} to {name}" for name in ("create", "update", "delete"))
     counts += f", {summary['claim']} to claim" if summary["claim"] else ""
     say(f"Plan {found['planId']}: {counts}, {summary['none']} unchanged", err=as_diff)
+    if affected := found.get("affectedClients"):  # absent in the answers of earlier releases
+        say(f"Registered clients that would see other values: {affected}", err=as_diff)
     return _refused(found, files) or (_PLANNED if any(each["action"] != "none" for each in changes) else DONE)
 
 

@@ -80,6 +80,8 @@ class ManifestPlan(TypedDict):
     planId: str  # A digest of the document, the options, and the versions the plan rests on
     revision: str  # The plan rests on the state at this revision, or a later one
     summary: PlanSummary
+    # The number of registered clients that would see other effective values, of those that the caller may describe
+    affectedClients: int
     refusal: ProblemPart | None  # The reason why the plan as a whole can't be applied
     changes: list[PlannedChange]  # Without what stays as it is and has no warnings
 

@@ -92,6 +92,10 @@ class AlterService:
     def _rules_of(self, cluster_facet: ClusterFacet) -> AlterRules:
         return self.rules[cluster_facet.store.name, cluster_facet.name]
 
+    def policy_version(self, cluster_facet: ClusterFacet) -> str:
+        """Return the version of the policies that are asked about edits of a cluster facet."""
+        return self._rules_of(cluster_facet).policies.version
+
     async def alter(
         self,
         cluster_facet: ClusterFacet,

@@ -29,7 +29,7 @@ from confplane.domain.policies import approval_error
 from confplane.services.access import Access
 from confplane.services.changes.edits import Edit, EntryResult, offender
 from confplane.services.cooperative_yielding import in_slices
-from confplane.services.plans.bases import Bases, Basis, ExpectedBase
+from confplane.services.plans.bases import Bases, Basis, BegunPlan, ExpectedBase
 from confplane.services.ports.manifest_runs import ManifestRun
 
 if TYPE_CHECKING:
@@ -116,8 +116,8 @@ class ApplyService:
             run = await self._runs.find(cluster.name, plan_id)
             if run is not None and run.in_time and run.writer in await cluster.store.markers.writers(caller.deadline):
                 raise _busy()
-            bases = None if run is None else await _unpacked(run.bases)
-            plan = await self._plans.plan(cluster, document, options, caller, bases=bases)
+            begun = None if run is None else await _unpacked(run.bases)
+            plan = await self._plans.plan(cluster, document, options, caller, begun=begun)
             stale = plan.id != plan_id
             if stale and run is not None:
                 # The response has the plan of this document now, and not that of the entities of the run.
@@ -128,6 +128,7 @@ class ApplyService:
             error = _refusal(plan, caller, validate_only=validate_only)
         if error is not None:
             return AppliedPlan(plan, request_id, [], [], error)
+        bases = None if begun is None else begun.bases
         temporary = caller.revert_at is not None
         entries = await in_slices(partial(_to_send, bases, temporary=temporary), plan.entries)
         entries = [entry for entry in entries if entry]
@@ -245,17 +246,19 @@ def _expecting(planned: PlannedEdit, bases: Bases | None) -> Edit:
 
 async def _packed(plan: Plan) -> bytes:
     lines = await in_slices(lambda each: json.dumps([*each.key, each.basis.base, each.basis.owners]), plan.edits)
-    return await asyncio.to_thread(zlib.compress, "\n".join(lines).encode())
+    return await asyncio.to_thread(zlib.compress, "\n".join([json.dumps(plan.policies), *lines]).encode())
 
 
-async def _unpacked(packed: bytes) -> Bases:
+async def _unpacked(packed: bytes) -> BegunPlan:
     lines = (await asyncio.to_thread(zlib.decompress, packed)).decode().splitlines()
+    policies = json.loads(lines[0]) if lines else ""
+    lines = lines[1:] if isinstance(policies, str) else lines  # those of the release before have no policies
 
     def parsed(line: str) -> tuple[tuple[FacetName, str], Basis]:
         name, entity_id, base, *owners = json.loads(line)  # those of the release before have no owners
         return (FacetName(name), entity_id), Basis(None if base is None else (base[0], base[1]), *owners)
 
-    return dict(await in_slices(parsed, lines))
+    return BegunPlan(dict(await in_slices(parsed, lines)), policies if isinstance(policies, str) else "")
 
 
 def _stale(*, begun: bool) -> StalePlanError:
@@ -263,7 +266,8 @@ def _stale(*, begun: bool) -> StalePlanError:
         "The plan was begun with another document, with other options, or by a caller who may describe more entities."
         " Send the request of that time again, or make a new plan"
         if begun
-        else "The document, its options or the entities are not those of the plan any more; make a new plan"
+        else "The document, its options, the policies or the entities are not those of the plan any more. Make a new"
+        " plan"
     )
     return StalePlanError(text, pointer="/planId", outcome=WriteOutcome.NOT_APPLIED)
 

@@ -32,6 +32,15 @@ Bases = dict[tuple[FacetName, str], Basis]
 """The bases of the edits of a plan, by facet and entity id."""
 
 
+@dataclass(frozen=True, slots=True)
+class BegunPlan:
+    """A plan as it was when it was begun to be applied."""
+
+    bases: Bases
+    policies: str
+    """The version of the policies of the plan. A run continues under those of its continuation."""
+
+
 def base_of(node: Node | None) -> Base:
     """Return the base of a node. A node without content counts as absent: brokers create parents of pairs as such."""
     return None if node is None or not (node.items or node.defect) else (node.czxid, node.version)

@@ -31,7 +31,7 @@ from confplane.services.access import unrestricted
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import Edit, EditResult, offender
 from confplane.services.cooperative_yielding import TimeSlice, in_slices
-from confplane.services.plans.bases import Bases, Basis, base_of
+from confplane.services.plans.bases import Bases, Basis, BegunPlan, base_of
 from confplane.services.plans.details import completed
 from confplane.services.plans.owners import (
     PRUNED,
@@ -80,7 +80,7 @@ class PlanService:
         options: PlanOptions,
         caller: Caller,
         *,
-        bases: Bases | None = None,
+        begun: BegunPlan | None = None,
     ) -> Plan:
         """Plan a document. The caller needs to describe each entity, and to alter none.
 
@@ -89,7 +89,7 @@ class PlanService:
             document: The entities of the document, each once, with edits of the mode REPLACE.
             options: The options.
             caller: The caller.
-            bases: The bases of a plan that was begun to be applied, which name the entities that it deletes.
+            begun: The plan as it was when it was begun to be applied. Its bases name the entities that it deletes.
 
         Raises:
             InvalidRequestError: The cluster has no owners, or a forced key is not in the document.
@@ -103,7 +103,7 @@ class PlanService:
             check_forced(options, document)
             owned = await self._owners.exact(cluster, _edited(readable), caller.deadline)
             readable = await in_slices(partial(_claiming, owned, options), readable)
-        pruned, total = await self._deletions(cluster, readable, options, caller, bases)
+        pruned, total = await self._deletions(cluster, readable, options, caller, begun)
         if options.owner is not None:
             owned |= await self._owners.exact(cluster, map(_place, pruned), caller.deadline)
             pruned = await in_slices(partial(_of_owner, owned, options), pruned)
@@ -130,12 +130,13 @@ class PlanService:
                 await time_slice.pause()
         planned = await completed(cluster, planned, caller.access)
         refusal = None
-        if bases is None:
+        if begun is None:
             refusal = _too_many(planned, total, options, is_empty=not document)
             if refusal is None and options.atomic:
                 refusal = await self._refused_together(planned, planner)
-        plan_id = await _digest(cluster, options, planned, bases)
-        return Plan(plan_id, revision, planned, refusal)
+        policies = self._alter.policy_version(cluster.facets[FacetName.CONFIGS]) if begun is None else begun.policies
+        plan_id = await _digest(cluster, options, planned, policies, begun)
+        return Plan(plan_id, revision, planned, refusal, policies)
 
     async def _deletions(
         self,
@@ -143,12 +144,12 @@ class PlanService:
         document: Sequence[Entry],
         options: PlanOptions,
         caller: Caller,
-        bases: Bases | None,
+        begun: BegunPlan | None,
     ) -> tuple[list[FacetEdit], int]:
         """Return the deletions, and the number of the entities that the owner or the scope has."""
         access = caller.access
-        if bases is not None:
-            return _begun(cluster, document, bases, access), 0
+        if begun is not None:
+            return _begun(cluster, document, begun.bases, access), 0
         if not options.prune:
             return [], 0
         named = {_key(part) for entry in document for part in entry.items()}
@@ -339,17 +340,22 @@ def _space(options: PlanOptions) -> str:
 
 
 async def _digest(
-    cluster: Cluster, options: PlanOptions, planned: Sequence[Sequence[PlannedEdit]], bases: Bases | None
+    cluster: Cluster,
+    options: PlanOptions,
+    planned: Sequence[Sequence[PlannedEdit]],
+    policies: str,
+    begun: BegunPlan | None,
 ) -> str:
     """Return the id of a plan. The values of secrets are represented by their keyed fingerprints."""
     digest = hashlib.sha256()
+    bases = None if begun is None else begun.bases
 
     def add(content: Any) -> None:
         digest.update(json.dumps(content).encode() + b"\n")
 
     release = cluster.facets[FacetName.CONFIGS].catalog.release
     scope = None if options.scope is None else str(options.scope)
-    add([1, cluster.name, str(release), options.atomic, scope, options.max_deletes])
+    add([1, cluster.name, str(release), policies, options.atomic, scope, options.max_deletes])
     if options.owner is not None:
         add([options.owner, sorted(options.labels.items()), sorted(options.forced), options.prune])
 

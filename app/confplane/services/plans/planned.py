@@ -101,6 +101,8 @@ class Plan:
     """The entities in the order of the document, then those that are deleted."""
     refusal: ConfplaneError | None
     """The reason why the plan as a whole can't be carried out; entities have reasons of their own."""
+    policies: str = ""
+    """The version of the policies that were asked."""
 
     @property
     def edits(self) -> Iterator[PlannedEdit]:

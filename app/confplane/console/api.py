@@ -197,7 +197,7 @@ class InProcessApi:
             "raw_path": raw_path.encode(),
             "query_string": parameters.encode(),
             "root_path": "",
-            "headers": [(name.encode(), value.encode("latin-1", "replace")) for name, value in given.items()],
+            "headers": [(name.encode(), value.encode()) for name, value in given.items()],
             "client": self.scope.get("client"),
             "server": self.scope.get("server"),
         }

@@ -108,6 +108,14 @@ async def test_a_header_of_several_lines_is_one_list() -> None:
     assert seen == [((7, '"a", "c"'), "t", "n", None)]
 
 
+@pytest.mark.parametrize("text", ["disks full \N{EN DASH} now", "caf\N{LATIN SMALL LETTER E WITH ACUTE}"])
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+async def test_a_header_is_utf_8_or_else_latin_1(text: str, encoding: str) -> None:
+    sent = text.encode(encoding, "replace")
+    _, _, seen = await _answer("", ("If-Match", sent.decode("latin-1")))
+    assert seen == [((7, sent.decode(encoding)), "t", "n", None)]
+
+
 async def test_all_that_is_wrong_with_parameters_is_answered_at_once_and_nothing_is_done() -> None:
     status, problem, seen = await _answer("pageSize=0&kind=long", body=b"[")
     assert (status, seen) == (400, [])

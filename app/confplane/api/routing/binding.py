@@ -162,10 +162,13 @@ def _is_any_text(field: FieldInfo) -> bool:
 
 
 def _header(scope: Scope, name: bytes) -> str:
-    """Return the value of a header; several lines are joined into one list (RFC 9110)."""
+    """Return the value of a header, UTF-8 or else Latin-1; several lines are joined into one list (RFC 9110)."""
     headers = scope[REQUEST_CONTEXT].headers
     if len(headers) == len(scope["headers"]):
         value: bytes = headers[name]  # no header is repeated
     else:
         value = b", ".join([value for each, value in scope["headers"] if each == name])
-    return value.decode("latin-1")
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")

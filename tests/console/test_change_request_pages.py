@@ -23,11 +23,15 @@ if TYPE_CHECKING:
 
 HOME = "/console/clusters/default"
 REQUESTS = f"{HOME}/requests"
+AWAITING = f"{HOME}/awaiting"
 RULES = """\
 rules:
   - name: two-people
     match: {names: {user: "ruled-*"}, except_principals: "User:admin"}
     approvals: {count: 1}
+  - name: protected-users
+    match: {names: {user: "protected-*"}}
+    protected: true
 """
 SECRET = " planted secret \n"
 
@@ -135,16 +139,17 @@ def test_a_request_is_approved_by_another_person_and_applied(
     for part in ("producer_byte_rate 1 MiB/s", "producer_byte_rate 2 MiB/s", "“more load”", "CHG-1", "User:dev"):
         assert part in shown
     assert "missing rule 'two-people' asks for an approval" in shown
-    assert f'hx-get="{REQUESTS}:awaiting"' in ops.page("/console/")
-    assert request in ops.page(f"{REQUESTS}:awaiting")
+    assert f'hx-get="{AWAITING}"' in ops.page("/console/")
+    assert request in ops.page(AWAITING)
     for other in (dev, visitor, people["viewer"]):
-        assert request not in other.page(f"{REQUESTS}:awaiting")
+        assert request not in other.page(AWAITING)
 
     assert step(ops, request, "comment", comment=MARKUP).status_code == 303
     assert MARKUP not in ops.page(f"{REQUESTS}/{request}")
     assert MARKUP in html.unescape(ops.page(f"{REQUESTS}/{request}"))
     assert step(ops, request, "approve", comment="fine").headers["location"] == f"{REQUESTS}/{request}"
-    assert request not in ops.page(f"{REQUESTS}:awaiting")
+    assert request not in ops.page(AWAITING)
+    assert "1 request of mine can be applied" in text_of(dev.page(AWAITING))
     assert "apply" in buttons(dev, request)
     assert step(dev, request, "apply").status_code == 303
     page = dev.page(f"{REQUESTS}/{request}")
@@ -248,8 +253,8 @@ def test_a_change_past_the_rules_is_acknowledged(service: Service, people: dict[
         path = f"{CLUSTER}/client-quotas/user=ruled-d"
         wait_for(lambda: client.put(path, json=body, headers=headers).status_code == 200)
     [made, *_] = [each for each in api.get("change-requests")["items"] if each["kind"] == "break-glass"]
-    awaiting = text_of(people["sre"].page(f"{REQUESTS}:awaiting"))
-    assert "a change past the rules by User:emergency of user ruled-d awaits your approval" in awaiting
+    awaiting = text_of(people["sre"].page(AWAITING))
+    assert "1 change past the rules to acknowledge user ruled-d, by User:emergency" in awaiting
     assert buttons(people["sre"], made["id"]) == {"comment", "approve"}
     assert step(people["sre"], made["id"], "approve", comment="seen").status_code == 303
     assert "acknowledged" in text_of(people["sre"].page(f"{REQUESTS}/{made['id']}"))

@@ -11,7 +11,7 @@ import pytest
 from confplane.domain.texts import rfc3339
 from tests.console.test_change_request_pages import SECRET, api, people, ruled_options, tokens
 from tests.console.test_change_request_pages import step as review
-from tests.console.test_editing import HOME, step
+from tests.console.test_editing import HOME, fields_of, step
 from tests.console.test_pages import text_of
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ def edit_path(entity: str, facet: str = "client-quotas") -> str:
 
 
 def reviewed(visitor: Visitor, path: str, key: str, value: str, **typed: str) -> str:
-    """Return the review of an edit of one key."""
+    """Return the review of an edit of one key, or the form with the API's refusal."""
     form = step(visitor, path, visitor.page(path), {"add": key, "step": "add"}).text
     fields = {f"value {key}": value, "step": "review", "reason": "more load", "ticket": "CHG-1", **typed}
-    return step(visitor, path, form, fields).text
+    return visitor.post(path, {**fields_of(form), **fields}).text
 
 
 def offered(page: str) -> list[str]:

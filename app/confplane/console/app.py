@@ -14,6 +14,7 @@ from confplane.console import (
     access,
     assets,
     audit,
+    awaiting,
     change_requests,
     definitions,
     design,
@@ -49,6 +50,7 @@ _log: Final = logging.getLogger(__name__)
 PAGES: Final = (
     sign_in,
     overview,
+    awaiting,
     entities,
     edit,
     entity,

@@ -11,6 +11,7 @@ from fastapi import APIRouter
 
 from confplane.console.api import ApiRefusal
 from confplane.console.page import ConsolePage, PageDep
+from confplane.domain.change_requests import RequestKind
 from confplane.domain.texts import rfc3339
 
 if TYPE_CHECKING:
@@ -114,10 +115,22 @@ async def one_change(page: PageDep, cluster: str, change_id: str, saved: str | N
         cluster=cluster,
         change=change,
         saved=saved is not None,
+        past=await _past(page, cluster, change["applies"]),
         siblings=await _siblings(page, cluster, change),
         revert=f"/console/clusters/{cluster}/audit:revert?{urlencode({'changeId': change_id})}" if undone else None,
         command=command,
     )
+
+
+async def _past(page: ConsolePage, cluster: str, request_id: str | None) -> dict[str, Any] | None:
+    """Return the request of a change that was made past the rules; None for other changes."""
+    if request_id is None:
+        return None
+    try:
+        found: dict[str, Any] = await page.api.get(f"/v1/clusters/{cluster}/change-requests/{request_id}")
+    except ApiRefusal:
+        return None
+    return found if found["kind"] == RequestKind.BREAK_GLASS else None
 
 
 async def _siblings(page: ConsolePage, cluster: str, change: dict[str, Any]) -> int:

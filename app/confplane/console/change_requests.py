@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
@@ -16,6 +17,7 @@ from confplane.domain.access.identities import Authentication
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.access.ranges import spell
 from confplane.domain.change_requests import TRANSITIONS, RequestAction, RequestKind, RequestState
+from confplane.domain.texts import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,8 +28,10 @@ router = APIRouter()
 
 _PATH: Final = "/console/clusters/{cluster}/requests"
 _LISTED: Final = 50
-_OPEN: Final = 100
-"""Open requests that are searched for those that await an approval of the caller."""
+_SEARCHED: Final = 500
+"""Changes that are searched for those of a request past the rules."""
+_LONGEST_WRITE: Final = timedelta(minutes=5)
+"""The time in which such a request makes its changes."""
 _AWAITING: Final = "awaiting"
 """Instead of a state: open requests that the caller may approve."""
 _VALUE: Final = "value "
@@ -61,25 +65,17 @@ async def change_requests(page: PageDep, cluster: str) -> Response:
         search=search,
         chosen=chosen,
         states=[each.value for each in RequestState],
-        items=_awaiting(page, cluster, items) if search["state"] == _AWAITING else items,
+        items=awaiting_approval(page, cluster, items) if search["state"] == _AWAITING else items,
         next=None if following is None else urlencode({**chosen, "token": following}),
         error=error,
         command=page.command("GET", path, "requests", "list", *options, "--cluster", cluster, query=query),
     )
 
 
-@router.get(f"{_PATH}:awaiting")
-async def awaiting(page: PageDep, cluster: str) -> Response:
-    """The newest requests that await an approval of the caller, as a part of the overview."""
-    path = f"/v1/clusters/{cluster}/change-requests"
-    items = (await page.api.get(path, state=RequestState.OPEN.value, pageSize=_OPEN))["items"]
-    return page.partial("change_requests_awaiting.html", items=_awaiting(page, cluster, items), cluster=cluster)
-
-
 @router.get(f"{_PATH}/{{request_id}}")
-async def change_request(page: PageDep, cluster: str, request_id: str) -> Response:
+async def change_request(page: PageDep, cluster: str, request_id: str, *, revised: str | None = None) -> Response:
     """One request."""
-    return await _one(page, cluster, request_id)
+    return await _one(page, cluster, request_id, is_revised=revised is not None)
 
 
 @router.post(f"{_PATH}/{{request_id}}")
@@ -117,11 +113,19 @@ def _supplied(form: FormFields) -> Iterable[dict[str, str]]:
 
 
 async def _one(
-    page: ConsolePage, cluster: str, request_id: str, *, error: str | None = None, comment: str = "", status: int = 200
+    page: ConsolePage,
+    cluster: str,
+    request_id: str,
+    *,
+    error: str | None = None,
+    comment: str = "",
+    status: int = 200,
+    is_revised: bool = False,
 ) -> Response:
     path = _api_path(cluster, request_id)
     answer = await page.api.send("GET", path)
     request = answer.json()
+    is_past = request["kind"] == RequestKind.BREAK_GLASS
     return page.render(
         "change_request.html",
         status=status,
@@ -131,11 +135,25 @@ async def _one(
         changes=[_change(each) for each in request["changes"]],
         differences=[_difference(each) for each in request["differences"]],
         steps=_steps(page.caller, cluster, request),
-        is_past=request["kind"] == RequestKind.BREAK_GLASS,
+        is_past=is_past,
+        written=await _written(page, cluster, request) if is_past else [],
+        revised=is_revised,
         comment=comment,
         error=error,
         command=page.command("GET", path, "requests", "show", request_id, "--cluster", cluster),
     )
+
+
+async def _written(page: ConsolePage, cluster: str, request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the changes that were made past the rules, as the audit trail has them."""
+    began = datetime.fromisoformat(request["createdAt"])
+    given = {"principal": request["author"]["principal"], "since": request["createdAt"],
+             "until": rfc3339(began + _LONGEST_WRITE)}  # fmt: skip
+    try:
+        found = await page.api.get(f"/v1/clusters/{cluster}/audit", pageSize=_SEARCHED, **given)
+    except ApiRefusal:
+        return []
+    return [each for each in found["items"] if each["applies"] == request["id"]]
 
 
 def _change(change: dict[str, Any]) -> dict[str, Any]:
@@ -157,7 +175,7 @@ def _difference(difference: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _awaiting(page: ConsolePage, cluster: str, items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def awaiting_approval(page: ConsolePage, cluster: str, items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the requests that the caller may approve and has not approved yet."""
     principal = page.caller["principal"]
     return [
@@ -166,6 +184,11 @@ def _awaiting(page: ConsolePage, cluster: str, items: Iterable[dict[str, Any]]) 
         if may_approve(page.caller, cluster, each)
         and not any(given["principal"] == principal for given in each["approvals"])
     ]
+
+
+def is_own(page: ConsolePage, request: dict[str, Any]) -> bool:
+    """Return True if the caller is the author of the present content of a request."""
+    return page.caller["principal"] in _authors({"author": request["author"]})
 
 
 def may_approve(caller: Mapping[str, Any], cluster: str, request: Mapping[str, Any]) -> bool:

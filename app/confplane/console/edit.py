@@ -1,4 +1,4 @@
-"""The steps that change one entity: the form, the review, and saving what was reviewed.
+"""The steps that change one entity: the form, the review, and saving or proposing what was reviewed.
 
 A review is of one ETag, and saving it fails if the entity has another one by then; the review is then shown again.
 """
@@ -21,7 +21,7 @@ from confplane.console.entities import FACETS, facets_of
 from confplane.console.entity import SOURCES, declared_in
 from confplane.console.impact import impact_of
 from confplane.console.page import ConsolePage, FormDep, FormFields, PageDep, redirect
-from confplane.console.texts import entity_title, plain
+from confplane.console.texts import ShellCommand, entity_title, plain
 from confplane.domain.entities import split_id
 
 router = APIRouter()
@@ -31,11 +31,19 @@ _CHANGED: Final = 412
 
 
 @router.get(_PATH)
-async def edit_form(page: PageDep, cluster: str, facet: str, entity_id: str, key: str = "") -> Response:
-    """The form, with the keys that are set, and one more if the address names it."""
+async def edit_form(
+    page: PageDep, cluster: str, facet: str, entity_id: str, *, key: str = "", revises: str = ""
+) -> Response:
+    """The form, with the keys that are set, one more if the address names it, and the values of a change request."""
     now, etag, definitions = await _current(page, cluster, facet, entity_id)
     edit = EntityEdit(facet, entity_id, etag)
     edit.fill(now, definitions)
+    if revises:
+        found = await proposal.revisable(page, cluster, revises)
+        edit.revises, edit.request_etag = revises, found.headers["etag"]
+        for each in found.json()["changes"]:
+            if (each["facet"], each["id"]) == (facet, entity_id):
+                edit.take(each["diff"], definitions)
     if key and key not in edit.fields:
         edit.fields[key] = new_field(facet, key, definitions)
     return _form_page(page, cluster, edit, definitions)
@@ -49,9 +57,11 @@ async def edit_step(page: PageDep, form: FormDep, cluster: str, facet: str, enti
     step = "add" if form.text("add") else form.get("step", "review")
     if step in {"add", "edit"}:
         return _form_page(page, cluster, edit, definitions, focus=form.get("add", ""))
-    refused: ApiRefusal | None = None
+    refused, error = None, None
     try:
-        if step in {"save", "propose"}:
+        if step == "break-glass" and not edit.emergency:
+            error = "Nothing was written: a change past the rules needs the reason of the emergency."
+        elif step in {"save", "propose", "break-glass"}:
             done = await _done(page, cluster, edit, etag, form)
             if isinstance(done, Response):
                 return done
@@ -62,7 +72,7 @@ async def edit_step(page: PageDep, form: FormDep, cluster: str, facet: str, enti
         wanted = edit.merged(now)
         if wanted == now and edit.changed is None:
             return _form_page(page, cluster, edit, definitions, error="Nothing is different from what is set now.")
-        return await _review(page, cluster, edit, now, wanted, refused=refused)
+        return await _review(page, cluster, edit, now, wanted, refused=refused, error=error)
     except ValueError:
         return _form_page(page, cluster, edit, definitions, error="Some values can't be used; see below.", status=400)
     except ApiRefusal as other:
@@ -73,7 +83,7 @@ async def edit_step(page: PageDep, form: FormDep, cluster: str, facet: str, enti
 async def _done(
     page: ConsolePage, cluster: str, edit: EntityEdit, etag: str | None, form: FormFields
 ) -> Response | ApiRefusal | None:
-    """Save or propose what was reviewed, whatever is set by now: a form that is sent again repeats the request.
+    """Write or propose what was reviewed, whatever is set by now: a form that is sent again repeats the request.
 
     Returns:
         The response; a refusal that another review shows; or None if the entity was changed since the review.
@@ -82,45 +92,64 @@ async def _done(
         ValueError: A value can't be used.
         ApiRefusal: The change was refused.
     """
-    reviewed = edit.merged(edit.shown())
+    reviewed, attempt = edit.merged(edit.shown()), form.text("attempt") or str(uuid7())
     is_proposal = form["step"] == "propose"
-    if is_proposal and etag != edit.etag:
-        return None
+    if form["step"] != "break-glass":
+        edit.emergency = ""
     try:
         if is_proposal:
-            return await _propose(page, cluster, edit, reviewed)
-        return await _save(page, cluster, edit, reviewed, form.text("attempt"))
+            return await _propose(page, cluster, edit, reviewed, is_late=etag != edit.etag)
+        return await _save(page, cluster, edit, reviewed, attempt)
     except ApiRefusal as refused:
-        if refused.status == _CHANGED:
+        if refused.status == _CHANGED and not is_proposal:
             return None
-        if is_proposal or proposal.needs_approval([refused.detail]):
+        if is_proposal or proposal.is_by_rules(refused):
             return refused
         raise
 
 
-async def _save(
-    page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[str, Any], attempt: str | None
-) -> Response:
+async def _save(page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[str, Any], attempt: str) -> Response:
     """Save a reviewed change, and lead to it; sent again, the form has it done once."""
-    answer = await _write(page, cluster, edit, wanted, attempt=attempt or str(uuid7()))
+    answer = await _write(page, cluster, edit, wanted, attempt=attempt)
     change, home = answer.headers.get("confplane-change-id"), f"/console/clusters/{cluster}"
     return redirect(f"{home}/entities/{edit.entity_id}" if change is None else f"{home}/audit/{change}?saved=true")
 
 
-async def _propose(page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[str, Any]) -> Response:
-    """Propose a reviewed change, and lead to the request."""
-    made = (await proposal.propose(page, cluster, edit, proposal.proposal_body(edit, wanted))).json()
-    return redirect(f"/console/clusters/{cluster}/requests/{made['id']}")
+async def _propose(
+    page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[str, Any], *, is_late: bool
+) -> Response | None:
+    """Propose a reviewed change, and lead to the request. If it is late, the entity was changed since the review."""
+    if is_late:
+        return None
+    made = (await proposal.propose(page, await proposal.proposal_of(page, cluster, edit, wanted))).json()
+    return redirect(f"/console/clusters/{cluster}/requests/{made['id']}{'?revised=true' if edit.revises else ''}")
 
 
-async def _warnings(page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[str, Any]) -> list[str]:
-    """Return the API's warnings about a change, which it checks as a write, or else as a proposal."""
-    if proposal.may_propose(page, cluster, edit) and not proposal.may_save(page, cluster, edit):
-        body = {"edits": proposal.proposal_body(edit, wanted)["edits"]}
-        found = (await proposal.propose(page, cluster, edit, body, validate_only=True)).json()
-        return [*found["warnings"], *found["requirements"]]
-    found = (await _write(page, cluster, edit, wanted)).json()
-    return list(found.get("status", found).get("warnings", ()))
+async def _warnings(
+    page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[str, Any]
+) -> tuple[list[str], ApiRefusal | None]:
+    """Return the API's warnings about a change, which it checks as a write, or else as a proposal.
+
+    A change that the rules refuse is checked past them if the caller may bypass them; their refusal is returned too.
+
+    Raises:
+        ApiRefusal: The change was refused.
+    """
+    is_proposal = proposal.may_propose(page, cluster, edit) and not proposal.may_save(page, cluster, edit)
+    if edit.revises or is_proposal:
+        checked = await proposal.proposal_of(page, cluster, edit, wanted)
+        checked = checked._replace(body={name: part for name, part in checked.body.items() if name == "edits"})
+        found = (await proposal.propose(page, checked, validate_only=True)).json()
+        return [*found["warnings"], *found["requirements"]], None
+    refused = None
+    try:
+        found = (await _write(page, cluster, edit, wanted)).json()
+    except ApiRefusal as other:
+        if not proposal.is_by_rules(other) or not proposal.may_bypass(page, cluster, edit):
+            raise
+        refused = other
+        found = (await _write(page, cluster, edit, wanted, checks_past=True)).json()
+    return list(found.get("status", found).get("warnings", ())), refused
 
 
 async def _current(
@@ -152,17 +181,25 @@ def _condition(edit: EntityEdit) -> dict[str, str]:
 
 
 async def _write(
-    page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[str, Any], *, attempt: str | None = None
+    page: ConsolePage,
+    cluster: str,
+    edit: EntityEdit,
+    wanted: dict[str, Any],
+    *,
+    attempt: str | None = None,
+    checks_past: bool = False,
 ) -> ApiAnswer:
     """Write the content, as one attempt that is done once; without an attempt only check it."""
     method, body = _body(edit, wanted)
     query = {**edit.query, "view": "full"}
+    once = {} if attempt is None else {"Idempotency-Key": attempt}
+    past = {"Confplane-Break-Glass": edit.emergency or "a check"} if checks_past or (attempt and edit.emergency) else {}
     return await page.api.send(
         method,
         f"/v1/clusters/{cluster}/{edit.facet}/{edit.entity_id}",
         query=query if attempt is not None else {**query, "validateOnly": "true"},
         body=body,
-        headers=_condition(edit) if attempt is None else {**_condition(edit), "Idempotency-Key": attempt},
+        headers={**_condition(edit), **once, **past},
     )
 
 
@@ -198,16 +235,17 @@ def _form_page(
         durations=list(DURATIONS),
         error=error,
         focus=focus,
-        command=_command(page, cluster, edit, None),
+        command=page.command(
+            "GET", f"/v1/clusters/{cluster}/{edit.facet}/{edit.entity_id}", "get", edit.entity_id, "--cluster", cluster
+        ),
     )
 
 
-def _command(
-    page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[str, Any] | None, *, proposes: bool = False
-) -> Any:
+async def _command(
+    page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[str, Any], *, proposes: bool
+) -> ShellCommand | None:
+    """Return the command lines that write or propose a change; None if it changes nothing."""
     path = f"/v1/clusters/{cluster}/{edit.facet}/{edit.entity_id}"
-    if wanted is None:
-        return page.command("GET", path, "get", edit.entity_id, "--cluster", cluster)
     method, body = _body(edit, wanted)
     kept = {key for key, value in wanted.items() if value is None}
     sets = [
@@ -231,8 +269,9 @@ def _command(
     hidden = {each.key for each in edit.fields.values() if each.secret and each.typed}
     if proposes:
         kept_secret = {key: "..." if key in hidden else value for key, value in wanted.items()}
-        path = f"/v1/clusters/{cluster}/change-requests"
-        return page.command("POST", path, *cli, query=edit.query, body=proposal.proposal_body(edit, kept_secret))
+        made = await proposal.proposal_of(page, cluster, edit, kept_secret)
+        cli = () if edit.revises else cli
+        return page.command("POST", made.path, *cli, query=made.query, body=made.body, headers=made.headers)
     if body is not None:
         body = {member: {key: "..." if key in hidden else value for key, value in values.items()}
                 for member, values in body.items()}  # fmt: skip
@@ -247,8 +286,10 @@ async def _review(
     wanted: dict[str, Any],
     *,
     refused: ApiRefusal | None,
+    error: str | None,
 ) -> Response:
-    warnings = await _warnings(page, cluster, edit, wanted)
+    warnings, by_rules = await _warnings(page, cluster, edit, wanted)
+    refused = refused or by_rules
     base = f"/v1/clusters/{cluster}"
     fall, shared, impact = {}, None, None
     try:
@@ -268,19 +309,15 @@ async def _review(
     except ApiRefusal:
         pass  # the review is without these remarks
     secrets = {each.key for each in edit.fields.values() if each.secret}
-    may_propose = proposal.may_propose(page, cluster, edit)
-    may_save = not may_propose or (
-        proposal.may_save(page, cluster, edit)
-        and not proposal.needs_approval(warnings)
-        and (refused is None or not proposal.needs_approval([refused.detail]))
-    )
+    ways = _ways(page, cluster, edit, warnings, refused)
+    if refused is not None:
+        error = refused.detail
     return page.render(
         "edit_review.html",
-        status=200 if refused is None else refused.status,
+        status=(400 if error else 200) if refused is None else refused.status,
         cluster=cluster,
-        error=None if refused is None else refused.detail,
-        may_save=may_save,
-        may_propose=may_propose,
+        error=error,
+        ways=ways,
         edit=edit,
         before={key: None if value is None else plain(value) for key, value in now.items()},
         after={key: None if key in secrets or value is None else plain(value) for key, value in wanted.items()},
@@ -293,9 +330,28 @@ async def _review(
         shown=orjson.dumps(edit.shown()).decode(),
         keys=orjson.dumps(list(edit.fields)).decode(),
         attempt=str(uuid7()),
-        command=_command(page, cluster, edit, wanted, proposes=not may_save),
+        command=await _command(page, cluster, edit, wanted, proposes="save" not in ways and "propose" in ways),
         action=page.request.url.path,
     )
+
+
+def _ways(
+    page: ConsolePage, cluster: str, edit: EntityEdit, warnings: list[str], refused: ApiRefusal | None
+) -> tuple[str, ...]:
+    """Return the steps that a review offers, the one in colour first."""
+    if edit.revises:
+        return ("propose",)
+    is_refused = refused is not None and proposal.is_by_rules(refused)
+    lacks_approval = proposal.needs_approval([*warnings, *([] if refused is None else [refused.detail])])
+    is_ruled = is_refused or lacks_approval
+    ways = []
+    if proposal.may_save(page, cluster, edit) and not is_ruled:
+        ways.append("save")
+    if proposal.may_propose(page, cluster, edit) and (lacks_approval or not is_refused):
+        ways.append("propose")
+    if is_ruled and proposal.may_bypass(page, cluster, edit):
+        ways.append("break-glass")
+    return tuple(ways) or ("save",)  # the API says why it can't be saved
 
 
 def _level(facet: str, level: dict[str, Any]) -> str:

@@ -18,6 +18,8 @@ from confplane.console.texts import plain, unit_of, units
 from confplane.domain.broker_keys import is_password
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from confplane.console.page import FormFields
 
 QUOTAS: Final = "client-quotas"
@@ -124,6 +126,12 @@ class EntityEdit:
     """The time for which the change lasts, one of :data:`DURATIONS`; empty for a change that stays."""
     times: dict[str, str] = field(default_factory=dict)
     """The times of a change request, :data:`TIMES`, as they were typed."""
+    emergency: str = ""
+    """The reason to write past the rules; empty for a change within them."""
+    revises: str = ""
+    """The id of the change request whose content this edit replaces; empty for a change of its own."""
+    request_etag: str = ""
+    """The ETag of that request, as the person was shown it."""
     changed: dict[str, dict[str, Any]] | None = None
     """The content that the person was shown, and the content now, if somebody changed it in between."""
 
@@ -172,6 +180,15 @@ class EntityEdit:
             made.unit, made.typed = unit_of(made.was, made.units)
             self.fields[key] = made
 
+    def take(self, diff: Sequence[Mapping[str, Any]], definitions: Definitions) -> None:
+        """Type the values that a change request without secrets proposes."""
+        for each in diff:
+            made = self.fields.setdefault(each["key"], new_field(self.facet, each["key"], definitions))
+            if each["after"] is None:
+                made.remove = True
+            else:
+                made.unit, made.typed = unit_of(plain(each["after"]), made.units)
+
     def rebase(self, now: dict[str, Any], etag: str | None, definitions: Definitions) -> None:
         """Base the changes on what is set now: fields that the person did not touch have the values of now."""
         before = {key: None if value is None else plain(value) for key, value in self.shown().items()}
@@ -203,6 +220,8 @@ def read_edit(form: FormFields, facet: str, entity_id: str, definitions: Definit
     edit = EntityEdit(facet, entity_id, form.text("etag"), reason=form.get("reason", ""), ticket=form.get("ticket", ""))
     duration = form.get("duration", "")
     edit.duration = duration if duration in DURATIONS else ""
+    edit.emergency = "".join(each if each.isprintable() else " " for each in form.get("emergency", "")).strip()
+    edit.revises, edit.request_etag = form.get("revises", ""), form.get("requestEtag", "")
     edit.times = {name: text for name in TIMES if (text := form.text(name)) is not None}
     try:
         shown = orjson.loads(form.get("shown", "{}"))

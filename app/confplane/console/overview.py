@@ -10,8 +10,6 @@ from starlette.responses import Response
 
 from confplane.console.api import ApiRefusal
 from confplane.console.page import PageDep
-from confplane.console.rights import allowed, may_use
-from confplane.domain.access.operations import Operation, ResourceType
 
 router = APIRouter()
 
@@ -27,11 +25,8 @@ async def overview(page: PageDep) -> Response:
     listed = (await page.api.get("/v1/clusters"))["items"]
     clusters = [await page.api.get(f"/v1/clusters/{each['name']}") for each in listed]
     command = page.command("GET", "/v1/clusters", "clusters")
-    with_webhooks = [
-        each["name"] for each in listed if may_use(page.caller, each["name"], ResourceType.WEBHOOKS, Operation.DESCRIBE)
-    ]
-    reviewed = [each["name"] for each in listed if allowed(page.caller, each["name"], Operation.ALTER_CONFIGS)]
-    return page.render("overview.html", items=clusters, with_webhooks=with_webhooks, reviewed=reviewed, command=command)
+    described = [each["name"] for each in clusters if "connected" in each]
+    return page.render("overview.html", items=clusters, described=described, command=command)
 
 
 @router.get("/console/clusters/{cluster}/activity")

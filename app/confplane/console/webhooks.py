@@ -59,14 +59,6 @@ async def webhook(page: PageDep, cluster: str, name: str, resumed: str | None = 
     return await _one(page, cluster, name, message=message)
 
 
-@router.get(f"{_PATH}:parked")
-async def parked(page: PageDep, cluster: str) -> Response:
-    """The parked webhooks, as a part of the overview."""
-    items = (await page.api.get(f"/v1/clusters/{cluster}/webhooks"))["items"]
-    found = [each for each in items if each["status"]["state"] == "parked"]
-    return page.partial("webhooks_parked.html", items=found, cluster=cluster)
-
-
 @router.post(f"{_PATH}/{{name}}")
 async def change_webhook(page: PageDep, form: FormDep, cluster: str, name: str) -> Response:
     """One step: save the form, send a sample, resume, replace the secret, hand over, or remove."""

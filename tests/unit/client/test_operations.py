@@ -164,7 +164,7 @@ CALLS: Final[dict[str, Row]] = {
         (_MANIFEST, "7d2f9c0d1e3b4a6c7d8e9f00112233445566abcd"),
         {"revision": 3, "atomic": True, "scope": "topic:orders.", "max_deletes": 1, **_TERMS, **_TEMPORARY},
     ),
-    "exportManifest": ("manifests.export", (), {**_FILTERS, **_FRESH}),
+    "exportManifest": ("manifests.export", (), {**_FILTERS, "owner": "payments", **_FRESH}),
     "describeConfigs": (
         "configs.describe",
         ([{"resourceType": "TOPIC", "resourceName": "orders"}],),

@@ -38,9 +38,9 @@ from confplane.services.ports.registrations import RegistrationLog
 
 routes = Routes(tag="manifests")
 
-_LONGEST_S: Final = 25
-"""The longest duration of a plan or an apply in seconds, below the timeout of clients. An apply ends before a batch
-that would last longer, and may be continued."""
+_LONGEST_S: Final = 55
+"""The longest duration of a plan or an apply in seconds, below the minute after which proxies give up. An apply ends
+before a batch that would last longer, and may be continued."""
 _PLANNED: Final = 20
 """So many entities that an apply plans cost one write, in addition to the entities that it sends."""
 _FIELDS: Final = {"quotas": "quotas", "client_configs": "clientConfigs", "configs": "configs"}

@@ -57,6 +57,8 @@ class ApiCall(Generic[T]):
     """True if nothing is written."""
     once: bool = False
     """True if a failure is a valid result, so that the call is sent only once."""
+    lasts_s: float = 0.0
+    """Seconds that the service may take for the answer. A shorter timeout of the client does not apply."""
 
     @property
     def conditional(self) -> bool:
@@ -159,6 +161,7 @@ class CallTraits(TypedDict, total=False):
     text: bool
     reads: bool
     once: bool
+    lasts_s: float
 
 
 _QUERY = {

@@ -31,26 +31,26 @@ class _BaseSender:
     Args:
         token: See the clients.
         tries: How often a call may be sent.
-        patience_s: See :class:`Retries`.
+        timeout_s: See the clients. It is also the patience of :class:`Retries`.
     """
 
-    def __init__(self, token: Token | None, tries: int, patience_s: float) -> None:
+    def __init__(self, token: Token | None, tries: int, timeout_s: float) -> None:
         if tries < 1:
             raise ValueError("tries is below 1")
         self._token = token
         self._tries = tries
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
 
     def _prepared(self, call: ApiCall[T]) -> tuple[ApiCall[T], Retries]:
         call = call.with_key() if self._tries > 1 else call
-        return call, Retries(call, 1 if call.once else self._tries, self._patience_s)
+        return call, Retries(call, 1 if call.once else self._tries, self._timeout_s)
 
 
 class BlockingSender(_BaseSender):
     """Sends calls in the calling thread."""
 
-    def __init__(self, http: httpx.Client, token: Token | None, tries: int, patience_s: float) -> None:
-        super().__init__(token, tries, patience_s)
+    def __init__(self, http: httpx.Client, token: Token | None, tries: int, timeout_s: float) -> None:
+        super().__init__(token, tries, timeout_s)
         self._http = http
 
     def one(self, call: ApiCall[T]) -> Answer[T]:
@@ -92,7 +92,12 @@ class BlockingSender(_BaseSender):
         headers = {} if self._token is None else {"Authorization": authorization(self._token)}
         try:
             response = self._http.request(
-                call.method, call.path, json=call.json, params=call.params or None, headers={**headers, **call.headers}
+                call.method,
+                call.path,
+                json=call.json,
+                params=call.params or None,
+                headers={**headers, **call.headers},
+                timeout=max(self._timeout_s, call.lasts_s),
             )
         except FAILURES as error:
             raise no_answer_error(call, error) from error
@@ -102,8 +107,8 @@ class BlockingSender(_BaseSender):
 class AsyncSender(_BaseSender):
     """Sends calls in coroutines of an event loop."""
 
-    def __init__(self, http: httpx.AsyncClient, token: Token | None, tries: int, patience_s: float) -> None:
-        super().__init__(token, tries, patience_s)
+    def __init__(self, http: httpx.AsyncClient, token: Token | None, tries: int, timeout_s: float) -> None:
+        super().__init__(token, tries, timeout_s)
         self._http = http
 
     async def one(self, call: ApiCall[T]) -> Answer[T]:
@@ -144,7 +149,12 @@ class AsyncSender(_BaseSender):
         headers = {} if self._token is None else {"Authorization": await authorization_in_thread(self._token)}
         try:
             response = await self._http.request(
-                call.method, call.path, json=call.json, params=call.params or None, headers={**headers, **call.headers}
+                call.method,
+                call.path,
+                json=call.json,
+                params=call.params or None,
+                headers={**headers, **call.headers},
+                timeout=max(self._timeout_s, call.lasts_s),
             )
         except FAILURES as error:
             raise no_answer_error(call, error) from error

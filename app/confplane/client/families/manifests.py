@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from confplane.client.core.calls import call, drop_none
 from confplane.client.core.operations import Family, S, operation
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
     from confplane.client.core.calls import ApiCall, ReadOptions, WriteOptions
     from confplane.client.types import AppliedManifest, ExportedManifest, ManifestPlan
+
+
+_LASTS_S: Final = 60.0
+"""Seconds after which the service has answered a plan or an apply."""
 
 
 class Manifests(Family[S]):
@@ -50,6 +54,7 @@ class Manifests(Family[S]):
             json={**manifest, **_options(atomic, prune, scope, max_deletes, force)},
             reads=True,
             repeatable=True,
+            lasts_s=_LASTS_S,
         )
 
     @operation
@@ -81,7 +86,7 @@ class Manifests(Family[S]):
         """
         body = {**manifest, **_options(atomic, prune, scope, max_deletes, force)}
         body |= drop_none(planId=plan_id, revision=None if revision is None else str(revision))
-        return call("POST", f"{self._base}/manifests:apply", terms, json=body, keyed=True)
+        return call("POST", f"{self._base}/manifests:apply", terms, json=body, keyed=True, lasts_s=_LASTS_S)
 
     @operation
     def export(  # noqa: PLR0913 - the filters of the API

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from confplane.domain.texts import rfc3339
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from tests.console.test_pages import Api
     from tests.console.visitor import Visitor
+    from tests.support.servers import Database
 
 __all__ = ["api", "people", "tokens"]
 
@@ -98,6 +101,28 @@ def test_a_change_without_a_rule_is_saved_or_proposed(people: dict[str, Visitor]
     path = edit_path("user=free-brief")
     brief = reviewed(people["ops"], path, "producer_byte_rate", "1", duration="6h")
     assert offered(brief) == ["save"], "a request has no end"
+
+
+def test_a_form_sent_twice_makes_one_request(people: dict[str, Visitor], api: Api, module_database: Database) -> None:
+    path, dev = edit_path("user=ruled-twice"), people["dev"]
+    page = reviewed(dev, path, "request_percentage", "50")
+    first = step(dev, path, page, {"step": "propose"}, 303).headers["location"]
+    assert step(dev, path, page, {"step": "propose"}, 303).headers["location"] == first
+    # As if the process had died after it made the request, and before it stored the answer.
+    forgotten = "UPDATE request_keys SET status = NULL, headers = NULL, answer = NULL, until = now()"
+    with psycopg.connect(module_database.owner_dsn) as connection:
+        connection.execute(forgotten)
+    assert step(dev, path, page, {"step": "propose"}, 303).headers["location"] == first
+    assert len(api.get("change-requests", entity="user=ruled-twice")["items"]) == 1
+
+
+def test_forms_sent_at_once_make_one_request(people: dict[str, Visitor], api: Api) -> None:
+    path, dev = edit_path("user=ruled-at-once"), people["dev"]
+    page = reviewed(dev, path, "request_percentage", "50")
+    with ThreadPoolExecutor(4) as pool:
+        sent = list(pool.map(lambda _: step(dev, path, page, {"step": "propose"}, 303), range(4)))
+    assert len({each.headers["location"] for each in sent}) == 1
+    assert len(api.get("change-requests", entity="user=ruled-at-once")["items"]) == 1
 
 
 def test_what_was_changed_since_the_review_is_reviewed_again(people: dict[str, Visitor], api: Api) -> None:

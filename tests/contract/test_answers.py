@@ -853,7 +853,7 @@ def test_change_requests(recorder: Recorder, service: Service) -> None:
         assert [part["pointer"] for part in problem["errors"]] == [pointer], problem
     recorder.send("createChangeRequest", 403, url, json={"edits": [edit]}, headers=ops)
     recorder.send("createChangeRequest", 404, url, json={"revert": MADE_UP})
-    recorder.send("createChangeRequest", 400, url, json={"edits": [edit]}, headers={"Idempotency-Key": "k"})
+    recorder.send("createChangeRequest", 400, url, json={"edits": [edit]}, headers={"Idempotency-Key": "k" * 256})
     [item] = recorder.send("listChangeRequests", 200, url, params={"entity": alice, "state": "open"}).json()["items"]
     assert (item["id"], item["author"]["principal"]) == (made.json()["id"], "User:proposer")
     recorder.send("listChangeRequests", 400, url, params={"state": "closed"})
@@ -876,7 +876,12 @@ def test_change_requests(recorder: Recorder, service: Service) -> None:
     assert [event["action"] for event in applied["events"]] == ["open", "comment", "approve", "begin", "finish"]
     [change] = recorder.send("searchAudit", 200, f"{BASE}/audit", params={"entity": alice}).json()["items"]
     assert (change["changeId"], change["applies"]) == (applied["changeId"], applied["id"])
-    again = recorder.send("createChangeRequest", 201, url, json={"revert": applied["changeId"]}, headers=dev).json()
+    reverts, keyed = {"revert": applied["changeId"]}, {**dev, "Idempotency-Key": "sent twice"}
+    sent = [recorder.send("createChangeRequest", 201, url, json=reverts, headers=keyed) for _ in range(2)]
+    again = sent[0].json()
+    assert (sent[1].json(), sent[1].headers["idempotency-replayed"]) == (again, "true")
+    reused = recorder.send("createChangeRequest", 422, url, json={"edits": [edit]}, headers=keyed).json()
+    assert reused["type"] == "/problems/idempotency-key-reused"
     assert again["changes"][0]["diff"] == [{"key": "producer_byte_rate", "before": 5, "after": None}]
     other = f"{url}/{again['id']}"
     recorder.send("reviseChangeRequest", 200, f"{other}:revise", json={}, headers=dev)

@@ -47,7 +47,6 @@ MANAGING = frozenset(
         "testWebhook",
         "pauseSchedules",
         "resumeSchedules",
-        "createChangeRequest",
         "reviseChangeRequest",
         "approveChangeRequest",
         "rejectChangeRequest",
@@ -56,7 +55,12 @@ MANAGING = frozenset(
         "applyChangeRequest",
     }
 )
-WRITES = frozenset(OPERATIONS) - READS - MANAGING - {"clearRegistrations", "reapplyDrift", "reportClientConfigs"}
+WRITES = (
+    frozenset(OPERATIONS)
+    - READS
+    - MANAGING
+    - {"clearRegistrations", "createChangeRequest", "reapplyDrift", "reportClientConfigs"}
+)
 FREEZES = frozenset({"freezeCluster", "thawCluster"})
 UNCONDITIONAL = (
     frozenset(

@@ -251,6 +251,8 @@ def _problems(route: StrictRoute, parameters: list[dict[str, Any]], body: Any) -
         found.add(503)
     if route.operation.effect is Effect.CHANGE:
         found.update(_OF_CHANGES)
+    if route.operation.effect is Effect.PROPOSING:
+        found.add(504)  # the outcome of an earlier request with the Idempotency-Key may not be known in time
     return found
 
 
@@ -277,7 +279,7 @@ def _headers(route: StrictRoute, status: int) -> list[str]:
     changed = operation.effect is Effect.CHANGE and status < HTTPStatus.MULTIPLE_CHOICES
     if changed or status == HTTPStatus.GATEWAY_TIMEOUT:
         names.append("Confplane-Change-Id")
-    if changed:
+    if changed or (operation.effect is Effect.PROPOSING and status < HTTPStatus.MULTIPLE_CHOICES):
         names.append("Idempotency-Replayed")
     return names if status >= HTTPStatus.BAD_REQUEST else [*names, *_success_headers(route)]
 

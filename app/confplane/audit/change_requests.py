@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Text, Uuid, bindparam, text
+from sqlalchemy import Boolean, Double, Text, Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 
 from confplane.audit.batcher import Batcher
@@ -17,6 +17,7 @@ from confplane.domain.access.identities import Authentication, CredentialNarrowi
 from confplane.domain.access.operations import Operation
 from confplane.domain.approvals import Requirement
 from confplane.domain.change_requests import RequestKind, RequestState
+from confplane.domain.errors import IdempotencyKeyBusyError, WriteOutcome
 from confplane.domain.globs import Globs
 from confplane.services.ports.change_requests import (
     ChangeRequest,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Row, TextClause
 
     from confplane.audit.database import Database
+    from confplane.services.ports.change_requests import RequestClaim
 
 _TIME: Final = TIMESTAMP(timezone=True)
 _COLUMNS: Final = "id, cluster, state, version, revision, entity_ids, created_at, expires_at, apply_at, content"
@@ -59,18 +61,35 @@ _WRITTEN: Final = (
 )
 
 
-def _statement(changed: str) -> TextClause:
+def _statement(changed: str, before: str = "") -> TextClause:
     return text(
-        f"WITH changed AS ({changed} RETURNING id), revised AS ({_REVISION}), numbered AS ({_NUMBER}) {_NUMBERED_EVENT}"
+        f"WITH {before}changed AS ({changed} RETURNING id), revised AS ({_REVISION}), numbered AS ({_NUMBER})"
+        f" {_NUMBERED_EVENT}"
     ).bindparams(*_WRITTEN)
 
 
-_CREATE: Final = _statement(f"""
-INSERT INTO change_requests ({_COLUMNS}) VALUES (
-  :id, :cluster, :state, :version, :revision, :entity_ids, :created_at, :expires_at, :apply_at,
-  CAST(:content AS jsonb))
-ON CONFLICT DO NOTHING
-""").bindparams(bindparam("created_at", type_=_TIME))  # noqa: S608 - as above
+_INSERT: Final = f"""
+INSERT INTO change_requests ({_COLUMNS})
+SELECT :id, :cluster, :state, :version, :revision, :entity_ids, :created_at, :expires_at, :apply_at,
+  CAST(:content AS jsonb)
+"""
+_CREATE: Final = _statement(f"{_INSERT} ON CONFLICT DO NOTHING").bindparams(bindparam("created_at", type_=_TIME))
+# The row of the key is locked, so that no other request takes the key over while the change request is made.
+_CREATE_ONCE: Final = _statement(
+    f"{_INSERT} FROM (SELECT id FROM claimed UNION ALL SELECT id FROM held) AS turn ON CONFLICT DO NOTHING",  # noqa: S608
+    """
+claimed AS (
+  INSERT INTO request_keys (key, id, holder, cluster, body, writer, until)
+  SELECT :key, :id, :holder, :cluster, :body, :writer, now() + make_interval(secs => :seconds) WHERE :fresh
+  ON CONFLICT DO NOTHING RETURNING id
+), held AS MATERIALIZED (SELECT id FROM request_keys WHERE id = :id AND holder = :holder FOR SHARE), """,
+).bindparams(
+    bindparam("created_at", type_=_TIME),
+    bindparam("holder", type_=Uuid),
+    bindparam("fresh", type_=Boolean),
+    bindparam("seconds", type_=Double),
+    *(bindparam(name, type_=Text) for name in ("key", "body", "writer")),
+)
 _UPDATE: Final = _statement("""
 UPDATE change_requests SET
   state = :state, version = :version, revision = :revision, entity_ids = :entity_ids, expires_at = :expires_at,
@@ -142,9 +161,22 @@ class PostgresChangeRequests:
         self._database = database
         self._statuses = Batcher(self._status)
 
-    async def create(self, request: ChangeRequest, event: RequestEvent) -> None:
+    async def create(self, request: ChangeRequest, event: RequestEvent, claim: RequestClaim | None = None) -> None:
         """Add a request with its first revision."""
-        await self._database.execute(_CREATE, created_at=request.created_at, **_given(request, event))
+        given = {"created_at": request.created_at, **_given(request, event)}
+        if claim is None:
+            await self._database.execute(_CREATE, **given)
+            return
+        made, writer = claim
+        held = {"key": made.key, "holder": made.holder, "body": made.body, "fresh": made.fresh, "seconds": made.seconds}
+        if await self._database.execute(_CREATE_ONCE, writer=writer, **held, **given):
+            return
+        if await self._database.row(_HAS_EVENT, id=event.id) is None:
+            raise IdempotencyKeyBusyError(
+                "Another request with this Idempotency-Key is under way; nothing was changed by this one",
+                outcome=WriteOutcome.NOT_APPLIED,
+                retry_after_s=1,
+            )
 
     async def write(self, request: ChangeRequest, event: RequestEvent) -> bool:
         """Replace a request, and add an event."""

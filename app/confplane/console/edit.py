@@ -98,7 +98,7 @@ async def _done(
         edit.emergency = ""
     try:
         if is_proposal:
-            return await _propose(page, cluster, edit, reviewed, is_late=etag != edit.etag)
+            return await _propose(page, cluster, edit, reviewed, attempt, is_late=etag != edit.etag)
         return await _save(page, cluster, edit, reviewed, attempt)
     except ApiRefusal as refused:
         if refused.status == _CHANGED and not is_proposal:
@@ -116,12 +116,17 @@ async def _save(page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[
 
 
 async def _propose(
-    page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[str, Any], *, is_late: bool
+    page: ConsolePage, cluster: str, edit: EntityEdit, wanted: dict[str, Any], attempt: str, *, is_late: bool
 ) -> Response | None:
-    """Propose a reviewed change, and lead to the request. If it is late, the entity was changed since the review."""
+    """Propose a reviewed change, and lead to the request; sent again, the form makes one request.
+
+    Nothing is proposed if it is late: the entity was changed since the review.
+    """
     if is_late:
         return None
-    made = (await proposal.propose(page, await proposal.proposal_of(page, cluster, edit, wanted))).json()
+    wished = await proposal.proposal_of(page, cluster, edit, wanted)
+    # Another revision of a request has the condition that the request is as it was reviewed.
+    made = (await proposal.propose(page, wished, attempt=None if edit.revises else attempt)).json()
     return redirect(f"/console/clusters/{cluster}/requests/{made['id']}{'?revised=true' if edit.revises else ''}")
 
 

@@ -114,11 +114,15 @@ def _decided(change: dict[str, Any]) -> dict[str, Any]:
     return {"facet": change["facet"], "id": change["id"], "ops": ops}
 
 
-async def propose(page: ConsolePage, proposal: Proposal, *, validate_only: bool = False) -> ApiAnswer:
-    """Propose a change, or only check it.
+async def propose(
+    page: ConsolePage, proposal: Proposal, *, attempt: str | None = None, validate_only: bool = False
+) -> ApiAnswer:
+    """Propose a change, or only check it. With an attempt, a new request is made once.
 
     Raises:
         ApiRefusal: The API refused.
     """
     query = {**proposal.query, "validateOnly": "true"} if validate_only else proposal.query
-    return await page.api.send("POST", proposal.path, query=query, body=proposal.body, headers=proposal.headers)
+    once = {} if attempt is None else {"Idempotency-Key": attempt}
+    headers = {**proposal.headers, **once}
+    return await page.api.send("POST", proposal.path, query=query, body=proposal.body, headers=headers)

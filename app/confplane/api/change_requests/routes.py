@@ -10,7 +10,7 @@ from confplane.api import parsed, patterns
 from confplane.api.change_requests import models, render
 from confplane.api.dependencies import Call, CallDep, IfNoneMatch, PageSize, PageToken
 from confplane.api.responses import json_response, page_response, unchanged
-from confplane.api.routing.operations import manage, read
+from confplane.api.routing.operations import manage, propose, read
 from confplane.api.routing.preconditions import ConditionalHeadersDep, not_modified
 from confplane.api.routing.routes import Routes
 from confplane.api.services import ChangeRequestsDep
@@ -73,7 +73,7 @@ async def list_change_requests(
 
 @routes.post(
     "/v1/clusters/{cluster}/change-requests",
-    manage(
+    propose(
         "Propose a change",
         {201: models.ChangeRequestData, 200: models.ChangeRequestData},
         tagged=True,

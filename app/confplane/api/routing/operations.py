@@ -37,6 +37,8 @@ class Effect(Enum):
     REAPPLYING = "reapplying"
     """Values are sent to a Kafka cluster again, and no config changes; an Idempotency-Key is refused rather than
     ignored."""
+    PROPOSING = "proposing"
+    """A new change request: it is made once for each Idempotency-Key."""
     MANAGING = "managing"
     """A change of tokens, grants or webhooks; an Idempotency-Key is refused rather than ignored."""
 
@@ -107,6 +109,9 @@ change = partial(RouteOperation, effect=Effect.CHANGE, limit=LimitClass.WRITE)
 """Makes the facts of an operation that changes configs."""
 manage = partial(RouteOperation, effect=Effect.MANAGING, limit=LimitClass.ADMIN)
 """Makes the facts of an operation that changes tokens, grants or webhooks."""
+
+propose = partial(RouteOperation, effect=Effect.PROPOSING, limit=LimitClass.ADMIN)
+"""Makes the facts of an operation that makes a change request."""
 
 
 def partly(model: type[BaseModel], failed: str) -> dict[int, ResponseSpec]:

@@ -38,6 +38,7 @@ Responder = Callable[[Request], Coroutine[Any, Any, Response]]
 Decorator = Callable[[Handler], Handler]
 _WRAPPED: Final[dict[Effect, Callable[[Handler], Handler]]] = {
     Effect.CHANGE: lambda handler: idempotent(breakable(handler)),
+    Effect.PROPOSING: idempotent,
     Effect.CLEARING: keyless,
     Effect.REPORT: keyless,
     Effect.REAPPLYING: keyless,

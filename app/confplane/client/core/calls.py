@@ -119,6 +119,13 @@ class UnkeyedWriteOptions(CommonWriteOptions, total=False):
     """The reason, for the trail."""
 
 
+class ProposalOptions(UnkeyedWriteOptions, total=False):
+    """Options of a new change request."""
+
+    idempotency_key: str
+    """As of :class:`WriteOptions`."""
+
+
 class UnkeyedConditionalWriteOptions(UnkeyedWriteOptions, total=False):
     """Options of a write of one resource without an Idempotency-Key."""
 

@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from confplane.client.core.calls import ApiCall, PageOptions, UnkeyedConditionalWriteOptions, UnkeyedWriteOptions
+    from confplane.client.core.calls import (
+        ApiCall,
+        PageOptions,
+        ProposalOptions,
+        UnkeyedConditionalWriteOptions,
+        UnkeyedWriteOptions,
+    )
     from confplane.client.types import (
         ChangeRequestData,
         ChangeRequestPage,
@@ -58,9 +64,9 @@ class ChangeRequests(Family[S]):
         revert: str | None = None,
         expires_at: str | None = None,
         apply_at: str | None = None,
-        **terms: Unpack[UnkeyedWriteOptions],
+        **terms: Unpack[ProposalOptions],
     ) -> ApiCall[ChangeRequestData]:
-        """Propose a change. Not retried after a lost answer.
+        """Propose a change.
 
         Args:
             edits: The edits, each facet of an entity once.
@@ -71,7 +77,7 @@ class ChangeRequests(Family[S]):
         """
         times = {"expiresAt": expires_at, "applyAt": apply_at}
         body = {**_content(edits, revert), **{name: value for name, value in times.items() if value is not None}}
-        return call("POST", f"{self._base}/change-requests", terms, json=body)
+        return call("POST", f"{self._base}/change-requests", terms, json=body, keyed=True)
 
     @operation
     def revise(

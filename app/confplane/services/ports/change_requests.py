@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.access.identities import Identity
     from confplane.domain.approvals import Requirement
+    from confplane.services.ports.trail import Claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +127,29 @@ class RequestStatus:
     """The creation of the oldest open request by kind."""
 
 
+class RequestClaim(NamedTuple):
+    """The Idempotency-Key under which a change request is made."""
+
+    claim: Claim
+    writer: str
+    """The writer node of the process."""
+
+
 class ChangeRequestStore(Protocol):
     """The change requests of all clusters. Every call raises ``UnavailableError`` if Postgres is unavailable."""
 
-    async def create(self, request: ChangeRequest, event: RequestEvent) -> None:
-        """Add a request with its first revision."""
+    async def create(self, request: ChangeRequest, event: RequestEvent, claim: RequestClaim | None = None) -> None:
+        """Add a request with its first revision.
+
+        Args:
+            request: The request.
+            event: Its first event.
+            claim: The Idempotency-Key under which it is made.
+
+        Raises:
+            IdempotencyKeyBusyError: Another request holds the key, or made the change request under it; nothing was
+                written.
+        """
 
     async def write(self, request: ChangeRequest, event: RequestEvent) -> bool:
         """Replace a request whose version is still one below the given one, and add an event.

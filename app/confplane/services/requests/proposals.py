@@ -10,12 +10,12 @@ from uuid_utils.compat import uuid7
 
 from confplane.domain.access.operations import Operation
 from confplane.domain.change_requests import RequestAction, RequestState, check_action
-from confplane.domain.errors import InvalidRequestError
+from confplane.domain.errors import IdempotencyKeyBusyError, InvalidRequestError, UnavailableError
 from confplane.services.access import unrestricted
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import EditResult
 from confplane.services.changes.stored_draft import to_supply
-from confplane.services.ports.change_requests import ChangeRequest
+from confplane.services.ports.change_requests import ChangeRequest, RequestClaim
 from confplane.services.reads import trail as reading
 from confplane.services.requests.contents import decide, digest_of, entries_of
 from confplane.services.requests.reader import check_text, etag_of, is_author, manages
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from confplane.domain.etags import Precondition
     from confplane.services.changes.alter import AlterService, Entry
     from confplane.services.changes.edits import Edit
+    from confplane.services.changes.idempotency import RequestRun
     from confplane.services.changes.stored_draft import Fingerprint
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.clusters import Cluster
+    from confplane.services.ports.change_requests import Participant
     from confplane.services.ports.trail import AuditLog
     from confplane.services.requests.contents import RequestContent
     from confplane.services.requests.participants import Participants
@@ -104,22 +106,27 @@ class RequestProposals:
             cluster: The cluster.
             entries: The entities to change, each once.
             terms: The times of the request.
-            caller: The author, with the reason and the ticket of the change.
+            caller: The author, with the reason and the ticket of the change, and the run of an Idempotency-Key.
             validate_only: Check everything, and write nothing.
 
         Raises:
+            IdempotencyKeyBusyError: Another request holds the key.
             ForbiddenError: The caller may not propose a change of an entity, or not describe it.
             InvalidRequestError: A time is not valid, or nothing would change.
             ConfplaneError: The change would be refused.
         """
         check_text(caller.reason, "reason")
+        run = None if validate_only else caller.run
+        if run is not None and run.claimed and (made := await self._reader.made_under(cluster.name, run.id)):
+            run.wrote = True
+            return made
         content = await self._decided(cluster, entries, caller)
         if terms.apply_at is not None and terms.apply_at <= self._now():
             raise InvalidRequestError("applyAt is not in the future", pointer="/applyAt")
         expires_at = self._expiry(terms, content)
         author = await self._participants.of(caller.access.identity)
         request = ChangeRequest(
-            uuid7(),
+            uuid7() if run is None else run.id,
             cluster.name,
             RequestState.OPEN,
             1,
@@ -136,9 +143,26 @@ class RequestProposals:
             requirements=content.requirements,
             draft=content.draft,
         )
-        if not validate_only:
+        if run is not None:
+            await self._create_once(cluster, request, author, run, caller.deadline)
+        elif not validate_only:
             await self._transitions.create(request, author)
         return request
+
+    async def _create_once(
+        self, cluster: Cluster, request: ChangeRequest, author: Participant, run: RequestRun, deadline: float
+    ) -> None:
+        """Add a request under an Idempotency-Key. Its id is that of the key, so another run finds it."""
+        claim = RequestClaim(run.claim([], deadline), cluster.store.writer())
+        try:
+            await self._transitions.create(request, author, claim)
+        except IdempotencyKeyBusyError:
+            run.lost = True
+            raise
+        except UnavailableError:
+            run.unknown = True
+            raise
+        run.wrote = True
 
     async def revise(
         self,

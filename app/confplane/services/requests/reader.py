@@ -76,6 +76,10 @@ class RequestReader:
             raise NotFoundError(f"Cluster {cluster} has no change request {request_id}")
         return found
 
+    async def made_under(self, cluster: str, key_id: UUID) -> ChangeRequest | None:
+        """Return the request that was made under an Idempotency-Key, whose id it has; None if there is none."""
+        return await self._store.find(cluster, key_id)
+
     async def events(self, request: ChangeRequest) -> list[RequestEvent]:
         """Return what happened to a request, and its comments, the oldest first."""
         return await self._store.events(request.id, _EVENTS)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from confplane.domain.change_requests import RequestAction
-    from confplane.services.ports.change_requests import ChangeRequest, ChangeRequestStore, Participant
+    from confplane.services.ports.change_requests import ChangeRequest, ChangeRequestStore, Participant, RequestClaim
 
 COMMENT: Final = "comment"
 """The event of a comment, which is not an action of the domain: it leads to no other state."""
@@ -34,9 +34,13 @@ class RequestTransitions:
         self._store = store
         self._now = now
 
-    async def create(self, request: ChangeRequest, by: Participant) -> None:
-        """Add a request."""
-        await self._store.create(request, self._event(request, OPENED, by, request.reason))
+    async def create(self, request: ChangeRequest, by: Participant, claim: RequestClaim | None = None) -> None:
+        """Add a request, under an Idempotency-Key if there is one.
+
+        Raises:
+            IdempotencyKeyBusyError: Another request holds the key, or made the change request under it.
+        """
+        await self._store.create(request, self._event(request, OPENED, by, request.reason), claim)
 
     async def move(
         self,

@@ -105,6 +105,9 @@ METRICS: Final[dict[str, Metric]] = {
     "mirror_load_seconds": Metric(_G, "Time of the last load of the copy", _CLUSTER),
     "mirror_gaps": Metric(_C, "How often the copy was loaded again because notifications were missed", _CLUSTER),
     "feed_consumers": Metric(_G, "Open streams of changes"),
+    "feed_unknown_events": Metric(
+        _C, "Events of change requests that this process left out of the feed: a newer release wrote them", _CLUSTER
+    ),
     "entities": Metric(_G, "Entities in the copy, by tree", ("cluster", "tree")),
     "list_bytes": Metric(
         _G,

@@ -13,6 +13,7 @@ from confplane.audit import PostgresChangeRequests
 from confplane.audit.feed import PostgresFeedTrail
 from confplane.domain.access.identities import Authentication, Identity
 from confplane.domain.change_requests import OPENED, RequestAction, RequestKind, RequestState
+from confplane.domain.enums import StrEnum
 from confplane.services.feed.request_events import number_of
 from confplane.services.ports.change_requests import ChangeRequest, Participant, RequestEvent
 from confplane.services.ports.feed import LAST_NUMBER
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 
 CLUSTER = "payments"
 DEV = Participant(Identity("User:dev", Authentication.TOKEN))
+
+
+class Newer(StrEnum):
+    """A kind and a state of a newer release."""
+
+    KIND = "newer-kind"
+    STATE = "newer-state"
 
 
 def proposed(kind: RequestKind = RequestKind.CHANGE) -> tuple[ChangeRequest, RequestEvent]:
@@ -135,6 +143,17 @@ async def test_begun_and_delayed_applications_and_comments_are_left_out(pool: Da
     assert finished.request is not None
     assert finished.request.applied == HistoryPlace(1, 15, change.change_id)
     assert (finished.principal, finished.reason, finished.ticket) == ("confplane", "why", "T-1")
+
+
+async def test_events_of_a_newer_release_do_not_hide_the_others(pool: Database) -> None:
+    store, trail = PostgresChangeRequests(pool), PostgresFeedTrail(pool)
+    newer, opened = proposed(Newer.KIND)  # type: ignore[arg-type]
+    await store.create(newer, opened)
+    request, opened = proposed()
+    await store.create(request, opened)
+    await moved(store, request, RequestAction.REJECT, Newer.STATE)  # type: ignore[arg-type]
+    found = [each.request for each in await trail.requests(CLUSTER, 0, LAST_NUMBER, 9)]
+    assert [(each.number, each.type) for each in found if each is not None] == [(1, None), (2, "proposed"), (3, None)]
 
 
 async def test_a_change_past_the_rules_is_acknowledged(pool: Database) -> None:

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 from confplane.audit.batcher import Batcher
 from confplane.audit.trail_queries import first_id_at
 from confplane.domain.access.identities import SERVICE
-from confplane.domain.change_requests import PUBLISHED, RequestAction, RequestKind, RequestState, event_type
+from confplane.domain.change_requests import PUBLISHED, RequestAction, event_type
 from confplane.services.ports.feed import REQUEST, FeedChange, FeedEntity, FeedRequest, UnsettledWrite
 from confplane.services.ports.trail import END_OF_HISTORY, EXTERNAL, PUT_BACK, HistoryPlace
 
@@ -184,7 +184,7 @@ def _change(row: Row[Any]) -> FeedChange:
 
 
 def _request_event(row: Row[Any]) -> FeedChange:
-    kind, state, applied = RequestKind(row.kind), RequestState(row.state), None
+    applied = None
     if row.applied is not None:
         applied = HistoryPlace(row.incarnation, row.applied, UUID(row.change_id))
     elif row.action == RequestAction.FINISH and row.change_id is not None:
@@ -192,9 +192,9 @@ def _request_event(row: Row[Any]) -> FeedChange:
     request = FeedRequest(
         row.request_id,
         row.number,
-        event_type(kind, row.action, state),
-        state,
-        kind,
+        event_type(row.kind, row.action, row.state),
+        row.state,
+        row.kind,
         row.author,
         row.revision,
         row.entity_ids,

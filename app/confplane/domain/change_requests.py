@@ -110,17 +110,19 @@ PUBLISHED: Final = tuple(str(action) for action in _EVENT_TYPES)
 """The actions whose events are in the feed."""
 
 
-def event_type(kind: RequestKind, action: str, state: RequestState) -> RequestEventType:
-    """Return the type of the event of an action, one of :data:`PUBLISHED`.
+def event_type(kind: str, action: str, state: str) -> RequestEventType | None:
+    """Return the type of the event of an action, one of :data:`PUBLISHED`; None for a kind or state of a newer release.
 
     Args:
         kind: The kind of the request.
         action: The action.
         state: The state after it.
     """
-    if kind is RequestKind.BREAK_GLASS and action == OPENED:
+    if kind not in set(RequestKind) or state not in set(RequestState):
+        return None
+    if kind == RequestKind.BREAK_GLASS and action == OPENED:
         return RequestEventType.BREAK_GLASS
-    return RequestEventType.ACKNOWLEDGED if state is RequestState.ACKNOWLEDGED else _EVENT_TYPES[action]
+    return RequestEventType.ACKNOWLEDGED if state == RequestState.ACKNOWLEDGED else _EVENT_TYPES[action]
 
 
 _O, _A, _S = RequestState.OPEN, RequestState.APPROVED, RequestState.SCHEDULED

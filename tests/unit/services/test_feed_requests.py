@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from confplane.domain.entities import EntityType
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.services.feed import request_events
+from confplane.services.feed.consumer import FeedConsumer
 from confplane.services.feed.events import FeedEvent, FeedFilter, RequestSelection
 from confplane.services.feed.merge import with_requests
 from confplane.services.feed.positions import FeedPosition, decode, encode
@@ -28,7 +30,7 @@ from tests.support.waiting import until
 from tests.unit.services.feed_double import NOW_MS, Feed, Trail, change, received
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from confplane.services.feed.consumer import FeedDelivery
 
@@ -106,6 +108,37 @@ async def test_consumers_from_now_on_do_not_shorten_the_wait_for_an_outcome() ->
         consumer.close()
     assert consumer.position.requests == 0
     await feed.hub.stop()
+
+
+async def test_an_event_of_a_newer_release_is_left_out_and_counted(feed: Feed) -> None:
+    consumer = await feed.open(wanted=ALL)
+    unknown = event(1)
+    assert unknown.request is not None
+    feed.trail.requested += [replace(unknown, request=replace(unknown.request, type=None, state="newer")), event(2)]
+    assert shown(await received(consumer, 1)) == [-2]
+    counted = [each for each in feed.hub.metrics() if each.name == "feed_unknown_events"]
+    assert [(each.labels, each.value) for each in counted] == [(("default",), 1)]
+    consumer.close()
+
+
+async def test_events_that_could_not_be_published_are_published_by_a_later_poll(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = await feed.open(wanted=ALL)
+    offer, failures = FeedConsumer.offer, [RuntimeError("an error of this service")]
+
+    def failing(each: FeedConsumer, events: Sequence[FeedEvent], number: int) -> None:
+        if failures:
+            raise failures.pop()
+        offer(each, events, number)
+
+    monkeypatch.setattr(FeedConsumer, "offer", failing)
+    feed.trail.requested += [event(1), event(2)]
+    assert shown(await received(consumer, 2)) == [-1, -2]
+    assert failures == []
+    feed.trail.requested.append(event(3))
+    assert shown(await received(consumer, 1)) == [-3]
+    consumer.close()
 
 
 async def test_events_come_only_if_they_are_asked_for(feed: Feed) -> None:

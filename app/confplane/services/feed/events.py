@@ -155,8 +155,10 @@ class FeedFilter:
 
     def _takes_request(self, event: FeedEvent) -> bool:
         """Return True if an event of a request is asked for. It has neither a facet nor a key."""
+        request = event.change.request
+        known = request is not None and request.type is not None
         without = self.requests is None or self.facet is not None or self.key is not None
-        return not without and any(map(self._takes_entity, event.entities))
+        return known and not without and any(map(self._takes_entity, event.entities))
 
     def select(
         self, event: FeedEvent, visible: NameRanges | None, may_see: SeesRequest

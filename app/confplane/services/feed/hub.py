@@ -93,6 +93,8 @@ class FeedHub(BackgroundService):
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics."""
         yield Sample("feed_consumers", len(self._consumers))
+        for name, feed in self._feeds.items():
+            yield Sample("feed_unknown_events", feed.requests.unknown, (name,))
 
     async def open(
         self,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from confplane.domain.change_requests import RequestEventType, RequestKind, RequestState
+    from confplane.domain.change_requests import RequestEventType
     from confplane.services.ports.trail import HistoryPlace
 
 REQUEST: Final = "request"
@@ -49,10 +49,11 @@ class FeedRequest:
     number: int
     """The number of the event among those of all requests of the cluster. Each event that Postgres shows has a higher
     number than all that it showed before."""
-    type: RequestEventType
-    state: RequestState
+    type: RequestEventType | None
+    """None for an event of a newer release: this one does not know its kind or its state, and shows it to nobody."""
+    state: str
     """The state after the event."""
-    kind: RequestKind
+    kind: str
     author: str
     """The principal of the first author."""
     revision: int

@@ -19,6 +19,7 @@ from confplane.services.changes.edits import Edit, EditResult
 from tests.integration.test_manifest_runs import HEAD, connected
 from tests.support.commands import run_here
 from tests.support.people import person
+from tests.support.reviewers import token_of
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ rules:
   - name: owned
     match: {owners: red, except_principals: "User:red-pipeline"}
     approvals: {count: 1}
+  - name: taken
+    match: {owners: green, names: {user: "taken-*"}}
+    approvals: {count: 1, min_entities: 3}
 """
 RATE: Final = "producer_byte_rate"
 HELD: Final = Entity.of(user="held-1")
@@ -178,6 +182,32 @@ def test_a_change_of_a_key_of_an_owner_needs_approval(service: Service) -> None:
         taken = http.post("/manifests:apply", json={**thief, "planId": plan["planId"]})
         assert "needs approval" in taken.text
         assert owners() == {RATE: "red"}
+
+
+def test_keys_that_are_only_taken_over_count_for_the_size_of_a_change(service: Service) -> None:
+    users = [f"user=taken-{number}" for number in range(3)]
+    with connected(service) as http:
+        grant = {"principal": "User:green", "operation": "ALTER", "resourceType": "manifests", "name": "green"}
+        assert http.post(f"{service.url}/v1/grants", json=grant).is_success
+        green = token_of(service, "green", ("ALTER_CONFIGS",))
+        body = {**HEAD, "owner": "green", "entities": [{"id": user, "quotas": {RATE: 5}} for user in users]}
+        others = {"Authorization": f"Bearer {green}"}
+        plan = http.post("/manifests:plan", json=body, headers=others).json()
+        done = http.post("/manifests:apply", json={**body, "planId": plan["planId"]}, headers=others)
+        assert done.status_code == 200, done.text
+
+        def owners(user: str) -> Any:
+            return http.get(f"/client-quotas/{user}", params={"view": "full"}).json()["status"].get("owners")
+
+        wait_for(lambda: all(owners(user) == {RATE: "green"} for user in users))
+        blue = {**body, "owner": "blue", "force": [{"id": user, "key": RATE} for user in users]}
+        plan = http.post("/manifests:plan", json=blue).json()
+        needed = [any("rule 'taken' asks" in text for text in each["warnings"]) for each in plan["changes"]]
+        assert needed == [True] * 3, plan
+        taken = http.post("/manifests:apply", json={**blue, "planId": plan["planId"]}).json()
+        assert (taken.get("kafkaErrorCode"), taken.get("outcome")) == (44, "not_applied"), taken
+        few = {name: part[:2] if isinstance(part, list) else part for name, part in blue.items()}
+        assert "rule 'taken'" not in http.post("/manifests:plan", json=few).text
 
 
 @pytest.fixture

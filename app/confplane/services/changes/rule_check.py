@@ -96,11 +96,7 @@ class RuleFacts:
 
     def taken_over(self, draft: EntityDraft) -> frozenset[str]:
         """Return the keys that a draft takes over from another owner."""
-        claim = draft.edit.claim
-        if claim is None:
-            return frozenset()
-        owners = self.owners_of(draft)
-        return frozenset(key for key in claim.keys if owners.get(key, claim.owner) != claim.owner)
+        return _taken_over(draft.cluster_facet, draft.edit, self.owners)
 
 
 class RuleFactsReader:
@@ -121,18 +117,20 @@ class RuleFactsReader:
         Raises:
             UnavailableError: Postgres is unavailable.
         """
+        owners = await self._owners([item for item in items if item.needs_owners(caller)], caller)
         measured = any(item.is_measured(caller) for item in items)
-        altered = await self._altered(items, caller) if measured else frozenset()
-        return RuleFacts(altered, await self._owners([item for item in items if item.needs_owners(caller)], caller))
+        return RuleFacts(await self._altered(items, owners, caller) if measured else frozenset(), owners)
 
-    async def _altered(self, items: Sequence[PreparedEdit], caller: Caller) -> frozenset[tuple[str, Entity]]:
+    async def _altered(
+        self, items: Sequence[PreparedEdit], owners: Mapping[Znode, Mapping[str, str]], caller: Caller
+    ) -> frozenset[tuple[str, Entity]]:
         """Return the facets and entities that edits alter, and those that their author altered in the last hour."""
         time_slice = TimeSlice()
         found = set(caller.altered)
         for item in items:
             if time_slice.due:
                 await time_slice.pause()
-            if await _alters(item):
+            if _taken_over(item.cluster_facet, item.edit, owners) or await _alters(item):
                 found.add((item.cluster_facet.name.value, item.edit.entity))
         with caller.preparing():
             recent = await self._audit.altered(items[0].cluster_facet.store.name, caller.author)
@@ -146,6 +144,15 @@ class RuleFactsReader:
         with caller.preparing():
             states = await self._ownerships.known(items[0].cluster_facet.store.name, list(znodes))
         return {znode: state.ownership.owners for znode, state in states.items()}
+
+
+def _taken_over(cluster_facet: ClusterFacet, edit: Edit, owners: Mapping[Znode, Mapping[str, str]]) -> frozenset[str]:
+    """Return the keys that an edit takes over from another owner."""
+    claim = edit.claim
+    if claim is None:
+        return frozenset()
+    of_keys = owners.get(Znode(cluster_facet.tree, edit.entity.id), {})
+    return frozenset(key for key in claim.keys if of_keys.get(key, claim.owner) != claim.owner)
 
 
 async def _alters(item: PreparedEdit) -> bool:

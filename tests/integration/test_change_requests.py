@@ -30,6 +30,7 @@ from confplane.policy.loading import read_policy
 from confplane.services.access_admin.tokens import NewToken
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.ports.feed import LAST_NUMBER
+from confplane.services.requests.participants import Participants
 from tests.audit.rows import fetch
 from tests.support.access_world import ADMINISTRATOR, allow, deny
 from tests.support.change_requests import Requests
@@ -197,6 +198,47 @@ async def test_the_owner_and_the_makers_of_a_token_count_as_its_principal(world:
             await one.approve(request, approver)
     request = await one.propose(OPS, one.entry(ALICE, producer_byte_rate=2))
     assert (await one.approve(request, free)).state is RequestState.APPROVED
+
+
+async def test_a_trial_of_an_application_judges_the_approvals_as_the_application_does(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "policy.yaml"
+    rule = "rules: [{name: leads, match: {names: {user: alice}}, approvals: {count: 1}}]"
+    path.write_text(rule)
+    one = await started(world, policy_file=path)
+    refreshes = 0
+    refresh = Participants.refresh
+
+    async def counted(participants: Participants) -> None:
+        nonlocal refreshes
+        refreshes += 1
+        await refresh(participants)
+
+    monkeypatch.setattr(Participants, "refresh", counted)
+    request = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2))
+    await one.approve(request, OPS, SRE)
+    assert refreshes == 2
+
+    async def trial() -> ChangeRequest:
+        return await one.service.apply(one.cluster, request.id, {}, one.caller(DEV), validate_only=True)
+
+    approved = await one.found(request)
+    assert (await trial(), refreshes) == (approved, 3)
+    path.write_text(rule.replace("count: 1", "count: 3"))
+    one.replica.parts.policies["default"].replace_rules(read_policy(path))
+    with pytest.raises(RequestStateError, match="rule 'leads' asks for 3 approvals"):
+        await trial()
+    path.write_text(rule)
+    one.replica.parts.policies["default"].replace_rules(read_policy(path))
+    for name in ("ops", "sre"):
+        await one.access.give(deny(f"User:{name}", Operation.ALTER_CONFIGS, ResourceType.USER, "alice"))
+    with pytest.raises(RequestStateError, match="No approver may alter"):
+        await trial()
+    await one.replica.alter(ALICE, producer_byte_rate=9)
+    with pytest.raises(RequestStateError, match="was changed after"):
+        await trial()
+    assert await one.found(request) == approved
 
 
 async def test_a_revoked_token_and_a_lost_grant_count_no_more_when_the_request_is_applied(world: World) -> None:
@@ -384,6 +426,9 @@ async def test_a_scheduled_request_is_applied_at_its_time_or_expires(world: Worl
     assert (await one.approve(first, OPS)).state is RequestState.SCHEDULED
     await one.pass_(HOUR / 2)
     assert await one.state(first) is RequestState.SCHEDULED
+    for validate_only in (True, False):
+        with pytest.raises(RequestStateError, match="not earlier"):
+            await one.service.apply(one.cluster, first.id, {}, one.caller(DEV), validate_only=validate_only)
     freezes = FreezeService(one.replica.parts.runner)
     await freezes.freeze(one.replica.store, "upgrade", one.caller(ADMINISTRATOR))
     await one.pass_(HOUR)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from confplane.domain.change_requests import RequestAction, RequestState, check_action, uncovered
@@ -32,6 +32,7 @@ from confplane.domain.errors import (
     UnavailableError,
     WriteOutcome,
 )
+from confplane.domain.texts import rfc3339
 from confplane.services.access import Access, unrestricted
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import offender
@@ -42,6 +43,7 @@ from confplane.services.requests.participants import approval_of, lacking
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from confplane.domain.approvals import Requirement
     from confplane.domain.facets import JsonValue
     from confplane.services.access import AccessControl
     from confplane.services.changes.alter import AlterService, Entry
@@ -62,6 +64,19 @@ _MARGIN: Final = timedelta(seconds=5)
 _PASSING: Final = (FrozenError, ObservedError)
 """Refusals that end without another request."""
 _CHANGED: Final = "An entity was changed after the request was decided, so the request is open again, without approvals"
+
+
+class _Judgement(NamedTuple):
+    """An approved request by the grants, tokens and rules of now."""
+
+    counting: tuple[GivenApproval, ...]
+    """The approvals that count."""
+    requirements: Mapping[str, tuple[Requirement, ...]]
+    """The approvals that rules ask for, by entity id."""
+    error: str | None
+    """The reason why the approvals do not suffice; None if they do."""
+    refusal: ConfplaneError | None
+    """The refusal of the change; None if it would be made."""
 
 
 class RequestApplier:
@@ -158,8 +173,7 @@ class RequestApplier:
             request = await self.recover(cluster, request, caller)
             if request.state is RequestState.APPLIED:
                 return request
-        check_action(request.kind, request.state, RequestAction.BEGIN)
-        self.check_time(request)
+        self._check_ready(request)
         entries = await entries_of(cluster, self._fingerprints[cluster.name], request.draft, supplied)
         counting = await self._checked(cluster, request, entries, caller)
         until = self._now() + timedelta(seconds=max(0.0, caller.deadline - time.monotonic())) + _MARGIN
@@ -184,10 +198,16 @@ class RequestApplier:
         Raises:
             ConfplaneError: As of :meth:`apply`.
         """
-        check_action(request.kind, request.state, RequestAction.BEGIN)
-        self.check_time(request)
+        self._check_ready(request)
         entries = await entries_of(cluster, self._fingerprints[cluster.name], request.draft, supplied)
-        await self._alter.decide_entries(entries, self.author(request, caller, request.approvals))
+        try:
+            judgement = await self._judge(request, entries, caller)
+        except PreconditionFailedError as error:
+            raise RequestStateError(error.detail, outcome=WriteOutcome.NOT_APPLIED) from None
+        if judgement.error is not None:
+            raise RequestStateError(judgement.error)
+        if judgement.refusal is not None:
+            raise judgement.refusal
 
     def check_time(self, request: ChangeRequest) -> None:
         """Refuse a request that has expired.
@@ -197,6 +217,20 @@ class RequestApplier:
         """
         if request.expires_at is not None and request.expires_at <= self._now():
             raise RequestStateError("The request has expired; propose the change again")
+
+    def _check_ready(self, request: ChangeRequest) -> None:
+        """Refuse a request that may not be applied now.
+
+        Raises:
+            RequestStateError: Its state does not allow it, or its time has passed or has not come yet.
+        """
+        check_action(request.kind, request.state, RequestAction.BEGIN)
+        self.check_time(request)
+        if request.apply_at is not None and request.apply_at > self._now():
+            raise RequestStateError(
+                f"The request was approved to be applied at {rfc3339(request.apply_at)}, and not earlier. To apply it"
+                " earlier, revise it with another applyAt"
+            )
 
     async def recover(self, cluster: Cluster, request: ChangeRequest, caller: Caller) -> ChangeRequest:
         """Find out what became of an application whose process is gone, and return the request.
@@ -220,33 +254,49 @@ class RequestApplier:
 
     async def _checked(
         self, cluster: Cluster, request: ChangeRequest, entries: Sequence[Entry], caller: Caller
-    ) -> list[GivenApproval]:
+    ) -> tuple[GivenApproval, ...]:
         """Return the approvals that count, and open the request again if they do not suffice any more."""
+        try:
+            judgement = await self._judge(request, entries, caller)
+        except PreconditionFailedError:
+            await self.reopen(cluster, request, caller)
+            raise RequestStateError(_CHANGED, outcome=WriteOutcome.NOT_APPLIED) from None
+        # A refusal ends the change in the same way, and then the request has it.
+        counting, error = judgement.counting, judgement.error
+        if error is not None:
+            changes: dict[str, Any] = {"approvals": counting, "requirements": judgement.requirements, "error": error}
+            await self._transitions.move(request, RequestAction.REOPEN, RequestState.OPEN, text=error, **changes)
+            raise RequestStateError(f"{error}; the request is open again")
+        return counting
+
+    async def _judge(self, request: ChangeRequest, entries: Sequence[Entry], caller: Caller) -> _Judgement:
+        """Judge a request by the grants, tokens and rules of now.
+
+        Raises:
+            RequestStateError: The author may not propose the change any more.
+            PreconditionFailedError: An entity was changed after the request was decided.
+        """
+        await self._participants.refresh()
         if not await self._participants.may_propose(request.authors[-1], request):
             raise RequestStateError(
                 f"{request.authors[-1].identity.principal}, the author, may not propose a change of these entities any"
                 " more, or the author's token was revoked"
             )
-        counting = await self._participants.counting(request)
+        counting = tuple(await self._participants.counting(request))
         left = uncovered(request.entity_ids, [each.entities for each in counting])
         error = f"No approver may alter {left[0]} any more, or the approver's token was revoked" if left else None
-        requirements = request.requirements
+        requirements, refusal = request.requirements, None
         try:
             requirements = requirements_of(
                 await self._alter.decide_entries(entries, self.author(request, caller, counting))
             )
         except PreconditionFailedError:
-            await self.reopen(cluster, request, caller)
-            raise RequestStateError(_CHANGED, outcome=WriteOutcome.NOT_APPLIED) from None
-        except ConfplaneError:
-            pass  # the change is refused for the same reason, and then the request has it
+            raise
+        except ConfplaneError as found:
+            refusal = found
         if asked := lacking(replace(request, requirements=requirements), counting):
             error = error or f"Approvals are missing: {'; '.join(map(str, asked))}"
-        if error is not None:
-            changes: dict[str, Any] = {"approvals": tuple(counting), "requirements": requirements, "error": error}
-            await self._transitions.move(request, RequestAction.REOPEN, RequestState.OPEN, text=error, **changes)
-            raise RequestStateError(f"{error}; the request is open again")
-        return counting
+        return _Judgement(counting, requirements, error, refusal)
 
     async def _ended(self, request: ChangeRequest) -> ChangeRequest | None:
         """Return the request as applied if an attempt was committed; None if none was.

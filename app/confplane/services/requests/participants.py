@@ -67,16 +67,22 @@ class Participants:
                 left += [token.replaces, token.created_with]
         return Participant(identity, frozenset(name for name in related if name is not None))
 
+    async def refresh(self) -> None:
+        """Read tokens and grants, once for each judgement: another process may have a newer copy than this one.
+
+        Raises:
+            UnavailableError: Postgres is unavailable.
+        """
+        await self._refresh()
+
     async def rights(self, participant: Participant) -> Rights | None:
-        """Return what a credential allows now; None if it was revoked.
+        """Return what a credential allowed at the last refresh; None if it was revoked.
 
         A token that has expired, as after a rotation, still names its principal and groups.
 
         Raises:
             UnavailableError: Postgres is unavailable.
         """
-        # The process that admitted the credential may have a newer copy of tokens and grants.
-        await self._refresh()
         identity = participant.identity
         if identity.token_id is not None:
             token = await self._tokens.find_token(identity.token_id)

@@ -105,6 +105,7 @@ class RequestReviews:
                 f"The request has the content {request.digest} by now; read it again", pointer="/digest"
             )
         approver = await self._approver(request, caller)
+        await self._participants.refresh()
         covered = await self._participants.covered(approver, cluster.name, request.entity_ids)
         given = GivenApproval(approver, self._now(), covered)
         counting = await self._participants.counting(request)

@@ -72,3 +72,12 @@ async def test_a_right_too_many_is_a_warning(migrated: servers.Database, right: 
     run(migrated.owner_dsn, f"GRANT {right} ON outcomes TO confplane")
     (warning,) = await warnings_of(migrated.service_dsn)
     assert "may update, delete or truncate outcomes" in warning
+
+
+@pytest.mark.parametrize(
+    ("right", "table"), [("SELECT", "grants"), ("INSERT", "outcomes"), ("UPDATE", "tokens"), ("DELETE", "schedules")]
+)
+async def test_a_missing_right_is_a_warning(migrated: servers.Database, right: str, table: str) -> None:
+    run(migrated.owner_dsn, f"REVOKE {right} ON {table} FROM confplane")
+    (warning,) = await warnings_of(migrated.service_dsn)
+    assert warning == f"The service's role confplane lacks rights on {table}: run `confplane migrate`."

@@ -21,6 +21,8 @@ _RETRY_AFTER_S: Final = 30
 _TABLES: Final = sorted(metadata.tables)
 _LASTING: Final = sorted(metadata.tables.keys() - {table.name for table in TRANSIENT})
 _POSITIONS: Final = [table.name for table in (*POSITIONS, *CURRENT)]
+_UPDATED: Final = sorted(table.name for table in (*TRANSIENT, *POSITIONS, *CURRENT))
+_DELETED: Final = sorted(table.name for table in (*TRANSIENT, *POSITIONS))
 
 _HAS_REVISION: Final = text("SELECT to_regclass('alembic_version') IS NOT NULL")
 _REVISION: Final = text("SELECT version_num FROM alembic_version")
@@ -41,7 +43,16 @@ SELECT
       OR has_table_privilege(current_user, oid, 'UPDATE, DELETE') AND NOT relname = ANY(:positions)
     )
     ORDER BY relname
-  ) AS alterable
+  ) AS alterable,
+  ARRAY(
+    SELECT relname FROM pg_class
+    WHERE oid = ANY(tables.oids) AND NOT (
+      has_table_privilege(current_user, oid, 'SELECT') AND has_table_privilege(current_user, oid, 'INSERT')
+      AND (has_table_privilege(current_user, oid, 'UPDATE') OR NOT relname = ANY(:updated))
+      AND (has_table_privilege(current_user, oid, 'DELETE') OR NOT relname = ANY(:deleted))
+    )
+    ORDER BY relname
+  ) AS lacking
 FROM (
   SELECT
     ARRAY(SELECT to_regclass(name)::oid FROM unnest(:tables) AS name) AS oids,
@@ -51,6 +62,8 @@ FROM (
     bindparam("tables", type_=ARRAY(TEXT)),
     bindparam("lasting", type_=ARRAY(TEXT)),
     bindparam("positions", type_=ARRAY(TEXT)),
+    bindparam("updated", type_=ARRAY(TEXT)),
+    bindparam("deleted", type_=ARRAY(TEXT)),
 )
 
 
@@ -77,7 +90,13 @@ async def check(connection: AsyncConnection) -> list[OperatorWarning]:
                 f"The database is at revision {revision}, which is of a later version of this service than this."
             )
         )
-    given = {"tables": _TABLES, "lasting": _LASTING, "positions": _POSITIONS}
+    given = {
+        "tables": _TABLES,
+        "lasting": _LASTING,
+        "positions": _POSITIONS,
+        "updated": _UPDATED,
+        "deleted": _DELETED,
+    }
     state = (await connection.execute(_STATE, given)).one()
     if state.synchronous_commit in {"off", "local"}:
         warnings.append(
@@ -93,6 +112,15 @@ async def check(connection: AsyncConnection) -> list[OperatorWarning]:
                 " the trail."
             )
         )
+    if not state.standbys and state.synchronous_standby_names and state.synchronous_commit not in {"off", "local"}:
+        warnings.append(
+            OperatorWarning(
+                "synchronous_standby_names names standbys and none is connected: no commit ends until one is."
+            )
+        )
+    if state.lacking:
+        lacks = f"lacks rights on {', '.join(state.lacking)}: run `{COMMAND}`."
+        warnings.append(OperatorWarning(f"The service's role {lacks}", f"The service's role {state.role} {lacks}"))
     if state.owned:
         may = "or is a superuser: it could drop what keeps the trail append-only. Use a role of its own."
         warnings.append(

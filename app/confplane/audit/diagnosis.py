@@ -9,8 +9,7 @@ from sqlalchemy import text
 
 from confplane.audit import checks
 from confplane.domain.errors import UnavailableError
-from confplane.services.doctor.diagnosis import EXPIRING_DAYS, OPEN_S
-from confplane.services.doctor.facts import PostgresFacts, TrailFacts
+from confplane.services.doctor.facts import EXPIRING_DAYS, OPEN_S, PostgresFacts, TrailFacts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

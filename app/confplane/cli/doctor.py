@@ -21,14 +21,19 @@ from confplane.cli.doctor_settings import settings_facts
 from confplane.cli.output import is_json, print_json, print_table, say
 from confplane.cli.target import open_kafka
 from confplane.domain.errors import ConfplaneError, CorruptZnodeError, UnavailableError
+from confplane.kraft_wiring import max_ages_of
 from confplane.services.doctor.diagnosis import diagnose, exit_code
 from confplane.services.doctor.facts import ClusterFacts, Facts, KafkaFacts
+from confplane.services.kraft import warnings
+from confplane.services.kraft.report import ListedNames, parse
+from confplane.services.ports.kafka import EntityTypePermission
 from confplane.services.upkeep.incarnation import lost_changes, restored
 from confplane.wiring import build
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from confplane.connection_settings import KafkaSettings
     from confplane.services.doctor.findings import Finding
     from confplane.services.ports.incarnation import StorePositions
     from confplane.settings import Settings
@@ -82,7 +87,7 @@ async def _cluster(settings: Settings, name: str) -> ClusterFacts:
     try:
         deadline = time.monotonic() + _CLUSTER_S
         await store.wait_for(0, deadline)
-        facts = await _store(store, PostgresStorePositions(parts.database), deadline)
+        facts = await _store(store, PostgresStorePositions(parts.database), settings.clusters[name].kafka, deadline)
     except ConfplaneError as error:
         return ClusterFacts(name, fault=error.detail.rstrip("."))
     finally:
@@ -93,26 +98,48 @@ async def _cluster(settings: Settings, name: str) -> ClusterFacts:
     return replace(facts, kafka=await _kafka(settings, name))
 
 
-async def _store(store: ZooKeeperStore, positions: StorePositions, deadline: float) -> ClusterFacts:
+async def _store(
+    store: ZooKeeperStore, positions: StorePositions, kafka: KafkaSettings | None, deadline: float
+) -> ClusterFacts:
     reason = lost = None
     with suppress(CorruptZnodeError, UnavailableError):  # Postgres is unavailable, which is a finding of its own
         reason, lost = await _restored(store, positions, deadline)
+    await store.inspection.read_notifications(deadline)
     status = store.status()
     change_ids, strays = await store.markers.found(deadline)
     now_ms = time.time() * 1000
+    processes = len(await store.markers.writers(deadline)) - 1
     return ClusterFacts(
         store.name,
         warnings=[str(each) for each in status.warnings],
         restored=reason,
         lost_changes=lost,
-        processes=len(await store.markers.writers(deadline)) - 1,
+        processes=processes,
         frozen=None if status.frozen is None else str(status.frozen),
         # A change id begins with a time in milliseconds.
         old_markers=sum(now_ms - (each.int >> 80) > _OLD_MARKER_MS for each in change_ids),
         stray_markers=len(strays),
         notifications=status.notifications,
+        missing_rights=await store.inspection.missing_rights(deadline),
+        is_old=store.inspection.is_old,
         target=store.target(),
+        reported=_reported(store, kafka) if processes else (),
     )
+
+
+def _reported(store: ZooKeeperStore, kafka: KafkaSettings | None) -> list[str]:
+    """Return the warnings of the leader's report. Without a process the report is old."""
+    target, report = store.target(), parse(store.observation())
+    if kafka is None or target is None or target.paused:
+        return []
+    if report is not None:
+        # These are findings of their own: the log and the rights are tried, and refused changes are in Postgres.
+        readable = {
+            kind: each for kind, each in report.areas.items() if each.permission is not EntityTypePermission.NONE
+        }
+        applying = None if report.applying is None else replace(report.applying, refused=ListedNames())
+        report = replace(report, log_problem="", areas=readable, applying=applying)
+    return [str(each) for each in warnings.list_warnings(store.name, target, report, max_ages_of(kafka))]
 
 
 async def _restored(store: ZooKeeperStore, positions: StorePositions, deadline: float) -> tuple[str | None, str | None]:
@@ -131,6 +158,7 @@ async def _kafka(settings: Settings, name: str) -> KafkaFacts:
     try:
         async with open_kafka(settings, name) as found:
             deadline = time.monotonic() + _CLUSTER_S
+            identity = await found.identity(deadline)
             permissions = await found.permissions(deadline, alters=True)
             barrier = await found.unproven(deadline)
             kafka = settings.clusters[name].kafka
@@ -138,7 +166,7 @@ async def _kafka(settings: Settings, name: str) -> KafkaFacts:
     except ConfplaneError as error:
         return KafkaFacts(fault=error.detail.rstrip("."))
     granted = {kind: (each.permission, each.reason) for kind, each in permissions.items()}
-    return KafkaFacts(None, granted, barrier, log)
+    return KafkaFacts(None, identity.cluster_id, granted, barrier, log)
 
 
 def _bundle(settings: Settings, facts: Facts, findings: list[Finding]) -> bytes:

@@ -42,7 +42,6 @@ def settings_facts(settings: Settings, now: datetime) -> SettingsFacts:
                 cluster.notifications_max,
                 cluster.record_external_changes,
                 cluster.kafka is not None,
-                (cluster.group_min_session_timeout_ms, cluster.group_max_session_timeout_ms),
             )
             for name, cluster in settings.clusters.items()
         },

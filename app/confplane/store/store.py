@@ -36,6 +36,7 @@ from confplane.services.ports.transactions import (
     TransactionUnknown,
 )
 from confplane.store import metrics, warnings, znodes
+from confplane.store.inspection import StoreInspection
 from confplane.store.leadership import ZooKeeperLeadership
 from confplane.store.mirror import metadata
 from confplane.store.mirror.follower import MirrorFollower
@@ -182,6 +183,7 @@ class ZooKeeperStore:
         self.recording = StoreRecording(
             self.name, self._session_manager, self._follower, self._purger, unnotified, self.markers
         )
+        self.inspection = StoreInspection(self.name, self._session_manager, self._follower)
         self._follower.start()
         if purges:
             self._purger.start()

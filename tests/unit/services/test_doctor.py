@@ -33,7 +33,7 @@ CLUSTER: Final = ClusterFacts(
     "payments",
     notifications=900,
     target=Target("abc", TargetMode.ADOPT, imported=True),
-    kafka=KafkaFacts(permissions=FULL),
+    kafka=KafkaFacts(cluster_id="abc", permissions=FULL),
 )
 HEALTHY: Final = Facts(
     SettingsFacts(
@@ -72,11 +72,31 @@ def cluster(**given: Any) -> Facts:
 
 
 def kafka(**given: Any) -> Facts:
-    return cluster(kafka=replace(KafkaFacts(permissions=FULL), **given))
+    return cluster(kafka=replace(KafkaFacts(cluster_id="abc", permissions=FULL), **given))
 
 
 def right(permission: EntityTypePermission) -> Facts:
     return kafka(permissions={**FULL, next(iter(KraftEntityType)): (permission, "refused")})
+
+
+def two_appliers() -> Facts:
+    other = replace(HEALTHY.clusters[1], target=CLUSTER.target, kafka=CLUSTER.kafka)
+    return replace(HEALTHY, clusters=[CLUSTER, other], settings=following(HEALTHY.settings))
+
+
+def same_chroot() -> Facts:
+    given = {
+        name: replace(each, zookeeper=text)
+        for (name, each), text in zip(
+            HEALTHY.settings.clusters.items(), ["zk1:2181,zk2:2181/a", "zk2:2181,zk1:2181/a"], strict=True
+        )
+    }
+    return settings(clusters=given)
+
+
+def following(given: SettingsFacts) -> SettingsFacts:
+    """Return settings in which both clusters have brokers."""
+    return replace(given, clusters={name: replace(each, follows_kafka=True) for name, each in given.clusters.items()})
 
 
 def readyz(text: str) -> Facts:
@@ -90,10 +110,9 @@ FAULTS: Final[list[tuple[Callable[[], Facts], str, str, str]]] = [
     (lambda: settings(limits_enabled=False), "no-limits", "warning", "CONFPLANE_LIMITS__ENABLED=true"),
     (lambda: settings(insecure_webhooks=True), "insecure-webhooks", "warning", "CONFPLANE_WEBHOOKS__INSECURE_HTTP"),
     (lambda: choices(session_timeout_ms=45_001), "session-long", "warning", "session_timeout_ms: 45000"),
-    (lambda: choices(notifications_max=37_001), "notifications-limit", "error", "notifications_max: 37000"),
     (lambda: choices(record_external_changes=False), "not-recorded", "warning", "record_external_changes: true"),
-    (lambda: choices(group_session_ms=(7, 6)), "session-bounds", "error", "group_min_session_timeout_ms"),
     (lambda: choices(zookeeper="zk:2181/b"), "chroot-shared", "error", "give each cluster the chroot"),
+    (same_chroot, "chroot-shared", "error", "give each cluster the chroot"),
     (lambda: file(problem="No such file"), "file-unreadable", "error", "ls -l /tls.crt"),
     (lambda: file(writable_by_others=True), "file-writable", "error", "chmod go-w /tls.crt"),
     (lambda: file(expires_in_days=29.0), "certificate-expiring", "warning", "replace /tls.crt"),
@@ -145,7 +164,35 @@ FAULTS: Final[list[tuple[Callable[[], Facts], str, str, str]]] = [
         "warning",
         "zkCli.sh delete",
     ),
+    (
+        lambda: readyz("A znode below /config, of user=a, is not JSON"),
+        "zookeeper",
+        "warning",
+        "fix the znode with the tool that wrote it",
+    ),
     (lambda: readyz("A problem of a later release"), "zookeeper", "warning", "docs/operations.md"),
+    (lambda: cluster(missing_rights=["write /config/topics/a"]), "zookeeper-rights", "error", "zkCli.sh setAcl"),
+    (lambda: cluster(is_old=True), "zookeeper-old", "warning", "upgrade the ZooKeeper servers"),
+    (
+        lambda: postgres(warnings=["The service's role lacks rights on grants: run `confplane migrate`."]),
+        "postgres",
+        "warning",
+        "confplane migrate",
+    ),
+    (
+        lambda: postgres(warnings=["... names standbys and none is connected: no commit ends until one is."]),
+        "postgres",
+        "warning",
+        "start a standby",
+    ),
+    (lambda: kafka(cluster_id="other"), "kafka-other", "error", "CONFPLANE_CLUSTERS__PAYMENTS__KAFKA__BOOTSTRAP"),
+    (
+        lambda: cluster(reported=["payments: brokers do not use some of their dynamic configs (1 keys): x"]),
+        "kafka",
+        "warning",
+        "confplane target status --cluster payments",
+    ),
+    (two_appliers, "kafka-shared", "error", "confplane target observe --cluster other"),
     (lambda: choices(follows_kafka=False), "kafka-not-set", "error", "CONFPLANE_CLUSTERS__PAYMENTS__KAFKA"),
     (lambda: cluster(target=Target("abc", paused=True)), "kafka-paused", "warning", "confplane target resume"),
     (

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from confplane.services.ports.cluster_states import Target
     from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
+
+OPEN_S: Final = 120
+"""Seconds after which a change without an outcome is a finding."""
+EXPIRING_DAYS: Final = 14
+"""Days before its expiry from which a token that is in use is a finding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,8 @@ class KafkaFacts:
     """The Kafka cluster without ZooKeeper that a cluster follows."""
 
     fault: str | None = None
+    cluster_id: str | None = None
+    """The id of the cluster that the brokers of the settings belong to."""
     permissions: Mapping[KraftEntityType, tuple[EntityTypePermission, str]] = field(default_factory=dict)
     barrier: str | None = None
     """The reason why there is no barrier; None if there is one."""
@@ -90,7 +97,13 @@ class ClusterFacts:
     stray_markers: int = 0
     """Nodes next to the markers that are not markers."""
     notifications: int = 0
+    missing_rights: Sequence[str] = ()
+    """Operations of changes that ZooKeeper does not permit."""
+    is_old: bool = False
+    """True if the server is older than ZooKeeper 3.6."""
     target: Target | None = None
+    reported: Sequence[str] = ()
+    """The warnings of the leader's report on the Kafka cluster, except those that other facts have."""
     kafka: KafkaFacts | None = None
 
 
@@ -103,7 +116,6 @@ class ClusterChoices:
     notifications_max: int = 20_000
     record_external_changes: bool = True
     follows_kafka: bool = False
-    group_session_ms: tuple[int, int] = (6_000, 1_800_000)
 
 
 @dataclass(frozen=True, slots=True)

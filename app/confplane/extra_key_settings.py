@@ -20,7 +20,9 @@ class ExtraKeySettings(SettingsGroup):
     """A config key that Kafka does not define, such as those of vendors and plug-ins (docs/kafka4.md)."""
 
     key: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200, description="The name, without a listener's prefix"
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(\.\*)?$",
+        max_length=200,
+        description="The name, without a listener's prefix; or a prefix of names, such as confluent.*",
     )
     entity_types: tuple[Literal["topic", "broker", "group", "client-metrics"], ...] = Field(
         min_length=1, description="The types of entities that may have it"

@@ -152,6 +152,7 @@ def _duckdb(cores: int, replies: IO[str]) -> None:
 
 def _whole(spark: SparkSession, name: str, sample: Path) -> list[DataFrame]:
     """Return the rows of a run from the beginning, and its fold where it has one."""
+    from confplane.domain.extra_keys import Catalogs  # noqa: PLC0415 - DuckDB's process has no use for it
     from confplane.domain.releases import ON_ZOOKEEPER  # noqa: PLC0415 - DuckDB's process has no use for it
     from confplane.rollups import past, schemas  # noqa: PLC0415 - as above
     from confplane.rollups.jobs import JOBS  # noqa: PLC0415 - as above
@@ -161,7 +162,7 @@ def _whole(spark: SparkSession, name: str, sample: Path) -> list[DataFrame]:
     if name == "compare":
         at = datetime.fromisoformat(options["as_of"]) - timedelta(days=60)
         frames["other_znodes"] = past.znodes_at(frames["changes"], frames["znodes"], at)
-        options |= {"other": at.isoformat(), "other_release": ON_ZOOKEEPER}
+        options |= {"other": at.isoformat(), "other_catalogs": Catalogs(), "other_release": ON_ZOOKEEPER}
     elif name == "usage":
         frames["usage"] = spark.read.schema(schemas.USAGE).parquet(str(_usage(sample)))
     if JOBS[name].fold is None:

@@ -26,6 +26,7 @@ COPIES, TOKEN = "acme.extra.copies", "acme.extra.token"
 EXTRA_KEYS: Final = [
     {"key": COPIES, "entity_types": ["topic", "broker"], "type": "int", "description": "Copies in other regions."},
     {"key": TOKEN, "entity_types": ["topic", "broker"], "type": "string", "sensitive": True},
+    {"key": "acme.below.*", "entity_types": ["topic", "broker"], "type": "int", "description": "Of the plug-in."},
 ]
 BROKER: Final = Entity.of(broker="1")
 
@@ -63,6 +64,27 @@ async def test_definitions_have_the_declared_keys(client: ConfplaneClient, relea
         "releases": [],
     }
     assert (token["name"], token["sensitive"], token["description"]) == (TOKEN, True, None)
+
+
+async def test_definitions_have_the_prefix_of_declared_keys(client: ConfplaneClient) -> None:
+    answer = await client.request("GET", "config-definitions", params={"search": "acme.below"})
+    found = [(each["section"], each["name"], each["type"], each["description"]) for each in answer.body["items"]]
+    assert found == [(section, "acme.below.*", "INT", "Of the plug-in.") for section in ("topic", "broker")]
+
+
+@pytest.mark.parametrize("entity", ["topic=below", "broker=7302"])
+async def test_keys_below_a_declared_prefix_are_validated_and_shown(client: ConfplaneClient, entity: str) -> None:
+    with pytest.raises(ProblemError, match=r"acme\.below\.copies must be a whole number"):
+        await client.put("configs", entity, {"acme.below.copies": "many"})
+    values = {"acme.below.copies": " 3"}
+    answer = await client.request("PUT", f"configs/{entity}", json={"configs": values}, params={"view": "full"})
+    assert not any("acme" in each for each in answer.body["status"]["warnings"])
+    assert (await client.get("configs", entity)).body["configs"] == values
+    kind, _, name = entity.partition("=")
+    resource = {"resourceType": kind.upper(), "resourceName": name, "configurationKeys": ["acme.below.copies"]}
+    body = {"resources": [resource], "includeDocumentation": True}
+    [shown] = (await client.request("POST", "configs:describe", json=body)).body["results"][0]["configs"]
+    assert (shown["value"], shown["configType"], shown["documentation"]) == ("3", "INT", "Of the plug-in.")
 
 
 def test_the_page_of_definitions_names_the_setting(service: Service) -> None:

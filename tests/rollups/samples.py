@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import TimestampType
 
+from confplane.domain.extra_keys import Catalogs
 from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.domain.teams import Teams
 from confplane.rollups import schemas
@@ -77,7 +78,10 @@ def run(name: str, given: Mapping[str, DataFrame], **options: Any) -> DataFrame:
 
 def made(name: str, given: Mapping[str, DataFrame], **options: Any) -> tuple[DataFrame, Any]:
     """Run a job as :func:`run`, and return its rows and its fold; ``carried`` and ``settled`` are among the options."""
-    job, options = JOBS[name], {"as_of": NOW, "release": ON_ZOOKEEPER, "teams": TEAMS, **options}
+    job, options = (
+        JOBS[name],
+        {"as_of": NOW, "catalogs": Catalogs(), "release": ON_ZOOKEEPER, "teams": TEAMS, **options},
+    )
     inputs = {frame: given[frame].select(*columns) for frame, columns in job.inputs.items()}
     known = {*job.options, *(("carried", "settled") if job.fold is not None else ())}
     return job.evaluate(**inputs, **{key: value for key, value in options.items() if key in known})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from pydantic import SecretStr
 
+from confplane.domain.extra_keys import Catalogs
 from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.rollups import past, schemas, stores
 from confplane.rollups.jobs import compare
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 OTHER: Final = "staging"
-ABOUT: Final = {"other": OTHER, "release": ON_ZOOKEEPER, "other_release": ON_ZOOKEEPER}
+ABOUT: Final = {
+    "other": OTHER, "catalogs": Catalogs(), "release": ON_ZOOKEEPER,
+    "other_catalogs": Catalogs(), "other_release": ON_ZOOKEEPER,
+}  # fmt: skip
 SEPARATE: Final = "/confplane/client-configs"
 COLUMNS: Final = schemas.OTHER_ZNODES.names
 SECRET: Final = "ssl.key.password"

@@ -10,6 +10,7 @@ import pytest
 from confplane.domain.entities import Entity
 from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.services.ports.cluster_states import ENTITY as FREEZE
+from confplane.settings import ClusterSettings
 from tests.rollups import samples
 
 if TYPE_CHECKING:
@@ -242,6 +243,26 @@ def test_values_are_those_of_the_release_of_the_cluster(spark: SparkSession, tmp
         for release in (ON_ZOOKEEPER, "4.4")
     }
     assert told == {ON_ZOOKEEPER: [("secret", None)], "4.4": [("value", "7")]}
+
+
+def test_values_of_declared_keys_are_shown_unless_they_are_secrets(spark: SparkSession, tmp_path: Path) -> None:
+    config: dict[str, str | None] = {"acme.copies": "07", "acme.token": None, "other.key": None}
+    nodes = [znode("topic=t", config), znode("broker", config), znode("broker=1", {"acme.copies": "8"})]
+    declared = [
+        {"key": "acme.*", "entity_types": ["topic", "broker"], "type": "int"},
+        {"key": "acme.token", "entity_types": ["topic", "broker"], "type": "password"},
+    ]
+    cluster = ClusterSettings.model_validate({"zookeeper": "zk:2181", "extra_keys": declared})
+    frames = samples.frames(spark, samples.save(tmp_path, znodes=nodes))
+    found = {
+        (row.entity_type, row.config_key): (row.state, row.value)
+        for row in samples.run("drift", frames, catalogs=cluster.catalogs()).collect()
+    }
+    assert found == {
+        ("topic", "acme.copies"): ("value", "7"), ("topic", "acme.token"): ("secret", None),
+        ("topic", "other.key"): ("secret", None), ("broker", "acme.copies"): ("value", "8"),
+        ("broker", "acme.token"): ("secret", None), ("broker", "other.key"): ("secret", None),
+    }  # fmt: skip
 
 
 def test_topics_without_a_znode_count_by_the_table(spark: SparkSession, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from confplane.domain.numbers import java_double, java_trim, parse_java_double
 from confplane.domain.releases import nearest, releases
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from confplane.domain.config_rules import ConfigValue, Rule
 
@@ -160,6 +160,9 @@ class Catalog:
     """The configs of subscriptions to the metrics of clients; empty before 4.0."""
     by_mechanism: tuple[str, ...]
     """The broker configs whose form for one listener names a SASL mechanism too."""
+    prefixes: tuple[tuple[ConfigKind, ConfigDef], ...] = ()
+    """The definitions of all keys below a prefix, which the settings of the cluster declare: each name ends with
+    ``.*``."""
 
     def of(self, kind: ConfigKind) -> Mapping[str, ConfigDef]:
         """Return the configs of a kind."""
@@ -201,6 +204,11 @@ def catalog_of(release: str) -> Catalog:
 def releases_with(kind: ConfigKind, name: str) -> tuple[str, ...]:
     """Return the releases that define a config, ascending; empty for an unknown config."""
     return _releases_with(kind).get(name, ())
+
+
+def defined_names(kind: ConfigKind) -> Iterable[str]:
+    """Return the names of all configs of a kind, of any release."""
+    return _releases_with(kind)
 
 
 @cache

@@ -27,11 +27,13 @@ OPTIONS: Final = frozenset(
         "as_of",
         "begin",
         "capacity",
+        "catalogs",
         "ceiling",
         "floor",
         "horizon",
         "newest_version",
         "other",
+        "other_catalogs",
         "other_release",
         "recorded_since",
         "release",
@@ -47,6 +49,8 @@ OPTIONS: Final = frozenset(
     ``int`` or None: the revision of the first change of the trail that committed; None if there is none.
 ``capacity``
     ``Mapping[str, float]``: quota key -> the capacity of one broker, in the quota's unit; empty if not given.
+``catalogs``
+    ``Catalogs``: the definitions of the cluster's configs, with the keys that its settings declare.
 ``ceiling``
     ``int``: a zxid that was read after the snapshot of Postgres: no change in ``changes`` and no state in ``states`` is
     of a later revision, unless ZooKeeper went back to an older state, or was replaced by another ensemble.
@@ -61,6 +65,8 @@ OPTIONS: Final = frozenset(
     ``int`` or None: the highest version of any znode in ``znodes``; None if it is not known.
 ``other``
     ``str``: the side that the run's cluster is compared with: the name of another cluster, or a time (ISO 8601, UTC).
+``other_catalogs``
+    ``Catalogs``: the definitions of the other side's configs.
 ``other_release``
     ``str``: the release of the other side's Kafka.
 ``recorded_since``

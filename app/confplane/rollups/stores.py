@@ -98,10 +98,12 @@ def read(
         if other is not None:
             options["other"] = other.name if isinstance(other, Origin) else other.astimezone(UTC).isoformat()
             options["other_release"] = other_release
+            options["other_catalogs"] = (other if isinstance(other, Origin) else origin).cluster.catalogs()
         if found is not None:
             ceiling = found.scanner.revision(found.horizon)
             horizon = found.horizon if known is None else min(found.horizon, _newest_revision(postgres, origin.name))
-            options |= {"ceiling": ceiling, "floor": found.floor, "horizon": horizon, "release": found.release}
+            options |= {"ceiling": ceiling, "floor": found.floor, "horizon": horizon}
+            options |= {"catalogs": origin.cluster.catalogs(), "release": found.release}
             options["newest_version"] = found.newest_version
         source = register(spark, trail.TrailSource, origin=origin.for_tasks())
         if isinstance(other, datetime):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from pydantic import ValidationError
 
+from confplane.domain.broker_keys import definition_of
 from confplane.domain.broker_levels import ConfigLevels, DynamicLevel, describe_broker
 from confplane.domain.brokers import check_level
 from confplane.domain.client_metrics import check_client_metrics, effective_client_metrics
 from confplane.domain.configs import ConfigsFacet, check_release
-from confplane.domain.definitions import ConfigKind, Scope
+from confplane.domain.definitions import ConfigKind, ConfigType, Scope
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, InvalidRequestError
 from confplane.domain.groups import check_group
@@ -51,6 +53,11 @@ TOPIC, BROKER = Entity.of(topic="t"), Entity.of(broker="1")
         ({"key": "listener.name.x.acme"}, "extra_keys.0", "declare the key without it"),
         ({"key": "acme.ssl.keystore.password"}, "extra_keys.0", "is a secret"),
         ({"key": "a b"}, "extra_keys.0.key", "pattern"),
+        ({"key": "*"}, "extra_keys.0.key", "pattern"),
+        ({"key": "acme*"}, "extra_keys.0.key", "pattern"),
+        ({"key": "log.*", "entity_types": ["broker"]}, "extra_keys.0", "log.* has a broker config of Kafka below it"),
+        ({"key": "message.format.*"}, "extra_keys.0", "message.format.* has a topic config of Kafka below it"),
+        ({"key": "listener.name.*", "entity_types": ["broker"]}, "extra_keys.0", "has a listener's prefix"),
         ({"type": "float"}, "extra_keys.0.type", "'boolean'"),
         ({"entity_types": []}, "extra_keys.0.entity_types", "at least 1"),
         ({"entity_types": ["user"]}, "extra_keys.0.entity_types.0", "'topic'"),
@@ -124,6 +131,80 @@ def test_a_declared_key_is_shown_where_it_is_set() -> None:
     assert not {each.name for each in describe_topic({}, LEVELS)} & own.keys()
     assert not {each.name for each in describe_broker(LEVELS)} & own.keys()
     assert effective_topic("acme.copies", {}, LEVELS).value is None
+
+
+PREFIXES: Final = catalogs(
+    {**COPIES, "key": "acme.*"},
+    {**TOKEN, "key": "acme.audit.*"},
+    {**COPIES, "key": "acme.audit.level", "type": "double"},
+).of("4.4")
+
+
+@pytest.mark.parametrize(
+    ("key", "of_type", "sensitive"),
+    [
+        ("acme.copies", ConfigType.INT, False),
+        ("acme.a.b-c_d", ConfigType.INT, False),
+        ("acme.auditor", ConfigType.INT, False),
+        ("acme.audit.token", ConfigType.STRING, True),
+        ("acme.audit.level", ConfigType.DOUBLE, False),
+        ("acme.audit.level.low", ConfigType.STRING, True),
+    ],
+)
+def test_a_prefix_declares_all_keys_below_it_except_those_with_a_declaration_of_their_own(
+    key: str, of_type: ConfigType, *, sensitive: bool
+) -> None:
+    for kind in (ConfigKind.TOPIC, ConfigKind.BROKER, ConfigKind.GROUP, ConfigKind.CLIENT_METRICS):
+        found = PREFIXES.of(kind)[key]
+        assert (found.name, found.type, found.sensitive, found.extra) == (key, of_type, sensitive, True)
+        assert key in PREFIXES.of(kind)
+    of_listener = definition_of(PREFIXES, f"listener.name.external.{key}")
+    assert of_listener is not None
+    assert (of_listener.name, of_listener.type) == (key, of_type)
+    assert ConfigsFacet(lambda: PREFIXES).is_secret(TOPIC, key) is sensitive
+
+
+@pytest.mark.parametrize("key", ["acme", "acme.", "acme.*", "acme.a b", "acme.é", "acmes.copies", "x.acme.copies"])
+def test_a_prefix_declares_no_other_keys(key: str) -> None:
+    assert key not in PREFIXES.topic
+    with pytest.raises(ConfplaneError, match="Unknown topic config name"):
+        check_topic({key: "3"}, levels=ConfigLevels(PREFIXES))
+
+
+def test_keys_below_a_prefix_are_validated_shown_and_compared_like_others() -> None:
+    levels = ConfigLevels(PREFIXES)
+    assert check_topic({"acme.copies": "3"}, levels=levels) == []
+    with pytest.raises(ConfplaneError, match=r"acme\.copies must be a whole number"):
+        check_topic({"acme.copies": "many"}, levels=levels)
+    shown = {each.name: each.value for each in describe_topic({"acme.copies": " 3", "acme.audit.token": "h"}, levels)}
+    assert (shown["acme.copies"], shown["acme.audit.token"]) == ("3", None)
+    # Only keys that are set are shown, and only names that Kafka or the settings give are listed.
+    assert not [each for each in describe_topic({}, levels) if each.name.startswith("acme")]
+    assert PREFIXES.topic.keys() - NEWEST.topic.keys() == {"acme.audit.level"}
+    assert len(PREFIXES.topic) == len(NEWEST.topic) + 1
+    after = rules_of(lambda: PREFIXES).reconcile(
+        TOPIC, {"acme.copies": "03"}, Observation({"acme.copies": "3"}, frozenset())
+    )
+    assert after == {"acme.copies": "03"}
+
+
+def test_keys_of_brokers_below_a_prefix_with_the_end_of_a_password_are_secrets() -> None:
+    key = "acme.ssl.keystore.password"
+    assert (PREFIXES.broker[key].sensitive, PREFIXES.topic[key].sensitive) == (True, False)
+    assert ConfigsFacet(lambda: PREFIXES).is_secret(BROKER, key)
+
+
+def test_a_release_without_a_kind_of_entities_has_no_prefix_of_it() -> None:
+    old = catalogs({**COPIES, "key": "acme.*"}).of("3.9")
+    assert old.of(ConfigKind.GROUP) == {}
+    assert {kind for kind, _ in old.prefixes} == {ConfigKind.TOPIC, ConfigKind.BROKER}
+
+
+def test_catalogs_can_be_sent_to_other_processes() -> None:
+    made = catalogs({**COPIES, "key": "acme.*"}, TOKEN)
+    made.of("4.4")
+    loaded = pickle.loads(pickle.dumps(made)).of("4.4")  # noqa: S301 - of this test
+    assert (loaded.topic["acme.copies"].type, loaded.topic["acme.token"].sensitive) == (ConfigType.INT, True)
 
 
 def test_only_sensitive_keys_are_secrets() -> None:

@@ -79,7 +79,10 @@ def _belongs(row: dict[str, Any], entity_type: str) -> bool:
 def _rows(catalog: Catalog, dynamic_client_configs: frozenset[str]) -> Sequence[dict[str, Any]]:
     release = catalog.release
     sections: dict[str, Iterable[dict[str, Any]]] = {
-        kind: [_row(release, kind, found, dynamic_client_configs) for found in catalog.of(kind).values()]
+        kind: [
+            _row(release, kind, found, dynamic_client_configs)
+            for found in (*catalog.of(kind).values(), *(each for of, each in catalog.prefixes if of is kind))
+        ]
         for kind in ConfigKind
     }
     sections[QUOTA] = [_quota(release, key) for key in QUOTA_KEYS.values()]

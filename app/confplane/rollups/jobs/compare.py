@@ -38,13 +38,27 @@ from confplane.rollups.schemas import OTHER_ZNODES
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from confplane.domain.extra_keys import Catalogs
+
+    _Definitions = tuple[Catalogs, str]
+
 _KEY: Final = ROLLUPS["compare"].key
 _BROKER: Final = EntityType.BROKER.value
 _TOPIC: Final = EntityType.TOPIC.value
 
 
-def transform(*, znodes: DataFrame, other_znodes: DataFrame, other: str, release: str, other_release: str) -> DataFrame:
+def transform(
+    *,
+    znodes: DataFrame,
+    other_znodes: DataFrame,
+    other: str,
+    catalogs: Catalogs,
+    release: str,
+    other_catalogs: Catalogs,
+    other_release: str,
+) -> DataFrame:
     """Return the rows; see the module."""
+    definitions, other_definitions = (catalogs, release), (other_catalogs, other_release)
     unknown = _unknown(znodes).unionByName(_unknown(other_znodes)).distinct()
     here = _entries(znodes).withColumnRenamed("entry", "here")
     there = _entries(other_znodes).withColumnRenamed("entry", "there")
@@ -54,8 +68,8 @@ def transform(*, znodes: DataFrame, other_znodes: DataFrame, other: str, release
         .where("kind IS NOT NULL")
         .join(unknown, "entity_id", "left_anti")
     )
-    defaults = _default(znodes, "default_here", release).crossJoin(
-        _default(other_znodes, "default_there", other_release)
+    defaults = _default(znodes, "default_here", definitions).crossJoin(
+        _default(other_znodes, "default_there", other_definitions)
     )
     with_defaults = (
         differences.crossJoin(F.broadcast(defaults))
@@ -71,7 +85,7 @@ def transform(*, znodes: DataFrame, other_znodes: DataFrame, other: str, release
         F.col("here.fingerprint").alias("fingerprint"),
         F.col("there.value").alias("other_value"),
         F.col("there.fingerprint").alias("other_fingerprint"),
-        _same_effective(release, other_release).alias("same_effective"),
+        _same_effective(definitions, other_definitions).alias("same_effective"),
     )
     none = F.lit(None).cast("string")
     not_compared = unknown.select(
@@ -130,11 +144,11 @@ def _kind() -> Column:
     )
 
 
-def _default(znodes: DataFrame, name: str, release: str) -> DataFrame:
+def _default(znodes: DataFrame, name: str, definitions: _Definitions) -> DataFrame:
     """Return one row: the default of all brokers, a map."""
     found = _readable(znodes).where((F.col("entity_id") == _BROKER) & (F.col("tree") == Tree.CONFIG.value))
     return found.agg(F.first("config").alias("config")).select(
-        F.coalesce(drop_ignored("config", DynamicLevel.DEFAULT, release), empty_map()).alias(name)
+        F.coalesce(drop_ignored("config", DynamicLevel.DEFAULT, *definitions), empty_map()).alias(name)
     )
 
 
@@ -153,10 +167,10 @@ def _beneath(default: str) -> Column:
     return F.when(F.col("type").isNotNull(), own)
 
 
-def _same_effective(release: str, other_release: str) -> Column:
+def _same_effective(definitions: _Definitions, other_definitions: _Definitions) -> Column:
     here, there = (
-        effective("type", "config_key", f"own_{side}", f"text_{side}", f"default_{side}", release=of)
-        for side, of in (("here", release), ("there", other_release))
+        effective("type", "config_key", f"own_{side}", f"text_{side}", f"default_{side}", catalogs=of, release=release)
+        for side, (of, release) in (("here", definitions), ("there", other_definitions))
     )
     is_known = (here["state"] != "secret") & (there["state"] != "secret")
     same = (here["state"] == there["state"]) & here["value"].eqNullSafe(there["value"])
@@ -167,5 +181,5 @@ JOB: Final = Job(
     rollup=ROLLUPS["compare"],
     inputs=dict.fromkeys(("znodes", "other_znodes"), tuple(OTHER_ZNODES.names)),
     transform=transform,
-    options=frozenset({"other", "other_release", "release"}),
+    options=frozenset({"catalogs", "other", "other_catalogs", "other_release", "release"}),
 )

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
+    from confplane.domain.extra_keys import Catalogs
+
 EXAMPLES: Final = 20
 
 _KEY: Final = ("entity_type", "config_key")
@@ -48,7 +50,7 @@ _BROKER: Final = EntityType.BROKER.value
 _TOPIC: Final = EntityType.TOPIC.value
 
 
-def transform(*, znodes: DataFrame, topics: DataFrame, release: str, as_of: datetime) -> DataFrame:
+def transform(*, znodes: DataFrame, topics: DataFrame, catalogs: Catalogs, release: str, as_of: datetime) -> DataFrame:
     """Return the rows; see the module."""
     named = znodes.where(F.col("tree") == Tree.CONFIG.value).where("entity_id IS NOT NULL")
     nothing = F.create_map().cast(CONFIG)
@@ -70,12 +72,12 @@ def transform(*, znodes: DataFrame, topics: DataFrame, release: str, as_of: date
         of_brokers.where(F.col("entity_id") == _BROKER)
         .agg(F.first("config").alias("config"), F.first("fingerprints").alias("fingerprints"))
         .select(
-            _or_nothing(drop_ignored("config", DynamicLevel.DEFAULT, release)).alias("default_config"),
+            _or_nothing(drop_ignored("config", DynamicLevel.DEFAULT, catalogs, release)).alias("default_config"),
             _or_nothing(F.col("fingerprints")).alias("default_fingerprints"),
         )
     )
     brokers = of_brokers.where(is_named(F.col("entity_id"), EntityType.BROKER)).withColumn(
-        "config", drop_ignored("config", DynamicLevel.BROKER, release)
+        "config", drop_ignored("config", DynamicLevel.BROKER, catalogs, release)
     )
     entities = brokers.unionByName(nodes.where(F.col("entity_type") == _TOPIC))
     found = _with_values(entities, default)
@@ -85,7 +87,9 @@ def transform(*, znodes: DataFrame, topics: DataFrame, release: str, as_of: date
         found.groupBy(*texts)
         .agg(F.count("*").alias("entities"), first_ids(F.col("entity_id"), EXAMPLES).alias("examples"))
         .crossJoin(F.broadcast(default.select("default_config")))
-        .withColumn("effective", effective(*_KEY, "is_own", "stored", "default_config", release=release))
+        .withColumn(
+            "effective", effective(*_KEY, "is_own", "stored", "default_config", catalogs=catalogs, release=release)
+        )
     )
     of_values = (
         of_texts.select(*_KEY, "effective.*", "fingerprint", "is_own", "entities", "examples")
@@ -143,5 +147,5 @@ JOB: Final = Job(
         "topics": ("entity_id", "polled_at"),
     },
     transform=transform,
-    options=frozenset({"as_of", "release"}),
+    options=frozenset({"as_of", "catalogs", "release"}),
 )

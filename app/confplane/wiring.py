@@ -112,7 +112,7 @@ class ServiceParts:
             for kraft in self.kraft_wirings.values():
                 stack.push_async_callback(kraft.kafka.close)
             for store in self.stores.values():
-                await store.start()
+                store.start()
                 stack.push_async_callback(store.stop)
                 dropper = Dropper(store, self.changes)
                 dropper.start()

@@ -43,7 +43,7 @@ def service_with_longest_hold(world: World) -> Iterator[tuple[Service, Callable[
         yield service, longest
 
 
-async def _watched(store: ZooKeeperStore) -> None:
+def _watched(store: ZooKeeperStore) -> None:
     holds, file = Holds(), Path(os.environ[_FILE_VARIABLE])
     holds.turn()
 
@@ -54,7 +54,7 @@ async def _watched(store: ZooKeeperStore) -> None:
         holds.longest_s = 0.0
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, write)
-    await _start(store)
+    _start(store)
 
 
 if __name__ == "__main__":

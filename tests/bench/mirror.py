@@ -135,7 +135,7 @@ async def _load(connect: str) -> tuple[float, float]:
     holds.turn()
     store = new_store(connect)
     begun = time.monotonic()
-    await store.start()
+    store.start()
     await until_loaded(store)
     seconds = time.monotonic() - begun
     await asyncio.to_thread(_use_up_a_number, connect)

@@ -76,7 +76,7 @@ async def until_loaded(store: ZooKeeperStore) -> None:
 async def through_bridge(work: Work) -> tuple[float, float]:
     """Commit through the store."""
     store = new_store(work.connect)
-    await store.start()
+    store.start()
     await until_loaded(store)
     total = done = 0
     cpu = time.process_time()

@@ -305,9 +305,9 @@ def stall(until: Path) -> None:
     intend, start = PostgresAuditLog.intend, ZooKeeperStore.start
     stores: list[ZooKeeperStore] = []
 
-    async def start_and_note(store: ZooKeeperStore) -> None:
+    def start_and_note(store: ZooKeeperStore, *, purges: bool = True) -> None:
         stores.append(store)
-        await start(store)
+        start(store, purges=purges)
 
     async def intend_and_stall(log: PostgresAuditLog, intents: Sequence[Intent], claims: Sequence[Claim] = ()) -> None:
         await intend(log, intents, claims)

@@ -15,6 +15,7 @@ from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.ports.store import MirrorState, SessionState
 from confplane.services.ports.transactions import TransactionUnknown
+from confplane.store import ZooKeeperStore
 from confplane.store.mirror import loader
 from tests.support.stores import ALICE, commit, committed, kafka_writes, notify, soon, transaction, until, write
 from tests.support.waiting import run_ready_tasks
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from confplane.store import ZooKeeperStore
     from tests.support.proxy import Proxy
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
@@ -51,6 +51,27 @@ async def distant(zk_proxy: Proxy, chroot: str, open_store: Opener) -> ZooKeeper
 
 def healthy(store: ZooKeeperStore) -> bool:
     return store.status().connected and store.status().stale_ms is None and store._guard.known
+
+
+async def test_a_store_that_was_not_started_refuses_and_reports_its_state() -> None:
+    store = ZooKeeperStore(
+        "default",
+        connect="127.0.0.1:1/unused",
+        session_timeout_ms=4_000,
+        max_packet=900_000,
+        notifications_max=1_000,
+        jute_maxbuffer=0xFFFFF,
+        facets={},
+    )
+    status = store.status()
+    assert (status.session, status.mirror, status.revision) == (SessionState.CONNECTING, MirrorState.LOADING, 0)
+    assert [sample.name for sample in store.metrics()]
+    assert store.journal.latest == 0
+    with pytest.raises(UnavailableError, match="not loaded"):
+        store.get(Tree.CONFIG, ALICE.id)
+    with pytest.raises(UnavailableError, match="not connected"):
+        await store.read(Tree.CONFIG, ALICE, soon())
+    await store.stop()
 
 
 async def test_connection_lost_before_the_reply_is_unknown(

@@ -228,9 +228,9 @@ def test_the_estimate_of_a_size_is_never_below_the_measured_one(
 
 def test_the_size_of_a_shared_transaction_has_room_for_all_of_its_markers(store: ZooKeeperStore) -> None:
     made = changes(*(write(Entity.of(user=f"u{number}"), {"acks": "1"}) for number in range(100)))
-    limits = transactions.PacketLimits(900_000, "", store._access.acls)
+    limits = transactions.PacketLimits(900_000, "", store._limits.acls)
     size = transactions.packet_size(transactions.operations_of(Transaction("0" * 32, made)).operations, limits)
     writes = [each for change in made for each in change.writes]
-    tight = transactions.PacketLimits(size, "", store._access.acls)
+    tight = transactions.PacketLimits(size, "", store._limits.acls)
     with pytest.raises(BodyTooLargeError):
         transactions.check_size(writes, tight, 100)

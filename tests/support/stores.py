@@ -177,7 +177,7 @@ async def opened(connect: str, **more: Any) -> ZooKeeperStore:
         facets=more.pop("facets", None) or facets(),
         **more,
     )
-    await store.start()
+    store.start()
     if ready:
         await until(lambda: store.status().loaded and store.status().stale_ms is None and store._guard.known)
     return store

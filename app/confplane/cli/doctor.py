@@ -83,7 +83,7 @@ async def _cluster(settings: Settings, name: str) -> ClusterFacts:
     # Only the store is started: the other parts of a process write.
     parts = build(settings, [name])
     store = parts.stores[name]
-    await store.start(purges=False)
+    store.start(purges=False)
     try:
         deadline = time.monotonic() + _CLUSTER_S
         await store.wait_for(0, deadline)

@@ -169,13 +169,14 @@ class Scanner:
     async def _session(self, least: int) -> AsyncIterator[Session]:
         connected = asyncio.Event()
 
-        def note(state: str) -> None:
+        def note(_session: Session, state: str) -> None:
             if state == KazooState.CONNECTED:
                 connected.set()
 
-        session = Session(Mailbox(asyncio.get_running_loop()), self.hosts, self.chroot, self.timeout_ms, self.access)
+        mailbox = Mailbox(asyncio.get_running_loop())
+        session = Session(mailbox, self.hosts, self.chroot, self.timeout_ms, self.access, on_state=note)
         session.zxid = least
-        session.open(note)
+        session.open()
         try:
             try:
                 async with asyncio.timeout(_CONNECT_SECONDS):

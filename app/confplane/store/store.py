@@ -42,7 +42,6 @@ from confplane.store.mirror import metadata
 from confplane.store.mirror.follower import MirrorFollower
 from confplane.store.recording import StoreRecording
 from confplane.store.session.access import ZooKeeperAccess
-from confplane.store.session.asyncio_adapter import Mailbox
 from confplane.store.session.reads import FORBIDDEN, ReadWindow, SizeEstimate
 from confplane.store.session.session_manager import (
     Session,
@@ -55,7 +54,6 @@ from confplane.store.watched_nodes import AppliedWatermarkNode, ObservationRepor
 from confplane.store.write import compaction, transactions
 from confplane.store.write.admission import Admission, best_effort
 from confplane.store.write.guard import Guard, IncarnationGate
-from confplane.store.write.layout import LayoutNode
 from confplane.store.write.markers import CommitMarkers
 from confplane.store.write.purge import Purger
 from confplane.store.write.unnotified import UnnotifiedWrites
@@ -90,7 +88,7 @@ _REPLACED: Final = "the session that the attempt was begun under was replaced"
 class ZooKeeperStore:
     """The configs of one cluster in ZooKeeper; implements :class:`~confplane.services.ports.store.ClusterStore`.
 
-    Build the store, then ``await start()`` on the event loop that will use it. It connects in the background, for as
+    After ``start()``, on the event loop that uses it, it connects in the background, for as
     long as it takes, and reconnects automatically when ZooKeeper is available again.
 
     Args:
@@ -123,67 +121,62 @@ class ZooKeeperStore:
         catalogs: Catalogs | None = None,
     ) -> None:
         self.name = name
-        self._hosts, self._chroot = split_connect_string(connect)
-        self._session_timeout_ms = session_timeout_ms
-        self._access = access or ZooKeeperAccess()
-        self._limits = transactions.PacketLimits(max_packet, self._chroot, self._access.acls)
+        hosts, chroot = split_connect_string(connect)
+        access = access or ZooKeeperAccess()
+        self._limits = transactions.PacketLimits(max_packet, chroot, access.acls)
         self._notifications_max = notifications_max
         self._jute_maxbuffer = jute_maxbuffer
         self.transactions = transactions.TransactionMetrics()
-        self._trees: dict[Tree, dict[str, FacetIndex]] = {Tree.CONFIG: {}}
+        trees: dict[Tree, dict[str, FacetIndex]] = {Tree.CONFIG: {}}
         for facet, index in facets.items():
             for tree in (index.tree, *(() if index.also is None else (index.also,))):
-                self._trees.setdefault(tree, {})[facet] = index
-        self._chosen = layout
+                trees.setdefault(tree, {})[facet] = index
         self._catalogs = catalogs or Catalogs()
         self._size = SizeEstimate()
+        self._session_manager = SessionManager(
+            hosts,
+            chroot,
+            session_timeout_ms,
+            access=access,
+            name=name,
+            on_ready=self._on_ready,
+            on_down=self._on_down,
+        )
+        self._follower = MirrorFollower(name, trees, self._session_manager.replace, self._order)
+        self.journal = self._follower.journal
+        self._guard = Guard(name, layout, self._follower)
+        self._layout = self._guard.layout
+        self._observation = ObservationReportNode()
         self._applied = AppliedWatermarkNode()
         self._gate = IncarnationGate(name)
+        self._admission = Admission(
+            name,
+            self._limits,
+            notifications_max,
+            jute_maxbuffer,
+            session_manager=self._session_manager,
+            guard=self._guard,
+            follower=self._follower,
+        )
+        self._purger = Purger(name, self._session_manager, self._follower, self._guard, notifications_max)
+        self.markers = CommitMarkers(name, self._session_manager)
+        self.leadership = ZooKeeperLeadership(name, self._session_manager, self._gate)
+        unnotified = UnnotifiedWrites(
+            name, self._session_manager, self._follower, self._guard, notifications_max=notifications_max
+        )
+        self.recording = StoreRecording(
+            name, self._session_manager, self._follower, self._purger, unnotified, self.markers
+        )
+        self.inspection = StoreInspection(name, self._session_manager, self._follower)
 
     # -- life cycle
 
-    async def start(self, *, purges: bool = True) -> None:
+    def start(self, *, purges: bool = True) -> None:
         """Start to connect, and return at once.
 
         Args:
             purges: Remove notifications that are too old or too many.
         """
-        mailbox = Mailbox(asyncio.get_running_loop())
-        self._layout = LayoutNode(self.name, self._chosen)
-        self._guard = Guard(self.name, self._layout)
-        self._observation = ObservationReportNode()
-        self._session_manager = SessionManager(
-            mailbox,
-            self._hosts,
-            self._chroot,
-            self._session_timeout_ms,
-            access=self._access,
-            name=self.name,
-            on_ready=self._on_ready,
-            on_down=self._on_down,
-        )
-        self._follower = MirrorFollower(self.name, self._trees, self._session_manager.replace, self._layout.order)
-        self.journal = self._follower.journal
-        self._layout.attach_mirror(self._follower)
-        self._admission = Admission(
-            self.name,
-            self._limits,
-            self._notifications_max,
-            self._jute_maxbuffer,
-            session_manager=self._session_manager,
-            guard=self._guard,
-            follower=self._follower,
-        )
-        self._purger = Purger(self.name, self._session_manager, self._follower, self._guard, self._notifications_max)
-        self.markers = CommitMarkers(self.name, self._session_manager)
-        self.leadership = ZooKeeperLeadership(self.name, self._session_manager, self._gate)
-        unnotified = UnnotifiedWrites(
-            self.name, self._session_manager, self._follower, self._guard, notifications_max=self._notifications_max
-        )
-        self.recording = StoreRecording(
-            self.name, self._session_manager, self._follower, self._purger, unnotified, self.markers
-        )
-        self.inspection = StoreInspection(self.name, self._session_manager, self._follower)
         self._follower.start()
         if purges:
             self._purger.start()
@@ -195,6 +188,9 @@ class ZooKeeperStore:
         await self._follower.stop()
         await self._guard.stop()
         await self._session_manager.stop()
+
+    def _order(self, *, loading: bool) -> tuple[Tree, Tree]:
+        return self._layout.order(loading=loading)
 
     def _on_ready(self, session: Session) -> None:
         self._gate.next_connection()

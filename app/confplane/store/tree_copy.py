@@ -22,7 +22,6 @@ from confplane.domain.facets import Tree
 from confplane.services.ports.backups import CopyPosition, ZnodeCopy, ZnodeWrite
 from confplane.store import znodes
 from confplane.store.mirror import loader
-from confplane.store.session.asyncio_adapter import Mailbox
 from confplane.store.session.reads import FORBIDDEN, ReadWindow
 from confplane.store.session.session_manager import (
     SessionManager,
@@ -69,27 +68,23 @@ class ZooKeeperTreeCopy:
     """
 
     def __init__(self, name: str, connect: str, session_timeout_ms: int, access: ZooKeeperAccess) -> None:
+        hosts, chroot = split_connect_string(connect)
         self._name = name
-        self._connect = connect
-        self._timeout_ms = session_timeout_ms
-        self._access = access
+        self._ready = asyncio.Event()
+        self._session_manager = SessionManager(
+            hosts,
+            chroot,
+            session_timeout_ms,
+            access=access,
+            name=name,
+            on_ready=lambda _session: self._ready.set(),
+            on_down=self._down,
+        )
         self._events: RecordedEvents | None = None
         self._lost = False
         self._forbidden: set[str] = set()
 
     async def __aenter__(self) -> Self:
-        hosts, chroot = split_connect_string(self._connect)
-        self._ready = asyncio.Event()
-        self._session_manager = SessionManager(
-            Mailbox(asyncio.get_running_loop()),
-            hosts,
-            chroot,
-            self._timeout_ms,
-            access=self._access,
-            name=self._name,
-            on_ready=lambda _session: self._ready.set(),
-            on_down=self._down,
-        )
         self._session_manager.start()
         try:
             async with asyncio.timeout(_CONNECT_S):

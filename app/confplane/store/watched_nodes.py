@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from confplane.store.session.asyncio_adapter import Reply
-    from confplane.store.session.session_manager import Session
+    from confplane.store.session.session_manager import Session, Watcher
 
 
 def release_in(report: bytes | None) -> str | None:
@@ -35,11 +35,15 @@ class WatchedNode:
 
     Args:
         path: The path.
+        on_missing: Called where the node is absent: without a node there is no watch, and the next session creates the
+            node.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, on_missing: Callable[[], None] = lambda: None) -> None:
         self._path = path
+        self._on_missing = on_missing
         self._session: Session | None = None
+        self._watch: Watcher | None = None
 
     def begin(self, session: Session) -> None:
         """Follow the node on this session, new or reconnected."""
@@ -67,9 +71,6 @@ class WatchedNode:
 
     def _update(self, data: bytes | None, stat: Any) -> None:
         raise NotImplementedError
-
-    def _on_missing(self) -> None:
-        """Without a node there is no watch; the next session creates the node."""
 
 
 class ObservationReportNode(WatchedNode):

@@ -68,10 +68,12 @@ _PIECE: Final = 500
 class ArchiveIndex:
     """The znodes and the states of entities of one archive, and the existing znodes of a restore's clusters."""
 
-    def __enter__(self) -> Self:
+    def __init__(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="confplane-")
         self._database = sqlite3.connect(Path(self._directory.name) / "index", isolation_level=None)
         self._database.executescript(_SCHEMA)
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.changes import Node
     from confplane.store.mirror.nodes import FacetIndex
-    from confplane.store.session.session_manager import Session
+    from confplane.store.session.session_manager import Session, Watcher
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +129,8 @@ class MirrorFollower(BackgroundService):
         self._sizes: defaultdict[str, SizeEstimate] = defaultdict(SizeEstimate)
         self._reload = True
         self._session: Session | None = None
+        self._watch: Watcher | None = None
+        self._topics_watch: Watcher | None = None
         self._live = False
         self._armed: int | None = None
         self._fired: int | None = None

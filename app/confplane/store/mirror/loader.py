@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from confplane.domain.facets import Tree
     from confplane.store.mirror.nodes import Mirror
     from confplane.store.session.reads import ReadQueue, ValuesCallback
-    from confplane.store.session.session_manager import Session
+    from confplane.store.session.session_manager import Session, Watcher
 
     Sizes = defaultdict[str, SizeEstimate]
 
@@ -112,7 +112,7 @@ async def load(
     session: Session,
     mirror: Mirror,
     order: Iterable[Tree],
-    topics_watch: Callable[[Any], None],
+    topics_watch: Watcher | None,
     sizes: Sizes,
     progress: LoadProgress,
 ) -> None:

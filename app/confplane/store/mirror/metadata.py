@@ -19,7 +19,7 @@ from confplane.store import znodes
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from confplane.store.session.session_manager import Session
+    from confplane.store.session.session_manager import Session, Watcher
 
 
 class TopicMetadata:
@@ -34,6 +34,7 @@ class TopicMetadata:
         self.names: frozenset[str] | None = None
         self.stale = True
         self._wake = wake
+        self._watch: Watcher | None = None
 
     def begin(self, session: Session) -> None:
         """Follow on this session, a new one."""

@@ -243,17 +243,20 @@ class _BufferedSocket:
 class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """kazoo's handler: its one thread runs the connection, all callbacks go to the mailbox.
 
-    Attributes:
+    Args:
+        mailbox: Carries everything to the loop.
+        tls: TLS of the connections, if any.
         on_end: Called on the loop once the thread has ended, with the error that ended it, or None. kazoo itself does
             not report a thread that ends before its first connection.
     """
 
     name = "confplane_loop_handler"
 
-    on_end: Callable[[BaseException | None], None]
-
-    def __init__(self, mailbox: Mailbox, tls: ZooKeeperTls | None = None) -> None:
+    def __init__(
+        self, mailbox: Mailbox, tls: ZooKeeperTls | None, on_end: Callable[[BaseException | None], None]
+    ) -> None:
         super().__init__()
+        self._on_end = on_end
         self._mailbox = mailbox
         self._tls = tls
 
@@ -274,7 +277,7 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ha
                 func(*args, **kwargs)
             except BaseException as error:  # noqa: BLE001 - delivered on the loop
                 failure = error
-            self._mailbox.post(lambda _value, _error: self.on_end(failure), None, None)
+            self._mailbox.post(lambda _value, _error: self._on_end(failure), None, None)
 
         thread: threading.Thread = super().spawn(run)
         return thread

@@ -103,6 +103,16 @@ class Session:
     it raises kazoo's exceptions. The calls themselves raise UnavailableError while the connection is down, and
     ValueError for a path that no znode can have.
 
+    Args:
+        mailbox: Carries replies and events to the loop.
+        hosts: ``host:port[,host:port...]``.
+        chroot: ``""`` or ``/path``.
+        timeout_ms: The session timeout to request.
+        access: The session's credentials, and the ACLs of its nodes.
+        clock: Records ZooKeeper's time in replies to own writes.
+        on_state: Called with the session and each new state of kazoo's.
+        on_failure: Called with the error that ended kazoo's thread, if one ever does. The state is LOST then.
+
     Attributes:
         writer: The name of this session's ephemeral node, new for every session.
         ready: True once the writer node exists, until the session is given up.
@@ -116,6 +126,9 @@ class Session:
         timeout_ms: int,
         access: ZooKeeperAccess,
         clock: ZooKeeperClock | None = None,
+        *,
+        on_state: Callable[[Session, str], None],
+        on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
         self.writer = secrets.token_hex(16)
         self.ready = False
@@ -125,10 +138,12 @@ class Session:
         self._chroot = chroot
         self.access = access
         self._clock = clock
+        self._on_state = on_state
+        self._on_failure = on_failure
         self._client = KazooClient(
             hosts,
             timeout=asked_s,
-            handler=LoopHandler(mailbox, access.tls),
+            handler=LoopHandler(mailbox, access.tls, self._on_end),
             connection_retry=_RETRY,
             auth_data=access.auth,
             logger=_kazoo_logger,
@@ -157,26 +172,20 @@ class Session:
 
     # -- life
 
-    def open(self, on_state: Callable[[str], None], on_failure: Callable[[BaseException], None] | None = None) -> None:
-        """Start connecting, in the background and for as long as it takes.
-
-        Args:
-            on_state: Called with each new state of kazoo's.
-            on_failure: Called with the error that ended kazoo's thread, if one ever does. The state is LOST then.
-        """
+    def open(self) -> None:
+        """Start connecting, in the background and for as long as it takes."""
 
         def listener(state: str) -> None:
-            self._mailbox.post(lambda value, _error: on_state(value), state, None)
+            self._mailbox.post(lambda value, _error: self._on_state(self, value), state, None)
 
-        def ended(failure: BaseException | None) -> None:
-            # The connection is dead, whatever kazoo has reported.
-            if failure is not None and on_failure is not None:
-                on_failure(failure)
-            on_state(str(KazooState.LOST))
-
-        self._client.handler.on_end = ended
         self._client.add_listener(listener)
         self._client.start_async()
+
+    def _on_end(self, failure: BaseException | None) -> None:
+        # The connection is dead, whatever kazoo has reported.
+        if failure is not None and self._on_failure is not None:
+            self._on_failure(failure)
+        self._on_state(self, str(KazooState.LOST))
 
     def retire(self) -> asyncio.Event:
         """Give the session up: nothing more is submitted. The event is set when its client has stopped."""
@@ -379,7 +388,6 @@ class SessionManager:
 
     def __init__(
         self,
-        mailbox: Mailbox,
         hosts: str,
         chroot: str,
         timeout_ms: int,
@@ -390,7 +398,16 @@ class SessionManager:
         on_down: Callable[[], None],
     ) -> None:
         self.clock = ZooKeeperClock(name)
-        self._new: Callable[[], Session] = partial(Session, mailbox, hosts, chroot, timeout_ms, access, self.clock)
+        self._new: Callable[[Mailbox], Session] = partial(
+            Session,
+            hosts=hosts,
+            chroot=chroot,
+            timeout_ms=timeout_ms,
+            access=access,
+            clock=self.clock,
+            on_state=self._note,
+            on_failure=self._failed,
+        )
         self._name = name
         self._timeout_ms = timeout_ms
         self._on_ready = on_ready
@@ -469,10 +486,11 @@ class SessionManager:
                     await session.retire().wait()
 
     async def _run(self) -> None:
+        mailbox = Mailbox(asyncio.get_running_loop())
         while True:
-            session = self._session = self._new()
+            session = self._session = self._new(mailbox)
             try:
-                session.open(partial(self._note, session), self._failed)
+                session.open()
                 await self._live(session)
             except Exception as error:  # noqa: BLE001 - logged, and another session is opened
                 self._failed(error)

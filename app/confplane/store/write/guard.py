@@ -45,27 +45,34 @@ from confplane.services.ports.trail import FIRST_INCARNATION
 from confplane.services.ports.transactions import EntityWrite, Guarded
 from confplane.store import znodes
 from confplane.store.session.session_manager import unavailable
+from confplane.store.write.layout import LayoutNode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from confplane.services.ports.cluster_states import Freeze, Target
     from confplane.services.ports.transactions import Write
-    from confplane.store.session.session_manager import Session
-    from confplane.store.write.layout import LayoutNode
+    from confplane.store.session.session_manager import Session, Watcher
+    from confplane.store.write.layout import MirrorPosition
 
 logger = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 1.0
 
 
 class Guard:
-    """The known state of a cluster's controller, its brokers, its freeze, its layout and its target."""
+    """The known state of a cluster's controller, its brokers, its freeze, its layout and its target.
 
-    def __init__(self, name: str, layout: LayoutNode) -> None:
+    Args:
+        name: The cluster.
+        chosen: The layout in the settings, or None.
+        mirror: The mirror, which must not be ahead of the layout.
+    """
+
+    def __init__(self, name: str, chosen: Tree | None, mirror: MirrorPosition) -> None:
         self._name = name
-        self.layout = layout
-        layout.on_missing = self._refresh_soon
+        self.layout = LayoutNode(name, chosen, mirror, on_missing=self._refresh_soon)
         self._session: Session | None = None
+        self._watcher: Watcher | None = None
         self._task: asyncio.Task[None] | None = None
         self._again = False
         self.observed_checks: tuple[tuple[str, str, int], ...] = ()

@@ -41,28 +41,26 @@ class LayoutNode(WatchedNode):
 
     Args:
         chosen: The layout in the settings, or None.
+        mirror: The mirror, which must not be ahead of the layout.
+        on_missing: Called where the node is absent: without a node there is no watch on the next change.
     """
 
-    def __init__(self, name: str, chosen: Tree | None) -> None:
-        super().__init__(znodes.LAYOUT)
+    def __init__(
+        self, name: str, chosen: Tree | None, mirror: MirrorPosition, *, on_missing: Callable[[], None]
+    ) -> None:
+        super().__init__(znodes.LAYOUT, on_missing=on_missing)
         self._name = name
         self._chosen = chosen
         self._place = Place(chosen or Tree.CONFIG)
-        self._mirror: MirrorPosition | None = None
+        self._mirror = mirror
         self._until: int | None = None
         self._pending_reads = 0
         self._idle = asyncio.Event()
-        self.on_missing: Callable[[], None] = lambda: None
-        """Called where the node is absent: without a node there is no watch on the next change."""
-
-    def attach_mirror(self, mirror: MirrorPosition) -> None:
-        """Attach the mirror, which must not be ahead of the layout."""
-        self._mirror = mirror
 
     @property
     def place(self) -> Place:
         """The place of the client configs as it was followed."""
-        if self._until is not None and self._mirror is not None and self._mirror.revision >= self._until:
+        if self._until is not None and self._mirror.revision >= self._until:
             self._place, self._until = replace(self._place, source=None), None
         return self._place
 
@@ -86,9 +84,6 @@ class LayoutNode(WatchedNode):
             self._idle.set()
         super()._on_reply(session, value, error)
 
-    def _on_missing(self) -> None:
-        self.on_missing()
-
     def _update(self, data: bytes | None, stat: Any) -> None:
         before, self._until = self.place, None
         try:
@@ -102,8 +97,7 @@ class LayoutNode(WatchedNode):
         source, moving = layout.source, layout.source is not None
         if not moving and before.settled and (before.source is not None or before.tree is not layout.tree):
             source, self._until = layout.tree.other, stat.mzxid
-            if self._mirror is not None:
-                self._mirror.advance_soon()
+            self._mirror.advance_soon()
         self._place = Place(layout.tree, source, moving=moving, settled=True, version=stat.version)
 
     # -- for the mirror

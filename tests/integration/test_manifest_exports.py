@@ -71,6 +71,21 @@ async def test_an_export_is_a_manifest_that_changes_nothing(inside: Inside) -> N
     assert set(summary.values()) == {0}
 
 
+async def test_a_long_plan_is_sent_while_it_is_made(inside: Inside) -> None:
+    def document(key: str) -> dict[str, Any]:
+        entities = [{"id": f"client-id=long-{number}", "quotas": {key: number + 1}} for number in range(MANY)]
+        return {"apiVersion": "confplane/v1", "kind": "Configs", "entities": entities}
+
+    planned = await inside.send("admin", "POST", "manifests:plan", document("producer_byte_rate"))
+    refused = await inside.send("admin", "POST", "manifests:plan", document("acks"))
+    assert (planned.status_code, refused.status_code) == (200, 400)
+    assert refused.headers["content-type"] == "application/problem+json"
+    for answer in (planned, refused):
+        assert "content-length" not in answer.headers
+        changes = answer.json()["changes"]
+        assert [each["id"] for each in changes] == [f"client-id=long-{number}" for number in range(MANY)]
+
+
 @pytest.mark.parametrize(
     ("query", "ids"),
     [

@@ -113,8 +113,8 @@ class StreamedResponse(PreparedResponse):
     If a piece can't be made, the connection is closed before the end of the body, which clients notice.
     """
 
-    def __init__(self, pieces: AsyncGenerator[bytes, None], headers: Headers) -> None:
-        super().__init__(b"", headers)
+    def __init__(self, pieces: AsyncGenerator[bytes, None], headers: Headers, *, status: int = 200) -> None:
+        super().__init__(b"", headers, status=status)
         headers.pop()  # the length is not known
         self._pieces = pieces
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from confplane.api.rendering.entries import pieces
+from confplane.api.rendering.entries import Form, pieces
 from confplane.api.responses import PreparedResponse, StreamedResponse, consistency_headers, encoded
 from confplane.api.routing.bounded import hold
 from confplane.domain.errors import ConfplaneError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from confplane.api.dependencies import Call
-    from confplane.api.rendering.entries import Form
+    from confplane.api.responses import Headers
 
 _STREAM_BYTES: Final = 8 * 1024 * 1024
 """Bytes of a streamed response: its pieces, and the list of its entities, up to a million."""
@@ -41,19 +41,48 @@ async def entries_response(
     """
     # The revision is that of now: entries may be newer, and never older, than the response says.
     headers = [*consistency_headers(call.cluster.store), *encoded({"vary": "Accept", "content-type": form.media_type})]
+    return await _response(call, form, parts, skipped, headers, 200)
+
+
+async def extended_response(
+    call: Call, response: Response, member: str, parts: AsyncIterable[Sequence[bytes]]
+) -> Response:
+    """Return a JSON response with one more member, a list, which is sent while it is made if it is long.
+
+    The arguments and errors are those of :func:`entries_response`.
+    """
+    head = bytes(response.body)[:-1] + f',"{member}":['.encode()
+    form = Form(
+        "application/json",
+        lambda entries, first: (b"" if first else b",") + b",".join(entries),
+        lambda _: head,
+        lambda _, __: b"]}",
+    )
+    headers = [each for each in response.raw_headers if each[0] != b"content-length"]
+    return await _response(call, form, parts, (), headers, response.status_code)
+
+
+async def _response(
+    call: Call,
+    form: Form,
+    parts: AsyncIterable[Sequence[bytes]],
+    skipped: Sequence[str],
+    headers: Headers,
+    status: int,
+) -> Response:
     made = pieces(parts, form)
     first = await anext(made, b"")
     second = await anext(made, None)
     throttle_ms = call.throttle_ms(LimitClass.BULK)
     head = form.head(throttle_ms)
     if second is None:
-        return PreparedResponse(head + first + form.tail(throttle_ms, skipped), headers)
+        return PreparedResponse(head + first + form.tail(throttle_ms, skipped), headers, status=status)
     try:
         hold(call.request, _STREAM_BYTES)
     except ConfplaneError:
         await made.aclose()
         raise
-    return StreamedResponse(_streamed(call, form, [head, first, second], made, skipped), headers)
+    return StreamedResponse(_streamed(call, form, [head, first, second], made, skipped), headers, status=status)
 
 
 async def _streamed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
 import orjson
@@ -21,6 +21,7 @@ from confplane.api.routing.operations import ResponseSpec, change, partly, read
 from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
 from confplane.api.services import AppliesDep, PlansDep, RegistrationsDep, ResourceReadsDep
+from confplane.api.streams import extended_response
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, InvalidRequestError
 from confplane.domain.manifests import FACETS, ManifestScope
@@ -29,7 +30,7 @@ from confplane.domain.texts import shown, step
 from confplane.services.changes.alter import Entry
 from confplane.services.changes.edits import Edit, EditResult, EntryResult, Mode
 from confplane.services.cluster_facet import ClusterFacet
-from confplane.services.cooperative_yielding import in_slices
+from confplane.services.cooperative_yielding import TimeSlice, in_slices
 from confplane.services.kraft.apply.apply_status import FACETS as APPLIED_FACETS
 from confplane.services.limits import LimitClass
 from confplane.services.plans.clients import count_affected
@@ -78,7 +79,8 @@ async def plan_manifest(
         "failed": sum(error is not None for error in errors),
         **await _rendered(call, registrations, plan),
     }
-    return batches.multi_status_response(call.request, answer, errors)
+    response = batches.multi_status_response(call.request, answer, errors)
+    return await extended_response(call, response, "changes", _changes(plan))
 
 
 @routes.post(
@@ -111,6 +113,7 @@ async def apply_manifest(
     call.charge(LimitClass.WRITE, len(applied.done) - 1)
     if applied.error is not None:
         members = await _rendered(call, registrations, applied.plan)
+        members["changes"] = [orjson.Fragment(each) async for part in _changes(applied.plan) for each in part]
         if body.revision is not None:
             members["changedSince"] = _changed_since(applied.plan, int(body.revision))
         return problems.respond(call.request, applied.error, **members)
@@ -248,18 +251,29 @@ def _result(entry: tuple[PlannedEdit, ...]) -> EntryResult:
 
 
 async def _rendered(call: Call, registrations: RegistrationLog, plan: Plan) -> dict[str, Any]:
-    """Return the members of an answer with a plan."""
+    """Return the members of an answer with a plan, without its changes."""
     actions = Counter("refused" if each.result.error is not None else each.action for each in plan.edits)
     access = call.caller.access
-    shown_edits = [each for each in plan.edits if each.action != "none" or each.result.error or each.result.warnings]
     return {
         "planId": plan.id,
         "revision": str(plan.revision),
         "summary": {name: actions[name] for name in ("create", "update", "delete", "claim", "none", "refused")},
         "affectedClients": await count_affected(call.cluster, plan, registrations, access),
         "refusal": None if plan.refusal is None else _refusal(plan.refusal),
-        "changes": await in_slices(lambda each: orjson.Fragment(orjson.dumps(_change(each))), shown_edits),
     }
+
+
+async def _changes(plan: Plan) -> AsyncIterator[list[bytes]]:
+    """Yield the changes of a plan in parts: a plan of many is larger than any response that is kept as a whole."""
+    time_slice = TimeSlice()
+    for entry in plan.entries:
+        yield [
+            orjson.dumps(_change(each))
+            for each in entry
+            if each.action != "none" or each.result.error is not None or each.result.warnings
+        ]
+        if time_slice.due:
+            await time_slice.pause()
 
 
 def _refusal(error: ConfplaneError) -> dict[str, str]:

@@ -256,9 +256,10 @@ def _user_prefix(facts: RiskFacts, _: RiskOptions) -> Iterator[tuple[str, str]]:
 
 def _lower_quota(facts: RiskFacts, options: RiskOptions) -> Iterator[tuple[str, str]]:
     """Compare with the entity's own value before. A first quota below an inherited one is what quotas are for."""
-    levels = quota_levels(facts.entity)
-    own = [level.entity_id for level in levels].index(facts.entity.id)
-    for key in sorted(facts.keys & facts.before.keys() & QUOTA_KEYS.keys()):
+    keys = sorted(facts.keys & facts.before.keys() & QUOTA_KEYS.keys())
+    levels = quota_levels(facts.entity) if keys else ()
+    own = [level.entity_id for level in levels].index(facts.entity.id) if keys else 0
+    for key in keys:
         before = _effective(levels[own:], key, facts, facts.before)
         after = _effective(levels[own:], key, facts, facts.after)
         if before is not None and after is not None and after.value * options.quota_factor < before.value:

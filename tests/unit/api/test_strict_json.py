@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from confplane.api.clients import models
+from confplane.api.manifests.models import PlanManifest
 from confplane.api.problems import SHOWN, FindingsError
 from confplane.api.routing import strict_json
 from confplane.api.routing.bodies import validated
@@ -187,6 +188,12 @@ async def test_what_is_wrong_in_a_large_body_is_reported_with_its_place() -> Non
     with pytest.raises(FindingsError) as caught:
         await validated(models.AlterClientQuotas, {"entries": entries})
     assert len(caught.value.parts) == SHOWN
+
+
+async def test_more_entities_than_a_manifest_may_have_are_too_large() -> None:
+    entities = [{"id": f"topic=t{number}", "configs": {}} for number in range(PlanManifest.most_entries + 1)]
+    with pytest.raises(BodyTooLargeError, match="100001 entities; at most 100000"):
+        await validated(PlanManifest, {"apiVersion": "confplane/v1", "kind": "Configs", "entities": entities})
 
 
 @pytest.mark.parametrize("filler", [b"[],", b"{},", b"0,", b'{"":0},', b'"\\",",'])

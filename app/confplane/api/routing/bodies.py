@@ -85,11 +85,14 @@ async def validated(model: type[RequestModel], value: Any) -> BaseModel:
     """Validate a large body: its list of entries one by one, in slices.
 
     Raises:
+        BodyTooLargeError: The list has more entries than this service accepts at all.
         FindingsError: The model refuses the body.
     """
     found: list[dict[str, Any]] = []
     listed = _listed(model)
     entries = value.get(listed[1]) if listed is not None and isinstance(value, dict) else None
+    if listed is not None and isinstance(entries, list) and len(entries) > model.most_entries > MAX_ENTRIES:
+        raise BodyTooLargeError(f"The body has {len(entries)} {listed[1]}; at most {model.most_entries} are taken")
     if listed is None or not isinstance(entries, list) or len(entries) > model.most_entries:
         return _validated_at_once(model, value)
     name, alias, item = listed

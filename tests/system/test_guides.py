@@ -103,7 +103,8 @@ def test_the_manifests_of_the_guide_and_its_pipelines(zookeeper: ZooKeeper, migr
 
 
 def _settled(text: str) -> list[str]:
-    """Return lines without the ids and revisions of a run, and the widths of their columns."""
+    """Return lines without the ids, times and revisions of a run, and the widths of their columns."""
+    text = re.sub(r"\d{4}-\d\d-\d\dT[0-9:.]+Z", "TIME", text)
     text = re.sub(r"[0-9a-f]{40}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<=revision )\d+", "ID", text)
     return [re.sub(r"  +", "  ", line) for line in text.splitlines()]
 

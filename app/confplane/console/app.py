@@ -25,6 +25,8 @@ from confplane.console import (
     manifest,
     overview,
     revert,
+    rollups,
+    schedules,
     sign_in,
     webhooks,
 )
@@ -58,7 +60,9 @@ PAGES: Final = (
     live,
     revert,
     change_requests,
+    schedules,
     webhooks,
+    rollups,
     manifest,
     definitions,
     access,

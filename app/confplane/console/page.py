@@ -39,8 +39,10 @@ NAVIGATION: Final = (
     ("Entities", "/console/clusters/{cluster}/entities"),
     ("Manifest", "/console/clusters/{cluster}/manifest"),
     ("Requests", "/console/clusters/{cluster}/requests"),
+    ("Schedules", "/console/clusters/{cluster}/schedules"),
     ("Audit", "/console/clusters/{cluster}/audit"),
     ("Webhooks", "/console/clusters/{cluster}/webhooks"),
+    ("Rollups", "/console/clusters/{cluster}/rollups"),
     ("Definitions", "/console/clusters/{cluster}/definitions"),
     ("Access", "/console/clusters/{cluster}/access"),
 )

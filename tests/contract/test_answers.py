@@ -863,6 +863,8 @@ def test_change_requests(recorder: Recorder, service: Service) -> None:
     recorder.send("getChangeRequest", 404, f"{url}/{MADE_UP}")
     recorder.send("getChangeRequest", 400, f"{url}/x")
     recorder.send("reviseChangeRequest", 412, f"{one}:revise", json={}, headers={**dev, "If-Match": '"x"'})
+    problem = recorder.send("reviseChangeRequest", 400, f"{one}:revise", json={"applyAt": "soon"}, headers=dev).json()
+    assert problem["errors"][0]["pointer"] == "/applyAt"
     recorder.send("applyChangeRequest", 409, f"{one}:apply", json={}, headers=dev)
     recorder.send("approveChangeRequest", 400, f"{one}:approve", json={})
     recorder.send("approveChangeRequest", 403, f"{one}:approve", json={"digest": digest})
@@ -876,15 +878,12 @@ def test_change_requests(recorder: Recorder, service: Service) -> None:
     assert [event["action"] for event in applied["events"]] == ["open", "comment", "approve", "begin", "finish"]
     [change] = recorder.send("searchAudit", 200, f"{BASE}/audit", params={"entity": alice}).json()["items"]
     assert (change["changeId"], change["applies"]) == (applied["changeId"], applied["id"])
-    reverts, keyed = {"revert": applied["changeId"]}, {**dev, "Idempotency-Key": "sent twice"}
-    sent = [recorder.send("createChangeRequest", 201, url, json=reverts, headers=keyed) for _ in range(2)]
-    again = sent[0].json()
-    assert (sent[1].json(), sent[1].headers["idempotency-replayed"]) == (again, "true")
-    reused = recorder.send("createChangeRequest", 422, url, json={"edits": [edit]}, headers=keyed).json()
-    assert reused["type"] == "/problems/idempotency-key-reused"
+    again = recorder.send("createChangeRequest", 201, url, json={"revert": applied["changeId"]}, headers=dev).json()
     assert again["changes"][0]["diff"] == [{"key": "producer_byte_rate", "before": 5, "after": None}]
     other = f"{url}/{again['id']}"
-    recorder.send("reviseChangeRequest", 200, f"{other}:revise", json={}, headers=dev)
+    times = {"applyAt": "2026-01-31T12:00:00Z", "expiresAt": None}
+    recorder.send("reviseChangeRequest", 400, f"{other}:revise", json=times, headers=dev)
+    recorder.send("reviseChangeRequest", 200, f"{other}:revise", json={"applyAt": None}, headers=dev)
     recorder.send("rejectChangeRequest", 403, f"{other}:reject", json={}, headers=dev)
     recorder.send("cancelChangeRequest", 403, f"{other}:cancel", json={}, headers=ops)
     recorder.send("cancelChangeRequest", 200, f"{other}:cancel", json={}, headers=dev, params={"validateOnly": "true"})
@@ -892,6 +891,17 @@ def test_change_requests(recorder: Recorder, service: Service) -> None:
     for name in ("revise", "cancel", "reject", "apply"):
         recorder.send(f"{name}ChangeRequest", 409, f"{other}:{name}", json={})
         recorder.send(f"{name}ChangeRequest", 400, f"{other}:{name}", json={"x": 1})
+
+
+def test_a_change_request_that_is_sent_twice(recorder: Recorder, service: Service) -> None:
+    url = f"{BASE}/change-requests"
+    token = reviewers.token_of(service, "sender", reviewers.PROPOSES)
+    keyed = {"Authorization": f"Bearer {token}", "Idempotency-Key": "sent twice"}
+    edit = {"facet": "client-quotas", "id": "user=twice", "ops": [{"key": "producer_byte_rate", "value": 5}]}
+    sent = [recorder.send("createChangeRequest", 201, url, json={"edits": [edit]}, headers=keyed) for _ in range(2)]
+    assert (sent[1].json(), sent[1].headers["idempotency-replayed"]) == (sent[0].json(), "true")
+    reused = recorder.send("createChangeRequest", 422, url, json={"edits": [edit, edit]}, headers=keyed).json()
+    assert reused["type"] == "/problems/idempotency-key-reused"
 
 
 def test_webhooks(recorder: Recorder) -> None:

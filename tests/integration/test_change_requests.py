@@ -496,6 +496,42 @@ async def test_a_scheduled_request_is_revised_and_applied_after_its_time(world: 
     )
 
 
+async def test_a_revision_replaces_the_times_that_it_names_and_no_others(world: World) -> None:
+    one = await started(world)
+    at, end = one.now() + HOUR, one.now() + 5 * HOUR
+    request = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2), apply_at=at, expires_at=end)
+    approved = await one.approve(request, OPS)
+
+    async def revise(**times: Any) -> ChangeRequest:
+        return await one.service.proposals.revise(
+            one.cluster, request.id, None, one.caller(DEV), Precondition(), times=times
+        )
+
+    for wrong in ({"apply_at": one.now() - HOUR}, {"apply_at": end}, {"expires_at": at}, {"expires_at": one.now()}):
+        with pytest.raises(InvalidRequestError, match=r"applyAt|expiresAt"):
+            await revise(**wrong)
+    assert await one.found(request) == approved
+    digests = {request.digest}
+    steps: tuple[tuple[dict[str, Any], Any], ...] = (
+        ({"apply_at": at + HOUR}, (at + HOUR, end)),
+        ({"expires_at": end + HOUR}, (at + HOUR, end + HOUR)),
+        ({}, (at + HOUR, end + HOUR)),
+        ({"apply_at": None}, (None, end + HOUR)),
+    )
+    for times, expected in steps:
+        revised = await revise(**times)
+        assert revised == await one.found(request)
+        assert ((revised.apply_at, revised.expires_at), revised.state, revised.approvals) == (expected, "open", ())
+        digests.add(revised.digest)
+    assert len(digests) == 4, "an approval is given for the times as well"
+    with pytest.raises(StalePlanError):
+        await one.approve(request, OPS)
+    assert (await one.approve(revised, OPS)).state is RequestState.APPROVED
+    by_default = (await revise(expires_at=None)).expires_at
+    assert by_default is not None
+    assert (by_default - one.now()) // (24 * HOUR) in {6, 7}
+
+
 async def test_an_unexpected_error_of_one_request_does_not_stop_the_others_and_is_attempted_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,31 @@ def time_of(text: str, option: str, now: datetime | None = None) -> str:
     return found
 
 
+def later_of(text: str, option: str, now: datetime | None = None) -> str:
+    """Return a time to come in the API's form; a duration such as ``2h`` means that time from now.
+
+    Args:
+        text: The argument.
+        option: The name of the option, for the error.
+        now: The time from which a duration counts; None means the present.
+
+    Raises:
+        typer.BadParameter: The text is neither a time with an offset nor a duration, or after the year 9999.
+    """
+    if _TIME.fullmatch(text):
+        return text
+    try:
+        return rfc3339((now or datetime.now(timezone.utc)) + timedelta(seconds=duration_of(text, option)))
+    except OverflowError:
+        raise typer.BadParameter(f"{text} from now is after the year 9999", param_hint=option) from None
+    except typer.BadParameter:
+        raise typer.BadParameter(
+            f"{text!r} is not a valid time. Use RFC 3339 with an offset, such as 2026-01-31T12:00:00Z, or a time from"
+            " now, such as 2h or 1d.",
+            param_hint=option,
+        ) from None
+
+
 def datetime_of(text: str, option: str) -> datetime:
     """Return a time as commands on the stores need it.
 

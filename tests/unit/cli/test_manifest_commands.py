@@ -123,7 +123,8 @@ def test_the_changes_of_a_plan_are_proposed_as_one_request(answered: Recorded, m
         change("user=c", "create", key("producer_byte_rate", None, 1.5), facet="client-quotas"),
     )
     answered.answers["change-requests"] = {"id": "0195f3a0-6c1e-7d3a-9b7e-2f6c1d0a4b5c"}
-    proposed = CliRunner().invoke(cli, ["apply", manifest, "--propose", "--yes", "--reason", "load"])
+    times = ["--apply-at", "2030-01-31T12:00:00Z"]
+    proposed = CliRunner().invoke(cli, ["apply", manifest, "--propose", "--yes", "--reason", "load", *times])
     assert (proposed.exit_code, "confplane requests show 0195f3a0" in proposed.stderr) == (0, True)
     [(_, planned), (path, body)] = answered.sent
     assert (planned["atomic"], path) == (True, "change-requests?reason=load")
@@ -135,7 +136,8 @@ def test_the_changes_of_a_plan_are_proposed_as_one_request(answered: Recorded, m
                 "ops": [{"key": "flush.ms", "value": "2"}, {"key": "retention.ms", "op": "DELETE"}],
             },
             {"facet": "client-quotas", "id": "user=c", "ops": [{"key": "producer_byte_rate", "value": 1.5}]},
-        ]
+        ],
+        "applyAt": "2030-01-31T12:00:00Z",
     }
 
 
@@ -156,6 +158,11 @@ def test_a_secret_and_an_owner_are_not_proposed(answered: Recorded, manifest: st
     owned = CliRunner().invoke(cli, ["apply", manifest, "--propose", "--yes"])
     assert (owned.exit_code, "has an owner" in owned.stderr) == (1, True)
     assert [path for path, _ in answered.sent] == ["manifests:plan"]
+
+
+def test_times_are_for_proposals(answered: Recorded, manifest: str) -> None:
+    refused = CliRunner().invoke(cli, ["apply", manifest, "--yes", "--expires-at", "2h"])
+    assert (refused.exit_code, answered.sent) == (64, [])
 
 
 @pytest.mark.parametrize("words", [["--for", "6h"], ["--force", "topic=a/k"], ["--break-glass", "x"], ["--plan", "p"]])

@@ -60,6 +60,47 @@ def test_a_change_is_proposed_with_its_reason(answered: Recorded) -> None:
     }
 
 
+def test_a_proposal_has_the_times_that_are_given(answered: Recorded) -> None:
+    answered.answers["change-requests"] = SHOWN
+    given = ["set", "topic=orders", "retention.ms=1", "--propose", "--apply-at", "2030-01-31T12:00:00Z"]
+    assert CliRunner().invoke(cli, [*given, "--expires-at", "30d"]).exit_code == 0
+    [(_, body)] = answered.sent
+    assert (body["applyAt"], body["expiresAt"].endswith("Z")) == ("2030-01-31T12:00:00Z", True)
+
+
+@pytest.mark.parametrize(
+    ("words", "times"),
+    [
+        (["--apply-at", "2030-01-31T12:00:00Z"], {"applyAt": "2030-01-31T12:00:00Z"}),
+        (
+            ["--no-apply-at", "--expires-at", "2030-01-31T12:00:00Z"],
+            {"applyAt": None, "expiresAt": "2030-01-31T12:00:00Z"},
+        ),
+    ],
+)
+def test_a_revision_has_the_times_that_are_given(
+    answered: Recorded, words: list[str], times: dict[str, str | None]
+) -> None:
+    answered.answers["revise"] = SHOWN
+    assert CliRunner().invoke(cli, ["requests", "revise", REQUEST, *words]).exit_code == 0
+    assert answered.sent == [(f"{ONE}:revise", {"edits": [], **times})]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["set", "topic=orders", "retention.ms=1", "--apply-at", "2h"],
+        ["set", "topic=orders", "retention.ms=1", "--propose", "--apply-at", "soon"],
+        ["set", "topic=orders", "retention.ms=1", "--propose", "--expires-at", "999999999d"],
+        ["delete", "topic=orders", "retention.ms", "--expires-at", "2h"],
+        ["requests", "revise", REQUEST, "--apply-at", "2h", "--no-apply-at"],
+    ],
+)
+def test_times_that_are_not_valid_are_refused(answered: Recorded, words: list[str]) -> None:
+    refused = CliRunner().invoke(cli, words)
+    assert (refused.exit_code, answered.sent) == (2, []), refused.output
+
+
 def test_options_of_direct_changes_are_refused(answered: Recorded) -> None:
     answer = CliRunner().invoke(cli, ["set", "topic=orders", "retention.ms=1", "--propose", "--for", "6h"])
     assert (answer.exit_code != 0, answered.sent) == (True, [])

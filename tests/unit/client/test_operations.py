@@ -240,7 +240,12 @@ CALLS: Final[dict[str, Row]] = {
     "reviseChangeRequest": (
         "change_requests.revise",
         ("c", [_EDIT]),
-        {"revert": "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10", "if_match": '"a"', **_TERMS},
+        {
+            "revert": "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10",
+            "times": {"expiresAt": "2026-01-02T00:00:00Z", "applyAt": None},
+            "if_match": '"a"',
+            **_TERMS,
+        },
     ),
     "approveChangeRequest": (
         "change_requests.approve",

@@ -72,6 +72,18 @@ class NewChangeRequest(ChangeRequestEdits):
     )
 
 
+class RevisedChangeRequest(ChangeRequestEdits):
+    """A new content of a request. Without edits, the same edits are decided again."""
+
+    expires_at: _Time = Field(
+        default=None, description="From a minute to 90 days in the future; null: a week. As before if it is absent"
+    )
+    apply_at: _Time = Field(
+        default=None,
+        description="The time from which the request is applied by itself; null: none. As before if it is absent",
+    )
+
+
 class RequestApproval(RequestModel):
     """An approval."""
 

@@ -121,21 +121,26 @@ async def revise_change_request(
     requests: ChangeRequestsDep,
     request_id: RequestId,
     conditions: ConditionalHeadersDep,
-    body: models.ChangeRequestEdits,
+    body: models.RevisedChangeRequest,
 ) -> Response:
     """Without edits, the same edits are decided on the present state. All approvals are dropped.
+
+    Times that the body names replace those of the request.
 
     Needs PROPOSE and DESCRIBE_CONFIGS on each entity of the new content, and to be an author, or PROPOSE on each entity
     of the content before, or ALTER on `change-requests`. The caller becomes an author.
     """
     call.charge(LimitClass.WRITE, len(body.edits))
     entries = await _entries(call, requests, body) if body.edits or body.revert is not None else None
+    given = {"expires_at": (body.expires_at, "/expiresAt"), "apply_at": (body.apply_at, "/applyAt")}
+    times = {name: parsed.moment(*given[name]) for name in given.keys() & body.model_fields_set}
     revised = await requests.proposals.revise(
         call.cluster,
         _id(request_id),
         entries,
         call.caller,
         conditions.precondition(),
+        times=times,
         validate_only=call.validate_only,
     )
     return await _shown(call, requests, revised)

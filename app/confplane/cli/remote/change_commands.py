@@ -17,9 +17,11 @@ from confplane.cli.remote.changes import ChangeOptions, EntityUpdate, difference
 from confplane.cli.remote.entities import entity_of, keys_of, read_entity_values
 from confplane.cli.remote.options import (
     WRITE_CODES,
+    ApplyAt,
     BreakGlass,
     Duration,
     EntityName,
+    ExpiresAt,
     Propose,
     Reason,
     Ticket,
@@ -27,6 +29,7 @@ from confplane.cli.remote.options import (
     WaitApplied,
     seconds_of,
     served,
+    times_of,
 )
 from confplane.cli.remote.session import DONE
 from confplane.domain.errors import InvalidRequestError
@@ -80,6 +83,8 @@ async def put(
     duration: Duration = None,
     break_glass: BreakGlass = None,
     propose: Propose = False,
+    apply_at: ApplyAt = None,
+    expires_at: ExpiresAt = None,
     quotas_etag: _QuotasEtag = None,
     configs_etag: _ConfigsEtag = None,
     wait_applied: WaitApplied = None,
@@ -90,8 +95,9 @@ async def put(
     """
     terms = (validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied, seconds_of(duration), break_glass)
     options, change = ChangeOptions(*terms), EntityUpdate.of(entity_of(entity), values_of(values))
+    times = times_of(apply_at, expires_at, propose=propose)
     if propose:
-        return await _propose(client, change, options)
+        return await _propose(client, change, options, times)
     on_line = {key for key, equals, text in (word.partition("=") for word in values) if equals and text[:1] != "@"}
     result = await change.send(client, options)
     if bared := sorted(each["key"] for each in differences(result) if each.get("secret") and each["key"] in on_line):
@@ -126,6 +132,8 @@ async def delete(
     duration: Duration = None,
     break_glass: BreakGlass = None,
     propose: Propose = False,
+    apply_at: ApplyAt = None,
+    expires_at: ExpiresAt = None,
     quotas_etag: _QuotasEtag = None,
     configs_etag: _ConfigsEtag = None,
     wait_applied: WaitApplied = None,
@@ -136,6 +144,7 @@ async def delete(
     """
     terms = (validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied, seconds_of(duration), break_glass)
     options, named = ChangeOptions(*terms), entity_of(entity)
+    times = times_of(apply_at, expires_at, propose=propose)
     if bool(keys) == everything:
         raise InvalidRequestError("Give the keys to delete, or --all for all keys of the entity.")
     found = await read_entity_values(client, named)
@@ -153,13 +162,15 @@ async def delete(
         )
     change = EntityUpdate.of(named, dict.fromkeys(keys or present))
     if propose:
-        return await _propose(client, change, options)
+        return await _propose(client, change, options, times)
     result = await change.send(client, options)
     _show(change, result, options)
     return report_one(result)
 
 
-async def _propose(client: AsyncConfplane, change: EntityUpdate, options: ChangeOptions) -> int:
+async def _propose(
+    client: AsyncConfplane, change: EntityUpdate, options: ChangeOptions, times: Mapping[str, str]
+) -> int:
     """Propose a change, and print the request.
 
     Raises:
@@ -169,7 +180,7 @@ async def _propose(client: AsyncConfplane, change: EntityUpdate, options: Change
         raise InvalidRequestError(
             "--for, --wait-applied and ETags are options of direct changes, and not of --propose."
         )
-    found = await change.propose(client, options)
+    found = await change.propose(client, options, times)
     if is_json():
         print_json(found)
     else:

@@ -14,15 +14,18 @@ from confplane.cli.output import echo, is_json, print_error, print_json, say
 from confplane.cli.remote.manifest_proposal import propose_plan
 from confplane.cli.remote.manifests import ManifestFiles
 from confplane.cli.remote.options import (
+    ApplyAt,
     AsJson,
     BreakGlass,
     ClusterName,
     Duration,
+    ExpiresAt,
     ProfileName,
     Propose,
     Reason,
     Ticket,
     seconds_of,
+    times_of,
 )
 from confplane.cli.remote.plan_output import print_plan_diff, print_plan_table
 from confplane.cli.remote.session import DONE, FAILED, INVALID, UNKNOWN, code_of, refusal_texts, run_with_client
@@ -160,6 +163,8 @@ def apply(
     env_prefix: EnvPrefix = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     propose: Propose = False,
+    apply_at: ApplyAt = None,
+    expires_at: ExpiresAt = None,
     duration: Duration = None,
     break_glass: BreakGlass = None,
     reason: Reason = None,
@@ -184,7 +189,8 @@ def apply(
                 "--plan, --force, --for and --break-glass are options of direct changes.", param_hint="--propose"
             )
         options["atomic"] = True
-    run = _Apply(files, options, terms, yes=yes, propose=propose)
+    times = times_of(apply_at, expires_at, propose=propose)
+    run = _Apply(files, options, terms, yes=yes, propose=propose, times=times)
     run_manifest(profile, cluster, files, lambda client: run.run(client, plan_file))
 
 
@@ -334,6 +340,8 @@ class _Apply:
     terms: dict[str, Any]
     yes: bool
     propose: bool
+    times: Mapping[str, str]
+    """Of a proposal."""
 
     async def run(self, client: AsyncConfplane, plan_file: Path | None) -> int:
         """Apply the plan of a file, or a new one, and return the exit code."""
@@ -352,7 +360,8 @@ class _Apply:
                 echo("Nothing was written", err=True)
                 return FAILED
             if self.propose:
-                made = await propose_plan(client, found, self.terms["reason"], self.terms["ticket"])
+                terms = {name: self.terms[name] for name in ("reason", "ticket")}
+                made = await propose_plan(client, found, {**terms, **self.times})
                 if is_json():
                     print_json(made)
                 say(f"Proposed: request {made['id']}, see `confplane requests show {made['id']}`", err=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from confplane.cli.remote.options import terms
 from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -13,16 +12,19 @@ if TYPE_CHECKING:
     from confplane.client import AsyncConfplane
 
 
-async def propose_plan(
-    client: AsyncConfplane, plan: Mapping[str, Any], reason: str | None, ticket: str | None
-) -> dict[str, Any]:
+async def propose_plan(client: AsyncConfplane, plan: Mapping[str, Any], terms: Mapping[str, Any]) -> dict[str, Any]:
     """Propose the changes of a plan as one request, and return it in the API's form.
+
+    Args:
+        client: The client.
+        plan: The plan.
+        terms: The times, the reason and the ticket of the request.
 
     Raises:
         InvalidRequestError: The plan sets or removes a secret, whose values plans do not have.
     """
     edits: Any = [_edit(each) for each in plan["changes"] if each["diff"]]
-    return dict((await client.change_requests.propose(edits, **terms(reason, ticket))).body)
+    return dict((await client.change_requests.propose(edits, **terms)).body)
 
 
 def _edit(change: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from confplane.cli.remote import completion, session
-from confplane.cli.times import duration_of
+from confplane.cli.times import duration_of, later_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -64,6 +64,22 @@ Reason = Annotated[
 Propose = Annotated[
     bool,
     typer.Option("--propose", help="Propose the change for another person to approve (`confplane requests`)."),
+]
+_TIME_FORMS: Final = "2026-01-31T12:00:00Z, or a time from now such as 2h."
+ApplyAt = Annotated[
+    str | None,
+    typer.Option(
+        "--apply-at",
+        metavar="TIME",
+        help=f"The time from which the request is applied by itself once it is approved: {_TIME_FORMS}",
+        show_default="when somebody applies it",
+    ),
+]
+ExpiresAt = Annotated[
+    str | None,
+    typer.Option(
+        "--expires-at", metavar="TIME", help=f"The time at which the request expires: {_TIME_FORMS}", show_default="7d"
+    ),
 ]
 BreakGlass = Annotated[
     str | None,
@@ -157,6 +173,19 @@ def served(
 def terms(reason: str | None, ticket: str | None) -> Any:
     """Return a reason and a ticket as arguments of a call of the client library."""
     return {"reason": reason, "ticket": ticket}
+
+
+def times_of(apply_at: str | None, expires_at: str | None, *, propose: bool = True) -> dict[str, str]:
+    """Return the times of a change request as arguments of the client library.
+
+    Raises:
+        typer.BadParameter: A text is not a time, or times are given for a change that is not proposed.
+    """
+    given = {"apply_at": (apply_at, "--apply-at"), "expires_at": (expires_at, "--expires-at")}
+    found = {name: later_of(text, option) for name, (text, option) in given.items() if text is not None}
+    if found and not propose:
+        raise typer.BadParameter("It is an option of --propose.", param_hint=given[min(found)][1])
+    return found
 
 
 def seconds_of(duration: str | None) -> int | None:

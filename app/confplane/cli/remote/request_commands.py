@@ -10,7 +10,18 @@ from confplane.cli.command_group import CommandGroup
 from confplane.cli.output import echo, is_json, print_changes, print_items, print_json, print_result
 from confplane.cli.remote.change_commands import values_of
 from confplane.cli.remote.entities import entity_of
-from confplane.cli.remote.options import READ_CODES, WRITE_CODES, OptionalEntity, Reason, Ticket, served, terms
+from confplane.cli.remote.options import (
+    READ_CODES,
+    WRITE_CODES,
+    ApplyAt,
+    ExpiresAt,
+    OptionalEntity,
+    Reason,
+    Ticket,
+    served,
+    terms,
+    times_of,
+)
 from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -118,11 +129,30 @@ async def comment(
     _show_state(await client.change_requests.comment(request, text))
 
 
-@requests.command(epilog=f"{_EXAMPLE.format('revise', '')}{WRITE_CODES}")
+@requests.command(epilog=f"{_EXAMPLE.format('revise', ' --apply-at 2h')}{WRITE_CODES}")
 @served()
-async def revise(client: AsyncConfplane, request: RequestName, *, reason: Reason = None) -> None:
-    """Decide the edits of a request again, on the present state. Its approvals are dropped."""
-    _show_state(await client.change_requests.revise(request, **terms(reason, None)))
+async def revise(
+    client: AsyncConfplane,
+    request: RequestName,
+    *,
+    apply_at: ApplyAt = None,
+    expires_at: ExpiresAt = None,
+    unscheduled: Annotated[
+        bool, typer.Option("--no-apply-at", help="Let it be applied when somebody applies it.")
+    ] = False,
+    reason: Reason = None,
+) -> None:
+    """Decide the edits of a request again, on the present state, with other times if any are given.
+
+    Its approvals are dropped. Times that are not given stay as they are.
+    """
+    if unscheduled and apply_at is not None:
+        raise InvalidRequestError("Give --apply-at or --no-apply-at, not both.")
+    given = times_of(apply_at, expires_at)
+    names = {"apply_at": "applyAt", "expires_at": "expiresAt"}
+    times: dict[str, str | None] = {names[name]: time for name, time in given.items()}
+    times |= {"applyAt": None} if unscheduled else {}
+    _show_state(await client.change_requests.revise(request, times=times, **terms(reason, None)))
 
 
 @requests.command(epilog=f"{_EXAMPLE.format('apply', '')}{WRITE_CODES}")

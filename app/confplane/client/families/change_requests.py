@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from confplane.client.core.calls import call, id_of, segment
@@ -9,7 +10,7 @@ from confplane.client.core.operations import Family, S, listing, operation, tagg
 from confplane.client.core.pages import Paged
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from typing_extensions import Unpack
 
@@ -86,10 +87,19 @@ class ChangeRequests(Family[S]):
         edits: Sequence[ProposedEdit] = (),
         *,
         revert: str | None = None,
+        times: Mapping[str, str | None] = MappingProxyType({}),
         **terms: Unpack[UnkeyedConditionalWriteOptions],
     ) -> ApiCall[ChangeRequestData]:
-        """Replace the content of a request, or without edits decide it again on the present state."""
-        return call("POST", f"{self._path(request_id)}:revise", terms, json=_content(edits, revert))
+        """Replace the content of a request, or without edits decide it again on the present state.
+
+        Args:
+            request_id: The request.
+            edits: The new edits; without them, the same edits are decided again.
+            revert: Instead of edits, the id of a change that is to be reverted.
+            times: ``expiresAt`` and ``applyAt`` as far as they change; None for a week, and for no time.
+            **terms: The terms of the write.
+        """
+        return call("POST", f"{self._path(request_id)}:revise", terms, json={**_content(edits, revert), **times})
 
     @operation
     def approve(

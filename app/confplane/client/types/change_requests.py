@@ -15,13 +15,6 @@ if TYPE_CHECKING:
     from confplane.client.types.shared import StateName
 
 
-class ChangeRequestEdits(TypedDict):
-    """The content of a request: edits, or the revert of a change."""
-
-    edits: NotRequired[list[ProposedEdit]]  # The edits, each facet of an entity once: one change
-    revert: NotRequired[str | None]  # Instead of edits: the id of a change, whose keys get their earlier values
-
-
 class ChangeRequestSummary(TypedDict):
     """A change request without its content."""
 
@@ -159,6 +152,17 @@ class RequestPerson(TypedDict):
 
     principal: str
     behalfOf: str | None  # The user for whom the principal acted
+
+
+class RevisedChangeRequest(TypedDict):
+    """A new content of a request. Without edits, the same edits are decided again."""
+
+    edits: NotRequired[list[ProposedEdit]]  # The edits, each facet of an entity once: one change
+    revert: NotRequired[str | None]  # Instead of edits: the id of a change, whose keys get their earlier values
+    # From a minute to 90 days in the future; null: a week. As before if it is absent
+    expiresAt: NotRequired[str | None]
+    # The time from which the request is applied by itself; null: none. As before if it is absent
+    applyAt: NotRequired[str | None]
 
 
 class SuppliedValue(TypedDict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from uuid_utils.compat import uuid7
@@ -120,9 +121,8 @@ class RequestProposals:
         if run is not None and run.claimed and (made := await self._reader.made_under(cluster.name, run.id)):
             run.wrote = True
             return made
+        self._check_future(terms.apply_at)
         content = await self._decided(cluster, entries, caller)
-        if terms.apply_at is not None and terms.apply_at <= self._now():
-            raise InvalidRequestError("applyAt is not in the future", pointer="/applyAt")
         expires_at = self._expiry(terms, content)
         author = await self._participants.of(caller.access.identity)
         request = ChangeRequest(
@@ -172,6 +172,7 @@ class RequestProposals:
         caller: Caller,
         precondition: Precondition,
         *,
+        times: Mapping[str, datetime | None] = MappingProxyType({}),
         validate_only: bool = False,
     ) -> ChangeRequest:
         """Replace the content of a request, or decide it again on the present state. Its approvals are dropped.
@@ -182,6 +183,7 @@ class RequestProposals:
             entries: The new content; None for the same edits.
             caller: The caller, who becomes an author.
             precondition: The precondition on the request.
+            times: The times that change, by their names in :class:`RequestTerms`.
             validate_only: Check everything, and write nothing.
 
         Raises:
@@ -199,13 +201,17 @@ class RequestProposals:
                 caller.require(cluster.name, Operation.PROPOSE, each)
         if entries is None:
             entries = await entries_of(cluster, self._fingerprints[cluster.name], request.draft, {}, on_versions=False)
+        self._check_future(times.get("apply_at"))
         content = await self._decided(cluster, entries, caller)
-        self._expiry(RequestTerms(request.expires_at, request.apply_at), content)
+        terms = replace(RequestTerms(request.expires_at, request.apply_at), **times)
+        expires_at = self._expiry(terms, content)
         author = await self._participants.of(caller.access.identity)
         authors = (*(each for each in request.authors if each != author), author)
         changes: dict[str, Any] = {
             "revision": request.revision + 1,
-            "digest": digest_of(cluster.name, content.draft, request.apply_at, request.expires_at),
+            "digest": digest_of(cluster.name, content.draft, terms.apply_at, expires_at),
+            "expires_at": expires_at,
+            "apply_at": terms.apply_at,
             "entity_ids": content.entity_ids,
             "warnings": content.warnings,
             "requirements": content.requirements,
@@ -251,6 +257,15 @@ class RequestProposals:
         author = Caller(unrestricted(caller.access), caller.deadline, caller.reason, caller.ticket)
         with caller.preparing():
             return await decide(self._alter, self._fingerprints[cluster.name], list(entries), author)
+
+    def _check_future(self, apply_at: datetime | None) -> None:
+        """Refuse a new time that has passed. A time that was given earlier may have passed.
+
+        Raises:
+            InvalidRequestError: The time is not in the future.
+        """
+        if apply_at is not None and apply_at <= self._now():
+            raise InvalidRequestError("applyAt is not in the future", pointer="/applyAt")
 
     def _expiry(self, terms: RequestTerms, content: RequestContent) -> datetime:
         """Return the time at which a request expires.

@@ -206,6 +206,7 @@ def create_app(
                 # Before the appliers, which are stopped first: the observer closes the connections.
                 *(each.observer for each in loops),
                 *(each.applier for each in loops),
+                *parts.throttle_watches,
             ):
                 work.start()
                 stack.push_async_callback(work.stop)
@@ -223,6 +224,7 @@ def create_app(
         *authentication.background,
         *(each.reporter for each in loops),
         *unobserved,
+        *parts.throttle_watches,
         *dispatchers,
         *undelivered,
     )
@@ -253,6 +255,7 @@ def create_app(
         *requests.schedulers,
         *(each.reporter for each in loops),
         *(each.queues for each in loops),
+        *parts.throttle_watches,
         feeds,
         *dispatchers,
         *deliverers,

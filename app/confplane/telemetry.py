@@ -174,6 +174,13 @@ METRICS: Final[dict[str, Metric]] = {
     "rollup_mismatches_pending": Metric(
         _G, "Mismatches in the current rows of integrity that may resolve by themselves", _CLUSTER
     ),
+    # throttles of reassignments
+    "reassignment_throttles_left": Metric(
+        _G, "Throttles of reassignments that are set although no reassignment is in progress", _CLUSTER
+    ),
+    "reassignment_throttles_unknown": Metric(
+        _G, "Throttles of reassignments that are set, if the right to read reassignments is missing", _CLUSTER
+    ),
     # the observation of a Kafka cluster
     "observed_changes": Metric(_C, "Changes that this process wrote to follow a Kafka cluster", _CLUSTER),
     "observation_looks": Metric(

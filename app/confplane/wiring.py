@@ -56,10 +56,11 @@ from confplane.services.reads.config_levels import BrokerLevels, ServerPropertie
 from confplane.services.upkeep.dropping import Dropper
 from confplane.services.upkeep.incarnation import IncarnationCheck
 from confplane.services.upkeep.rotate import RotateService
+from confplane.services.upkeep.throttles import ThrottleWatch
 from confplane.store import FacetIndex, ZooKeeperAccess, ZooKeeperStore, ZooKeeperTls, ZooKeeperTreeCopy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from confplane.domain.entities import Entity
     from confplane.domain.facets import Facet
@@ -101,6 +102,7 @@ class ServiceParts:
     fingerprints: Mapping[str, Fingerprint]
     """The fingerprints of the sensitive configs of each cluster's brokers."""
     incarnation_checks: Mapping[str, IncarnationCheck]
+    throttle_watches: Sequence[ThrottleWatch]
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -178,6 +180,10 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> ServicePart
         observed_topics,
         {name: _cipher(name, settings.clusters[name]).fingerprint for name in stores},
         {name: IncarnationCheck(store, positions) for name, store in stores.items()},
+        [
+            ThrottleWatch(store, kraft_wirings[name].kafka if name in kraft_wirings else store)
+            for name, store in stores.items()
+        ],
     )
 
 

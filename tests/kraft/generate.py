@@ -42,6 +42,7 @@ VERSIONS: Final = {
     "FetchSnapshot": (0, 1),
     "IncrementalAlterConfigs": (1, 1),
     "ListConfigResources": (0, 1),  # version 0 was named ListClientMetricsResources
+    "ListPartitionReassignments": (0, 0),
     "Metadata": (11, 13),
     "SaslAuthenticate": (1, 2),
     "SaslHandshake": (1, 1),

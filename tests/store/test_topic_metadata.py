@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
 import pytest
+from kazoo.security import make_digest_acl
 
 from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError, UnknownTopicError
@@ -142,3 +144,43 @@ async def test_many_topics_cost_their_names_alone(store: ZooKeeperStore, raw_zk:
     await until(lambda: store.topic_exists("t2999") is True)
     assert len(store._follower.metadata.names or ()) == 3_000
     assert store._follower.loaded().entities() == 0
+
+
+def reassigned(*, adding: list[int], removing: list[int]) -> bytes:
+    """The znode of a topic with one partition, as the controller writes it (kafka.zk.TopicZNode)."""
+    state = {
+        "partitions": {"0": [1, 2]}, "topic_id": "VYqPJnNoRcSMNfVZlJNfRQ", "version": 3,
+        "adding_replicas": {"0": adding} if adding else {}, "removing_replicas": {"0": removing} if removing else {},
+    }  # fmt: skip
+    return json.dumps(state).encode()
+
+
+async def test_reassignments_are_those_in_the_metadata_of_topics(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
+    contents = {
+        "added": reassigned(adding=[2], removing=[]),
+        "removed": reassigned(adding=[], removing=[1]),
+        "still": reassigned(adding=[], removing=[]),
+        "odd": b"[]",
+    }
+    for name, content in contents.items():
+        raw_zk.create(f"/brokers/topics/{name}", content, makepath=True)
+    asked = {*contents, "gone"}
+    assert await store.reassigned_topics(asked, soon()) == frozenset({"added", "removed"})
+    assert await store.reassigned_topics({"still"}, soon()) == frozenset()
+    assert await store.reassigned_topics((), soon()) == frozenset()
+    # A request that was not made through a broker.
+    request = {"version": 1, "partitions": [{"topic": "moved", "partition": 0, "replicas": [2]}]}
+    raw_zk.create("/admin/reassign_partitions", json.dumps(request).encode(), makepath=True)
+    assert await store.reassigned_topics({"still"}, soon()) == frozenset({"moved"})
+    raw_zk.set("/admin/reassign_partitions", b"{")
+    assert await store.reassigned_topics({"still"}, soon()) == frozenset()
+
+
+@pytest.mark.parametrize("path", ["/brokers/topics/added", "/admin/reassign_partitions"])
+async def test_reassignments_that_may_not_be_read_are_unknown(
+    store: ZooKeeperStore, raw_zk: KazooClient, path: str
+) -> None:
+    for each in ("/brokers/topics/added", "/admin/reassign_partitions"):
+        raw_zk.create(each, b"{}", makepath=True)
+    raw_zk.set_acls(path, [make_digest_acl("someone", "else", all=True)])
+    assert await store.reassigned_topics({"added"}, soon()) is None

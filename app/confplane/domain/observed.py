@@ -19,6 +19,7 @@ from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import InvalidRequestError, InvalidTopicError
 from confplane.domain.numbers import java_trim, parse_java_double
 from confplane.domain.quotas import QUOTA_KEYS
+from confplane.domain.reassignments import THROTTLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -37,20 +38,6 @@ _MANAGED: Final = "min.insync.replicas"
 
 _DEFAULT_BROKER: Final = Entity.of(broker=None)
 _MANAGED_KEYS: Final = frozenset({_MANAGED})
-
-_THROTTLES: Final = {
-    EntityType.TOPIC: frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}),
-    EntityType.BROKER: frozenset(
-        {
-            "leader.replication.throttled.rate",
-            "follower.replication.throttled.rate",
-            "replica.alter.log.dirs.io.max.bytes.per.second",
-        }
-    ),
-}
-"""The keys that ``kafka-reassign-partitions.sh`` and similar tools set for the time of a reassignment.
-
-Source: ``ReassignPartitionsCommand`` of Kafka 4.4."""
 
 
 def managed_keys(entity: Entity) -> frozenset[str]:
@@ -123,7 +110,7 @@ class ObservedRules:
 
         These are the keys that the cluster manages, and the throttles of reassignments, whose tools also remove them.
         """
-        return self.manages(entity, key) or key in _THROTTLES.get(entity.types[0], ())
+        return self.manages(entity, key) or key in THROTTLES.get(entity.types[0], ())
 
     def entity_of(self, components: Iterable[tuple[str, str | None]]) -> Entity | str:
         """Return the entity for a cluster's own names, or the reason why ZooKeeper has no place for it.

@@ -33,6 +33,8 @@ from confplane.kraft.wire.messages import (
     DescribeQuorumResponse,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
     MetadataRequest,
     MetadataResponse,
 )
@@ -202,6 +204,21 @@ class KraftClient:
             )
 
         return await self._anywhere(ask, deadline)
+
+    async def reassigned_topics(self, deadline: float) -> frozenset[str]:
+        """Return the topics with a reassignment in progress. The broker asks the active controller.
+
+        Raises:
+            RightsError: The right to DESCRIBE the CLUSTER is missing.
+        """
+        request = ListPartitionReassignmentsRequest(timeout_ms=max(0, int((deadline - time.monotonic()) * 1000)))
+
+        async def ask(connection: KraftConnection) -> frozenset[str]:
+            answer = await connection.call(request, ListPartitionReassignmentsResponse, deadline)
+            errors.check("ListPartitionReassignments", answer.error_code, answer.error_message)
+            return frozenset(each.name for each in answer.topics)
+
+        return await self._anywhere(ask, deadline, ConnectionPartition.LONG)
 
     async def barrier(self, deadline: float, *, settled: bool = False) -> int:
         """Wait until :attr:`source` has reached the current high watermark; return the metadata offset reached.

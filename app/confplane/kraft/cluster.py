@@ -168,6 +168,15 @@ class KraftCluster:
                 return str(error)
         return None
 
+    async def reassigned_topics(self, topics: Collection[str], deadline: float) -> frozenset[str] | None:
+        """Return all topics with a reassignment in progress, or None if the right to list them is missing."""
+        del topics
+        with translate_errors():
+            try:
+                return await (await self._client()).reassigned_topics(self._by(deadline))
+            except errors.RightsError:
+                return None
+
     # -- quotas
 
     async def quotas(self, digest: bytes, deadline: float) -> Snapshot:

@@ -59,7 +59,7 @@ from confplane.store.write.purge import Purger
 from confplane.store.write.unnotified import UnnotifiedWrites
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from confplane.domain.access.ranges import NameRanges
@@ -384,6 +384,27 @@ class ZooKeeperStore:
             return None
         return metadata.replication_factor(found[0])
 
+    async def reassigned_topics(self, topics: Collection[str], deadline: float) -> frozenset[str] | None:
+        """Return the topics with a reassignment in progress: those among the given ones, and all that are requested.
+
+        Returns None if ZooKeeper's ACLs do not permit this.
+
+        Raises:
+            UnavailableError: ZooKeeper did not answer in time.
+        """
+        names = sorted(topics)
+        session = self._session_manager.current
+        found: list[bytes | None] = []
+        for reply in [session.get(path) for path in (znodes.REASSIGNED, *map(znodes.topic_path, names))]:
+            try:
+                content, _ = await self._answer(_or_forbidden(reply), deadline, None)
+            except NoNodeError:
+                content = None
+            if content is FORBIDDEN:
+                return None
+            found.append(content)
+        return metadata.reassigned_topics(found[0], dict(zip(names, found[1:], strict=True)))
+
     async def _read(self, session: Session, path: str, deadline: float) -> tuple[bytes | None, Any] | None:
         """Read a node's data and Stat after all writes before the call. Returns None if the node is absent."""
         return (await self._read_some(session, [path], deadline))[0]
@@ -701,6 +722,14 @@ class ZooKeeperStore:
         [result] = await self._answer(self._session_manager.current.multi([operation]), deadline, None)
         if isinstance(result, Exception) and not isinstance(result, (BadVersionError, NodeExistsError, NoNodeError)):
             raise unavailable(f"Cluster {self.name}: ZooKeeper refused with {type(result).__name__}")
+
+
+async def _or_forbidden(reply: Awaitable[Any]) -> Any:
+    """Return the data and the Stat of a node, or :data:`FORBIDDEN` and None."""
+    try:
+        return await reply
+    except NoAuthError:
+        return FORBIDDEN, None
 
 
 def _starts_incarnation(writes: Sequence[Write]) -> bool:

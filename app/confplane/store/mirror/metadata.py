@@ -9,6 +9,7 @@ Source: kafka.server.ZkAdminManager, which refuses configs of topics that are no
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from kazoo.exceptions import NoAuthError, NoNodeError, ZookeeperError
 from confplane.store import znodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from confplane.store.session.session_manager import Session, Watcher
 
@@ -80,6 +81,27 @@ def replication_factor(content: bytes | None) -> int | None:
         return min((len(set(replicas) - set(leaving.get(number, ()))) for number, replicas in partitions), default=None)
     except (ValueError, TypeError, AttributeError, KeyError):
         return None
+
+
+def reassigned_topics(requested: bytes | None, topics: Mapping[str, bytes | None]) -> frozenset[str]:
+    """Return the topics with a reassignment in progress (kafka.zk.TopicZNode, kafka.zk.ReassignPartitionsZNode).
+
+    Args:
+        requested: The znode of reassignments that were not begun through a broker; None if there is none.
+        topics: Topics, each with its znode; None if the topic does not exist.
+    """
+    found = {topic for topic, content in topics.items() if _is_reassigned(content)}
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        found |= {each["topic"] for each in json.loads(requested or b"")["partitions"]}
+    return frozenset(found)
+
+
+def _is_reassigned(content: bytes | None) -> bool:
+    try:
+        found = json.loads(content or b"")
+        return any(found.get(member) for member in ("adding_replicas", "removing_replicas"))
+    except (ValueError, AttributeError):
+        return False
 
 
 async def unknown_topics(session: Session, topics: Collection[str]) -> list[str]:

@@ -42,6 +42,12 @@ from confplane.kraft.wire.messages.list_config_resources_request import (
 from confplane.kraft.wire.messages.list_config_resources_response import (
     ListConfigResourcesResponse as ListConfigResourcesResponse,
 )
+from confplane.kraft.wire.messages.list_partition_reassignments_request import (
+    ListPartitionReassignmentsRequest as ListPartitionReassignmentsRequest,
+)
+from confplane.kraft.wire.messages.list_partition_reassignments_response import (
+    ListPartitionReassignmentsResponse as ListPartitionReassignmentsResponse,
+)
 from confplane.kraft.wire.messages.metadata_request import MetadataRequest as MetadataRequest
 from confplane.kraft.wire.messages.metadata_response import MetadataResponse as MetadataResponse
 from confplane.kraft.wire.messages.remove_topic_record import RemoveTopicRecord as RemoveTopicRecord

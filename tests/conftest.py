@@ -304,7 +304,14 @@ def service_options() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
+def service_class() -> type[Service]:
+    """The class of the module's service: a process, or a thread of the tests."""
+    return Service
+
+
+@pytest.fixture(scope="module")
 def service(
+    service_class: type[Service],
     service_options: dict[str, Any],
     module_chroot: str,
     module_database: servers.Database,
@@ -312,7 +319,7 @@ def service(
 ) -> Iterator[Service]:
     """One service for the tests of a module."""
     directory = tmp_path_factory.mktemp("service")
-    with Service(directory, connect=module_chroot, dsn=module_database.service_dsn, **service_options) as running:
+    with service_class(directory, connect=module_chroot, dsn=module_database.service_dsn, **service_options) as running:
         yield running
 
 
@@ -344,10 +351,13 @@ async def world(tmp_path: Path, chroot: str, migrated: servers.Database, raw_zk:
 
 @pytest.fixture(scope="module")
 def pair(
-    module_chroot: str, module_database: servers.Database, tmp_path_factory: pytest.TempPathFactory
+    service_class: type[Service],
+    module_chroot: str,
+    module_database: servers.Database,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[Service, Service]]:
-    """Two services for the tests of a module."""
+    """Two services for the tests of a module, at least one of them a process: replicas share no memory."""
     directory = tmp_path_factory.mktemp("pair")
     options: dict[str, Any] = {"connect": module_chroot, "dsn": module_database.service_dsn}
-    with Service(directory, **options) as one, Service(directory, **options) as two:
+    with service_class(directory, **options) as one, Service(directory, **options) as two:
         yield one, two

@@ -91,7 +91,7 @@ if TYPE_CHECKING:
 
     from confplane.audit import Database
     from confplane.domain.policies import Policies
-    from confplane.listener import Connections
+    from confplane.listener import Connections, HttpServer
     from confplane.security.oidc.provider import Provider
     from confplane.services.metrics import MetricsSource
     from confplane.settings import (
@@ -110,6 +110,15 @@ _log: Final = logging.getLogger(__name__)
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT."""
     logs.set_up(settings.log_level, as_json=settings.log_format == "json")
+    server = make_server(settings)
+    # Later collections need not walk the modules. Mirrors exempt themselves (store/mirror/memory.py).
+    gc.collect()
+    gc.freeze()
+    server.run()
+
+
+def make_server(settings: Settings) -> HttpServer:
+    """Return the server of the service, not started."""
     connections = listener.make_connections(settings.http)
     tls = None if settings.http.tls is None else listener.ListenerTls(settings.http.tls)
     files = () if tls is None else (WatchedFiles("certificate or key of the listener", tls.files, tls.reload),)
@@ -117,10 +126,9 @@ def serve(settings: Settings) -> None:
     app, render_error, readiness = create_app(settings, connections, files)
     if tracing is not None:
         app = tracing.traced(app)
-    # Later collections need not walk the modules. Mirrors exempt themselves (store/mirror/memory.py).
-    gc.collect()
-    gc.freeze()
-    listener.serve(app, settings.http, connections=connections, render_error=render_error, readiness=readiness, tls=tls)
+    return listener.make_server(
+        app, settings.http, connections=connections, render_error=render_error, readiness=readiness, tls=tls
+    )
 
 
 def create_app(

@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.console.visitor import Visitor, console_key
-from tests.support.service import Service
+from tests.support.service import Service, ServiceInThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.support.servers import Database
+
+
+@pytest.fixture(scope="module")
+def service_class() -> type[Service]:
+    """A thread: most of these tests only send requests."""
+    return ServiceInThread
 
 
 @pytest.fixture(scope="session")

@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from kazoo.client import KazooClient
 
-from tests.support import servers
 from tests.support.metrics import scrape
-from tests.support.service import Service
 from tests.support.stores import content
 from tests.support.waiting import PATIENCE_S, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from confplane.devstack.postgres import Postgres
-    from confplane.devstack.zookeeper import ZooKeeper
+    from kazoo.client import KazooClient
+
+    from tests.support.service import Service
 
 BASE = "/v1/clusters/default"
 DESCRIBE = f"{BASE}/configs:describe"
@@ -31,26 +29,8 @@ BROKERS = 130
 
 
 @pytest.fixture(scope="module")
-def connect(zookeeper: ZooKeeper) -> str:
-    return servers.make_chroot(zookeeper.hosts)
-
-
-@pytest.fixture(scope="module")
-def service(connect: str, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    database = servers.make_migrated(postgres)
-    settings = {"CONFPLANE_HTTP__REQUEST_DEADLINE_MS": "60000"}
-    directory = tmp_path_factory.mktemp("service")
-    with Service(directory, connect=connect, dsn=database.service_dsn, settings=settings) as running:
-        yield running
-
-
-@pytest.fixture
-def zk(connect: str) -> Iterator[KazooClient]:
-    client = KazooClient(connect)
-    client.start(timeout=PATIENCE_S)
-    yield client
-    client.stop()
-    client.close()
+def service_options() -> dict[str, Any]:
+    return {"settings": {"CONFPLANE_HTTP__REQUEST_DEADLINE_MS": "60000"}}
 
 
 @pytest.fixture(scope="module")

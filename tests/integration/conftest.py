@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
@@ -14,6 +14,7 @@ from tests.support.adopting import ALICE, OTHER, RATE, opener
 from tests.support.commands import Said
 from tests.support.configs import clear_brokers
 from tests.support.kafka_double import KafkaDouble
+from tests.support.service import Service, ServiceInThread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -23,8 +24,13 @@ if TYPE_CHECKING:
     from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.adopting import Opener
     from tests.support.facets import ConfplaneClient
-    from tests.support.service import Service
     from tests.support.world import World
+
+
+@pytest.fixture(scope="module")
+def service_class(service_options: dict[str, Any]) -> type[Service]:
+    """A thread: most of these tests only send requests. A service whose log has all details logs those of no test."""
+    return Service if "CONFPLANE_LOG_LEVEL" in service_options.get("settings", {}) else ServiceInThread
 
 
 @pytest.fixture

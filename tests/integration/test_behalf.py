@@ -9,7 +9,7 @@ import pytest
 
 from confplane.domain.access.operations import Operation, Permission, ResourceType
 from tests.support.credentials import credentials
-from tests.support.service import Service
+from tests.support.service import Service, ServiceInThread
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def guarded(chroot: str, migrated: servers.Database, tmp_path: Path) -> Iterator
     """A service with rules about principals."""
     (tmp_path / "rules.yaml").write_text(RULES)
     cluster = {"policy_file": str(tmp_path / "rules.yaml")}
-    with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn, cluster=cluster) as running:
+    with ServiceInThread(tmp_path, connect=chroot, dsn=migrated.service_dsn, cluster=cluster) as running:
         yield running
 
 

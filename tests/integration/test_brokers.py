@@ -10,7 +10,7 @@ import pytest
 
 from confplane.client import ProblemError
 from confplane.domain.entities import Entity
-from tests.support.service import Service
+from tests.support.service import Service, ServiceInThread
 from tests.support.waiting import until_warned
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ async def test_no_write_without_a_zookeeper_controller(
     tmp_path: Path, chroot: str, raw_zk: KazooClient, dsn: str, controller: Any
 ) -> None:
     register_broker(raw_zk, controller=controller)
-    with Service(tmp_path, connect=chroot, dsn=dsn) as service:
+    with ServiceInThread(tmp_path, connect=chroot, dsn=dsn) as service:
         async with service.client() as client:
             with pytest.raises(ProblemError) as caught:
                 await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
@@ -73,7 +73,7 @@ async def test_a_takeover_between_read_and_write_is_detected(
     tmp_path: Path, chroot: str, raw_zk: KazooClient, dsn: str
 ) -> None:
     register_broker(raw_zk, controller=ZOOKEEPER_CONTROLLER)
-    with Service(tmp_path, connect=chroot, dsn=dsn) as service:
+    with ServiceInThread(tmp_path, connect=chroot, dsn=dsn) as service:
         async with service.client() as client:
             await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
             # A KRaft takeover: the node is deleted and made again, so its version is the same, but the epoch grew.
@@ -92,7 +92,7 @@ async def test_the_layout_must_be_chosen_where_brokers_are(
     tmp_path: Path, chroot: str, raw_zk: KazooClient, dsn: str
 ) -> None:
     register_broker(raw_zk, controller=ZOOKEEPER_CONTROLLER)
-    with Service(tmp_path, connect=chroot, dsn=dsn) as service:
+    with ServiceInThread(tmp_path, connect=chroot, dsn=dsn) as service:
         async with service.client() as client:
             with pytest.raises(ProblemError) as caught:
                 await client.put("client-configs", ALICE, {"acks": "1"})
@@ -106,7 +106,7 @@ async def test_the_separate_layout(tmp_path: Path, chroot: str, raw_zk: KazooCli
     register_broker(raw_zk, controller=ZOOKEEPER_CONTROLLER)
     cluster = {"client_configs_layout": "separate"}
     with (
-        Service(tmp_path, connect=chroot, dsn=dsn, cluster=cluster) as service,
+        ServiceInThread(tmp_path, connect=chroot, dsn=dsn, cluster=cluster) as service,
         Service(tmp_path, connect=chroot, dsn=dsn, cluster=cluster) as other,
     ):
         async with service.client() as client, other.client() as reader:
@@ -131,7 +131,7 @@ async def test_the_rate_is_bounded_while_brokers_are_registered(
     tmp_path: Path, chroot: str, raw_zk: KazooClient, dsn: str
 ) -> None:
     register_broker(raw_zk, controller=ZOOKEEPER_CONTROLLER)
-    with Service(tmp_path, connect=chroot, dsn=dsn, cluster={"notifications_max": 10}) as service:
+    with ServiceInThread(tmp_path, connect=chroot, dsn=dsn, cluster={"notifications_max": 10}) as service:
         async with service.client() as client:
             for value in range(10):
                 await client.put("client-quotas", ALICE, {"producer_byte_rate": value})
@@ -148,7 +148,7 @@ async def test_the_rate_is_bounded_while_brokers_are_registered(
 
 async def test_a_stray_child_is_reported(tmp_path: Path, chroot: str, raw_zk: KazooClient, dsn: str) -> None:
     raw_zk.ensure_path("/config/changes/a-lock")
-    with Service(tmp_path, connect=chroot, dsn=dsn) as service:
+    with ServiceInThread(tmp_path, connect=chroot, dsn=dsn) as service:
         async with service.client() as client:
             ready = await client.request("GET", "/readyz")
             assert any("a-lock" in warning for warning in ready.body["warnings"])
@@ -194,7 +194,7 @@ async def test_new_names_are_bounded_and_those_that_are_there_are_not(
     assert len(longest.id) == 2_000
     raw_zk.create(f"/config/{stored.path}", b'{"version":1,"config":{"producer_byte_rate":"1"}}')
     cluster = {"jute_maxbuffer": 100_000, "client_configs_layout": "shared"}
-    with Service(tmp_path, connect=chroot, dsn=dsn, cluster=cluster) as service:
+    with ServiceInThread(tmp_path, connect=chroot, dsn=dsn, cluster=cluster) as service:
         async with service.client() as client:
 
             async def refused(entity: Entity) -> dict[str, Any]:

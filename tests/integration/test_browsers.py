@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from tests.support.service import Service
+from tests.support.service import Service, ServiceInThread
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def browsed(
     module_chroot: str, module_database: servers.Database, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Service]:
     """A service for the pages of one origin."""
-    with Service(
+    with ServiceInThread(
         tmp_path_factory.mktemp("browsed"),
         connect=module_chroot,
         dsn=module_database.service_dsn,

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.support.metrics import scrape
-from tests.support.service import Service
+from tests.support.service import Service, ServiceInThread
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,7 @@ def source_of_a_change(service: Service, user: str, headers: dict[str, str]) -> 
 def test_the_source_of_a_change_is_no_text_of_its_client(
     workdir: Path, module_chroot: str, module_database: Database, settings: dict[str, str], source: str
 ) -> None:
-    with Service(workdir, connect=module_chroot, dsn=module_database.service_dsn, settings=settings) as service:
+    with ServiceInThread(workdir, connect=module_chroot, dsn=module_database.service_dsn, settings=settings) as service:
         assert source_of_a_change(service, uuid4().hex, FORGED) == source
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from confplane.client import ProblemError
 from confplane.crypto.password_encoder import PasswordEncoder
-from tests.support.service import Service
+from tests.support.service import Service, ServiceInThread
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -169,7 +169,7 @@ async def test_secrets_appear_nowhere(client: ConfplaneClient, zk: KazooClient, 
 
 
 async def test_without_a_secret(tmp_path: Path, chroot: str, raw_zk: KazooClient, migrated: Database) -> None:
-    with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn) as service:
+    with ServiceInThread(tmp_path, connect=chroot, dsn=migrated.service_dsn) as service:
         async with service.client() as client:
             for call, pointer in (
                 (client.put("configs", "broker=0", {"log.retention.ms": "5", KEY: "hidden-1"}), f"/configs/{KEY}"),

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.support.configs import alter, describe, problem, resource
-from tests.support.service import Service
+from tests.support.service import Service, ServiceInThread
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -153,7 +153,7 @@ async def test_topics_that_the_cluster_has_not(
 ) -> None:
     raw_zk.create("/brokers/topics/here", b'{"partitions":{}}', makepath=True)
     change = ("flush.ms", "SET", "5")
-    with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn) as service:
+    with ServiceInThread(tmp_path, connect=chroot, dsn=migrated.service_dsn) as service:
         async with service.client() as client:
             assert (await alter(client, resource("TOPIC", "here", change)))["failed"] == 0
             answer = await describe(client, ("TOPIC", "here"), ("TOPIC", "gone"))

@@ -16,7 +16,7 @@ from confplane.api.accept import prefers
 from confplane.api.definitions.page import page as definitions_page
 from confplane.domain.definitions import ConfigKind
 from tests.support.catalogs import ZOOKEEPER
-from tests.support.service import Service
+from tests.support.service import Service, ServiceInThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -151,7 +151,7 @@ async def test_another_release(client: ConfplaneClient) -> None:
 
 async def test_what_a_cluster_adds(module_chroot: str, module_database: servers.Database, tmp_path: Path) -> None:
     cluster = {"dynamic_client_configs": ["linger.ms"]}
-    with Service(tmp_path, connect=module_chroot, dsn=module_database.service_dsn, cluster=cluster) as service:
+    with ServiceInThread(tmp_path, connect=module_chroot, dsn=module_database.service_dsn, cluster=cluster) as service:
         async with service.client() as client:
             found = await definitions(client, entityType="client", dynamic="true")
     assert [item["name"] for item in found] == ["acks", "linger.ms", "heartbeat.interval.ms", "session.timeout.ms"]

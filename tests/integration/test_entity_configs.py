@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from confplane.client import ProblemError
-from tests.support.service import Service
+from tests.support.service import ServiceInThread
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -291,7 +291,7 @@ async def test_unknown_topics_and_the_separate_layout(
 ) -> None:
     raw_zk.ensure_path("/brokers/topics/known")
     cluster = {"client_configs_layout": "separate"}
-    with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn, cluster=cluster) as service:
+    with ServiceInThread(tmp_path, connect=chroot, dsn=migrated.service_dsn, cluster=cluster) as service:
         async with service.client() as client:
             answer = await alter(
                 client,

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.integration.test_manifest_runs import FACETS, HEAD, State, connected, manifest, some_state
-from tests.support.service import Service
+from tests.support.service import Service, ServiceInThread
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -301,6 +301,6 @@ def test_an_apply_makes_the_keys_of_its_owner_what_the_document_says(http: httpx
 def test_keys_are_claimed_right_after_the_first_start(tmp_path: Path, chroot: str, migrated: Database) -> None:
     """The recorder takes what it finds at its first contact as it is, and no claim may come before that."""
     body = document("early", *(topic(f"early-{number}", retention_ms="1") for number in range(50)))
-    with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn) as early, connected(early) as http:
+    with ServiceInThread(tmp_path, connect=chroot, dsn=migrated.service_dsn) as early, connected(early) as http:
         apply(http, body)
         assert planned(http, body)["changes"] == []

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from tests.support.service import Service
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kazoo.client import KazooClient
 
-    from tests.support import servers
+    from tests.support.service import Service
 
 BASE = "/v1/clusters/default"
 RULES = """\
@@ -35,23 +33,16 @@ rules:
 
 
 @pytest.fixture(scope="module")
-def http(
-    module_chroot: str, module_database: servers.Database, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[httpx.Client]:
-    directory = tmp_path_factory.mktemp("policies")
-    rules = directory / "rules.yaml"
+def service_options(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    rules = tmp_path_factory.mktemp("policies") / "rules.yaml"
     rules.write_text(RULES)
-    with (
-        Service(
-            directory, connect=module_chroot, dsn=module_database.service_dsn, cluster={"policy_file": str(rules)}
-        ) as service,
-        httpx.Client(
-            base_url=f"{service.url}{BASE}",
-            headers={"Authorization": f"Bearer {service.token}"},
-            trust_env=False,
-            timeout=60,
-        ) as client,
-    ):
+    return {"cluster": {"policy_file": str(rules)}}
+
+
+@pytest.fixture(scope="module")
+def http(service: Service) -> Iterator[httpx.Client]:
+    headers = {"Authorization": f"Bearer {service.token}"}
+    with httpx.Client(base_url=f"{service.url}{BASE}", headers=headers, trust_env=False, timeout=60) as client:
         yield client
 
 

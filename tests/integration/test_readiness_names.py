@@ -9,7 +9,7 @@ import pytest
 
 from confplane.audit.migrate import upgrade
 from confplane.devstack.postgres import SERVICE
-from tests.support.service import Service
+from tests.support.service import ServiceInThread
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ def test_names_need_a_token(
     raw_zk.create("/config/users/peggy+odd", b"{}")
     raw_zk.ensure_path("/confplane")
     raw_zk.create("/confplane/freeze", FROZEN)
-    with Service(tmp_path, connect=chroot, dsn=database.service_dsn) as service:
+    with ServiceInThread(tmp_path, connect=chroot, dsn=database.service_dsn) as service:
         given = service.token if token == "right" else token
         headers = {} if given is None else {"Authorization": f"Bearer {given}"}
         answer = httpx.get(f"{service.url}/readyz", headers=headers, trust_env=False, timeout=60)

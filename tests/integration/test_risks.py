@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import pytest
 
-from tests.support.service import Service
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from tests.support import servers
+    from tests.support.service import Service
 
 WARNING_ONLY: Final = 'risks: {internal_principals: "User:kafka", quota_factor: 2}\n'
 REFUSING: Final = (
@@ -41,18 +40,14 @@ def policy_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def http(
-    module_chroot: str, module_database: servers.Database, tmp_path_factory: pytest.TempPathFactory, policy_file: Path
-) -> Iterator[httpx.Client]:
-    cluster = {"policy_file": str(policy_file)}
-    with (
-        Service(
-            tmp_path_factory.mktemp("risks"), connect=module_chroot, dsn=module_database.service_dsn, cluster=cluster
-        ) as service,
-        httpx.Client(
-            base_url=service.url, headers={"Authorization": f"Bearer {service.token}"}, trust_env=False, timeout=60
-        ) as client,
-    ):
+def service_options(policy_file: Path) -> dict[str, Any]:
+    return {"cluster": {"policy_file": str(policy_file)}}
+
+
+@pytest.fixture(scope="module")
+def http(service: Service) -> Iterator[httpx.Client]:
+    headers = {"Authorization": f"Bearer {service.token}"}
+    with httpx.Client(base_url=service.url, headers=headers, trust_env=False, timeout=60) as client:
         yield client
 
 

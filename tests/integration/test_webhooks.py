@@ -20,7 +20,7 @@ from confplane.client import AsyncConfplane, PreconditionFailedError, ProblemErr
 from confplane.domain.entities import Entity
 from tests.support.commands import run
 from tests.support.receiver import OK, ReceivedRequest, Receiver, receiving
-from tests.support.service import Service
+from tests.support.service import Service, ServiceInThread
 from tests.support.stepping import CONSTANTS_VARIABLE
 from tests.support.waiting import until
 
@@ -370,7 +370,7 @@ async def test_a_process_without_the_key_is_ready_and_warns_of_webhooks(
 ) -> None:
     async with library(service) as client, receiving() as receiver:
         await put(client, "keyless", receiver)
-        with Service(tmp_path, connect=module_chroot, dsn=module_database.service_dsn) as other:
+        with ServiceInThread(tmp_path, connect=module_chroot, dsn=module_database.service_dsn) as other:
             named = await until(partial(_warning, other, {"Authorization": f"Bearer {other.token}"}))
             assert "keyless" in named
             assert "keyless" not in await until(partial(_warning, other, {}))

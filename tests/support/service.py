@@ -1,24 +1,34 @@
-"""Confplane itself as a process, run like a user does."""
+"""Confplane itself: as a process, run like a user does, and in a thread of the tests."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import signal
 import subprocess
+import threading
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Self
+from unittest import mock
 
 import httpx
+from typing_extensions import override
 
+from confplane import serving
 from confplane.devstack.process import free_port
+from confplane.settings import Settings
 from tests.support.facets import ConfplaneClient
 from tests.support.processes import ROOT, start
 from tests.support.stepping import STEP_FILE_VARIABLE
 from tests.support.waiting import PATIENCE_S, wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from confplane.listener import HttpServer
 
 
 class Service:
@@ -91,11 +101,9 @@ class Service:
 
     def wait_ready(self, timeout_s: float = 120.0) -> None:
         """Wait until /readyz answers 200."""
-        process = self._process
-        assert process is not None
 
         def ready() -> bool:
-            assert process.poll() is None, f"the service ended with {process.returncode}:\n{self.tail()}"
+            assert self.running, f"the service ended:\n{self.tail()}"
             try:
                 return httpx.get(f"{self.url}/readyz", trust_env=False, timeout=5).status_code == 200
             except httpx.TransportError:
@@ -146,5 +154,62 @@ class Service:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None and self._process.poll() is None:
+        if self.running:
             self.stop()
+
+
+class ServiceInThread(Service):
+    """A service in a thread of the tests. It starts in a tenth of the time of a process, which has to import it.
+
+    It can't be killed, and has no command line: the service of a process is for tests that need these, and for two
+    replicas, which must not share memory.
+    """
+
+    _server: HttpServer | None = None
+    _thread: threading.Thread | None = None
+
+    @override
+    def start(self, *, wait_ready: bool = True) -> None:
+        with mock.patch.dict(os.environ, self._environment, clear=True):
+            settings = Settings()
+            with ExitStack() as stack:
+                stack.enter_context(_logging_to(self.log, settings.log_level))
+                self._server = serving.make_server(settings)
+                self._logging = stack.pop_all()
+        self._thread = threading.Thread(target=self._server.run, name=f"service-{self.port}", daemon=True)
+        self._thread.start()
+        if wait_ready:
+            self.wait_ready()
+
+    @property
+    @override
+    def running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    @override
+    def stop(self, *, kill: bool = False) -> int:
+        assert self._server is not None
+        assert self._thread is not None
+        assert not kill
+        self._server.should_exit = True
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive(), f"the service did not stop:\n{self.tail()}"
+        self._logging.close()
+        return 0
+
+
+@contextmanager
+def _logging_to(file: Path, level: str) -> Iterator[None]:
+    """Write what all threads but that of the tests log to a file."""
+    handler, root = logging.FileHandler(file), logging.getLogger()
+    handler.addFilter(lambda record: record.thread != threading.main_thread().ident)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(before)
+        handler.close()

@@ -57,7 +57,7 @@ def make_connections(settings: HttpSettings) -> Connections:
     )
 
 
-def serve(
+def make_server(
     app: ASGIApp,
     settings: HttpSettings,
     *,
@@ -65,8 +65,8 @@ def serve(
     render_error: ErrorRenderer,
     readiness: Readiness,
     tls: ListenerTls | None,
-) -> None:
-    """Serve until SIGTERM or SIGINT.
+) -> HttpServer:
+    """Return a server, not started.
 
     Args:
         app: The application.
@@ -85,11 +85,13 @@ def serve(
     if tls is not None:
         options["ssl_context_factory"] = lambda *_: tls.context
     config = ListenerConfig(app, connections, render_error, **options)
-    _Server(config, readiness, settings.drain_ms / 1000).run()
+    return HttpServer(config, readiness, settings.drain_ms / 1000)
 
 
-class _Server(uvicorn.Server):
-    """Stops in steps, so that clients and load balancers can leave before a request is refused.
+class HttpServer(uvicorn.Server):
+    """Serves until SIGTERM or SIGINT, or until ``should_exit`` is set if it runs outside the main thread.
+
+    It stops in steps, so that clients and load balancers can leave before a request is refused.
 
     First the process is no longer ready, and each response asks its client to close the connection. After a while it
     accepts no new connections, closes the idle ones, completes the running requests, and ends.

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
+from typer.testing import CliRunner
 
+from confplane.cli.commands import cli as commands
 from confplane.client import ProblemError
 from confplane.devstack.process import free_port
 from confplane.domain.entities import Entity
-from tests.support import commands
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -36,10 +37,10 @@ async def clients(pair: tuple[Service, Service]) -> AsyncIterator[list[Confplane
 
 
 async def cli(service: Service, *arguments: str, **environment: str) -> tuple[int, str]:
-    """Run the command on the service's own settings; return its exit code and all that it said."""
+    """Run the command in a thread on the service's own settings; return its exit code and all that it said."""
     known = service._environment | {"LOGNAME": "olga"} | environment
-    said = await asyncio.to_thread(commands.run, arguments, known)
-    return said.code, said.out + said.err
+    said = await asyncio.to_thread(CliRunner().invoke, commands, arguments, env=known)
+    return said.exit_code, said.output
 
 
 async def freeze(service: Service, reason: str = REASON) -> int:

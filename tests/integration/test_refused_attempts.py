@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -45,11 +47,26 @@ def alter(*names: str, value: float = HUGE, **more: Any) -> dict[str, Any]:
     return {"entries": entries, **more}
 
 
+@asynccontextmanager
+async def ruled(chroot: str, database: Database, directory: Path) -> AsyncIterator[Inside]:
+    rules = directory / "rules.yaml"
+    rules.write_text(RULES)
+    async with running_inside(chroot, database, directory, policy_file=str(rules)) as running:
+        yield running
+
+
 @pytest_asyncio.fixture
 async def inside(chroot: str, migrated: Database, tmp_path: Path) -> AsyncIterator[Inside]:
-    rules = tmp_path / "rules.yaml"
-    rules.write_text(RULES)
-    async with running_inside(chroot, migrated, tmp_path, policy_file=str(rules)) as running:
+    async with ruled(chroot, migrated, tmp_path) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module")
+async def shared(
+    module_chroot: str, module_database: Database, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Inside]:
+    """One service for tests that tell attempts apart by the ids of their requests."""
+    async with ruled(module_chroot, module_database, tmp_path_factory.mktemp("shared")) as running:
         yield running
 
 
@@ -159,11 +176,12 @@ INVALID: Final = (42, "/problems/invalid-request")
     ],
 )  # fmt: skip
 async def test_a_refused_write_is_recorded_whatever_its_form(
-    inside: Inside, method: str, path: str, body: Any, expected: list[tuple[Any, ...]]
+    shared: Inside, method: str, path: str, body: Any, expected: list[tuple[Any, ...]]
 ) -> None:
-    answer = await inside.send("admin", method, path, body, X_Request_Id="this")
+    this = uuid4().hex
+    answer = await shared.send("admin", method, path, body, X_Request_Id=this)
     assert answer.status_code in {207, 400, 422}, answer.text
-    assert await recorded(inside, "this", len(expected)) == expected
+    assert await recorded(shared, this, len(expected)) == expected
 
 
 @pytest.mark.parametrize(
@@ -184,15 +202,17 @@ async def test_a_refused_write_is_recorded_whatever_its_form(
     ],
 )
 async def test_what_is_no_refused_write_is_not_recorded(
-    inside: Inside, method: str, path: str, body: Any, headers: dict[str, str], status: int
+    shared: Inside, method: str, path: str, body: Any, headers: dict[str, str], status: int
 ) -> None:
-    answer = await inside.send("admin", method, path, body, X_Request_Id="this", **headers)
+    before = [each["requestId"] for each in await refused(shared)]
+    last = uuid4().hex
+    answer = await shared.send("admin", method, path, body, **headers)
     assert answer.status_code == status, answer.text
-    unauthenticated = await inside.client.put("/v1/clusters/default/client-quotas/user=alice", json={"quotas": 7})
+    unauthenticated = await shared.client.put("/v1/clusters/default/client-quotas/user=alice", json={"quotas": 7})
     assert unauthenticated.status_code == 401
-    await inside.send("admin", "PUT", "client-quotas/user=last", {"quotas": {QUOTA: HUGE}}, X_Request_Id="last")
-    await recorded(inside, "last")
-    assert [each["requestId"] for each in await refused(inside)] == ["last"]
+    await shared.send("admin", "PUT", "client-quotas/user=last", {"quotas": {QUOTA: HUGE}}, X_Request_Id=last)
+    await recorded(shared, last)
+    assert [each["requestId"] for each in await refused(shared)] == [last, *before]
 
 
 async def test_frozen_clusters_and_missing_grants_refuse_and_are_recorded(inside: Inside) -> None:

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def service_class(service_options: dict[str, Any]) -> type[Service]:
-    """A thread: most of these tests only send requests. A service whose log has all details logs those of no test."""
-    return Service if "CONFPLANE_LOG_LEVEL" in service_options.get("settings", {}) else ServiceInThread
+    """A thread: most of these tests only send requests. Programs of the tests, and logs of all details, are processes."""
+    details = "CONFPLANE_LOG_LEVEL" in service_options.get("settings", {})
+    return Service if details or "module" in service_options else ServiceInThread
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import hmac
 import json
-import os
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
@@ -18,15 +17,16 @@ import pytest
 
 from confplane.client import AsyncConfplane, PreconditionFailedError, ProblemError
 from confplane.domain.entities import Entity
-from tests.support.commands import run
 from tests.support.receiver import OK, ReceivedRequest, Receiver, receiving
 from tests.support.service import Service, ServiceInThread
 from tests.support.stepping import CONSTANTS_VARIABLE
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
+
+    from tests.support.commands import Said
 
 RATE: Final = "producer_byte_rate"
 KEY: Final = "a key of webhooks for tests, of no other use"
@@ -387,17 +387,13 @@ async def _warning(service: Service, headers: dict[str, str]) -> str | None:
     return next((each for each in answer.json()["warnings"] if "webhooks.key_file" in each), None)
 
 
-async def test_the_command_line_creates_shows_tests_and_deletes(service: Service, tmp_path: Path) -> None:
-    (tmp_path / "token").write_text(service.token)
-    environment = {
-        **os.environ,
-        "CONFPLANE_URL": service.url,
-        "CONFPLANE_TOKEN_FILE": str(tmp_path / "token"),
-        "COLUMNS": "200",
-    }
+async def test_the_command_line_creates_shows_tests_and_deletes(
+    run: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
 
     async def said(*arguments: str) -> str:
-        answer = await asyncio.to_thread(run, ["webhooks", *arguments, "--cluster", "default"], environment)
+        answer = await asyncio.to_thread(run, "webhooks", *arguments, "--cluster", "default")
         assert answer.code == 0, answer
         return answer.out
 

@@ -170,6 +170,7 @@ class ServiceInThread(Service):
 
     @override
     def start(self, *, wait_ready: bool = True) -> None:
+        assert self._module == "confplane", f"{self._module} needs a process"
         with mock.patch.dict(os.environ, self._environment, clear=True):
             settings = Settings()
             with ExitStack() as stack:

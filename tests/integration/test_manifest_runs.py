@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from confplane.devstack.zookeeper import ZooKeeper
+    from tests.support.world import World
 
 BASE: Final = "/v1/clusters/default"
 HEAD: Final = {"apiVersion": "confplane/v1", "kind": "Configs"}
@@ -154,6 +155,44 @@ def test_a_refused_batch_ends_the_run_which_continues_with_the_same_plan(service
     assert http.post("/manifests:plan", json=body).json()["changes"] == []
     other_document = {**sent, "entities": sent["entities"][1:]}
     assert http.post("/manifests:apply", json=other_document).json()["type"] == "/problems/stale-plan"
+
+
+async def test_a_run_whose_time_was_up_continues_where_it_ended(world: World) -> None:
+    one_batch = {"confplane.services.plans.apply._BATCH": 10, "confplane.services.plans.apply._RESERVE": 1e9}
+    ids = [f"user=part-{number:02}" for number in range(35)]
+    body = manifest({(each, "quotas"): {"producer_byte_rate": 1} for each in ids})
+
+    def of(answer: httpx.Response) -> tuple[int, list[str], dict[str, Any] | None]:
+        found = answer.json()
+        return answer.status_code, [each["id"] for each in found["results"]], found["next"]
+
+    async with (
+        world.service(constants=one_batch) as service,
+        httpx.AsyncClient(
+            base_url=f"{service.url}{BASE}",
+            headers={"Authorization": f"Bearer {service.token}"},
+            trust_env=False,
+            timeout=60,
+        ) as http,
+    ):
+        sent = {**body, "planId": (await http.post("/manifests:plan", json=body)).json()["planId"]}
+        first = await http.post("/manifests:apply", json=sent)
+        assert of(first) == (200, ids[:10], {"id": ids[10], "left": 25})
+        second = await http.post("/manifests:apply", json=sent)
+        assert of(second) == (200, ids[10:20], {"id": ids[20], "left": 15})
+        assert second.json()["runId"] == first.json()["runId"]
+        other = await http.post("/manifests:apply", json={**sent, "entities": body["entities"][1:]})
+        assert other.json()["type"] == "/problems/stale-plan"
+        # An entity that is left is changed: it is refused, until it is as the document says.
+        for value in (2, 1):
+            quotas = {"quotas": {"producer_byte_rate": value}}
+            assert (await http.put(f"/client-quotas/{ids[25]}", json=quotas)).status_code == 200
+            third = await http.post("/manifests:apply", json=sent)
+            if value == 2:
+                assert of(third) == (207, ids[20:30], {"id": ids[30], "left": 5}), third.text
+                assert [each["id"] for each in third.json()["results"] if each["errorCode"]] == [ids[25]]
+        assert of(third) == (200, ids[30:], None), third.text
+        assert (await http.post("/manifests:plan", json=body)).json()["changes"] == []
 
 
 def test_a_run_whose_process_was_killed_continues_with_the_same_plan(

@@ -6,7 +6,7 @@ entity that was changed in between is refused. The first refusal ends the run.
 
 The run is stored before its first batch, with the versions of the plan. So after a refusal, a timeout or a crash the
 same plan continues: an edit whose entity is as planned is sent, one without an effect is done, and any other is
-refused.
+refused. The process whose time was up keeps what is left (:mod:`confplane.services.plans.remainders`).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from confplane.services.access import Access
 from confplane.services.changes.edits import Edit, EntryResult, offender
 from confplane.services.cooperative_yielding import in_slices
 from confplane.services.plans.bases import Bases, Basis, BegunPlan, ExpectedBase
+from confplane.services.plans.remainders import Remainder, Remainders
 from confplane.services.ports.manifest_runs import ManifestRun
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from confplane.services.changes.callers import Caller
     from confplane.services.clusters import Cluster
     from confplane.services.plans.plan import PlanService
-    from confplane.services.plans.planned import Plan, PlannedEdit, PlanOptions
+    from confplane.services.plans.planned import Plan, PlannedEdit, PlannedEntry, PlanOptions
     from confplane.services.ports.manifest_runs import ManifestRuns
 
 _BATCH: Final = 500
@@ -49,9 +50,6 @@ _RESERVE: Final = 2
 """A batch is begun if so many times the duration of the batch before it are left."""
 _LEAST_S: Final = 1
 """The first batch is begun if so many seconds are left."""
-
-PlannedEntry = tuple["PlannedEdit", ...]
-"""The edits of one entity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +81,7 @@ class ApplyService:
         self._plans = plans
         self._alter = alter
         self._runs = runs
+        self._remainders = Remainders()
 
     async def apply(
         self,
@@ -117,21 +116,17 @@ class ApplyService:
             if run is not None and run.in_time and run.writer in await cluster.store.markers.writers(caller.deadline):
                 raise _busy()
             begun = None if run is None else await _unpacked(run.bases)
-            plan = await self._plans.plan(cluster, document, options, caller, begun=begun)
-            stale = plan.id != plan_id
-            if stale and run is not None:
-                # The response has the plan of this document now, and not that of the entities of the run.
-                plan = await self._plans.plan(cluster, document, options, caller)
+            plan, entries = await self._decide(
+                cluster, document, options, plan_id, caller, begun=begun, validate_only=validate_only
+            )
         request_id = caller.request_id if run is None else run.request_id
-        error: ConfplaneError | None = _stale(begun=run is not None) if stale else None
-        if error is None and run is None:
+        error: ConfplaneError | None = None
+        if entries is None:
+            error = _stale(begun=run is not None)
+        elif run is None:
             error = _refusal(plan, caller, validate_only=validate_only)
-        if error is not None:
+        if error is not None or entries is None:
             return AppliedPlan(plan, request_id, [], [], error)
-        bases = None if begun is None else begun.bases
-        temporary = caller.revert_at is not None
-        entries = await in_slices(partial(_to_send, bases, temporary=temporary), plan.entries)
-        entries = [entry for entry in entries if entry]
         _require(cluster.name, entries, options, caller)
         altered = frozenset([(each.cluster_facet.name.value, each.entity) for entry in entries for each in entry])
         applied, caller = AppliedPlan(plan, request_id, [], entries), replace(caller, altered=altered)
@@ -146,12 +141,41 @@ class ApplyService:
                 new = ManifestRun(cluster.name, plan.id, request_id, writer, packed, owner=options.owner)
                 run = await self._begin(run, new, caller)
         try:
+            bases = None if begun is None else begun.bases
             await self._send(applied, bases, options, caller, seconds, validate_only=validate_only)
         finally:
             if run is not None and not validate_only:
                 with contextlib.suppress(UnavailableError):
                     await self._runs.end(run)
+        if applied.left and not validate_only and all(result.error is None for _, result in applied.done):
+            await self._remainders.keep(cluster.name, document, options, caller, Remainder(plan, [*applied.left]))
         return applied
+
+    async def _decide(
+        self,
+        cluster: Cluster,
+        document: Sequence[Entry],
+        options: PlanOptions,
+        plan_id: str,
+        caller: Caller,
+        *,
+        begun: BegunPlan | None,
+        validate_only: bool,
+    ) -> tuple[Plan, list[PlannedEntry] | None]:
+        """Make the plan again; return it with the entities that are left to send, or None if it is stale."""
+        if begun is not None and not validate_only:
+            kept = await self._remainders.take(cluster.name, document, options, plan_id, caller)
+            if kept is not None:
+                return kept
+        plan = await self._plans.plan(cluster, document, options, caller, begun=begun)
+        if plan.id != plan_id:
+            if begun is not None:
+                # The response has the plan of this document now, and not that of the entities of the run.
+                plan = await self._plans.plan(cluster, document, options, caller)
+            return plan, None
+        bases = None if begun is None else begun.bases
+        entries = await in_slices(partial(_to_send, bases, temporary=caller.revert_at is not None), plan.entries)
+        return plan, [entry for entry in entries if entry]
 
     async def _begin(self, run: ManifestRun | None, new: ManifestRun, caller: Caller) -> ManifestRun:
         """Begin a new run, or continue the given one."""

@@ -90,6 +90,10 @@ class PlannedEdit:
         return "update" if any(owns(self.entity, key) for key in result.after) else "delete"
 
 
+PlannedEntry = tuple[PlannedEdit, ...]
+"""The edits of one entity."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A plan."""

@@ -1,0 +1,94 @@
+"""The remainder of a run whose time was up, kept in memory for the request that continues it.
+
+A request that continues a run would make the plan of the whole document again, to find the entities that are left. It
+is the same client most of the time, and it comes at once, so that a process that keeps them need not. Each edit still
+rests on its base, and is validated when it is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from confplane.services.changes.edits import Edit
+from confplane.services.cooperative_yielding import in_slices
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from confplane.services.changes.alter import Entry
+    from confplane.services.changes.callers import Caller
+    from confplane.services.plans.planned import Plan, PlannedEntry, PlanOptions
+
+_KEPT_S: Final = 60.0
+"""Seconds for which a remainder is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What the request that continues a run has in common with the one before."""
+
+    cluster: str
+    plan_id: str
+    options: PlanOptions
+    principal: str
+    temporary: bool
+
+
+class Remainder(NamedTuple):
+    """The plan of a run, without its entries, and the entities that were not sent."""
+
+    plan: Plan
+    entries: list[PlannedEntry]
+
+
+class Remainders:
+    """Keeps the remainder of one run, the last. One instance serves all clusters of a process."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[_Request, bytes, Remainder] | None = None
+
+    async def keep(
+        self, cluster: str, document: Sequence[Entry], options: PlanOptions, caller: Caller, remainder: Remainder
+    ) -> None:
+        """Keep a remainder for a while."""
+        request = _request(cluster, remainder.plan.id, options, caller)
+        lean = Remainder(replace(remainder.plan, entries=[]), remainder.entries)
+        self._kept = kept = (request, await _digest(document), lean)
+        asyncio.get_running_loop().call_later(_KEPT_S, self._drop, kept)
+
+    async def take(
+        self, cluster: str, document: Sequence[Entry], options: PlanOptions, plan_id: str, caller: Caller
+    ) -> Remainder | None:
+        """Return the remainder of a run, once; None if it is not kept, or the request is another one."""
+        kept = self._kept
+        if kept is None or kept[0] != _request(cluster, plan_id, options, caller):
+            return None
+        if await _digest(document) != kept[1]:
+            return None
+        self._drop(kept)
+        return kept[2]
+
+    def _drop(self, kept: object) -> None:
+        if self._kept is kept:
+            self._kept = None
+
+
+def _request(cluster: str, plan_id: str, options: PlanOptions, caller: Caller) -> _Request:
+    return _Request(cluster, plan_id, options, caller.principal, caller.revert_at is not None)
+
+
+async def _digest(document: Sequence[Entry]) -> bytes:
+    digest = hashlib.sha256()
+
+    def add(entry: Entry) -> None:
+        for cluster_facet, each in entry.items():
+            edit = each if isinstance(each, Edit) else each.edit
+            ops = [(op.key, op.value) for op in edit.ops]
+            digest.update(json.dumps([cluster_facet.name, edit.entity.id, ops]).encode() + b"\n")
+
+    await in_slices(add, document)
+    return digest.digest()

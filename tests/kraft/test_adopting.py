@@ -180,6 +180,12 @@ async def test_configs_of_each_kind_are_written_by_http(
                 with pytest.raises(ProblemError) as caught:
                     await http.request("POST", "configs:incrementalAlter", json=body)
                 assert caught.value.body["type"] == "/problems/unknown-topic"
+            entities = [{"id": "topic=adopted-absent", "configs": {"retention.ms": "1"}}]
+            manifest = {"apiVersion": "confplane/v1", "kind": "Configs", "entities": entities}
+            with pytest.raises(ProblemError) as caught:
+                await http.request("POST", "manifests:plan", json=manifest)
+            assert caught.value.body["type"] == "/problems/unknown-topic"
+            assert caught.value.body["errors"][0]["pointer"] == "/entities/0/id"
             for entity, (resource, key, _) in written.items():
                 await until(partial(_has, shown, resource, key, before[entity]))
 

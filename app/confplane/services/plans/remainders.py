@@ -29,7 +29,7 @@ _KEPT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What the request that continues a run has in common with the one before."""
+    """The parts by which the request that continues a run is recognized, besides its document."""
 
     cluster: str
     plan_id: str

@@ -183,11 +183,11 @@ async def test_a_plan_counts_the_registered_clients_that_would_see_other_values(
     configs: dict[str, Any] = {"clientConfigs": {"acks": "1"}}
 
     async def known() -> bool:
-        return await affected("user", **quotas) == 2
+        return await affected("user=seen-a", **configs) + await affected("user=seen-b", **configs) == 3
 
-    assert await until(known), "the pair has a quota of its own"
-    assert await affected("user=seen-a", **quotas) == 1
-    assert await affected("user=seen-a", **configs) == 2
+    assert await until(known)
+    assert await affected("user=seen-a", **quotas) == 1, "the pair has a quota of its own"
+    assert await affected("user,client-id=x", **quotas) == 1
     assert await affected("client-id=x", **quotas) == 1
     assert await affected("user=seen-a,client-id=x", quotas={rate: 5}) == 0
     assert await affected("user=seen-a,client-id=x", quotas={}) == 1

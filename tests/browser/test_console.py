@@ -9,10 +9,12 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.tab import Tab
+from tests.support.published import publish_all
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+    from tests.support.servers import Database
     from tests.support.service import Service
 
 CLUSTER = "/console/clusters/default"
@@ -21,12 +23,14 @@ PAIR = f"{ENTITIES}/user=payments,client-id=billing"
 PATHS = ("/console/", "/console/design", ENTITIES, f"{ENTITIES}?prefix=pay", PAIR, f"{PAIR}/history", f"{PAIR}/clients",
          f"{PAIR}/access", f"{PAIR}/edit/client-quotas?key=consumer_byte_rate", f"{CLUSTER}/audit",
         f"{CLUSTER}/definitions?search=retention", f"{CLUSTER}/access", f"{CLUSTER}/access/who?principal=User:a",
-        f"{CLUSTER}/access/tokens", f"{CLUSTER}/access/grants", f"{CLUSTER}/webhooks")  # fmt: skip
+        f"{CLUSTER}/access/tokens", f"{CLUSTER}/access/grants", f"{CLUSTER}/webhooks",
+        f"{CLUSTER}/rollups", f"{CLUSTER}/rollups/quotas", f"{CLUSTER}/schedules")  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _content(service: Service) -> None:
-    """Quotas of a team on two levels, and a long list."""
+def _content(service: Service, module_database: Database) -> None:
+    """Quotas of a team on two levels, a long list, and a result of each rollup."""
+    publish_all(module_database.service_dsn)
     headers = {"Authorization": f"Bearer {service.token}"}
     with httpx.Client(base_url=f"{service.url}/v1/clusters/default", headers=headers, trust_env=False) as client:
         for entity, rate in {"user": 3, "user=payments": 10485760, "user=payments,client-id=billing": 1048576}.items():

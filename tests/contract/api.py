@@ -82,6 +82,7 @@ OPERATION_IDS: Final = frozenset(
         "diffConfigs",
         "effectiveClientConfigs",
         "endSchedule",
+        "revertChangeRequest",
         "applyChangeRequest",
         "commentChangeRequest",
         "cancelChangeRequest",

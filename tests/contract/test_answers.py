@@ -904,6 +904,34 @@ def test_a_change_request_that_is_sent_twice(recorder: Recorder, service: Servic
     assert reused["type"] == "/problems/idempotency-key-reused"
 
 
+def test_reverts_of_change_requests(recorder: Recorder, service: Service) -> None:
+    url, edit = f"{BASE}/change-requests", {"facet": "client-quotas", "id": "user=regretted"}
+    people_of = {
+        name: {"Authorization": f"Bearer {reviewers.token_of(service, name, operations)}"}
+        for name, operations in (("regretful", reviewers.PROPOSES), ("reviser", reviewers.REVIEWS))
+    }
+    dev, ops = people_of["regretful"], people_of["reviser"]
+    edits = {"edits": [{**edit, "ops": [{"key": "producer_byte_rate", "value": 5}]}]}
+    made = recorder.send("createChangeRequest", 201, url, json=edits, headers=dev)
+    one, digest = made.headers["location"], made.json()["digest"]
+    recorder.send("revertChangeRequest", 409, f"{one}:revert", json={}, headers=dev)
+    recorder.send("approveChangeRequest", 200, f"{one}:approve", json={"digest": digest}, headers=ops)
+    applied = recorder.send("applyChangeRequest", 200, f"{one}:apply", json={}, headers=dev).json()
+    assert (applied["reverts"], applied["revertedBy"]) == (None, None)
+    for wrong in ({"applyAt": "soon"}, {"partly": "yes"}):
+        problem = recorder.send("revertChangeRequest", 400, f"{one}:revert", json=wrong, headers=dev).json()
+        assert [part["pointer"] for part in problem["errors"]] == [f"/{name}" for name in wrong]
+    recorder.send("revertChangeRequest", 403, f"{one}:revert", json={}, headers=ops)
+    recorder.send("revertChangeRequest", 404, f"{url}/{MADE_UP}:revert", json={}, headers=dev)
+    recorder.send("revertChangeRequest", 200, f"{one}:revert", json={}, headers=dev, params={"validateOnly": "true"})
+    reverting = recorder.send("revertChangeRequest", 201, f"{one}:revert", json={"partly": True}, headers=dev)
+    again = recorder.send("getChangeRequest", 200, reverting.headers["location"]).json()
+    assert (again["reverts"], again["changes"][0]["diff"][0]["after"]) == (applied["id"], None)
+    shown = recorder.send("getChangeRequest", 200, one).json()
+    assert (shown["state"], shown["revertedBy"]) == ("reverting", again["id"])
+    recorder.send("revertChangeRequest", 409, f"{one}:revert", json={}, headers=dev)
+
+
 def test_webhooks(recorder: Recorder) -> None:
     url = f"{BASE}/webhooks"
     one = f"{url}/contract"

@@ -71,7 +71,7 @@ ORDER = (
     "assignWebhook",
 )
 """Operations with bodies, in the order in which all examples of them succeed on an empty cluster."""
-BY_TWO_PEOPLE = ("approveChangeRequest", "applyChangeRequest", "cancelChangeRequest")
+BY_TWO_PEOPLE = ("approveChangeRequest", "applyChangeRequest", "cancelChangeRequest", "revertChangeRequest")
 """Operations with bodies that need a request of another person, or another request."""
 
 
@@ -170,6 +170,8 @@ def test_the_examples_of_change_requests_succeed_with_two_people(service: Servic
             body = {**body, "digest": made["digest"]} if "digest" in body else body
             answer = _send(http, schema, name, body, made["id"]).json()
         assert answer["state"] == "applied"
+        [body] = [each["value"] for each in _examples("revertChangeRequest").values()]
+        assert _send(dev, schema, "revertChangeRequest", body, made["id"]).json()["reverts"] == made["id"]
         [body] = [each["value"] for each in _examples("cancelChangeRequest").values()]
         assert _send(dev, schema, "cancelChangeRequest", body, other["id"]).json()["state"] == "cancelled"
 

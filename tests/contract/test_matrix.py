@@ -410,7 +410,7 @@ def _schedules() -> dict[str, list[Case]]:
 
 def _change_requests() -> dict[str, list[Case]]:
     """Requests about change requests; their other rights: tests/integration/test_change_requests.py."""
-    writes = ("create", "revise", "approve", "reject", "cancel", "comment", "apply")
+    writes = ("create", "revise", "approve", "reject", "cancel", "comment", "apply", "revert")
     return {
         "listChangeRequests": [Open()],
         "getChangeRequest": [Apart()],

@@ -53,6 +53,7 @@ MANAGING = frozenset(
         "cancelChangeRequest",
         "commentChangeRequest",
         "applyChangeRequest",
+        "revertChangeRequest",
     }
 )
 WRITES = (

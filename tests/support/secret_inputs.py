@@ -273,6 +273,7 @@ def propose(ask: Asker, planted: Planted) -> None:
         ("comment", {"comment": "a test"}),
         ("approve", {"digest": made["digest"]}),
         ("apply", supplied),
+        ("revert", {"partly": True}),
         ("reject", {"comment": "a test"}),
         ("cancel", {}),
     ):

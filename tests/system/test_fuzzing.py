@@ -36,7 +36,7 @@ SELDOM = (
     *("applyManifest", "putWebhook", "getWebhook", "deleteWebhook", "assignWebhook", "resumeWebhook", "testWebhook"),
     *("rotateWebhookSecret", "listWebhookDeliveries", "endSchedule"),
     *("getChangeRequest", "reviseChangeRequest", "approveChangeRequest", "rejectChangeRequest"),
-    *("cancelChangeRequest", "commentChangeRequest", "applyChangeRequest"),
+    *("cancelChangeRequest", "commentChangeRequest", "applyChangeRequest", "revertChangeRequest"),
 )
 """Operations, by the begin of their names, that random requests seldom succeed with."""
 BY_CHANCE: Final = ("deleteGrant", "listGrants")

@@ -50,7 +50,7 @@ class Call:
 
 APART: Final = {
     *("planManifest", "applyManifest", "endSchedule", "getChangeRequest"),
-    *(f"{verb}ChangeRequest" for verb in ("revise", "approve", "reject", "cancel", "comment", "apply")),
+    *(f"{verb}ChangeRequest" for verb in ("revise", "approve", "reject", "cancel", "comment", "apply", "revert")),
 }
 """An apply needs the id of a plan, an end that of a change, and a review that of a request:
 tests/contract/test_answers.py."""

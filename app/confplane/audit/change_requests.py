@@ -126,11 +126,22 @@ WHERE intents.applies = :id
 """).bindparams(bindparam("id", type_=Uuid))
 _LATE: Final = text("""
 SELECT id FROM change_requests
-WHERE cluster = :cluster AND state NOT IN ('applied', 'applying') AND content->>'kind' = 'change'
+WHERE cluster = :cluster AND state NOT IN ('applied', 'applying', 'reverting', 'reverted', 'reverted-partly')
+  AND content->>'kind' = 'change'
   AND EXISTS (
     SELECT FROM intents JOIN outcomes USING (change_id) WHERE intents.applies = change_requests.id AND committed
   )
 ORDER BY id LIMIT :most
+""")
+_ENDED_REVERTS: Final = text("""
+SELECT reverts.id FROM change_requests AS reverts
+JOIN change_requests AS reverted ON reverted.id = CAST(reverts.content->>'reverts' AS uuid)
+WHERE reverts.cluster = :cluster AND (
+  (reverts.state IN ('applied', 'reverting', 'reverted', 'reverted-partly')
+    AND reverted.state IN ('applied', 'reverting'))
+  OR (reverts.state IN ('rejected', 'cancelled', 'expired')
+    AND reverted.state = 'reverting' AND reverted.content->>'reverted_by' = CAST(reverts.id AS text)))
+ORDER BY reverts.id LIMIT :most
 """)
 _STATUS: Final = text(f"""
 SELECT ARRAY(
@@ -233,6 +244,10 @@ class PostgresChangeRequests:
         """Return the requests whose change was committed late."""
         return [row.id for row in await self._database.rows(_LATE, cluster=cluster, most=most)]
 
+    async def ended_reverts(self, cluster: str, most: int) -> list[UUID]:
+        """Return the requests that revert others and have ended."""
+        return [row.id for row in await self._database.rows(_ENDED_REVERTS, cluster=cluster, most=most)]
+
     async def status(self, cluster: str, now: datetime, most: int) -> RequestStatus:
         """Return the requests that have not ended."""
         return await self._statuses.request({"cluster": cluster, "now": now, "most": most})
@@ -299,6 +314,9 @@ def _content(request: ChangeRequest) -> dict[str, Any]:
         "change_id": request.change_id,
         "error": request.error,
         "differences": request.differences,
+        "reverts": request.reverts,
+        "reverts_partly": request.reverts_partly,
+        "reverted_by": request.reverted_by,
     }
 
 
@@ -337,6 +355,9 @@ def _request(row: Row[Any]) -> ChangeRequest:
         _uuid(content["change_id"]),
         content["error"],
         tuple(content["differences"]),
+        _uuid(content.get("reverts")),
+        content.get("reverts_partly", False),
+        _uuid(content.get("reverted_by")),
     )
 
 

@@ -2,8 +2,9 @@
 
 A request is decided once, and then approved and applied exactly as it was decided::
 
-    open ──► approved ──► applying ──► applied
-      ▲  └─► scheduled ──►   │
+    open ──► approved ──► applying ──► applied ──► reverting ──► reverted, reverted-partly
+      ▲  └─► scheduled ──►   │            ▲            │
+      │                      │            └────────────┘  the request that reverts it ends without a change
       └──────────────────────┘  the content or the approvals do not hold any more
 
 Two people are needed. A person is known by several names: the principal of the credential, the user for whom a portal
@@ -46,6 +47,12 @@ class RequestState(StrEnum):
     APPLYING = "applying"
     """Its change is being made, or its outcome is not known yet."""
     APPLIED = "applied"
+    REVERTING = "reverting"
+    """Another request that reverts it has not ended."""
+    REVERTED = "reverted"
+    """Another request gave all of its keys their earlier values again."""
+    REVERTED_PARTLY = "reverted-partly"
+    """Another request gave some of its keys their earlier values again."""
     FAILED = "failed"
     """Its change was refused when it was applied."""
     REJECTED = "rejected"
@@ -74,6 +81,12 @@ class RequestAction(StrEnum):
     REOPEN = "reopen"
     """An entity was changed after the request was decided, or approvals do not count any more."""
     FAIL = "fail"
+    REVERT = "revert"
+    """Another request that reverts it is proposed."""
+    FINISH_REVERT = "finish-revert"
+    """The request that reverts it is applied."""
+    DROP_REVERT = "drop-revert"
+    """The request that reverts it ended without a change."""
 
 
 class RequestEventType(StrEnum):
@@ -88,6 +101,8 @@ class RequestEventType(StrEnum):
     REOPENED = "reopened"
     APPLIED = "applied"
     FAILED = "failed"
+    REVERTED = "reverted"
+    """Another request gave its keys, or some of them, their earlier values again."""
     BREAK_GLASS = "break-glass"
     """A change past the rules is about to be made. If nothing was written, the request is cancelled."""
     ACKNOWLEDGED = "acknowledged"
@@ -105,6 +120,7 @@ _EVENT_TYPES: Final[Mapping[str, RequestEventType]] = {
     RequestAction.REOPEN: RequestEventType.REOPENED,
     RequestAction.FINISH: RequestEventType.APPLIED,
     RequestAction.FAIL: RequestEventType.FAILED,
+    RequestAction.FINISH_REVERT: RequestEventType.REVERTED,
 }
 PUBLISHED: Final = tuple(str(action) for action in _EVENT_TYPES)
 """The actions whose events are in the feed."""
@@ -125,11 +141,18 @@ def event_type(kind: str, action: str, state: str) -> RequestEventType | None:
     return RequestEventType.ACKNOWLEDGED if state == RequestState.ACKNOWLEDGED else _EVENT_TYPES[action]
 
 
+WRITTEN: Final = frozenset(
+    {RequestState.APPLIED, RequestState.REVERTING, RequestState.REVERTED, RequestState.REVERTED_PARTLY}
+)
+"""The states of requests whose change is committed."""
+WITHOUT_CHANGE: Final = frozenset({RequestState.REJECTED, RequestState.CANCELLED, RequestState.EXPIRED})
+"""The states of requests that ended without a change."""
 _O, _A, _S = RequestState.OPEN, RequestState.APPROVED, RequestState.SCHEDULED
 _COMMITTED: Final[Mapping[RequestAction, frozenset[RequestState]]] = {
     RequestAction.FINISH: frozenset({RequestState.APPLIED})
 }
 """A process that was paused may commit the change after the request was given back, and even after it ended."""
+_REVERTED: Final = frozenset({RequestState.REVERTED, RequestState.REVERTED_PARTLY})
 _WAITING: Final[Mapping[RequestAction, frozenset[RequestState]]] = {
     RequestAction.REVISE: frozenset({_O}),
     RequestAction.REJECT: frozenset({RequestState.REJECTED}),
@@ -158,7 +181,16 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestAction, frozenset[Reques
         RequestAction.CANCEL: frozenset({RequestState.CANCELLED}),
         **_COMMITTED,
     },
-    RequestState.APPLIED: {},
+    RequestState.APPLIED: {
+        RequestAction.REVERT: frozenset({RequestState.REVERTING}),
+        RequestAction.FINISH_REVERT: _REVERTED,
+    },
+    RequestState.REVERTING: {
+        RequestAction.FINISH_REVERT: _REVERTED,
+        RequestAction.DROP_REVERT: frozenset({RequestState.APPLIED}),
+    },
+    RequestState.REVERTED: {},
+    RequestState.REVERTED_PARTLY: {},
     RequestState.REJECTED: _COMMITTED,
     RequestState.CANCELLED: _COMMITTED,
     RequestState.EXPIRED: _COMMITTED,
@@ -183,7 +215,14 @@ def check_action(kind: RequestKind, state: RequestState, action: RequestAction) 
 
 
 CALLED: Final = frozenset(
-    {RequestAction.REVISE, RequestAction.APPROVE, RequestAction.REJECT, RequestAction.CANCEL, RequestAction.BEGIN}
+    {
+        RequestAction.REVISE,
+        RequestAction.APPROVE,
+        RequestAction.REJECT,
+        RequestAction.CANCEL,
+        RequestAction.BEGIN,
+        RequestAction.REVERT,
+    }
 )
 """The actions of callers; all others follow from them or from the time."""
 

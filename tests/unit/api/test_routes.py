@@ -200,7 +200,7 @@ def test_the_lookup_matches_the_router(method: str, root: str) -> None:
     some = {f"{base}/{facet}/{{id:path}}" for facet in ("client-quotas", "client-configs", "configs")}
     token, grant = "/v1/tokens/{tokenId}", "/v1/grants/{grantId}"
     webhook, request = f"{base}/webhooks/{{name}}", f"{base}/change-requests/{{requestId}}"
-    verbs = ("apply", "approve", "cancel", "comment", "reject", "revise")
+    verbs = ("apply", "approve", "cancel", "comment", "reject", "revert", "revise")
     allowed = {
         # What would be effective values, or a revert, is an entity of this id to other methods.
         "GET": {

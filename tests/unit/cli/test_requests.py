@@ -148,9 +148,8 @@ def test_a_sensitive_value_is_supplied_for_the_entity_that_needs_it(answered: Re
     assert body == {"values": [{"id": "broker=1", "key": "ssl.key.password", "value": "hunter2"}]}
 
 
-def test_only_an_applied_request_is_reverted(answered: Recorded) -> None:
-    answered.answers |= {ONE: SHOWN, "change-requests": SHOWN}
-    assert CliRunner().invoke(cli, ["requests", "revert", REQUEST]).exit_code != 0
-    answered.answers[ONE] = {**SHOWN, "changeId": DIGEST}
-    assert CliRunner().invoke(cli, ["requests", "revert", REQUEST]).exit_code == 0
-    assert answered.sent[-1] == ("change-requests", {"edits": [], "revert": DIGEST})
+def test_a_revert_is_proposed_with_its_terms(answered: Recorded) -> None:
+    answered.answers["revert"] = SHOWN
+    terms = ["--partly", "--apply-at", "2030-01-31T12:00:00Z", "--reason", "harmful"]
+    assert CliRunner().invoke(cli, ["requests", "revert", REQUEST, *terms]).exit_code == 0
+    assert answered.sent == [(f"{ONE}:revert?reason=harmful", {"partly": True, "applyAt": "2030-01-31T12:00:00Z"})]

@@ -255,6 +255,11 @@ CALLS: Final[dict[str, Row]] = {
     "rejectChangeRequest": ("change_requests.reject", ("c", "x"), _TERMS),
     "cancelChangeRequest": ("change_requests.cancel", ("c", "x"), _TERMS),
     "commentChangeRequest": ("change_requests.comment", ("c", "x"), _TERMS),
+    "revertChangeRequest": (
+        "change_requests.revert",
+        ("c",),
+        {"partly": True, "expires_at": "2026-01-02T00:00:00Z", "apply_at": "2026-01-01T00:00:00Z", **_TERMS},
+    ),
     "applyChangeRequest": (
         "change_requests.apply",
         ("c", [{"id": "broker=1", "key": "ssl.key.password", "value": "v"}]),

@@ -54,6 +54,10 @@ applying  fail    failed
 failed    revise  open
 failed    cancel  cancelled
 failed    finish  applied
+applied   revert  reverting
+applied   finish-revert reverted reverted-partly
+reverting finish-revert reverted reverted-partly
+reverting drop-revert applied
 rejected  finish  applied
 cancelled finish  applied
 expired   finish  applied

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StrictStr, WithJsonSchema
+from pydantic import Field, StrictBool, StrictStr, WithJsonSchema
 
 from confplane.api import models as base
 from confplane.api import patterns
@@ -119,6 +119,17 @@ class RequestApplicationValues(RequestModel):
     values: Annotated[list[SuppliedValue], Field(max_length=base.MAX_KEYS)] = Field(default=[])
 
 
+class RequestRevert(RequestModel):
+    """The revert of an applied request. `reason` and `ticket` are parameters, as of every write."""
+
+    partly: StrictBool = Field(
+        default=False,
+        description="Leave out entities whose keys were changed since, or whose earlier values are not kept",
+    )
+    expires_at: _Time = Field(default=None, description="From a minute to 90 days in the future; a week by default")
+    apply_at: _Time = Field(default=None, description="The time from which the new request is applied by itself")
+
+
 class RequestPerson(AnswerModel):
     """An author or approver."""
 
@@ -169,6 +180,12 @@ class ChangeRequestSummary(AnswerModel):
     approvals: list[RequestApprovalData]
     requirements: list[str] = Field(description="The approvals that rules ask for and that are missing")
     change_id: ChangeId | None = Field(description="The change that applied it")
+    reverts: Annotated[str, Field(pattern=patterns.UUID)] | None = Field(
+        description="The request whose change this one reverts"
+    )
+    reverted_by: Annotated[str, Field(pattern=patterns.UUID)] | None = Field(
+        description="The request that reverts the change of this one"
+    )
     error: str | None = Field(description="Why it was not applied, or is open again")
 
 

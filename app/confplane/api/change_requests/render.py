@@ -15,6 +15,7 @@ from confplane.services.requests.participants import lacking
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
+    from uuid import UUID
 
     from confplane.services.clusters import Cluster
     from confplane.services.ports.change_requests import ChangeRequest, Participant, RequestEvent
@@ -37,7 +38,9 @@ def summary(request: ChangeRequest) -> dict[str, Any]:
         "applyAt": _time(request.apply_at),
         "approvals": [{**_person(each.approver), "at": rfc3339(each.at)} for each in request.approvals],
         "requirements": [str(each) for each in lacking(request, request.approvals)],
-        "changeId": None if request.change_id is None else str(request.change_id),
+        "changeId": _text(request.change_id),
+        "reverts": _text(request.reverts),
+        "revertedBy": _text(request.reverted_by),
         "error": request.error,
     }
 
@@ -92,6 +95,10 @@ def _event(event: RequestEvent) -> dict[str, Any]:
 def _person(participant: Participant) -> dict[str, Any]:
     identity = participant.identity
     return {"principal": identity.principal, "behalfOf": identity.acts_for}
+
+
+def _text(request_id: UUID | None) -> str | None:
+    return None if request_id is None else str(request_id)
 
 
 def _time(moment: datetime | None) -> str | None:

@@ -227,6 +227,35 @@ async def apply_change_request(
     return await _shown(call, requests, applied)
 
 
+@routes.post(
+    "/v1/clusters/{cluster}/change-requests/{requestId}:revert",
+    manage(
+        "Propose the revert of an applied change request",
+        {201: models.ChangeRequestData, 200: models.ChangeRequestData},
+        tagged=True,
+        problems=_PROPOSED,
+    ),
+)
+async def revert_change_request(
+    call: CallDep, requests: ChangeRequestsDep, request_id: RequestId, body: models.RequestRevert
+) -> Response:
+    """The revert is a request of its own, which others approve: 201 with the new one, 200 with `validateOnly`.
+
+    The applied one is `reverting` until the new one has ended, and then `reverted`, `reverted-partly` or `applied`
+    again. Needs PROPOSE and DESCRIBE_CONFIGS on each entity.
+    """
+    made = await requests.proposals.revert(
+        call.cluster,
+        _id(request_id),
+        RequestTerms(parsed.moment(body.expires_at, "/expiresAt"), parsed.moment(body.apply_at, "/applyAt")),
+        call.caller,
+        partly=body.partly,
+        validate_only=call.validate_only,
+    )
+    call.charge(LimitClass.WRITE, len(made.entity_ids))
+    return await _shown(call, requests, made, 200 if call.validate_only else _CREATED)
+
+
 def _id(text: str) -> UUID:
     return parsed.uuid(text, "requestId")
 
@@ -236,7 +265,8 @@ async def _shown(call: Call, requests: ChangeRequestService, request: ChangeRequ
     headers = {"ETag": etag_of(request)}
     if status == _CREATED:
         scope = call.request.scope
-        headers["Location"] = f"{scope.get('root_path', '')}{scope['path']}/{request.id}"
+        path, name, _ = scope["path"].partition("/change-requests")
+        headers["Location"] = f"{scope.get('root_path', '')}{path}{name}/{request.id}"
     return json_response(call.request, render.whole(call.cluster, request, events), status=status, headers=headers)
 
 

@@ -180,12 +180,24 @@ async def apply(
 
 @requests.command(epilog=f"{_EXAMPLE.format('revert', ' --reason harmful')}{WRITE_CODES}")
 @served()
-async def revert(client: AsyncConfplane, request: RequestName, *, reason: Reason = None, ticket: Ticket = None) -> None:
+async def revert(
+    client: AsyncConfplane,
+    request: RequestName,
+    *,
+    partly: Annotated[
+        bool,
+        typer.Option(
+            "--partly", help="Leave out entities whose keys were changed since, or whose earlier values are not kept."
+        ),
+    ] = False,
+    apply_at: ApplyAt = None,
+    expires_at: ExpiresAt = None,
+    reason: Reason = None,
+    ticket: Ticket = None,
+) -> None:
     """Propose the revert of an applied request, as a request of its own."""
-    found = (await client.change_requests.get(request)).body
-    if found["changeId"] is None:
-        raise InvalidRequestError(f"The request is {found['state']}: nothing was written that could be reverted.")
-    _show_state(await client.change_requests.propose(revert=found["changeId"], **terms(reason, ticket)))
+    times: Any = times_of(apply_at, expires_at)
+    _show_state(await client.change_requests.revert(request, partly=partly, **times, **terms(reason, ticket)))
 
 
 def _row(item: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

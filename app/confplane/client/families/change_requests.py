@@ -76,8 +76,7 @@ class ChangeRequests(Family[S]):
             apply_at: The time from which it is applied by itself once it is approved.
             **terms: The terms of the write.
         """
-        times = {"expiresAt": expires_at, "applyAt": apply_at}
-        body = {**_content(edits, revert), **{name: value for name, value in times.items() if value is not None}}
+        body = {**_content(edits, revert), **_times(expires_at, apply_at)}
         return call("POST", f"{self._base}/change-requests", terms, json=body, keyed=True)
 
     @operation
@@ -150,12 +149,39 @@ class ChangeRequests(Family[S]):
         """
         return call("POST", f"{self._path(request_id)}:apply", terms, json={"values": [*values]}, repeatable=True)
 
+    @operation
+    def revert(
+        self,
+        request_id: str,
+        *,
+        partly: bool = False,
+        expires_at: str | None = None,
+        apply_at: str | None = None,
+        **terms: Unpack[UnkeyedWriteOptions],
+    ) -> ApiCall[ChangeRequestData]:
+        """Propose the revert of an applied request, and return the new request. Not retried after a lost answer.
+
+        Args:
+            request_id: The applied request.
+            partly: Leave out entities that can't be reverted.
+            expires_at: The time at which the new request expires, RFC 3339; a week by default.
+            apply_at: The time from which it is applied by itself once it is approved.
+            **terms: The terms of the write.
+        """
+        body = {**({"partly": True} if partly else {}), **_times(expires_at, apply_at)}
+        return call("POST", f"{self._path(request_id)}:revert", terms, json=body)
+
     def _path(self, request_id: str) -> str:
         return f"{self._base}/change-requests/{segment(request_id)}"
 
 
 def _content(edits: Sequence[ProposedEdit], revert: str | None) -> dict[str, Any]:
     return {"edits": [*edits], **({} if revert is None else {"revert": revert})}
+
+
+def _times(expires_at: str | None, apply_at: str | None) -> dict[str, str]:
+    times = {"expiresAt": expires_at, "applyAt": apply_at}
+    return {name: value for name, value in times.items() if value is not None}
 
 
 def _comment(comment: str | None) -> dict[str, str]:

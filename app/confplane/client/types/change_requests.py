@@ -34,6 +34,8 @@ class ChangeRequestSummary(TypedDict):
     approvals: list[RequestApprovalData]
     requirements: list[str]  # The approvals that rules ask for and that are missing
     changeId: str | None  # The change that applied it
+    reverts: str | None  # The request whose change this one reverts
+    revertedBy: str | None  # The request that reverts the change of this one
     error: str | None  # Why it was not applied, or is open again
 
 
@@ -152,6 +154,14 @@ class RequestPerson(TypedDict):
 
     principal: str
     behalfOf: str | None  # The user for whom the principal acted
+
+
+class RequestRevert(TypedDict):
+    """The revert of an applied request. `reason` and `ticket` are parameters, as of every write."""
+
+    partly: NotRequired[bool]  # Leave out entities whose keys were changed since, or whose earlier values are not kept
+    expiresAt: NotRequired[str | None]  # From a minute to 90 days in the future; a week by default
+    applyAt: NotRequired[str | None]  # The time from which the new request is applied by itself
 
 
 class RevisedChangeRequest(TypedDict):

@@ -89,6 +89,7 @@ class FeedRequestData(TypedDict):
         "reopened",
         "applied",
         "failed",
+        "reverted",
         "break-glass",
         "acknowledged",
     ]

@@ -55,7 +55,19 @@ ResourceTypeName: TypeAlias = Literal[
     "webhooks",
 ]
 StateName: TypeAlias = Literal[
-    "open", "approved", "scheduled", "applying", "applied", "failed", "rejected", "cancelled", "expired", "acknowledged"
+    "open",
+    "approved",
+    "scheduled",
+    "applying",
+    "applied",
+    "reverting",
+    "reverted",
+    "reverted-partly",
+    "failed",
+    "rejected",
+    "cancelled",
+    "expired",
+    "acknowledged",
 ]
 EntityTypeName: TypeAlias = Literal[
     "topic",

@@ -86,6 +86,12 @@ class ChangeRequest:
     """The reason why the last attempt to apply it failed, or why it was opened again."""
     differences: tuple[dict[str, Any], ...] = ()
     """The changes since it was decided, without secrets."""
+    reverts: UUID | None = None
+    """The request whose change this one reverts."""
+    reverts_partly: bool = False
+    """True if it leaves keys of that change as they are."""
+    reverted_by: UUID | None = None
+    """The request that reverts, or reverted, the change of this one."""
     draft: dict[str, Any] = field(default_factory=dict, repr=False)
     """The edits as :mod:`confplane.services.changes.stored_draft` stores them; empty in lists."""
 
@@ -187,6 +193,9 @@ class ChangeRequestStore(Protocol):
 
     async def late(self, cluster: str, most: int) -> list[UUID]:
         """Return the requests whose change was committed after they were given back, and that are not applied yet."""
+
+    async def ended_reverts(self, cluster: str, most: int) -> list[UUID]:
+        """Return the requests that revert others and have ended, if the state of the other one does not say so."""
 
     async def status(self, cluster: str, now: datetime, most: int) -> RequestStatus:
         """Return the requests that have not ended, with so many due ones at most."""

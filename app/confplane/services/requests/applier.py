@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
-from confplane.domain.change_requests import RequestAction, RequestState, check_action, uncovered
+from confplane.domain.change_requests import WRITTEN, RequestAction, RequestState, check_action, uncovered
 from confplane.domain.errors import (
     ConcurrentChangeError,
     ConfplaneError,
@@ -171,7 +171,7 @@ class RequestApplier:
         """
         if request.state is RequestState.APPLYING:
             request = await self.recover(cluster, request, caller)
-            if request.state is RequestState.APPLIED:
+            if request.state in WRITTEN:
                 return request
         self._check_ready(request)
         entries = await entries_of(cluster, self._fingerprints[cluster.name], request.draft, supplied)
@@ -350,7 +350,7 @@ class RequestApplier:
 
     async def _finish(self, request: ChangeRequest, change_id: UUID | None) -> ChangeRequest:
         """Record that a request is applied, also if it was written since it was read: its change is committed."""
-        while request.state is not RequestState.APPLIED:
+        while request.state not in WRITTEN:
             late = None
             if request.state is not RequestState.APPLYING:
                 late = f"The change was committed late; the request was {request.state} by then"

@@ -14,6 +14,7 @@ from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.domain.policies import approval_text
 from confplane.domain.texts import rfc3339
+from confplane.services.changes.edits import json_of
 from confplane.services.changes.stored_draft import restore, store
 
 if TYPE_CHECKING:
@@ -108,6 +109,35 @@ def digest_of(cluster: str, draft: Mapping[str, Any], apply_at: datetime | None,
     times = [None if each is None else rfc3339(each) for each in (apply_at, expires_at)]
     text = json.dumps([1, cluster, draft, *times], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+def restores(cluster: Cluster, reverted: Mapping[str, Any], draft: Mapping[str, Any]) -> bool:
+    """Return True if a content leaves all keys of an applied one as they were before it.
+
+    Args:
+        cluster: The cluster, on whose state the content was just decided.
+        reverted: The applied content.
+        draft: The content.
+    """
+    after = {
+        (edit["facet"], edit["entity"], item["key"]): item["after"] for edit in draft["edits"] for item in edit["diff"]
+    }
+    for edit in reverted["edits"]:
+        cluster_facet, entity = cluster.facets[FacetName(edit["facet"])].placed(), Entity.from_id(edit["entity"])
+        now = stored(cluster_facet.get(entity.id))
+        for item in edit["diff"]:
+            key = item["key"]
+            place = (edit["facet"], entity.id, key)
+            if item["secret"]:
+                if place not in after:
+                    return False
+                continue
+            value = after.get(place, now.get(key))
+            # Equal values may be stored as different texts.
+            texts = (value, item["before"])
+            if value != item["before"] and len({json_of(cluster_facet, entity, key, each) for each in texts}) > 1:
+                return False
+    return True
 
 
 def differences(cluster: Cluster, draft: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:

@@ -11,14 +11,22 @@ from uuid_utils.compat import uuid7
 
 from confplane.domain.access.operations import Operation
 from confplane.domain.change_requests import RequestAction, RequestState, check_action
-from confplane.domain.errors import IdempotencyKeyBusyError, InvalidRequestError, UnavailableError
+from confplane.domain.errors import (
+    ConcurrentChangeError,
+    IdempotencyKeyBusyError,
+    InvalidRequestError,
+    NotRevertibleError,
+    RequestStateError,
+    RevertConflictError,
+    UnavailableError,
+)
 from confplane.services.access import unrestricted
 from confplane.services.changes.callers import Caller
-from confplane.services.changes.edits import EditResult
+from confplane.services.changes.edits import EditResult, offender
 from confplane.services.changes.stored_draft import to_supply
 from confplane.services.ports.change_requests import ChangeRequest, RequestClaim
 from confplane.services.reads import trail as reading
-from confplane.services.requests.contents import decide, digest_of, entries_of
+from confplane.services.requests.contents import decide, digest_of, entries_of, restores
 from confplane.services.requests.reader import check_text, etag_of, is_author, manages
 from confplane.services.reverts.service import RevertSelection
 
@@ -45,6 +53,16 @@ SHORTEST_S: Final = 60
 DEFAULT_S: Final = 7 * 86_400
 LONGEST_S: Final = 90 * 86_400
 """Seconds after which a request expires."""
+
+
+def _revert_members(cluster: Cluster, reverted: ChangeRequest | None, content: RequestContent) -> dict[str, Any]:
+    """Return the warnings of a request, and what it reverts."""
+    if reverted is None:
+        return {"warnings": content.warnings}
+    partly = not restores(cluster, reverted.draft, content.draft)
+    text = f"Not all keys of the request {reverted.id} get their earlier values"
+    warnings = (*content.warnings, text) if partly else content.warnings
+    return {"warnings": warnings, "reverts": reverted.id, "reverts_partly": partly}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +117,7 @@ class RequestProposals:
         terms: RequestTerms,
         caller: Caller,
         *,
+        reverted: ChangeRequest | None = None,
         validate_only: bool = False,
     ) -> ChangeRequest:
         """Propose a change.
@@ -108,6 +127,7 @@ class RequestProposals:
             entries: The entities to change, each once.
             terms: The times of the request.
             caller: The author, with the reason and the ticket of the change, and the run of an Idempotency-Key.
+            reverted: The request whose change this one reverts.
             validate_only: Check everything, and write nothing.
 
         Raises:
@@ -139,9 +159,9 @@ class RequestProposals:
             ticket=caller.ticket,
             expires_at=expires_at,
             apply_at=terms.apply_at,
-            warnings=content.warnings,
             requirements=content.requirements,
             draft=content.draft,
+            **_revert_members(cluster, reverted, content),
         )
         if run is not None:
             await self._create_once(cluster, request, author, run, caller.deadline)
@@ -213,13 +233,13 @@ class RequestProposals:
             "expires_at": expires_at,
             "apply_at": terms.apply_at,
             "entity_ids": content.entity_ids,
-            "warnings": content.warnings,
             "requirements": content.requirements,
             "draft": content.draft,
             "authors": authors,
             "approvals": (),
             "error": None,
             "differences": (),
+            **_revert_members(cluster, await self._reader.reverted(request), content),
         }
         if validate_only:
             return replace(request, state=RequestState.OPEN, **changes)
@@ -227,8 +247,58 @@ class RequestProposals:
             request, RequestAction.REVISE, RequestState.OPEN, author, caller.reason, **changes
         )
 
-    async def reversal(self, cluster: Cluster, change_id: UUID, caller: Caller) -> list[Entry]:
+    async def revert(
+        self,
+        cluster: Cluster,
+        request_id: UUID,
+        terms: RequestTerms,
+        caller: Caller,
+        *,
+        partly: bool = False,
+        validate_only: bool = False,
+    ) -> ChangeRequest:
+        """Propose to give the keys of an applied request their earlier values, as a request of its own.
+
+        Args:
+            cluster: The cluster.
+            request_id: The applied request.
+            terms: The times of the new request.
+            caller: The author of the new request.
+            partly: Leave out entities that can't be reverted.
+            validate_only: Check everything, and write nothing.
+
+        Raises:
+            RequestStateError: The request is not applied, or is reverted already.
+            ConcurrentChangeError: Another revert was proposed at the same time.
+            ConfplaneError: As of :meth:`create` and :meth:`reversal`.
+        """
+        request = await self._reader.find(cluster.name, request_id, caller.access)
+        check_action(request.kind, request.state, RequestAction.REVERT)
+        if request.change_id is None:
+            raise RequestStateError("The request changed nothing that could be reverted")
+        entries = await self.reversal(cluster, request.change_id, caller, partly=partly)
+        made = await self.create(cluster, entries, terms, caller, reverted=request, validate_only=validate_only)
+        if validate_only:
+            return made
+        author = made.authors[0]
+        try:
+            await self._transitions.move(
+                request, RequestAction.REVERT, RequestState.REVERTING, author, caller.reason, reverted_by=made.id
+            )
+        except ConcurrentChangeError:
+            text = "Another revert of the same request was proposed at the same time"
+            await self._transitions.move(made, RequestAction.CANCEL, RequestState.CANCELLED, text=text)
+            raise
+        return made
+
+    async def reversal(self, cluster: Cluster, change_id: UUID, caller: Caller, *, partly: bool = False) -> list[Entry]:
         """Return the entries that give the keys of a change their earlier values.
+
+        Args:
+            cluster: The cluster.
+            change_id: The change.
+            caller: The author.
+            partly: Leave out entities that can't be reverted, if any can be.
 
         Raises:
             NotFoundError: The trail has no such change that the caller may see.
@@ -243,9 +313,26 @@ class RequestProposals:
         done = await self._reverts.changes(cluster, RevertSelection(change_id=change_id), planner, validate_only=True)
         entries: dict[str, dict[ClusterFacet, Edit | EditResult]] = {}
         for each in done.results:
-            edit = each.result if each.result.error is not None else each.result.edit
-            entries.setdefault(each.result.edit.entity.id, {})[each.cluster_facet] = edit
-        return list(entries.values())
+            entries.setdefault(each.result.edit.entity.id, {})[each.cluster_facet] = each.result.edit
+        error = offender(each.result.error for each in done.results)
+        if error is None:
+            return list(entries.values())
+        lost = {
+            each.result.edit.entity.id for each in done.results if isinstance(each.result.error, NotRevertibleError)
+        }
+        kept: list[Entry] = [entry for entity_id, entry in entries.items() if entity_id not in lost] if partly else []
+        found = [entry for entry in kept if await self._is_revertible(entry, planner)]
+        if not found:
+            raise error
+        return found
+
+    async def _is_revertible(self, entry: Entry, planner: Caller) -> bool:
+        """Return False if later changes touched the keys of an entry: those of one change are not decided alone."""
+        try:
+            await self._alter.decide_entries([entry], planner)
+        except RevertConflictError:
+            return False
+        return True
 
     async def _decided(self, cluster: Cluster, entries: Sequence[Entry], caller: Caller) -> RequestContent:
         """Decide entries for an author who may propose them."""

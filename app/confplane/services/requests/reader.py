@@ -80,6 +80,10 @@ class RequestReader:
         """Return the request that was made under an Idempotency-Key, whose id it has; None if there is none."""
         return await self._store.find(cluster, key_id)
 
+    async def reverted(self, request: ChangeRequest) -> ChangeRequest | None:
+        """Return the request whose change a request reverts, with its content."""
+        return None if request.reverts is None else await self._store.find(request.cluster, request.reverts)
+
     async def events(self, request: ChangeRequest) -> list[RequestEvent]:
         """Return what happened to a request, and its comments, the oldest first."""
         return await self._store.events(request.id, _EVENTS)

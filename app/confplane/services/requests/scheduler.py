@@ -1,7 +1,8 @@
 """The scheduler of change requests, in the leader of a cluster.
 
 Scheduled requests are applied at their times, and those whose time has passed expire. An application whose process is
-gone is completed or given back; a change that it commits after that is looked for once a minute. A delayed application
+gone is completed or given back; a change that it commits after that is looked for once a minute, and so is the end of a
+revert that the reverted request does not have. A delayed application
 is attempted again, at growing intervals up to a minute, until the request expires.
 """
 
@@ -9,10 +10,12 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.change_requests import RequestAction, RequestKind, RequestState
+from confplane.domain.errors import ConcurrentChangeError
 from confplane.services.background import BackgroundService, BackgroundTask, ErrorLog, RetriedItems
 from confplane.services.changes.callers import Caller
 from confplane.services.metrics import Sample, of_cluster
@@ -124,6 +127,11 @@ class RequestScheduler(BackgroundService):
             if request is not None:
                 await self._applier.finish_late(request)
                 logger.warning("Cluster %s: the change request %s was applied late", self._cluster.name, request_id)
+        for request_id in await self._store.ended_reverts(self._cluster.name, _MOST):
+            request = await self._store.find(self._cluster.name, request_id)
+            if request is not None:
+                with suppress(ConcurrentChangeError):
+                    await self._transitions.end_revert(request)
 
     async def _attend(self, request_id: UUID) -> None:
         request = await self._store.find(self._cluster.name, request_id)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from uuid_utils.compat import uuid7
 
 from confplane.domain.access.operations import Operation
-from confplane.domain.change_requests import RequestAction, RequestKind, RequestState
+from confplane.domain.change_requests import WRITTEN, RequestAction, RequestKind, RequestState
 from confplane.services.ports.change_requests import ChangeRequest
 from confplane.services.requests.contents import digest_of
 
@@ -85,7 +85,7 @@ class ChangeRequestService:
         for each in request.entity_ids:
             if not caller.access.allows(cluster.name, Operation.ALTER_CONFIGS, each):
                 caller.require(cluster.name, Operation.PROPOSE, each)
-        if request.state is RequestState.APPLIED:
+        if request.state in WRITTEN:
             return request
         if validate_only:
             await self._applier.check(cluster, request, caller, supplied)

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from uuid_utils.compat import uuid7
 
-from confplane.domain.change_requests import OPENED, TRANSITIONS, RequestState, check_action
-from confplane.domain.errors import ConcurrentChangeError, WriteOutcome
+from confplane.domain.change_requests import (
+    OPENED,
+    TRANSITIONS,
+    WITHOUT_CHANGE,
+    WRITTEN,
+    RequestAction,
+    RequestState,
+    check_action,
+)
+from confplane.domain.errors import ConcurrentChangeError, UnavailableError, WriteOutcome
 from confplane.services.ports.change_requests import RequestEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from confplane.domain.change_requests import RequestAction
     from confplane.services.ports.change_requests import ChangeRequest, ChangeRequestStore, Participant, RequestClaim
 
+_ENDING: Final = frozenset({RequestAction.FINISH, RequestAction.REJECT, RequestAction.CANCEL, RequestAction.EXPIRE})
 COMMENT: Final = "comment"
 """The event of a comment, which is not an action of the domain: it leads to no other state."""
 
@@ -73,7 +82,35 @@ class RequestTransitions:
             request, **{"state": state, "version": request.version + 1, "application": application, **changes}
         )
         await self._write(moved, self._event(moved, action, by, text))
+        if action in _ENDING and moved.reverts is not None:
+            # The leader does it later if it fails, or if this process ends first.
+            with suppress(UnavailableError, ConcurrentChangeError):
+                await self.end_revert(moved)
         return moved
+
+    async def end_revert(self, request: ChangeRequest) -> None:
+        """Record in a request that it is reverted, or that it is not, once the request that reverts it has ended.
+
+        Args:
+            request: The request that reverts another one.
+
+        Raises:
+            UnavailableError: Postgres is unavailable.
+            ConcurrentChangeError: The reverted request was written in the meantime.
+        """
+        found = None if request.reverts is None else await self._store.find(request.cluster, request.reverts)
+        if found is None or found.state not in {RequestState.APPLIED, RequestState.REVERTING}:
+            return
+        if request.state in WRITTEN:
+            state = RequestState.REVERTED_PARTLY if request.reverts_partly else RequestState.REVERTED
+            text = f"The request {request.id} reverted it"
+            await self.move(found, RequestAction.FINISH_REVERT, state, text=text, reverted_by=request.id)
+        elif request.state in WITHOUT_CHANGE and (found.state, found.reverted_by) == (
+            RequestState.REVERTING,
+            request.id,
+        ):
+            text = f"The request {request.id}, which would have reverted it, is {request.state}"
+            await self.move(found, RequestAction.DROP_REVERT, RequestState.APPLIED, text=text, reverted_by=None)
 
     async def comment(self, request: ChangeRequest, by: Participant, text: str) -> None:
         """Add a comment, which does not change the request."""

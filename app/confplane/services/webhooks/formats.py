@@ -39,6 +39,7 @@ _REQUEST_WORDS: Final = {
     RequestEventType.REOPENED: "The {request} needs new approvals",
     RequestEventType.APPLIED: "{who} applied the {request}",
     RequestEventType.FAILED: "The {request} could not be applied",
+    RequestEventType.REVERTED: "The change of the {request} was reverted",
     RequestEventType.BREAK_GLASS: "Break glass: {who} changes {what} past the rules, and needs an acknowledgement",
     RequestEventType.ACKNOWLEDGED: "{who} acknowledged the change past the rules of {author} to {what}",
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from confplane.api.change_requests.render import summary
+from confplane.api.change_requests.render import summary, whole
 from confplane.audit import PostgresChangeRequests, PostgresFeedTrail
 from confplane.domain.access.identities import Authentication, Identity
 from confplane.domain.access.operations import Operation, ResourceType, Role
@@ -136,7 +136,7 @@ async def test_a_write_by_kafkas_tools_in_between_opens_the_request_again(world:
     assert await one.state(request) is RequestState.OPEN
 
 
-def _for(identity: Identity, user: str) -> Identity:
+def for_user(identity: Identity, user: str) -> Identity:
     """A portal that acts for a user."""
     return replace(identity, behalf_of=Identity(f"User:{user}", Authentication.BEHALF))
 
@@ -151,12 +151,12 @@ PORTAL: Final = Identity("User:portal", Authentication.CERTIFICATE)
         (OPS, OPS, False),
         (OPS, replace(OPS, kind=Authentication.CERTIFICATE), False),
         (OPS, SRE, True),
-        (_for(PORTAL, "ops"), OPS, False),
-        (_for(PORTAL, "ops"), PORTAL, False),
-        (_for(PORTAL, "ops"), _for(PORTAL, "sre"), False),
-        (_for(PORTAL, "ops"), SRE, True),
-        (OPS, _for(PORTAL, "ops"), False),
-        (OPS, _for(PORTAL, "sre"), True),
+        (for_user(PORTAL, "ops"), OPS, False),
+        (for_user(PORTAL, "ops"), PORTAL, False),
+        (for_user(PORTAL, "ops"), for_user(PORTAL, "sre"), False),
+        (for_user(PORTAL, "ops"), SRE, True),
+        (OPS, for_user(PORTAL, "ops"), False),
+        (OPS, for_user(PORTAL, "sre"), True),
         (OPS, ADMINISTRATOR, False),
         (ADMINISTRATOR, OPS, True),
         (ADMINISTRATOR, ADMINISTRATOR, False),
@@ -177,7 +177,7 @@ async def test_another_person_than_the_author_approves(
         assert await one.state(request) is RequestState.OPEN
 
 
-async def _token(one: Requests, principal: str, by: Identity = ADMINISTRATOR, **more: Any) -> Identity:
+async def new_token(one: Requests, principal: str, by: Identity = ADMINISTRATOR, **more: Any) -> Identity:
     """The identity of a new token."""
     made = await one.access.tokens.create(NewToken(principal, **more), one.access.caller(by))
     await one.access.book.refresh()
@@ -190,8 +190,8 @@ async def test_the_owner_and_the_makers_of_a_token_count_as_its_principal(world:
     one = await started(world)
     await one.access.give(allow("User:ops", Operation.ALTER, ResourceType.TOKENS))
     await one.access.user("robot", Role.OPERATOR)
-    own, made = await _token(one, "User:ops"), await _token(one, "User:robot", by=OPS, owner="someone")
-    owned, free = await _token(one, "User:robot", owner="User:ops"), await _token(one, "User:robot")
+    own, made = await new_token(one, "User:ops"), await new_token(one, "User:robot", by=OPS, owner="someone")
+    owned, free = await new_token(one, "User:robot", owner="User:ops"), await new_token(one, "User:robot")
     for author, approver in ((OPS, own), (OPS, made), (made, OPS), (OPS, owned), (owned, made)):
         request = await one.propose(author, one.entry(ALICE, producer_byte_rate=2))
         with pytest.raises(ForbiddenError):
@@ -243,7 +243,7 @@ async def test_a_trial_of_an_application_judges_the_approvals_as_the_application
 
 async def test_a_revoked_token_and_a_lost_grant_count_no_more_when_the_request_is_applied(world: World) -> None:
     one = await started(world)
-    token = await _token(one, "User:ops")
+    token = await new_token(one, "User:ops")
     request = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2))
     await one.approve(request, token, SRE)
     assert token.token_id is not None
@@ -265,7 +265,7 @@ async def test_an_author_who_may_not_propose_any_more_or_whose_token_is_revoked_
     world: World,
 ) -> None:
     one = await started(world)
-    token = await _token(one, "User:dev")
+    token = await new_token(one, "User:dev")
     first, second = [await one.propose(token, one.entry(user, producer_byte_rate=2)) for user in (ALICE, BOB)]
     await one.approve(first, OPS)
     await one.approve(second, OPS)
@@ -282,7 +282,7 @@ async def test_an_author_who_may_not_propose_any_more_or_whose_token_is_revoked_
 
 async def test_an_approval_counts_after_its_token_has_expired_and_not_after_its_revocation(world: World) -> None:
     one = await started(world)
-    expiring, revoked = await _token(one, "User:ops"), await _token(one, "User:ops")
+    expiring, revoked = await new_token(one, "User:ops"), await new_token(one, "User:ops")
     requests = [await one.propose(DEV, one.entry(user, producer_byte_rate=2)) for user in (ALICE, BOB)]
     for request, token in zip(requests, (expiring, revoked), strict=True):
         await one.approve(request, token)
@@ -343,6 +343,42 @@ async def test_the_rules_decide_how_many_approve_and_who_also_when_the_request_i
     assert (await one.apply(request, DEV)).state is RequestState.APPLIED
 
 
+async def test_a_request_shows_which_rule_asks_for_how_many_approvals_from_whom_and_who_gave_them(
+    world: World, tmp_path: Path
+) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(
+        "rules: [{name: two, match: {types: user}, approvals: {count: 2}},"
+        " {name: leads, match: {names: {user: alice}}, approvals: {count: 1, from: [Group:leads, User:olga]}}]"
+    )
+    one = await started(world, policy_file=path)
+    of_bob = await _of_one_user(one, "other", Operation.ALTER_CONFIGS, "bob")
+    request = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2), one.entry(BOB, producer_byte_rate=2))
+
+    async def shown() -> list[tuple[Any, ...]]:
+        rules = whole(one.cluster, await one.found(request), ())["approvalRules"]
+        return [
+            (
+                *(each[name] for name in ("rule", "count", "approvers", "entities")),
+                [by["principal"] for by in each["given"]],
+                each["missing"],
+            )
+            for each in rules
+        ]
+
+    leads = ["Group:leads", "User:olga"]
+    assert await shown() == [
+        ("two", 2, ["*"], [ALICE.id, BOB.id], [], 2),
+        ("leads", 1, leads, [ALICE.id], [], 1),
+    ]
+    await one.approve(request, replace(SRE, groups=frozenset({"Group:leads"})), of_bob)
+    assert sorted(await shown(), key=str) == [
+        ("leads", 1, leads, [ALICE.id], ["User:sre"], 0),
+        ("two", 2, ["*"], [ALICE.id], ["User:sre"], 1),
+        ("two", 2, ["*"], [BOB.id], ["User:sre", "User:other"], 0),
+    ]
+
+
 async def test_an_approver_who_may_not_alter_an_entity_does_not_count_for_its_rules(
     world: World, tmp_path: Path
 ) -> None:
@@ -369,13 +405,13 @@ async def test_nobody_takes_over_a_request_of_entities_that_they_may_not_propose
     request = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2))
 
     await one.access.user("portal", Role.OPERATOR)
-    of_portal = await one.propose(_for(PORTAL, "ops"), one.entry(ALICE, producer_byte_rate=2))
+    of_portal = await one.propose(for_user(PORTAL, "ops"), one.entry(ALICE, producer_byte_rate=2))
 
     async def revise(by: Identity, other: ChangeRequest = request) -> ChangeRequest:
         entries = [one.entry(BOB, producer_byte_rate=3)]
         return await one.service.proposals.revise(one.cluster, other.id, entries, one.caller(by), Precondition())
 
-    for by, other in ((stranger, request), (_for(PORTAL, "stranger"), of_portal)):
+    for by, other in ((stranger, request), (for_user(PORTAL, "stranger"), of_portal)):
         with pytest.raises(ForbiddenError, match="alice"):
             await revise(by, other)
         with pytest.raises(ForbiddenError):

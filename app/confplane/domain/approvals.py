@@ -22,6 +22,11 @@ class Requirement:
     approvers: Globs = Globs(("*",))  # noqa: RUF009 - it never changes
     """Patterns of the principals that may approve, as ``User:name``, and of their groups, as ``Group:name``."""
 
+    def takes(self, approval: Approval) -> bool:
+        """Return True if the principal of an approval, or one of its groups, may approve."""
+        match = self.approvers.match
+        return match(approval.principal) or any(map(match, approval.groups))
+
     def __str__(self) -> str:
         number = "an approval" if self.count == 1 else f"{self.count} approvals"
         return f"rule {self.rule!r} asks for {number}" + (
@@ -67,5 +72,4 @@ def missing(
 
 def _met(requirement: Requirement, approvals: Sequence[Approval]) -> int:
     """Return the number of principals whose approval counts. A principal that approved repeatedly counts once."""
-    match = requirement.approvers.match
-    return len({each.principal for each in approvals if match(each.principal) or any(map(match, each.groups))})
+    return len({each.principal for each in approvals if requirement.takes(each)})

@@ -35,6 +35,16 @@ SHOWN: Final[dict[str, Any]] = {
         }
     ],
     "warnings": [],
+    "approvalRules": [
+        {
+            "rule": "leads",
+            "count": 2,
+            "approvers": ["Group:leads", "User:olga"],
+            "entities": ["user=alice"],
+            "given": [{"principal": "User:olga", "behalfOf": None, "at": "2026-01-31T12:00:00Z"}],
+            "missing": 1,
+        }
+    ],
     "toSupply": [{"id": "broker=1", "key": "ssl.key.password"}],
     "differences": [
         {"entity": "user=bob", "facet": "client-quotas", "revision": "7", "keys": [{"key": "k", "now": "9"}]}
@@ -118,6 +128,7 @@ def test_a_request_is_shown_with_all_that_a_reviewer_needs(answered: Recorded) -
         "Group:leads",
         "Changed since: user=bob, client-quotas: k is 9",
         "approve by User:ops: fine",
+        "Rule leads: 2 of Group:leads, User:olga for user=alice; approved by User:olga, 1 missing",
     ):
         assert text in answer.stdout
 

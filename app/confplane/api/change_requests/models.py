@@ -189,6 +189,19 @@ class ChangeRequestSummary(AnswerModel):
     error: str | None = Field(description="Why it was not applied, or is open again")
 
 
+class RuleApprovalsData(AnswerModel):
+    """The approvals that a rule asks for, and those that were given."""
+
+    rule: str = Field(description="The name of the rule")
+    count: Annotated[int, Field(ge=1, description="The number of people who must approve")]
+    approvers: list[str] = Field(
+        description="Patterns of the principals that may approve, and of their groups", examples=[["Group:leads"]]
+    )
+    entities: list[EntityId] = Field(description="The entities for which the same approvals count")
+    given: list[RequestApprovalData]
+    missing: Annotated[int, Field(ge=0, description="The number of approvals that are missing")]
+
+
 class ProposedDiff(AnswerModel):
     """The change of one key; the values of secrets are null."""
 
@@ -231,6 +244,9 @@ class ChangeRequestData(ChangeRequestSummary):
 
     authors: list[RequestPerson] = Field(description="The authors of all contents, none of whom can approve it")
     warnings: list[str]
+    approval_rules: list[RuleApprovalsData] = Field(
+        description="The rules that ask for approvals. Besides, each entity needs an approver who may alter it"
+    )
     changes: list[ProposedChange]
     to_supply: list[ValueToSupply]
     differences: list[DifferentEntity] = Field(description="What was changed since it was decided, as found last")

@@ -10,7 +10,7 @@ from confplane.domain.facets import FacetName
 from confplane.domain.texts import rfc3339
 from confplane.services.changes.edits import json_of
 from confplane.services.changes.stored_draft import to_supply
-from confplane.services.requests.participants import lacking
+from confplane.services.requests.participants import approvals_of_rules, lacking
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.services.clusters import Cluster
-    from confplane.services.ports.change_requests import ChangeRequest, Participant, RequestEvent
+    from confplane.services.ports.change_requests import ChangeRequest, GivenApproval, Participant, RequestEvent
+    from confplane.services.requests.participants import RuleApprovals
 
 
 def summary(request: ChangeRequest) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def summary(request: ChangeRequest) -> dict[str, Any]:
         "createdAt": rfc3339(request.created_at),
         "expiresAt": _time(request.expires_at),
         "applyAt": _time(request.apply_at),
-        "approvals": [{**_person(each.approver), "at": rfc3339(each.at)} for each in request.approvals],
+        "approvals": [_approval(each) for each in request.approvals],
         "requirements": [str(each) for each in lacking(request, request.approvals)],
         "changeId": _text(request.change_id),
         "reverts": _text(request.reverts),
@@ -51,10 +52,27 @@ def whole(cluster: Cluster, request: ChangeRequest, events: Iterable[RequestEven
         **summary(request),
         "authors": [_person(each) for each in request.authors],
         "warnings": list(request.warnings),
+        "approvalRules": [_rule(each) for each in approvals_of_rules(request)],
         "changes": [_change(cluster, edit) for edit in request.draft["edits"]],
         "toSupply": [{"id": entity_id, "key": key} for entity_id, key in to_supply(request.draft)],
         "differences": list(request.differences),
         "events": [_event(each) for each in events],
+    }
+
+
+def _approval(given: GivenApproval) -> dict[str, Any]:
+    return {**_person(given.approver), "at": rfc3339(given.at)}
+
+
+def _rule(found: RuleApprovals) -> dict[str, Any]:
+    requirement, given = found.requirement, found.given
+    return {
+        "rule": requirement.rule,
+        "count": requirement.count,
+        "approvers": list(requirement.approvers.texts),
+        "entities": found.entity_ids,
+        "given": [_approval(each) for each in given],
+        "missing": max(0, requirement.count - len(given)),
     }
 
 

@@ -72,6 +72,12 @@ async def show(client: AsyncConfplane, request: RequestName) -> None:
     for change in found["changes"]:
         echo(f"\n{change['id']}, {change['facet']}:")
         print_changes(change["diff"])
+    for rule in found["approvalRules"]:
+        given = ", ".join(map(_name, rule["given"])) or "nobody"
+        echo(
+            f"Rule {rule['rule']}: {rule['count']} of {', '.join(rule['approvers'])} for {', '.join(rule['entities'])};"
+            f" approved by {given}, {rule['missing']} missing"
+        )
     for warning in found["warnings"]:
         echo(f"Warning: {warning}")
     for each in found["differences"]:

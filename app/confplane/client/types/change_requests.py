@@ -175,6 +175,17 @@ class RevisedChangeRequest(TypedDict):
     applyAt: NotRequired[str | None]
 
 
+class RuleApprovalsData(TypedDict):
+    """The approvals that a rule asks for, and those that were given."""
+
+    rule: str  # The name of the rule
+    count: int  # The number of people who must approve
+    approvers: list[str]  # Patterns of the principals that may approve, and of their groups
+    entities: list[str]  # The entities for which the same approvals count
+    given: list[RequestApprovalData]
+    missing: int  # The number of approvals that are missing
+
+
 class SuppliedValue(TypedDict):
     """A sensitive value, which the request does not store."""
 
@@ -195,6 +206,8 @@ class ChangeRequestData(ChangeRequestSummary):
 
     authors: list[RequestPerson]  # The authors of all contents, none of whom can approve it
     warnings: list[str]
+    # The rules that ask for approvals. Besides, each entity needs an approver who may alter it
+    approvalRules: list[RuleApprovalsData]
     changes: list[ProposedChange]
     toSupply: list[ValueToSupply]
     differences: list[DifferentEntity]  # What was changed since it was decided, as found last

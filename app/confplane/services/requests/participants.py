@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confplane.domain.access.operations import Operation
 from confplane.domain.approvals import Approval, missing
@@ -134,6 +134,31 @@ def lacking(request: ChangeRequest, approvals: Iterable[GivenApproval]) -> tuple
             for each in missing(entity_id, requirements, given)
         )
     )
+
+
+class RuleApprovals(NamedTuple):
+    """The approvals that a rule asks for, and those that were given."""
+
+    requirement: Requirement
+    entity_ids: list[str]
+    """The entities for which the rule asks for them, and for which the same approvals count."""
+    given: tuple[GivenApproval, ...]
+
+
+def approvals_of_rules(request: ChangeRequest) -> list[RuleApprovals]:
+    """Return the approvals that rules ask for, with those that were given. Each person counts once."""
+    given = [(each, approval_of(each)) for each in request.approvals]
+    found: dict[tuple[Requirement, tuple[str, ...]], RuleApprovals] = {}
+    for entity_id in request.entity_ids:
+        for requirement in request.requirements.get(entity_id, ()):
+            counting = {
+                approval.principal: each
+                for each, approval in given
+                if entity_id in approval.entities and requirement.takes(approval)
+            }
+            none = RuleApprovals(requirement, [], tuple(counting.values()))
+            found.setdefault((requirement, tuple(counting)), none).entity_ids.append(entity_id)
+    return list(found.values())
 
 
 def approval_of(given: GivenApproval) -> Approval:

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from confplane.domain.entities import Entity
-from confplane.domain.errors import InvalidConfigError, UnavailableError
+from confplane.domain.entities import Entity, EntityType
+from confplane.domain.errors import (
+    InvalidConfigError,
+    InvalidRequestError,
+    InvalidTopicError,
+    UnavailableError,
+    UnknownTopicError,
+)
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.services.kips import entity_configs
@@ -18,6 +24,7 @@ from confplane.services.kips.entity_configs import EntityChange
 from tests.support.adopting import GROUP, TOPIC, alter, apply, kinds, opener, restore, rows
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller
+from tests.support.stores import soon
 
 if TYPE_CHECKING:
     from tests.support.observing import Observing
@@ -119,6 +126,25 @@ async def test_kip_21_deletes_unknown_keys_that_the_cluster_has(
         assert (type(error), error.pointer) == (InvalidConfigError, "/entities/0/deletedConfigs/0")
         kafka.down = "away"
         assert isinstance(await delete(KEYS[entity]), UnavailableError)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(EntityType.BROKER, "x"), (EntityType.BROKER, "-1"), (EntityType.TOPIC, ""), (EntityType.TOPIC, ".."),
+     (EntityType.GROUP, "..")],
+)  # fmt: skip
+async def test_the_cluster_is_not_asked_about_entities_that_it_can_not_have(
+    world: World, kafka: KafkaDouble, kind: EntityType, name: str
+) -> None:
+    """A broker would be asked by its number, and brokers refuse a request with such a topic as a whole."""
+    async with opener(world, kafka) as open_one:
+        one = await open_one()
+        entity = Entity(((kind, name),))  # as a resource of the request names it
+        before = kafka.calls["configs"]
+        error = (await edit(one, Op("acme.key", OpType.DELETE), entity)).error
+        assert isinstance(error, InvalidRequestError | InvalidTopicError | UnknownTopicError)
+        assert await one.refresher.refresh([entity], (), soon()) is not None
+        assert kafka.calls["configs"] == before
 
 
 async def test_an_unknown_key_that_nothing_has_is_neither_deleted_nor_set(world: World, kafka: KafkaDouble) -> None:

@@ -126,6 +126,14 @@ class ObservedRules:
             return error.detail
         return entity
 
+    def may_exist(self, entity: Entity) -> bool:
+        """Return True if the cluster can have an entity of this name, for example a broker whose name is a number."""
+        try:
+            self.facet_of(entity).check_entity(entity)
+        except (InvalidRequestError, InvalidTopicError):
+            return False
+        return True
+
     def reconcile(self, entity: Entity, stored: Mapping[str, str], observation: Observation) -> dict[str, str]:
         """Return a stored map with the observed configs of the cluster. The result is equal if nothing differs.
 

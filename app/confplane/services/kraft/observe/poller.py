@@ -204,9 +204,12 @@ class Poller:
                 yield replace(result, after=min(listed.offset, result.after)), (done, len(listed.names))
 
     async def poll_entities(self, entities: Iterable[Entity], since: int | None, deadline: float) -> list[PollResult]:
-        """Poll some entities of any types; ``since`` as in :meth:`poll_quotas`. For many quotas, all are polled."""
+        """Poll some entities of any types; ``since`` as in :meth:`poll_quotas`. For many quotas, all are polled.
+
+        Entities that no cluster can have are left out: a request that names one may be refused as a whole.
+        """
         by_type: dict[KraftEntityType, list[Entity]] = {}
-        for entity in entities:
+        for entity in filter(self._rules.may_exist, entities):
             by_type.setdefault(kraft_type_of(entity), []).append(entity)
         found = []
         for entity_type, some in by_type.items():

@@ -64,7 +64,8 @@ async def alter(one: Observing, entity: Entity, /, values: dict[str, Any] | None
     """One change by a caller; None removes a key. Quotas may be given as they are stored."""
     given, facet = {**(values or {}), **more}, FacetName.CONFIGS
     if kraft_type_of(entity) is KraftEntityType.QUOTAS:
-        given, facet = {key: value and int(value) for key, value in given.items()}, FacetName.CLIENT_QUOTAS
+        given = {key: value if isinstance(value, float) else value and int(value) for key, value in given.items()}
+        facet = FacetName.CLIENT_QUOTAS
     ops = tuple(Op(key, OpType.DELETE if value is None else OpType.SET, value) for key, value in given.items())
     (result,) = await one.replica.edit(entity, facet, ops)
     assert result.error is None, result.error

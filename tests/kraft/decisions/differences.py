@@ -95,7 +95,7 @@ def _beyond_long(case: Case) -> bool:
 
 def _replicas(case: Case) -> bool:
     return case.kind == 2 and any(
-        value in {"0:0, 1:0", "*,", "0:2147483648", "0:0,,1:0"} for key, value in case.given if "throttled" in key
+        value in {"0:0, 1:0", "*,", "0:2147483648", "0:0,,1:0", ""} for key, value in case.given if "throttled" in key
     )
 
 
@@ -113,6 +113,15 @@ def _not_a_number(case: Case) -> bool:
 
 def _other_spelling(case: Case) -> bool:
     return case.kind == 4 and case.part["resourceName"] == "01"
+
+
+def _repeated(case: Case) -> bool:
+    """An element is named twice, or by Kafka's APPEND not found in the list because of a blank before it."""
+    elements = [(value or "").split(",") for _, value in case.given]
+    return case.kind == 4 and any(
+        len({each.strip() for each in of_key}) < len(of_key) or any(each != each.strip() for each in of_key)
+        for of_key in elements
+    )
 
 
 def _several(case: Case) -> bool:
@@ -139,6 +148,7 @@ MEANT: Final = (
     Difference("a quota of 2^63", _beyond_long, _REFUSED),
     Difference("throttled replicas with blanks between them, `*,`, numbers above INT", _replicas, _codes((0, 40))),
     Difference("replication rates with blanks around them", _padded_rates, _REFUSED),
+    Difference("elements that a broker's list repeats", _repeated, _codes((42, 0))),
     Difference("NaN where a range applies", _not_a_number, _codes((0, 40), (0, 42))),
     Difference("other spellings of a broker's number", _other_spelling, _REFUSED),
     Difference(
@@ -158,13 +168,6 @@ def _not_loaded(case: Case) -> bool:
     return case.kind == 4 and any("class" in key or "reporters" in key or "location" in key for key, _ in case.given)
 
 
-def _repeated(case: Case) -> bool:
-    if any(operation == _APPEND for _, operation in case.operations):
-        return case.kind == 4
-    elements = [[each.strip() for each in (value or "").split(",")] for _, value in case.given]
-    return case.kind == 4 and any(len(set(each)) < len(each) for each in elements)
-
-
 def _eligible_replicas(case: Case) -> bool:
     return case.kind == 4 and any(key == "min.insync.replicas" for key, _ in case.operations)
 
@@ -173,7 +176,6 @@ UNASKED: Final = (
     Difference("a broker's own `min.insync.replicas`", _eligible_replicas, _codes((40, 0))),
     Difference("topics that are not there", _absent_topic, _codes((3, 0), (3, 40))),
     Difference("classes, reporters and stores", _not_loaded, _codes((42, 0))),
-    Difference("elements that a broker's list repeats", _repeated, _codes((42, 0))),
 )
 """Refusals that Confplane's own rules leave to the cluster."""
 

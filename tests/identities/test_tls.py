@@ -210,16 +210,7 @@ def test_a_proxy_passes_its_clients_certificates(world: World) -> None:
         # Without the header it is no client's: not the proxy's own either.
         assert get().status_code == 401
         assert get("").status_code == 401
-        for values in (
-            [pem, pem],
-            ["x"],
-            [":x:"],
-            ["-----BEGIN"],
-            [pem[:-100]],
-            ["%00" * 100],
-            [":" + "A" * 40_000 + ":"],
-        ):
-            assert get(*values).status_code == 401, values
+        assert get(pem, pem).status_code == 401
     plain = httpx.HTTPTransport(verify=world.files.context(), local_address="127.0.0.2")
     with httpx.Client(transport=plain, timeout=30) as client:
         assert client.get(world.url + "/v1/whoami", headers={"Client-Cert": pem}).json()["principal"] == "User:alice"

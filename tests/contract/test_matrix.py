@@ -675,9 +675,13 @@ def _check(answer: httpx.Response, *, allowed: bool, topic: bool = False) -> Non
 
 
 def _anonymous(answer: httpx.Response, caller: str, entity: Entity) -> str:
-    """Return the body of an answer without the names in it, and without the request's own id and path."""
+    """Return the body of an answer without the names in it, and without the request's own id and path.
+
+    A plan also has its own id, and the revision of the cluster, which grows between two requests.
+    """
     body = answer.json()
-    text = json.dumps({key: value for key, value in body.items() if key not in {"requestId", "instance", "planId"}})
+    own = {"requestId", "instance"} | ({"planId", "revision"} if "planId" in body else set())
+    text = json.dumps({key: value for key, value in body.items() if key not in own})
     text = text.replace(f"User:{caller}", "CALLER").replace(entity.id, "ID")
     for _, part in entity.components:
         text = text if part is None else text.replace(part, "NAME")

@@ -19,6 +19,7 @@ import orjson
 from sqlalchemy import Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 from sqlalchemy.exc import IntegrityError
+from typing_extensions import override
 
 from confplane.domain.access.grants import Grant
 from confplane.domain.access.identities import CredentialNarrowing
@@ -26,7 +27,7 @@ from confplane.domain.access.operations import Operation, PatternType, Permissio
 from confplane.domain.errors import AlreadyExistsError, WriteOutcome
 from confplane.services.access_admin.views import narrowing_view
 from confplane.services.cooperative_yielding import in_slices
-from confplane.services.ports.access import AccessChange, AccessDelta, StoredGrant, Token
+from confplane.services.ports.access import AccessChange, AccessDelta, AccessStore, StoredGrant, Token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -212,69 +213,69 @@ _ADD_EVENTS: Final = text(f"{HISTORY} WHERE {_LATER} {ON_CONFLICT}")
 _WHOLE: Final = -1
 
 
-class PostgresAccessStore:
-    """Implements :class:`confplane.services.ports.access.AccessStore`."""
+class PostgresAccessStore(AccessStore):
+    """Tokens, grants and their history, in Postgres."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     # -- tokens
 
+    @override
     async def create_token(self, token: Token, digest: bytes, change: AccessChange) -> bool:
-        """Add a token."""
         given = {"digest": digest, "token": _token_json(token), "changes": changes_json([change])}
         await self._database.execute(_ADD_TOKEN, **given, creator=token.created_with)
         return await self.find_token(token.id) is not None
 
+    @override
     async def revoke_token(self, token_id: UUID, change: AccessChange) -> Token | None:
-        """Revoke a token."""
         await self._database.execute(_REVOKE_TOKEN, id=token_id, changes=changes_json([change]))
         return await self.find_token(token_id)
 
+    @override
     async def rotate_token(
         self, token_id: UUID, until: datetime, token: Token, digest: bytes, change: AccessChange
     ) -> bool:
-        """Replace a token with another."""
         given = {"digest": digest, "token": _token_json(token), "changes": changes_json([change])}
         # A token that replaces itself is the row that the statement ends, which it can't lock as well.
         creator = None if token.created_with == token_id else token.created_with
         await self._database.execute(_ROTATE_TOKEN, id=token_id, until=until, creator=creator, **given)
         return await self.find_token(token.id) is not None
 
+    @override
     async def created_with(self, token_id: UUID) -> list[Token]:
-        """Return the active tokens that were created with a token."""
         return [_token(row) for row in await self._database.rows(_CREATED_WITH, id=token_id)]
 
+    @override
     async def confirm_tokens(self, change: AccessChange) -> bool:
-        """Admit the tokens of a restored Postgres."""
         return await self._database.execute(_CONFIRM_TOKENS, changes=changes_json([change])) > 0
 
+    @override
     async def invalidate_tokens(self, before: datetime, change: AccessChange) -> int:
-        """Revoke the tokens created before a time."""
         [count] = await self._database.scalars(_INVALIDATE_TOKENS, before=before, changes=changes_json([change]))
         return int(count)
 
+    @override
     async def find_token(self, token_id: UUID) -> Token | None:
-        """Return a token."""
         row = await self._database.row(_FIND_TOKEN, id=token_id)
         return None if row is None else _token(row)
 
+    @override
     async def list_tokens(
         self, *, principal: str | None, page_size: int, after: UUID | None
     ) -> tuple[list[Token], UUID | None]:
-        """Return a page of tokens."""
         rows = await self._database.rows(_LIST_TOKENS, principal=principal, after=after, size=page_size + 1)
         found = [_token(row) for row in rows[:page_size]]
         return found, found[-1].id if len(rows) > page_size else None
 
+    @override
     async def record_use(self, used: dict[UUID, datetime]) -> None:
-        """Advance the times of the last use."""
         await self._database.execute(_NOTE_USE, ids=list(used), times=list(used.values()))
 
     # -- grants
 
+    @override
     async def create_grant(self, grant: StoredGrant, change: AccessChange) -> StoredGrant:
-        """Add a grant."""
         given = {"grant": _grant_json(grant), "changes": changes_json([change]), "change_id": change.id}
         await self._database.execute(_ADD_GRANT, **given)
         row = await self._database.row(_MADE, id=grant.grant.id, change_id=change.id)
@@ -282,8 +283,8 @@ class PostgresAccessStore:
         # The same grant may have been removed between the two statements: try again.
         return await self.create_grant(grant, change) if row is None else _grant(row)
 
+    @override
     async def replace_grant(self, grant: StoredGrant, change: AccessChange) -> StoredGrant | None:
-        """Replace a grant."""
         given = {"grant": _grant_json(grant), "revision": grant.revision, "change_id": change.id}
         try:
             await self._database.execute(_REPLACE_GRANT, **given, changes=changes_json([change]))
@@ -294,21 +295,21 @@ class PostgresAccessStore:
         row = await self._database.row(_MADE, id=grant.grant.id, change_id=change.id)
         return None if row is None else _grant(row)
 
+    @override
     async def remove_grant(self, grant_id: UUID, revision: int, change: AccessChange) -> bool:
-        """Remove a grant."""
         given = {"id": grant_id, "change_id": change.id}
         await self._database.execute(_REMOVE_GRANT, **given, revision=revision, changes=changes_json([change]))
         return await self._database.row(_MADE, **given) is not None
 
+    @override
     async def find_grant(self, grant_id: UUID) -> StoredGrant | None:
-        """Return a grant."""
         row = await self._database.row(_FIND_GRANT, id=grant_id)
         return None if row is None else _grant(row)
 
+    @override
     async def list_grants(
         self, *, principal: str | None, cluster: str | None, page_size: int, after: UUID | None
     ) -> tuple[list[StoredGrant], UUID | None]:
-        """Return a page of grants."""
         given = {"principal": principal, "cluster": cluster, "after": after}
         rows = await self._database.rows(_LIST_GRANTS, **given, size=page_size + 1)
         found = [_grant(row) for row in rows[:page_size]]
@@ -316,9 +317,8 @@ class PostgresAccessStore:
 
     # -- both
 
+    @override
     async def load(self, since: int | None) -> AccessDelta | None:
-        """Return the changes since a version."""
-
         async def work(
             connection: AsyncConnection,
         ) -> tuple[int, datetime | None, Sequence[Row[Any]], Sequence[Row[Any]]] | None:
@@ -345,8 +345,8 @@ class PostgresAccessStore:
             tokens_from=tokens_from,
         )
 
+    @override
     async def search(self, query: AccessQuery) -> tuple[list[AccessChange], UUID | None]:
-        """Return one page of the history."""
         rows = await self._database.rows(
             _SEARCH,
             kind=query.kind,
@@ -360,8 +360,8 @@ class PostgresAccessStore:
         found = [AccessChange(**row._mapping) for row in rows[: query.page_size]]  # noqa: SLF001 - SQLAlchemy's public name
         return found, found[-1].id if len(rows) > query.page_size else None
 
+    @override
     async def add_events(self, rows: Sequence[AccessChange]) -> None:
-        """Append sums of security events."""
         await self._database.execute(_ADD_EVENTS, changes=changes_json(rows))
 
 

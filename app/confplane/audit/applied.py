@@ -14,11 +14,12 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import text
+from typing_extensions import override
 
 from confplane.audit.applied_view import AppliedView, Instance, Room
 from confplane.audit.write_behind_buffer import WriteBehindBuffer, WriteBehindOptions
 from confplane.domain.errors import LimitExceededError, UnavailableError
-from confplane.services.ports.applied import KEPT_S, AppliedReport, Refusal
+from confplane.services.ports.applied import KEPT_S, AppliedReport, AppliedReports, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -79,8 +80,8 @@ _Key = tuple[str, str, str]
 """Cluster, entity id, instance id."""
 
 
-class PostgresAppliedReports:
-    """Implements :class:`confplane.services.ports.applied.AppliedReports`.
+class PostgresAppliedReports(AppliedReports):
+    """The reports of clients, in Postgres.
 
     Args:
         database: The database.
@@ -124,8 +125,8 @@ class PostgresAppliedReports:
         """Return the metrics."""
         yield from self._buffer.metrics(len(self._view))
 
+    @override
     def report(self, cluster: str, entity_id: str, instance_id: str, report: AppliedReport) -> bool:
-        """Accept a report. Return False if it repeats the last one and is not written."""
         key = cluster, entity_id, instance_id
         known, now_ms = self._view.find(*key), self._now_ms()
         if known is not None:
@@ -164,12 +165,12 @@ class PostgresAppliedReports:
         )
         return True
 
+    @override
     def reported(self, cluster: str, entity_id: str) -> Sequence[str]:
-        """Return the ids with reports, of an entity and of its pairs."""
         return self._view.entities(cluster, entity_id)
 
+    @override
     def of_entity(self, cluster: str, entity_id: str) -> Sequence[AppliedReport]:
-        """Return the reports on one entity."""
         return self._view.of_entity(cluster, entity_id, self._now_ms() - _KEPT_MS)
 
     # -- Postgres to memory

@@ -10,6 +10,7 @@ from uuid import UUID
 import orjson
 from sqlalchemy import Boolean, Double, Text, Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
+from typing_extensions import override
 
 from confplane.audit.batcher import Batcher
 from confplane.audit.tables import WAITING_STATES
@@ -21,6 +22,7 @@ from confplane.domain.errors import IdempotencyKeyBusyError, WriteOutcome
 from confplane.domain.globs import Globs
 from confplane.services.ports.change_requests import (
     ChangeRequest,
+    ChangeRequestStore,
     GivenApproval,
     Participant,
     RequestApplication,
@@ -165,15 +167,15 @@ ORDER BY number
 """)  # noqa: S608 - as above
 
 
-class PostgresChangeRequests:
-    """Implements :class:`confplane.services.ports.change_requests.ChangeRequestStore`."""
+class PostgresChangeRequests(ChangeRequestStore):
+    """Change requests, in Postgres."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._statuses = Batcher(self._status)
 
+    @override
     async def create(self, request: ChangeRequest, event: RequestEvent, claim: RequestClaim | None = None) -> None:
-        """Add a request with its first revision."""
         given = {"created_at": request.created_at, **_given(request, event)}
         if claim is None:
             await self._database.execute(_CREATE, **given)
@@ -189,26 +191,26 @@ class PostgresChangeRequests:
                 retry_after_s=1,
             )
 
+    @override
     async def write(self, request: ChangeRequest, event: RequestEvent) -> bool:
-        """Replace a request, and add an event."""
         if await self._database.execute(_UPDATE, **_given(request, event)):
             return True
         return await self._database.row(_HAS_EVENT, id=event.id) is not None
 
+    @override
     async def add_event(self, request_id: UUID, event: RequestEvent) -> None:
-        """Add an event."""
         given = {"revision": event.revision, "state": event.state.value, **_event_given(event)}
         await self._database.execute(_ADD_EVENT, id=request_id, **given)
 
+    @override
     async def find(self, cluster: str, request_id: UUID) -> ChangeRequest | None:
-        """Return a request."""
         row = await self._database.row(_FIND, cluster=cluster, id=request_id)
         return None if row is None else replace(_request(row), draft=row.draft)
 
+    @override
     async def search(
         self, cluster: str, *, state: RequestState | None, before: UUID | None, most: int, entity_id: str | None
     ) -> list[ChangeRequest]:
-        """Return requests, the newest first."""
         given = {
             "state": None if state is None else state.value,
             "before": before,
@@ -217,8 +219,8 @@ class PostgresChangeRequests:
         }
         return [_request(row) for row in await self._database.rows(_LIST, cluster=cluster, **given)]
 
+    @override
     async def events(self, request_id: UUID, most: int) -> list[RequestEvent]:
-        """Return the last events of a request."""
         rows = await self._database.rows(_EVENTS, id=request_id, most=most)
         return [
             RequestEvent(
@@ -234,22 +236,22 @@ class PostgresChangeRequests:
             for row in reversed(rows)
         ]
 
+    @override
     async def attempts(self, request_id: UUID) -> RequestAttempts:
-        """Return the attempts to apply a request."""
         rows = await self._database.rows(_ATTEMPTS, id=request_id)
         committed = next((row.change_id for row in rows if row.committed), None)
         return RequestAttempts(committed, any(row.committed is None for row in rows))
 
+    @override
     async def late(self, cluster: str, most: int) -> list[UUID]:
-        """Return the requests whose change was committed late."""
         return [row.id for row in await self._database.rows(_LATE, cluster=cluster, most=most)]
 
+    @override
     async def ended_reverts(self, cluster: str, most: int) -> list[UUID]:
-        """Return the requests that revert others and have ended."""
         return [row.id for row in await self._database.rows(_ENDED_REVERTS, cluster=cluster, most=most)]
 
+    @override
     async def status(self, cluster: str, now: datetime, most: int) -> RequestStatus:
-        """Return the requests that have not ended."""
         return await self._statuses.request({"cluster": cluster, "now": now, "most": most})
 
     async def _status(self, wanted: Sequence[Mapping[str, Any]]) -> Sequence[RequestStatus]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import text
+from typing_extensions import override
 
-from confplane.services.ports.console_sessions import StoredSession
+from confplane.services.ports.console_sessions import ConsoleSessions, StoredSession
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -35,26 +36,26 @@ _TOUCH: Final = text(f"UPDATE console_sessions SET used_at = now() WHERE digest 
 _REMOVE: Final = text("DELETE FROM console_sessions WHERE digest = :digest")
 
 
-class PostgresConsoleSessions:
-    """Implements :class:`confplane.services.ports.console_sessions.ConsoleSessions`."""
+class PostgresConsoleSessions(ConsoleSessions):
+    """The sessions of the web console, in Postgres."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @override
     async def add(self, digest: bytes, token: bytes, principal: str, expires_at: datetime) -> None:
-        """Store a session, and remove some that have ended."""
         await self._database.execute(_ADD, digest=digest, token=token, principal=principal, expires_at=expires_at)
         await self._database.execute(_PURGE)
 
+    @override
     async def find(self, digest: bytes) -> StoredSession | None:
-        """Return a session."""
         row = await self._database.row(_FIND, digest=digest)
         return None if row is None else StoredSession(row.token, row.principal, row.remaining_s)
 
+    @override
     async def touch(self, digest: bytes) -> None:
-        """Store a use."""
         await self._database.execute(_TOUCH, digest=digest)
 
+    @override
     async def remove(self, digest: bytes) -> None:
-        """Remove a session."""
         await self._database.execute(_REMOVE, digest=digest)

@@ -8,12 +8,13 @@ from uuid import UUID
 import orjson
 from sqlalchemy import Text, Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
+from typing_extensions import override
 
 from confplane.audit.batcher import Batcher
 from confplane.audit.trail_queries import first_id_at
 from confplane.domain.access.identities import SERVICE
 from confplane.domain.change_requests import PUBLISHED, RequestAction, event_type
-from confplane.services.ports.feed import REQUEST, FeedChange, FeedEntity, FeedRequest, UnsettledWrite
+from confplane.services.ports.feed import REQUEST, FeedChange, FeedEntity, FeedRequest, FeedTrail, UnsettledWrite
 from confplane.services.ports.trail import END_OF_HISTORY, EXTERNAL, PUT_BACK, HistoryPlace
 
 if TYPE_CHECKING:
@@ -118,36 +119,36 @@ ORDER BY wanted.position, found.number
 _NEWEST_REQUEST: Final = text("SELECT number FROM change_request_numbers WHERE cluster = :cluster")
 
 
-class PostgresFeedTrail:
-    """Implements :class:`confplane.services.ports.feed.FeedTrail`."""
+class PostgresFeedTrail(FeedTrail):
+    """The trail as the changes of the feed, in Postgres."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._requests = Batcher(self._requests_of)
 
+    @override
     async def changes(self, cluster: str, after: HistoryPlace, until: int, size: int) -> list[FeedChange]:
-        """Return the changes after a place, in order."""
         return [
             _change(row)
             for row in await self._database.rows(_CHANGES, cluster=cluster, until=until, size=size, **after._asdict())
         ]
 
+    @override
     async def late(
         self, cluster: str, place: HistoryPlace, since: datetime, after: HistoryPlace, size: int
     ) -> list[FeedChange]:
-        """Return external changes up to a place that were recorded at a time or later, in order."""
         given: dict[str, Any] = {"incarnation": place.incarnation, "revision": place.revision, "since": since}
         given |= {"after_revision": after.revision, "after_id": after.change_id, "size": size}
         rows = await self._database.rows(_LATE, cluster=cluster, **given)
         return [_change(row) for row in rows]
 
+    @override
     async def put_backs(self, cluster: str, since: datetime, after: UUID, size: int) -> list[FeedChange]:
-        """Return external writes to a Kafka cluster that were undone."""
         given: dict[str, Any] = {"since": since, "after": after, "size": size}
         return [_change(row) for row in await self._database.rows(_PUT_BACKS, cluster=cluster, **given)]
 
+    @override
     async def requests(self, cluster: str, after: int, until: int, size: int) -> list[FeedChange]:
-        """Return events of change requests by their numbers."""
         return await self._requests.request({"cluster": cluster, "after": after, "until": until, "size": size})
 
     async def _requests_of(self, wanted: Sequence[dict[str, Any]]) -> Sequence[list[FeedChange]]:
@@ -157,13 +158,13 @@ class PostgresFeedTrail:
             found[row.position].append(_request_event(row))
         return found
 
+    @override
     async def newest_request(self, cluster: str) -> int:
-        """Return the number of the newest event of a request."""
         row = await self._database.row(_NEWEST_REQUEST, cluster=cluster)
         return 0 if row is None else int(row.number)
 
+    @override
     async def unsettled_writes(self, cluster: str, ids: Collection[str], since: datetime) -> list[UnsettledWrite]:
-        """Return the writes that changes without an outcome may have made."""
         rows = await self._database.rows(_OPEN, cluster=cluster, ids=list(ids), floor=first_id_at(since))
         return [UnsettledWrite(row.change_id, row.path) for row in rows]
 

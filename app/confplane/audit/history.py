@@ -14,6 +14,7 @@ from uuid import UUID
 
 from sqlalchemy import Text, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
+from typing_extensions import override
 
 from confplane.audit import later_changes, visible
 from confplane.audit.later_changes import ANCHOR, NEAR
@@ -22,7 +23,7 @@ from confplane.audit.tables import FAR_OUTCOME, FAR_S
 from confplane.audit.trail_queries import first_id_at
 from confplane.domain.entities import Entity
 from confplane.domain.facets import full_path
-from confplane.services.ports.history import RecordedState, SurroundingChanges, TrailCoverage, ZnodeChange
+from confplane.services.ports.history import RecordedState, SurroundingChanges, TrailCoverage, TrailHistory, ZnodeChange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -150,25 +151,25 @@ FROM walk WHERE walk.number > 0 ORDER BY walk.number
 """).bindparams(*(bindparam(name, type_=_TEXTS) for name in ("visible_starts", "visible_ends")))  # noqa: S608 - constants
 
 
-class PostgresTrailHistory:
-    """Implements :class:`confplane.services.ports.history.TrailHistory`."""
+class PostgresTrailHistory(TrailHistory):
+    """The trail as a history, in Postgres."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @override
     async def coverage(self, cluster: str) -> TrailCoverage | None:
-        """Return the span of revisions that the trail knows."""
         row = await self._database.row(_KNOWLEDGE, cluster=cluster)
         return None if row is None else TrailCoverage(row.since, row.since_at, row.revision)
 
+    @override
     async def first_after(self, cluster: str, moment: datetime) -> int | None:
-        """Return the revision of the first change after a time."""
         floor = first_id_at(_shifted(moment, -timedelta(seconds=FAR_S)))
         [revision] = await self._database.scalars(_FIRST_AFTER, cluster=cluster, moment=moment, floor=floor)
         return None if revision is None else int(revision)
 
+    @override
     async def around(self, cluster: str, znodes: Sequence[Znode], revision: int) -> list[SurroundingChanges]:
-        """Return the changes around a revision."""
         given = {
             "cluster": cluster,
             "trees": [znode.tree.value for znode in znodes],
@@ -200,11 +201,10 @@ class PostgresTrailHistory:
             for number in range(1, len(znodes) + 1)
         ]
 
+    @override
     async def walked(
         self, cluster: str, tree: Tree, revision: int, *, after: str | None, size: int, within: NameRanges
     ) -> dict[str, bool]:
-        """Return the next entities of the trail, and whether each may have been changed."""
-
         async def work(connection: AsyncConnection) -> dict[str, bool]:
             time = await connection.scalar(ANCHOR, {"cluster": cluster, "revision": revision, "incarnation": None})
             bounds = _bounds(time)
@@ -221,8 +221,8 @@ class PostgresTrailHistory:
 
         return await self._database.read(work)
 
+    @override
     async def later(self, cluster: str, touched: Sequence[TouchedKeys]) -> list[list[SubsequentChange] | None]:
-        """Return the changes after given revisions that touched given keys."""
         return await later_changes.find(self._database, cluster, touched)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import text
+from typing_extensions import override
 
-from confplane.services.ports.manifest_runs import ManifestRun
+from confplane.services.ports.manifest_runs import ManifestRun, ManifestRuns
 
 if TYPE_CHECKING:
     from confplane.audit.database import Database
@@ -41,21 +42,21 @@ DELETE FROM manifest_runs WHERE recorded_at < now() - interval '1 day' AND until
 """)
 
 
-class PostgresManifestRuns:
-    """Implements :class:`confplane.services.ports.manifest_runs.ManifestRuns`."""
+class PostgresManifestRuns(ManifestRuns):
+    """The runs of manifests, in Postgres."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @override
     async def find(self, cluster: str, plan_id: str) -> ManifestRun | None:
-        """Return the run of a plan."""
         row = await self._database.row(_FIND, cluster=cluster, plan_id=plan_id)
         if row is None:
             return None
         return ManifestRun(cluster, plan_id, row.request_id, row.writer, bytes(row.bases), row.in_time)
 
+    @override
     async def begin(self, run: ManifestRun, seconds: float) -> bool:
-        """Store a run. A statement that is sent again finds its own row."""
         await self._database.execute(_PURGE)
         given = {"cluster": run.cluster, "plan_id": run.plan_id, "request_id": run.request_id}
         more = {"writer": run.writer, "bases": run.bases, "seconds": seconds}
@@ -63,11 +64,11 @@ class PostgresManifestRuns:
             return await self._database.execute(_BEGIN, **given, **more) > 0
         return await self._database.execute(_BEGIN_OF_OWNER, **given, **more, owner=run.owner) > 0
 
+    @override
     async def resume(self, run: ManifestRun, writer: str, seconds: float) -> bool:
-        """Execute a run. The writer of a run whose time is not up has ended."""
         given = {"cluster": run.cluster, "plan_id": run.plan_id, "ended": run.writer if run.in_time else None}
         return await self._database.execute(_RESUME, **given, writer=writer, seconds=seconds) > 0
 
+    @override
     async def end(self, run: ManifestRun) -> None:
-        """End the turn of a request."""
         await self._database.execute(_END, cluster=run.cluster, plan_id=run.plan_id)

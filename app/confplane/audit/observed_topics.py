@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import text
+from typing_extensions import override
 
-from confplane.services.ports.observed_topics import TopicPoll, TopicRows
+from confplane.services.ports.observed_topics import ObservedTopics, TopicPoll, TopicRows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,19 +46,19 @@ SELECT cluster FROM written
 """)
 
 
-class PostgresObservedTopics:
-    """Implements :class:`confplane.services.ports.observed_topics.ObservedTopics`."""
+class PostgresObservedTopics(ObservedTopics):
+    """The topics of observed clusters, in Postgres."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @override
     async def poll(self, cluster: str) -> TopicPoll | None:
-        """Return the last poll."""
         row = await self._database.row(_POLL, cluster=cluster)
         return None if row is None else TopicPoll(row.polled_at, row.topics)
 
+    @override
     async def load(self, cluster: str) -> TopicRows:
-        """Return all rows."""
         await self._database.execute(_BEGIN, cluster=cluster)
         # Before the rows: if another process writes in the meantime, the next write notices the version.
         [version] = await self._database.scalars(_VERSION, cluster=cluster)
@@ -69,10 +70,10 @@ class PostgresObservedTopics:
             after = rows[-1].name if len(rows) == PAGE else None
         return TopicRows(version, ids)
 
+    @override
     async def write(
         self, cluster: str, version: int, put: Mapping[str, str], gone: Sequence[str], poll: TopicPoll | None
     ) -> bool:
-        """Write some differences."""
         found = await self._database.scalars(
             _WRITE,
             cluster=cluster,

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from sqlalchemy import Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
+from typing_extensions import override
 
 from confplane.audit.batcher import Batcher
 from confplane.audit.database import SERVER
 from confplane.audit.statements import WRITES
-from confplane.services.upkeep.reconcile import MarkedChange, OpenChange, ServerTimestamp
+from confplane.services.upkeep.reconcile import MarkedChange, OpenChange, OpenChanges, ServerTimestamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,8 +80,8 @@ WHERE {WRITES}""").bindparams(bindparam("ids", type_=_IDS))  # noqa: S608 - cons
 _NO_ID_IS_ABOVE: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
-class PostgresOpenChanges:
-    """Implements :class:`confplane.services.upkeep.reconcile.OpenChanges`.
+class PostgresOpenChanges(OpenChanges):
+    """The open changes, in Postgres.
 
     Args:
         database: The database.
@@ -95,10 +96,10 @@ class PostgresOpenChanges:
         self._overlap_s = overlap_s
         self._piece = piece
 
+    @override
     async def new(
         self, cluster: str, since: ServerTimestamp | None, known: Sequence[UUID]
     ) -> tuple[list[OpenChange], ServerTimestamp]:
-        """Return open changes among the new and the known."""
         return await self._news.request({"cluster": cluster, "since": since and since.at, "known": known})
 
     async def _new(self, wanted: Sequence[Mapping[str, Any]]) -> list[tuple[list[OpenChange], ServerTimestamp]]:
@@ -116,9 +117,8 @@ class PostgresOpenChanges:
 
         return await self._database.read(work)
 
+    @override
     async def old(self, cluster: str, before: UUID | None) -> tuple[list[OpenChange], UUID | None]:
-        """Return open changes of the next step of the backward scan."""
-
         async def work(connection: AsyncConnection) -> tuple[list[OpenChange], UUID | None]:
             parameters = {"cluster": cluster, "before": before or _NO_ID_IS_ABOVE, "piece": self._piece}
             ids, walked, lowest = (await connection.execute(_OLD, parameters)).one()
@@ -126,8 +126,8 @@ class PostgresOpenChanges:
 
         return await self._database.read(work)
 
+    @override
     async def marked(self, change_ids: Sequence[UUID]) -> list[MarkedChange]:
-        """Return the known state of changes that have markers."""
         rows = await self._database.rows(MARKED, ids=list(change_ids))
         return [MarkedChange(row.change_id, row.committed, row.age, frozenset(row.writers)) for row in rows]
 

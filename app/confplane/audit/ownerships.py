@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Text, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
+from typing_extensions import override
 
 from confplane.domain.entities import Entity
 from confplane.domain.facets import Tree, full_path
 from confplane.domain.ownership import NO_OWNERS, Ownership, OwnershipClaim
 from confplane.services.cooperative_yielding import in_slices
 from confplane.services.ports.history import Znode
-from confplane.services.ports.ownerships import OwnedState
+from confplane.services.ports.ownerships import OwnedState, Ownerships
 from confplane.services.recorder.ports import RECOVERED
 from confplane.services.recorder.versions import OwnershipStep, ownership_after_all
 
@@ -67,14 +68,14 @@ ORDER BY changed.incarnation, changed.revision, changed.change_id
 """).bindparams(*(bindparam(name, type_=_TEXTS) for name in ("trees", "ids", "paths")))
 
 
-class PostgresOwnerships:
-    """Implements :class:`confplane.services.ports.ownerships.Ownerships`."""
+class PostgresOwnerships(Ownerships):
+    """The owners and labels of entities, in Postgres."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @override
     async def known(self, cluster: str, znodes: Sequence[Znode]) -> Mapping[Znode, OwnedState]:
-        """Return the states of znodes."""
         found: dict[Znode, OwnedState] = {}
         for start in range(0, len(znodes), _PAGE):
             page = znodes[start : start + _PAGE]
@@ -84,8 +85,8 @@ class PostgresOwnerships:
             )
         return found
 
+    @override
     async def owned(self, cluster: str, tree: str, first: str, size: int) -> list[tuple[str, Ownership]]:
-        """Return entities that have an owner."""
         rows = await self._database.rows(_OWNED, cluster=cluster, tree=tree, first=first, size=size)
         return [(row.entity_id, ownership_of(row.owners, row.labels)) for row in rows]
 

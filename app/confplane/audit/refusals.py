@@ -13,13 +13,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import text
+from typing_extensions import override
 from uuid_utils.compat import uuid7
 
 from confplane.audit import visible
 from confplane.audit.trail_queries import first_id_at
 from confplane.audit.write_behind_buffer import WriteBehindBuffer, WriteBehindOptions
 from confplane.domain.texts import storable
-from confplane.services.ports.refusals import RefusedAttempt, StoredAttempt
+from confplane.services.ports.refusals import RefusedAttempt, RefusedAttempts, StoredAttempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,8 +74,8 @@ class _Sum(NamedTuple):
     problem: str
 
 
-class PostgresRefusedAttempts:
-    """Implements :class:`confplane.services.ports.refusals.RefusedAttempts`.
+class PostgresRefusedAttempts(RefusedAttempts):
+    """Refused attempts, in Postgres.
 
     Args:
         database: The database.
@@ -115,8 +116,8 @@ class PostgresRefusedAttempts:
         """Return the metrics."""
         yield from self._buffer.metrics(len(self._sums))
 
+    @override
     def record(self, attempt: RefusedAttempt) -> None:
-        """Take an attempt."""
         now = self._clock()
         self._advance(now)
         self._own_rows[attempt.principal] += 1
@@ -132,8 +133,8 @@ class PostgresRefusedAttempts:
         count = 1 if found is None else found.attempt.count + 1
         self._sums[key] = StoredAttempt(first, RefusedAttempt(*key, request_id=None, count=count))
 
+    @override
     async def search(self, query: RefusedQuery) -> tuple[list[StoredAttempt], UUID | None]:
-        """Return a page of the rows in Postgres."""
         given = {
             "request_id": query.request_id,
             "entity_id": None if query.entity_id is None else _cut(query.entity_id, MAX_ID),

@@ -18,6 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+from typing_extensions import override
 
 from confplane.audit import registration_statements as sql
 from confplane.audit.registration_budget import RegistrationBudget
@@ -27,7 +28,7 @@ from confplane.domain.access.ranges import EVERYTHING, LAST, NameRanges
 from confplane.domain.errors import InvalidRequestError, UnavailableError
 from confplane.domain.texts import LONGEST_INDEXED, storable
 from confplane.services.metrics import Sample
-from confplane.services.ports.registrations import ClientRegistration
+from confplane.services.ports.registrations import ClientRegistration, RegistrationLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -62,8 +63,8 @@ _Key = tuple[Any, ...]
 """Entity id, software name, version, supported configs: the order of searches. Or the entity id alone."""
 
 
-class PostgresRegistrationLog:
-    """Implements :class:`confplane.services.ports.registrations.RegistrationLog`.
+class PostgresRegistrationLog(RegistrationLog):
+    """The registrations of clients, in Postgres.
 
     Args:
         database: The database.
@@ -127,8 +128,8 @@ class PostgresRegistrationLog:
         """True once the registrations from before the start are in memory."""
         return self._loaded.is_set()
 
+    @override
     def record(self, registration: ClientRegistration) -> None:
-        """Record a registration."""
         software = SoftwareVersion(
             registration.software_name, registration.software_version, registration.supported_configs
         )
@@ -159,14 +160,15 @@ class PostgresRegistrationLog:
                 },
             )
 
+    @override
     def registered(self, cluster: str, *, within: NameRanges | None = None) -> Collection[str]:
-        """Return the ids of the entities with registrations."""
         return self._view.entities(cluster, within)
 
+    @override
     def compatibility(self, cluster: str, entity_id: str) -> list[ClientRegistration]:
-        """Return the known registrations of an entity."""
         return self._view.of_entity(cluster, entity_id)
 
+    @override
     async def search(
         self,
         cluster: str,
@@ -207,8 +209,8 @@ class PostgresRegistrationLog:
             start = _successor(rows[-1].entity_id) if is_full else parts[-1][1]
         return _page(found, page_size, (start,))
 
+    @override
     async def clear(self, cluster: str, *, entity_id: str | None, principal: str, request_id: str) -> int:
-        """Append a clearing."""
         try:
             async with asyncio.timeout(_LOAD_PATIENCE_S):
                 await self._loaded.wait()

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from sqlalchemy import Text, Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
+from typing_extensions import override
 
 from confplane.audit.group_commit import GroupWriter, RowRefusedError, WritePartition
-from confplane.services.ports.request_keys import KeyedChange, KeyRow, StoredAnswer
+from confplane.services.ports.request_keys import KeyedChange, KeyRow, RequestKeys, StoredAnswer
 from confplane.services.ports.trail import Outcome
 
 if TYPE_CHECKING:
@@ -96,8 +97,8 @@ DELETE FROM request_keys WHERE id IN (SELECT id FROM old)
 """)
 
 
-class PostgresRequestKeys:
-    """Implements :class:`confplane.services.ports.request_keys.RequestKeys`.
+class PostgresRequestKeys(RequestKeys):
+    """Idempotency keys and the stored responses, in Postgres.
 
     Args:
         database: The database.
@@ -120,8 +121,8 @@ class PostgresRequestKeys:
         await self._known.close()
         await self._answers.close()
 
+    @override
     async def find(self, key: str) -> KeyRow | None:
-        """Return the row of a key."""
         try:
             await self._known.write([orjson.dumps(key)])
         except RowRefusedError:
@@ -130,17 +131,17 @@ class PostgresRequestKeys:
             return None
         return None if row is None else _row(row)
 
+    @override
     async def take_over(self, row: KeyRow, holder: UUID, *, writer: str, seconds: float) -> bool:
-        """Make another request the holder."""
         given = {"id": row.id, "holder": holder, "holders": [row.holder, holder], "writer": writer, "seconds": seconds}
         return await self._database.execute(_TAKE_OVER, **given) > 0
 
+    @override
     async def changes(self, key_id: UUID) -> list[KeyedChange]:
-        """Return the changes made under a key."""
         return [_change(row) for row in await self._database.rows(_CHANGES, id=key_id)]
 
+    @override
     async def store(self, key_id: UUID, holder: UUID, answer: StoredAnswer) -> bool:
-        """Store the answer."""
         given: dict[str, Any] = {"status": answer.status, "answer": answer.body, "needs": answer.needs}
         if len(answer.body) < _LARGE:
             row = {"id": key_id, "holder": holder, "headers": answer.headers, **given}
@@ -151,16 +152,16 @@ class PostgresRequestKeys:
         given["needs"] = None if answer.needs is None else list(answer.needs)
         return await self._database.execute(_STORE, id=key_id, holder=holder, **given) > 0
 
+    @override
     async def hand_on(self, key_id: UUID, holder: UUID) -> bool:
-        """End a turn without an answer."""
         return await self._database.execute(_HAND_ON, id=key_id, holder=holder) > 0
 
+    @override
     async def release(self, key_id: UUID, holder: UUID) -> bool:
-        """Forget a key."""
         return await self._database.execute(_RELEASE, id=key_id, holder=holder) > 0
 
+    @override
     async def purge(self, keep_s: float) -> None:
-        """Forget old keys."""
         while await self._database.execute(_PURGE, keep_s=keep_s, piece=_PIECE) == _PIECE:
             pass
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from sqlalchemy import text
+from typing_extensions import override
 
 from confplane.audit import visible
 from confplane.domain.texts import storable
 from confplane.services.ports.pages import PAGE_BYTES
-from confplane.services.ports.rollups import JobRuns, Place, RollupRun, RunState
+from confplane.services.ports.rollups import JobRuns, Place, RollupResults, RollupRun, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,8 +109,8 @@ _COUNT: Final = text(COUNT_OF.format(":run_id", ":members"))
 _BEFORE_ALL: Final = (-1, -1)
 
 
-class PostgresRollups:
-    """Implements :class:`confplane.services.ports.rollups.RollupResults`.
+class PostgresRollups(RollupResults):
+    """The results of rollups, in Postgres.
 
     Args:
         database: The database.
@@ -122,24 +123,24 @@ class PostgresRollups:
         self._window = window
         self._max_examined = max_examined
 
+    @override
     async def runs(self, cluster: str) -> dict[str, JobRuns]:
-        """Return the runs of each job."""
         rows = await self._database.rows(_RUNS, cluster=cluster)
         current = {row.job: run_of(row) for row in rows if row.is_current}
         return {row.job: JobRuns(current.get(row.job), run_of(row)) for row in rows if not row.is_current}
 
+    @override
     async def run(self, cluster: str, job: str, run_id: UUID | None = None) -> RollupRun | None:
-        """Return a complete run."""
         row = await self._database.row(_RUN, cluster=cluster, job=job, run_id=run_id)
         return None if row is None else run_of(row)
 
+    @override
     async def count(self, run_id: UUID, members: Mapping[str, Any]) -> int:
-        """Return the number of rows with these members."""
         [number] = await self._database.scalars(_COUNT, run_id=run_id, members=orjson.dumps(members).decode())
         return int(number)
 
+    @override
     async def rows(self, query: RowQuery) -> tuple[list[dict[str, Any]], Place | None] | None:
-        """Return a page of a run's rows."""
         # No row has a text that Postgres can't hold.
         if not all(storable(given) for given in _texts(query)):
             return [], None

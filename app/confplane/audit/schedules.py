@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from sqlalchemy import Text, Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
+from typing_extensions import override
 
 from confplane.audit.access import HISTORY, ON_CONFLICT, changes_json
 from confplane.audit.batcher import Batcher
@@ -17,6 +18,7 @@ from confplane.services.ports.schedules import (
     SchedulePause,
     ScheduleState,
     ScheduleStatus,
+    ScheduleStore,
 )
 
 if TYPE_CHECKING:
@@ -130,16 +132,16 @@ WITH resumed AS (DELETE FROM schedule_pauses WHERE cluster = :cluster RETURNING 
 _PAUSED: Final = text("SELECT principal, reason, since FROM schedule_pauses WHERE cluster = :cluster")
 
 
-class PostgresSchedules:
-    """Implements :class:`confplane.services.ports.schedules.ScheduleStore`."""
+class PostgresSchedules(ScheduleStore):
+    """Temporary changes, in Postgres."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._registers = Batcher(self._register)
         self._statuses = Batcher(self._status)
 
+    @override
     async def register(self, cluster: str, *, everything: bool = False) -> None:
-        """Add the committed temporary changes that are missing."""
         await self._registers.request((cluster, everything))
 
     async def _register(self, wanted: Sequence[tuple[str, bool]]) -> Sequence[None]:
@@ -148,8 +150,8 @@ class PostgresSchedules:
                 await self._database.execute(statement, clusters=clusters)
         return [None] * len(wanted)
 
+    @override
     async def status(self, cluster: str, now: datetime, late: datetime, most: int) -> ScheduleStatus:
-        """Return the schedules that have not ended."""
         return await self._statuses.request({"cluster": cluster, "now": now, "late": late, "most": most})
 
     async def _status(self, wanted: Sequence[Mapping[str, Any]]) -> list[ScheduleStatus]:
@@ -159,43 +161,43 @@ class PostgresSchedules:
             for row in await self._database.rows(_STATUS, wanted=given)
         ]
 
+    @override
     async def find(self, cluster: str, change_id: UUID) -> Schedule | None:
-        """Return a schedule."""
         row = await self._database.row(_FIND_ONE, cluster=cluster, change_id=change_id)
         return None if row is None else _schedule(row)
 
+    @override
     async def list(
         self, cluster: str, *, ended: bool, before: UUID | None, most: int, entity_id: str | None = None
     ) -> list[Schedule]:
-        """Return schedules, the newest change first."""
         given = {"ended": ended, "before": before, "most": most, "entity_id": entity_id}
         return [_schedule(row) for row in await self._database.rows(_LIST, cluster=cluster, **given)]
 
+    @override
     async def states(self, change_ids: Sequence[UUID]) -> dict[UUID, ScheduleState]:
-        """Return the states of those of the changes that are temporary."""
         rows = await self._database.rows(_STATES, ids=list(change_ids)) if change_ids else ()
         return {row.change_id: ScheduleState(row.state) for row in rows}
 
+    @override
     async def begin(self, cluster: str, change_id: UUID) -> Schedule | None:
-        """Begin or continue to end a change."""
         await self._database.execute(_BEGIN, cluster=cluster, change_id=change_id)
         found = await self.find(cluster, change_id)
         return found if found is not None and found.state is ScheduleState.ENDING else None
 
+    @override
     async def attempts(self, change_id: UUID) -> EndAttempts:
-        """Return the attempts to end a change."""
         rows = await self._database.rows(_ATTEMPTS, change_id=change_id)
         committed = next((row.change_id for row in rows if row.committed), None)
         return EndAttempts(committed, any(row.committed is None for row in rows))
 
+    @override
     async def delay(self, change_id: UUID, error: str) -> None:
-        """Store the reason why an end is delayed."""
         await self._database.execute(_DELAY, change_id=change_id, error=error)
 
+    @override
     async def finish(
         self, ended: Schedule, end_id: UUID | None, kept: Sequence[EntityKey], passed: Mapping[UUID, Fallbacks]
     ) -> bool:
-        """End a change, and pass its fallbacks on."""
         rows = [
             {"change_id": str(above), "fallbacks": {_SEPARATOR.join(key): value for key, value in fallbacks.items()}}
             for above, fallbacks in passed.items()
@@ -211,18 +213,18 @@ class PostgresSchedules:
         found = await self.states([ended.change_id])
         return found.get(ended.change_id) in {ScheduleState.ENDED, ScheduleState.ENDED_PARTLY}
 
+    @override
     async def pause(self, cluster: str, pause: SchedulePause, change: AccessChange) -> SchedulePause:
-        """Pause all ends in a cluster."""
         given = {"principal": pause.principal, "reason": pause.reason, "since": pause.since}
         await self._database.execute(_PAUSE, cluster=cluster, **given, changes=changes_json([change]))
         return await self.paused(cluster) or pause
 
+    @override
     async def resume(self, cluster: str, change: AccessChange) -> bool:
-        """Remove the pause."""
         return await self._database.execute(_RESUME, cluster=cluster, changes=changes_json([change])) > 0
 
+    @override
     async def paused(self, cluster: str) -> SchedulePause | None:
-        """Return the pause of a cluster."""
         row = await self._database.row(_PAUSED, cluster=cluster)
         return None if row is None else _pause(row)
 

@@ -13,6 +13,7 @@ import orjson
 from sqlalchemy import Text, Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import DBAPIError
+from typing_extensions import override
 
 from confplane.audit.batcher import Batcher
 from confplane.audit.database import SERVER
@@ -22,7 +23,7 @@ from confplane.audit.trail_queries import TIME_SHIFT
 from confplane.domain.ownership import OwnershipClaim
 from confplane.domain.texts import LONGEST_INDEXED
 from confplane.services.cooperative_yielding import in_slices
-from confplane.services.recorder.ports import FACET, RECOVERED, SOURCE, OpenWrite, RefusedError, Watermark
+from confplane.services.recorder.ports import FACET, RECOVERED, SOURCE, EntityStates, OpenWrite, RefusedError, Watermark
 from confplane.services.recorder.versions import OwnWrite, Point
 
 if TYPE_CHECKING:
@@ -209,23 +210,23 @@ SELECT tree, entity_id FROM moved
 """)  # noqa: S608 - a constant
 
 
-class PostgresEntityStates:
-    """Implements :class:`confplane.services.recorder.ports.EntityStates`."""
+class PostgresEntityStates(EntityStates):
+    """The states of entities that the trail explains, in Postgres."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._watermarks = Batcher(self._read_watermarks)
         self._advances = Batcher(self._advance)
 
+    @override
     async def watermark(self, cluster: str) -> Watermark | None:
-        """Return a cluster's watermark."""
         return await self._watermarks.request(cluster)
 
     async def _read_watermarks(self, clusters: Sequence[str]) -> list[Watermark | None]:
         return _watermarks(clusters, await self._database.rows(_WATERMARKS, clusters=list(clusters)))
 
+    @override
     async def advance(self, cluster: str, revision: int, *, complete: bool, server: str | None) -> Watermark | None:
-        """Raise the watermark."""
         return await self._advances.request(
             {"cluster": cluster, "revision": revision, "complete": complete, "server": server}
         )
@@ -234,33 +235,33 @@ class PostgresEntityStates:
         rows = await self._database.rows(_ADVANCE, given=orjson.dumps(given).decode())
         return _watermarks([each["cluster"] for each in given], rows)
 
+    @override
     async def known(self, cluster: str, keys: Sequence[Key], *, whole: bool) -> dict[Key, Point]:
-        """Return states."""
         trees, ids = [tree for tree, _ in keys], [entity_id for _, entity_id in keys]
         rows = await self._database.rows(_KNOWN, cluster=cluster, whole=whole, trees=trees, ids=ids)
         return dict(await in_slices(_known, rows))
 
+    @override
     async def present(self, cluster: str, tree: str, after: str, size: int) -> list[str]:
-        """Return ids of entities that existed according to their states."""
         return await self._database.scalars(_PRESENT, cluster=cluster, tree=tree, after=after, size=size)
 
+    @override
     async def own(self, cluster: str, above: int) -> tuple[list[tuple[str, str, OwnWrite]], int | None]:
-        """Return changes of this service."""
         rows = await self._database.rows(_OWN, cluster=cluster, above=above, size=_OWN_PAGE, facet=FACET)
         return await _own_writes(rows), rows[-1].revision if rows and rows[0].found >= _OWN_PAGE else None
 
+    @override
     async def own_at(self, cluster: str, revisions: Sequence[int]) -> list[tuple[str, str, OwnWrite]]:
-        """Return changes of this service with these revisions."""
         rows = await self._database.rows(_OWN_AT, cluster=cluster, revisions=list(revisions), facet=FACET)
         return await _own_writes(rows)
 
+    @override
     async def contents(self, cluster: str, revisions: Sequence[int]) -> dict[tuple[int, str], tuple[Any, Any]]:
-        """Return the contents before and after changes of this service."""
         rows = await self._database.rows(_CONTENTS, cluster=cluster, revisions=list(revisions), facet=FACET)
         return {(row.revision, row.path): (row.before, row.after) for row in rows}
 
+    @override
     async def open(self, cluster: str, ids: Sequence[str] | None, margin_s: float) -> set[OpenWrite]:
-        """Return the possible writes of changes without an outcome."""
         given = {"cluster": cluster, "ids": ids, "margin": margin_s, "size": _OPEN_PAGE}
         found: set[OpenWrite] = set()
         since: datetime | None = None
@@ -273,17 +274,17 @@ class PostgresEntityStates:
                 return found
             since = last
 
+    @override
     async def lost(self, change_ids: Sequence[UUID]) -> list[UUID]:
-        """Return the ids without an intent, or with a recovered one."""
         known = set(await self._database.scalars(_KNOWN_IDS, ids=list(change_ids), recovered=RECOVERED))
         return [change_id for change_id in change_ids if change_id not in known]
 
+    @override
     async def prune(self, cluster: str, age_s: float) -> int:
-        """Forget entities that have been gone for a long time."""
         return await self._database.execute(_PRUNE, cluster=cluster, age=age_s, size=_PRUNED)
 
+    @override
     async def move(self, cluster: str, moves: Sequence[Move], *, server: str, incarnation: int) -> set[Key]:
-        """Move states and write the rows that explain the moves."""
         try:
             rows = orjson.dumps([_row(move) for move in moves]).decode()
         except orjson.JSONEncodeError:

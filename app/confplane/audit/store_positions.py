@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Uuid, bindparam, text
+from typing_extensions import override
 
-from confplane.services.ports.incarnation import KnownPosition, TrailState
+from confplane.services.ports.incarnation import KnownPosition, StorePositions, TrailState
 from confplane.services.ports.trail import FIRST_INCARNATION
 
 if TYPE_CHECKING:
@@ -86,14 +87,14 @@ FROM adopted WHERE watermarks.cluster = adopted.cluster
 """)
 
 
-class PostgresStorePositions:
-    """Implements :class:`confplane.services.ports.incarnation.StorePositions`."""
+class PostgresStorePositions(StorePositions):
+    """The positions of stores, in Postgres."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @override
     async def read(self, cluster: str) -> TrailState:
-        """Return the state of a cluster's trail."""
         row = await self._database.row(_STATE, cluster=cluster)
         assert row is not None  # noqa: S101 - an aggregate
         stored = row.store
@@ -104,32 +105,32 @@ class PostgresStorePositions:
         )
         return TrailState(known, row.last_commit, row.newest_change, row.timeline)
 
+    @override
     async def has(self, cluster: str, change_id: UUID) -> bool:
-        """Return True if the trail has a change."""
         [found] = await self._database.scalars(_HAS, cluster=cluster, change_id=change_id)
         return bool(found)
 
+    @override
     async def distrust(self, change_id: UUID) -> bool:
-        """Reject the tokens of a restored Postgres; return True if they were confirmed since."""
         await self._database.execute(_DISTRUST, change_id=change_id)
         return await self.confirmed(change_id)
 
+    @override
     async def confirmed(self, change_id: UUID) -> bool:
-        """Return True if the tokens were confirmed after they were rejected because of a change."""
         [found] = await self._database.scalars(_CONFIRMED, change_id=change_id)
         return bool(found)
 
+    @override
     async def save(self, cluster: str, incarnation: Incarnation, position: StorePosition) -> None:
-        """Store a position."""
         await self._database.execute(_SAVE, **_given(cluster, incarnation, position))
 
+    @override
     async def reject(self, cluster: str, known: KnownPosition | None, reason: str) -> None:
-        """Store that the store was restored."""
         number, id_ = (FIRST_INCARNATION, "") if known is None else (known.number, known.id)
         await self._database.execute(_REJECT, cluster=cluster, number=number, id=id_, reason=reason)
 
+    @override
     async def adopt(self, cluster: str, incarnation: Incarnation, position: StorePosition) -> None:
-        """Store a position of a new incarnation."""
         await self._database.execute(_ADOPT, **_given(cluster, incarnation, position), revision=position.revision)
 
 

@@ -13,11 +13,13 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.types.json import Jsonb
+from typing_extensions import override
 
 from confplane.audit import faults
 from confplane.audit.backup_tables import KEPT, REBUILT, SOURCES
 from confplane.audit.dsn import conninfo
 from confplane.domain.errors import UnavailableError
+from confplane.services.ports.backups import TableSnapshot, TableWriter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -66,8 +68,8 @@ _BUSY_S: Final = 10
 _ENABLE: Final = {"O": "ENABLE", "A": "ENABLE ALWAYS", "R": "ENABLE REPLICA"}
 
 
-class PostgresTableSnapshot:
-    """Implements :class:`confplane.services.ports.backups.TableSnapshot`."""
+class PostgresTableSnapshot(TableSnapshot):
+    """The rows of all tables at one moment, in Postgres."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
         self._connection = connection
@@ -85,33 +87,33 @@ class PostgresTableSnapshot:
             await connection.set_read_only(True)
             yield cls(connection)
 
+    @override
     async def schema(self) -> str:
-        """Return the revision of the schema."""
         [[revision]] = await self._fetch(_SCHEMA)
         return str(revision)
 
+    @override
     async def incarnations(self) -> dict[str, int]:
-        """Return the incarnation of each cluster that has one."""
         return dict(await self._fetch("SELECT cluster, incarnation FROM store_positions"))
 
+    @override
     async def recorded(self) -> dict[str, int]:
-        """Return the watermarks of clusters whose external changes are recorded."""
         return dict(await self._fetch("SELECT cluster, revision FROM watermarks WHERE complete"))
 
+    @override
     async def open_changes(self, cluster: str) -> list[UUID]:
-        """Return the changes without an outcome."""
         return [row[0] for row in await self._fetch(_OPEN, [cluster])]
 
+    @override
     def rows(self, table: str, cuts: Mapping[str, TrailCut], left_out: Sequence[UUID]) -> AsyncIterator[bytes]:
-        """Yield the rows of a table."""
         source = SOURCES.get(table, table)
         query = f"{_CUTS} SELECT row_to_json(copied) FROM {source} AS copied WHERE {KEPT[table]}"  # noqa: S608 - constants
         return self._copied(
             f"COPY ({query}) TO STDOUT", {"cuts": _cuts(cuts), "left_out": [str(each) for each in left_out]}
         )
 
+    @override
     def moved(self, cuts: Mapping[str, TrailCut]) -> AsyncIterator[bytes]:
-        """Yield the keys of states that are left out."""
         return self._copied(_MOVED, [_cuts(cuts)])
 
     async def _copied(self, statement: str, given: Any) -> AsyncIterator[bytes]:
@@ -126,8 +128,8 @@ class PostgresTableSnapshot:
             return await (await self._connection.execute(statement, given)).fetchall()
 
 
-class PostgresTableWriter:
-    """Implements :class:`confplane.services.ports.backups.TableWriter`, as the owner of the tables."""
+class PostgresTableWriter(TableWriter):
+    """Writes the rows of an archive, in Postgres, as the owner of the tables."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
         self._connection = connection
@@ -147,28 +149,28 @@ class PostgresTableWriter:
         async with _connected(dsn) as connection:
             yield cls(connection)
 
+    @override
     async def schema(self) -> str | None:
-        """Return the revision of the schema."""
         with _translated():
             [[has_schema]] = await self._fetch(_HAS_SCHEMA)
             return str((await self._fetch(_SCHEMA))[0][0]) if has_schema else None
 
+    @override
     async def counts(self) -> dict[str, int]:
-        """Return the number of rows of each table."""
         found = {}
         with _translated():
             for table in KEPT:
                 [[found[table]]] = await self._fetch(f"SELECT count(*) FROM {table}")  # noqa: S608 - a constant
         return found
 
+    @override
     async def reject(self, clusters: Sequence[str], reason: str) -> None:
-        """Let no process write to clusters."""
         with _translated():
             await self._connection.execute(_REJECT, {"clusters": list(clusters), "reason": reason})
             await self._connection.commit()
 
+    @override
     async def clear(self) -> None:
-        """Remove all rows."""
         tables = [*KEPT, *(table for table in REBUILT if table != "rollup_partitions")]
         with _translated():
             await self._connection.execute(f"SET LOCAL lock_timeout = '{_BUSY_S}s'")
@@ -179,8 +181,8 @@ class PostgresTableWriter:
             # The partitions exist, and have no rows any more.
             await self._connection.execute("UPDATE rollup_partitions SET run_id = NULL, attempt = NULL")
 
+    @override
     async def insert(self, table: str, lines: Sequence[bytes]) -> None:
-        """Insert rows."""
         rows = b"[" + b",".join(lines) + b"]"
         name = sql.Identifier(table)
         statement = sql.SQL(
@@ -190,8 +192,8 @@ class PostgresTableWriter:
         with _translated():
             await self._connection.execute(statement, [rows.decode()])
 
+    @override
     async def commit(self, clusters: Sequence[str], reason: str, *, confirm_tokens: bool) -> None:
-        """Commit."""
         with _translated():
             for table, column in await self._fetch(_IDENTITIES, [list(KEPT)]):
                 await self._connection.execute(

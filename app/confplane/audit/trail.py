@@ -13,6 +13,7 @@ import orjson
 import psycopg
 from sqlalchemy import Uuid, any_, bindparam, select
 from sqlalchemy.dialects.postgresql import ARRAY
+from typing_extensions import override
 
 from confplane.audit import checks, entity_history, trail_queries
 from confplane.audit.group_commit import GroupCommitOptions, GroupWriter, RowRefusedError, WritePartition
@@ -22,7 +23,7 @@ from confplane.domain.errors import IdempotencyKeyBusyError, InvalidRequestError
 from confplane.domain.texts import LONGEST_INDEXED, LONGEST_PRINCIPAL
 from confplane.services.metrics import Sample
 from confplane.services.operator_warnings import OperatorWarning
-from confplane.services.ports.trail import FEW
+from confplane.services.ports.trail import FEW, AuditLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -79,8 +80,8 @@ class _Writers:
         await self._many.close()
 
 
-class PostgresAuditLog:
-    """Implements :class:`confplane.services.ports.trail.AuditLog`.
+class PostgresAuditLog(AuditLog):
+    """The trail, in Postgres.
 
     An outcome that can't be written to Postgres now is kept in memory and sent again until it is written. If the
     process ends before that, the intent stays open, and settling it by its marker in ZooKeeper gives the same outcome.
@@ -131,8 +132,8 @@ class PostgresAuditLog:
         await self._outcomes.close()
         await asyncio.gather(*self._comparisons, return_exceptions=True)
 
+    @override
     async def intend(self, intents: Sequence[Intent], claims: Sequence[Claim] = ()) -> None:
-        """Make intents durable."""
         if not intents:
             return
         try:
@@ -161,8 +162,8 @@ class PostgresAuditLog:
                 retry_after_s=error.retry_after_s or 1,
             ) from error
 
+    @override
     async def conclude(self, outcomes: Sequence[Outcome]) -> bool:
-        """Write outcomes."""
         if not outcomes:
             return True
         rows = [orjson.dumps(outcome) for outcome in outcomes]
@@ -189,12 +190,12 @@ class PostgresAuditLog:
         """The number of outcomes kept in memory until they are written to Postgres."""
         return len(self._kept)
 
+    @override
     async def search(self, query: AuditQuery) -> tuple[list[AuditRecord], UUID | None]:
-        """Search the trail. A page may be short, even empty, and still have a cursor, because its work is bounded."""
         return await self._database.read(lambda connection: trail_queries.search(connection, query))
 
+    @override
     async def count(self, query: AuditQuery, most: int) -> int:
-        """Count the changes that a search finds, with bounded work for each statement."""
         count = 0
         cursor = query.before
         while True:
@@ -204,24 +205,24 @@ class PostgresAuditLog:
             if cursor is None or count > most:
                 return count
 
+    @override
     async def history(
         self, cluster: str, entity_id: str, *, page_size: int, after: HistoryPosition | None
     ) -> tuple[list[AuditRecord], HistoryPosition | None]:
-        """Return a page of an entity's history."""
         return await self._database.read(
             lambda connection: entity_history.page(connection, cluster, entity_id, page_size=page_size, after=after)
         )
 
+    @override
     async def get(self, cluster: str, change_id: UUID, *, within: NameRanges | None = None) -> AuditRecord | None:
-        """Return one change."""
         return await self._database.read(lambda connection: trail_queries.get(connection, cluster, change_id, within))
 
+    @override
     async def altered(self, cluster: str, author: str) -> list[tuple[str, str]]:
-        """Return the facets and ids of the entities that an author altered in the last hour, each once."""
         return await self._database.read(lambda connection: trail_queries.altered(connection, cluster, author))
 
+    @override
     async def check(self) -> list[OperatorWarning]:
-        """Return warnings about the database and the trail."""
         warnings = await self._database.read(checks.check)
         if self.differing:
             warnings.append(

@@ -16,6 +16,7 @@ import orjson
 from sqlalchemy import Text, Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 from sqlalchemy.exc import IntegrityError
+from typing_extensions import override
 
 from confplane.audit.access import HISTORY, ON_CONFLICT, changes_json
 from confplane.audit.batcher import Batcher
@@ -27,6 +28,7 @@ from confplane.services.ports.webhooks import (
     Subscription,
     WebhookDelivery,
     WebhookFormat,
+    WebhookStore,
 )
 
 if TYPE_CHECKING:
@@ -152,15 +154,15 @@ WHERE webhook_id = :id ORDER BY id DESC LIMIT :most
 """).bindparams(bindparam("id", type_=Uuid))
 
 
-class PostgresWebhooks:
-    """Implements :class:`confplane.services.ports.webhooks.WebhookStore`."""
+class PostgresWebhooks(WebhookStore):
+    """Webhooks and their deliveries, in Postgres."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._lists = Batcher(self._list)
 
+    @override
     async def find(self, cluster: str, name: str) -> Subscription | None:
-        """Return a subscription."""
         row = await self._database.row(_FIND, cluster=cluster, name=name)
         return None if row is None else _subscription(row)
 
@@ -168,12 +170,12 @@ class PostgresWebhooks:
         found = [_subscription(row) for row in await self._database.rows(_LIST, clusters=list(clusters))]
         return [[each for each in found if each.cluster == cluster] for cluster in clusters]
 
+    @override
     async def list(self, cluster: str) -> list[Subscription]:
-        """Return the subscriptions of a cluster."""
         return await self._lists.request(cluster)
 
+    @override
     async def create(self, subscription: Subscription, change: AccessChange) -> Subscription:
-        """Add a subscription."""
         given = {
             "webhook": _json(subscription),
             "sealed": subscription.sealed,
@@ -192,8 +194,8 @@ class PostgresWebhooks:
             await self._check_counts(subscription)
         raise _changing(subscription)
 
+    @override
     async def replace(self, subscription: Subscription, change: AccessChange) -> Subscription | None:
-        """Replace a subscription."""
         given = {
             "webhook": _json(subscription),
             "sealed": subscription.sealed,
@@ -211,14 +213,14 @@ class PostgresWebhooks:
             return None if row is None or row.change_id != change.id else _subscription(row)
         raise _changing(subscription)
 
+    @override
     async def remove(self, subscription: Subscription, change: AccessChange) -> bool:
-        """Remove a subscription."""
         given = {"id": subscription.id, "revision": subscription.revision, "changes": changes_json([change])}
         await self._database.execute(_REMOVE, **given)
         return await self._database.row(_NOTED, change_id=change.id) is not None
 
+    @override
     async def park(self, subscription: Subscription, reason: str, change: AccessChange) -> bool:
-        """Park a subscription."""
         await self._database.execute(
             _PARK,
             id=subscription.id,
@@ -229,6 +231,7 @@ class PostgresWebhooks:
         )
         return await self._database.row(_NOTED, change_id=change.id) is not None
 
+    @override
     async def record(
         self,
         subscription: Subscription,
@@ -237,7 +240,6 @@ class PostgresWebhooks:
         position: str | None = None,
         next_attempt_at: datetime | None = None,
     ) -> bool:
-        """Record a delivery."""
         position = subscription.position if position is None else position
         await self._database.execute(
             _RECORD,
@@ -250,17 +252,17 @@ class PostgresWebhooks:
         )
         return await self._is_at(subscription.id, position)
 
+    @override
     async def record_test(self, subscription_id: UUID, delivery: WebhookDelivery) -> None:
-        """Record a delivery of a sample."""
         await self._database.execute(_RECORD_TEST, id=subscription_id, **asdict(delivery))
 
+    @override
     async def move(self, subscription: Subscription, position: str) -> bool:
-        """Move the position."""
         await self._database.execute(_MOVE, id=subscription.id, expected=subscription.position, position=position)
         return await self._is_at(subscription.id, position)
 
+    @override
     async def deliveries(self, subscription_id: UUID) -> Sequence[WebhookDelivery]:
-        """Return the last deliveries."""
         rows = await self._database.rows(_DELIVERIES, id=subscription_id, most=KEPT_DELIVERIES)
         return [WebhookDelivery(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name
 

@@ -1,31 +1,33 @@
-"""Implementation of the port ``Cipher`` with Kafka's password encoder and the keyring of a cluster."""
+"""Passwords of brokers, with Kafka's password encoder and the keyring of a cluster."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from confplane.crypto.fingerprints import constant_time_equal
 from confplane.domain.errors import UndecodablePasswordError
 from confplane.domain.texts import clipped
+from confplane.services.ports.crypto import Cipher
 
 if TYPE_CHECKING:
     from confplane.crypto.keyring import Keyring
-    from confplane.services.ports.crypto import Cipher
 
 
-class KafkaCipher:
+class KafkaCipher(Cipher):
     """Encodes under a broker's current secret; decodes under the current secret or, while there is one, the old one."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
 
+    @override
     def encode(self, broker_id: int, key: str, plain: str) -> str:
-        """Encode a value."""
         del key
         return self._keyring.secret_for(broker_id).current.encode(plain)
 
+    @override
     def decode(self, broker_id: int, key: str, stored: str) -> str:
-        """Decode a value."""
         secrets = self._keyring.secret_for(broker_id)
         encoders = [secrets.current] if secrets.old is None else [secrets.current, secrets.old]
         for encoder in encoders:
@@ -38,12 +40,12 @@ class KafkaCipher:
             f"The stored value of {clipped(key)} of broker {broker_id} can't be decoded: {tried} it, or it was altered"
         )
 
+    @override
     def matches(self, broker_id: int, key: str, stored: str, plain: str) -> bool:
-        """Compare a stored value with a plain one."""
         return constant_time_equal(self.decode(broker_id, key, stored), plain)
 
+    @override
     def fingerprint(self, broker_id: int | None, key: str, plain: str) -> str | None:
-        """Return a fingerprint."""
         if not self._keyring.knows(broker_id):
             return None
         return self._keyring.secret_for(broker_id).fingerprint(key, plain)

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from confplane.domain.errors import EncoderSecretMissingError, UndecodablePasswordError
+from confplane.services.ports.crypto import Fingerprinter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from confplane.services.ports.crypto import Cipher, Fingerprinter
+    from confplane.services.ports.crypto import Cipher
 
 
-class ConfigFingerprinter:
-    """Implementation of the port ``Fingerprinter`` for the broker configs of one cluster."""
+class ConfigFingerprinter(Fingerprinter):
+    """The fingerprints of the broker configs of one cluster."""
 
     def __init__(self, cipher: Cipher, *, sensitive: Callable[[str], bool], encoded: Callable[[str], bool]) -> None:
         """Take the rules.
@@ -31,8 +34,8 @@ class ConfigFingerprinter:
         self._sensitive = sensitive
         self._encoded = encoded
 
+    @override
     def fingerprints(self, broker_id: int | None, config: Mapping[str, str]) -> dict[str, str | None]:
-        """Return the fingerprints of a stored map's sensitive keys."""
         return {
             key: self._fingerprint(broker_id, key, self._plain(broker_id, key, stored))
             for key, stored in config.items()

@@ -9,27 +9,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from confplane.domain.errors import UndecodablePasswordError
-from confplane.services.ports.crypto import Rotation
+from confplane.services.ports.crypto import Rotation, Rotator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from confplane.crypto.keyring import BrokerSecrets, Keyring
     from confplane.crypto.password_encoder import PasswordEncoder
-    from confplane.services.ports.crypto import Rotator
 
 
-class KafkaRotator:
-    """Implementation of the port ``Rotator`` with the keyring of a cluster."""
+class KafkaRotator(Rotator):
+    """Rotates with the keyring of a cluster."""
 
     def __init__(self, keyring: Keyring, *, encoded: Callable[[str], bool]) -> None:
         """Initialize with the secrets, and the rule that decides whether a key's value is stored encoded."""
         self._keyring = keyring
         self._encoded = encoded
 
+    @override
     def rotate(self, broker_id: int, stored: Mapping[str, str]) -> Rotation:
-        """Encode values under the current secret."""
         if not any(map(self._encoded, stored)):
             return Rotation(dict(stored))
         return plan_rotation(stored, self._encoded, self._keyring.secret_for(broker_id))

@@ -15,6 +15,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
 from uuid_utils.compat import uuid7
 
 from confplane.domain.access.identities import ADMIN
@@ -22,7 +23,7 @@ from confplane.domain.errors import UnavailableError
 from confplane.domain.texts import clipped
 from confplane.services.background import BackgroundService, BackgroundTask
 from confplane.services.metrics import Sample
-from confplane.services.ports.access import AccessChange
+from confplane.services.ports.access import AccessChange, SecurityEvents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -62,8 +63,8 @@ _Key = tuple[str, str, str, str]
 """Kind, principal, source and subject."""
 
 
-class EventLog(BackgroundService):
-    """Records security events. Implements :class:`confplane.services.ports.access.SecurityEvents` and never waits.
+class EventLog(BackgroundService, SecurityEvents):
+    """Records security events, and never waits.
 
     Args:
         store: The history that the sums are added to.
@@ -94,6 +95,7 @@ class EventLog(BackgroundService):
         await self._background.stop()
         await self.flush()
 
+    @override
     def denied(self, identity: Identity, source: str, request_id: str, operation: Operation, resource: str) -> None:
         """Record a request without the needed grant.
 
@@ -107,12 +109,12 @@ class EventLog(BackgroundService):
             onBehalfOf=identity.acts_for,
         )
 
+    @override
     def unauthenticated(self, kind: str, source: str, request_id: str) -> None:
-        """Record a refused credential."""
         self._record((UNAUTHENTICATED, NOBODY, source, kind), request_id, reason=kind)
 
+    @override
     def admitted_admin(self, source: str, request_id: str) -> None:
-        """Record a use of the admin token."""
         # Called for every request with the admin token, so a request that is not logged takes this short path.
         key = (ADMIN_TOKEN_USED, ADMIN, source, "admin-token")
         if source in self._quiet_sources and key in self._sums and self._clock() < self._minute_ends:
@@ -124,8 +126,8 @@ class EventLog(BackgroundService):
         if self._lines[key[:3]] > LINES:
             self._quiet_sources.add(source)
 
+    @override
     def broke_glass(self, identity: Identity, source: str, request_id: str, cluster: str, change_request: str) -> None:
-        """Record a write past the rules of a cluster."""
         self._record(
             (BREAK_GLASS, identity.principal, source, f"clusters/{cluster}"),
             request_id,

@@ -17,8 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
+from typing_extensions import override
+
 import confplane
-from confplane.services.ports.webhooks import OutboundError
+from confplane.services.ports.webhooks import OutboundError, WebhookSender
 from confplane.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
@@ -56,8 +58,8 @@ def authorities(ca_file: Path | None) -> ssl.SSLContext:
         raise UnusableSettingsError(f"webhooks.ca_file: {ca_file} can't be used: {error.strerror or error}") from None
 
 
-class GuardedSender:
-    """Implements :class:`confplane.services.ports.webhooks.WebhookSender`.
+class GuardedSender(WebhookSender):
+    """Sends webhooks to URLs outside.
 
     Args:
         guard: The rules for URLs.
@@ -82,6 +84,7 @@ class GuardedSender:
         self._connect = connect
         self._timeout_s = timeout_s
 
+    @override
     async def post(self, url: OutboundUrl, headers: Mapping[str, str], body: bytes) -> int:
         """Send a body, and return the status of the response.
 

@@ -6,7 +6,9 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import NoNodeError
+from typing_extensions import override
 
+from confplane.services.recorder.ports import Recording
 from confplane.store import znodes
 from confplane.store.session.session_manager import zookeeper_calls
 
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 _CALL_S: Final = 10.0
 
 
-class StoreRecording:
-    """Implementation of :class:`confplane.services.recorder.ports.Recording`."""
+class StoreRecording(Recording):
+    """The reads and writes of the recorder, for one cluster."""
 
     def __init__(
         self,
@@ -48,20 +50,20 @@ class StoreRecording:
         self._markers = markers
 
     @property
+    @override
     def trees(self) -> Sequence[Tree]:
-        """The trees of the mirror."""
         return tuple(self._follower.loaded().trees)
 
+    @override
     def nodes(self, tree: Tree, after: str, size: int) -> list[Node]:
-        """Return nodes of a tree in the order of their ids."""
         return self._follower.loaded().trees[tree].page(after, size)
 
+    @override
     def unreadable(self, tree: Tree, entity: Entity) -> bool:
-        """Return True if a node exists that this service may not read."""
         return znodes.path_of(tree, entity) in self._follower.loaded().forbidden
 
+    @override
     async def absent_at(self, tree: Tree, entity: Entity, deadline: float) -> tuple[int, int] | None:
-        """Return a revision at which ZooKeeper has no node for an entity."""
         session = self._session_manager.current
         async with zookeeper_calls(self._name, deadline):
             touched = session.touch()
@@ -78,19 +80,19 @@ class StoreRecording:
                 return stat.mzxid, stat.mtime
             return None
 
+    @override
     def keep_notifications(self, above: int | None, seconds: float) -> None:
-        """Have the purge keep notifications."""
         self._purger.keep(above, seconds)
 
+    @override
     async def markers(self) -> list[UUID]:
-        """Return the changes that have markers."""
         change_ids, _ = await self._markers.found(time.monotonic() + _CALL_S)
         return change_ids
 
+    @override
     async def commits(self, change_ids: Sequence[UUID]) -> list[Marker]:
-        """Read the markers of commits."""
         return await self._markers.commits(change_ids, time.monotonic() + _CALL_S)
 
+    @override
     async def notify_unnotified(self, held: Callable[[], bool]) -> int:
-        """Write the notifications that are missing."""
         return await self._unnotified.notify(held)

@@ -15,6 +15,7 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
     ZookeeperError,
 )
+from typing_extensions import override
 
 from confplane.domain.entities import Entity
 from confplane.domain.errors import CorruptZnodeError, UnavailableError
@@ -26,7 +27,7 @@ from confplane.services.operator_warnings import OperatorWarning
 from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.cluster_states import Freeze, Incarnation, Layout, StoredState, Target
 from confplane.services.ports.incarnation import StorePosition
-from confplane.services.ports.store import MirrorLoad, StoreStatus
+from confplane.services.ports.store import ClusterStore, Leadership, MirrorLoad, StoreStatus
 from confplane.services.ports.transactions import (
     Committed,
     Conflict,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from confplane.domain.definitions import Catalog
     from confplane.services.ports.cluster_states import LayoutCheck, Place, S
     from confplane.services.ports.transactions import CommitResult, Removal, Transaction, Write
+    from confplane.store.mirror.journal import MirrorJournal
     from confplane.store.mirror.nodes import FacetIndex
 
 _FROZEN: Final = "An operator froze the cluster; with a token the reason is shown"
@@ -85,8 +87,8 @@ _DECODERS: Final[Mapping[type, Callable[[bytes | None, int], Any]]] = {
 _REPLACED: Final = "the session that the attempt was begun under was replaced"
 
 
-class ZooKeeperStore:
-    """The configs of one cluster in ZooKeeper; implements :class:`~confplane.services.ports.store.ClusterStore`.
+class ZooKeeperStore(ClusterStore):
+    """The configs of one cluster in ZooKeeper.
 
     After ``start()``, on the event loop that uses it, it connects in the background, for as
     long as it takes, and reconnects automatically when ZooKeeper is available again.
@@ -143,7 +145,7 @@ class ZooKeeperStore:
             on_down=self._on_down,
         )
         self._follower = MirrorFollower(name, trees, self._session_manager.replace, self._order)
-        self.journal = self._follower.journal
+        self._journal = self._follower.journal
         self._guard = Guard(name, layout, self._follower)
         self._layout = self._guard.layout
         self._observation = ObservationReportNode()
@@ -159,15 +161,25 @@ class ZooKeeperStore:
             follower=self._follower,
         )
         self._purger = Purger(name, self._session_manager, self._follower, self._guard, notifications_max)
-        self.markers = CommitMarkers(name, self._session_manager)
-        self.leadership = ZooKeeperLeadership(name, self._session_manager, self._gate)
+        self._markers = CommitMarkers(name, self._session_manager)
+        self.leadership: Leadership = ZooKeeperLeadership(name, self._session_manager, self._gate)
         unnotified = UnnotifiedWrites(
             name, self._session_manager, self._follower, self._guard, notifications_max=notifications_max
         )
         self.recording = StoreRecording(
-            name, self._session_manager, self._follower, self._purger, unnotified, self.markers
+            name, self._session_manager, self._follower, self._purger, unnotified, self._markers
         )
         self.inspection = StoreInspection(name, self._session_manager, self._follower)
+
+    @property
+    @override
+    def journal(self) -> MirrorJournal:
+        return self._journal
+
+    @property
+    @override
+    def markers(self) -> CommitMarkers:
+        return self._markers
 
     # -- life cycle
 
@@ -206,8 +218,8 @@ class ZooKeeperStore:
 
     # -- the mirror
 
+    @override
     def status(self) -> StoreStatus:
-        """Return the current state."""
         follower = self._follower
         session, seconds = self._session_manager.state
         progress = follower.progress
@@ -242,7 +254,7 @@ class ZooKeeperStore:
 
     def _metrics(self) -> Iterator[Sample]:
         yield from self.transactions.metrics()
-        yield from self.markers.metrics()
+        yield from self._markers.metrics()
         yield from metrics.session_metrics(self._session_manager)
         yield from self._session_manager.clock.metrics()
         yield from metrics.mirror_metrics(self._follower)
@@ -254,21 +266,22 @@ class ZooKeeperStore:
         yield Sample("list_bytes_limit", self._jute_maxbuffer)
         yield Sample("notifications_purged", self._purger.purged)
 
+    @override
     def freshness(self) -> tuple[int, int | None] | None:
-        """Return the mirror's revision and staleness."""
         follower = self._follower
         return None if follower.mirror is None else (follower.revision, follower.stale_ms)
 
+    @override
     def get(self, tree: Tree, entity_id: str) -> Node | None:
-        """Return an entity's node from the mirror."""
         return self._follower.loaded().trees[tree].nodes.get(entity_id)
 
+    @override
     def with_keys(
         self, tree: Tree, facet: str, *, after: str | None = None, prefix: str = "", within: NameRanges | None = None
     ) -> Iterator[Node]:
-        """Iterate over the nodes with keys of a facet."""
         return self._follower.loaded().trees[tree].with_keys(facet, after=after, prefix=prefix, within=within)
 
+    @override
     async def moment(
         self,
         tree: Tree,
@@ -278,42 +291,41 @@ class ZooKeeperStore:
         client_id: tuple[str | None] | None = None,
         within: NameRanges | None = None,
     ) -> list[Node]:
-        """Return the nodes with keys of a facet as they were when the call began."""
         copy = self._follower.loaded().trees[tree]
         return await copy.moment(facet, prefix=prefix, client_id=client_id, within=within)
 
+    @override
     def place(self) -> Place:
-        """Return the place of the client configs."""
         return self._layout.place
 
     def kafka_release(self) -> str:
         """Return the release of an observed cluster, or the last release that runs on ZooKeeper."""
         return ON_ZOOKEEPER if self._guard.target is None else self._observation.release
 
+    @override
     def catalog(self, release: str | None = None) -> Catalog:
-        """Return the definitions of a release, that of the cluster's Kafka by default, and the declared keys."""
         return self._catalogs.of(release or self.kafka_release())
 
+    @override
     def keeps_eligible_replicas(self) -> bool:
-        """Return True if an observed cluster keeps eligible leader replicas, or may keep them."""
         return self._guard.target is not None and self._observation.eligible_replicas
 
+    @override
     def topic_exists(self, name: str) -> bool | None:
-        """Return True if the cluster's followed metadata contain a topic, or None if there are no such metadata."""
         self._follower.loaded()
         names = self._follower.metadata.names
         return None if names is None else name in names
 
+    @override
     def with_client_id(
         self, tree: Tree, client_id: str | None, *, after: str | None = None, within: NameRanges | None = None
     ) -> Iterator[Node]:
-        """Iterate over the nodes whose client-id has this name."""
         return self._follower.loaded().trees[tree].with_client_id(client_id, after=after, within=within)
 
     # -- ZooKeeper itself
 
+    @override
     async def catch_up(self, deadline: float) -> int:
-        """Bring the mirror up to date with the time of the call. Concurrent calls share one pass."""
         revision = await self._follower.catch_up(deadline)
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
@@ -322,25 +334,25 @@ class ZooKeeperStore:
             raise unavailable(f"Cluster {self.name}: ZooKeeper did not answer in time") from None
         return revision
 
+    @override
     async def wait_for(self, revision: int, deadline: float) -> None:
-        """Wait until the mirror is at a revision."""
         await self._follower.wait_for(revision, deadline)
 
+    @override
     def writer(self) -> str:
-        """Return the current session's writer."""
         return self._session_manager.current.writer
 
+    @override
     async def read(self, tree: Tree, entity: Entity, deadline: float) -> Node | None:
-        """Read one node from ZooKeeper."""
         [node] = await self.read_many(tree, [entity], deadline)
         if isinstance(node, UnavailableError):
             raise node
         return node
 
+    @override
     async def read_many(
         self, tree: Tree, entities: Sequence[Entity], deadline: float
     ) -> list[Node | UnavailableError | None]:
-        """Read nodes from ZooKeeper."""
         session, place = self._session_manager.current, self.place()
         # An entity that is no longer in this tree is in the other one, and must be in the mirror first.
         trees = (place.tree, tree) if place.source is not None and tree is place.source else (tree,)
@@ -369,13 +381,13 @@ class ZooKeeperStore:
             return unavailable(f"Cluster {self.name}: ZooKeeper answered {NoAuthError.__name__}")
         return None if value is None else znodes.node_of(entity.id, *value)
 
+    @override
     async def read_raw(self, path: str, deadline: float) -> bytes | None:
-        """Read any znode."""
         found = await self._read(self._session_manager.current, path, deadline)
         return None if found is None else found[0] or b""
 
+    @override
     async def replication_factor(self, topic: str, deadline: float) -> int | None:
-        """Return the least number of replicas of a topic's partitions."""
         if self._guard.target is not None:
             return None
         try:
@@ -423,6 +435,7 @@ class ZooKeeperStore:
                 found.append(None)
         return found
 
+    @override
     async def confirm(
         self,
         writer: str,
@@ -467,20 +480,20 @@ class ZooKeeperStore:
                 return None
         return int(results[0].mzxid)
 
+    @override
     async def check_admission(
         self, writes: Sequence[Write], deadline: float, *, guarded: Guarded = Guarded.CALLER, changes: int = 1
     ) -> None:
-        """Refuse writes that are currently not permitted."""
         if not _starts_incarnation(writes):
             await self._gate.enter(deadline)
         await self._admission.check(writes, deadline, guarded=guarded, changes=changes)
 
+    @override
     def packet_share(self, writes: Sequence[Write]) -> float:
-        """Return the part of a shared transaction's greatest size that a change of these writes takes, at most."""
         return transactions.estimate(writes, self._limits, 1) / min(transactions.SHARED_PACKET, self._limits.max_packet)
 
+    @override
     async def commit(self, transaction: Transaction, deadline: float) -> CommitResult:
-        """Run the transaction."""
         session = self._session_manager.current
         if transaction.writer != session.writer:
             return SessionEnded(_REPLACED)
@@ -500,41 +513,41 @@ class ZooKeeperStore:
             await best_effort(self._guard.refresh(), deadline)
         return result
 
+    @override
     async def read_state(self, kind: type[S], deadline: float) -> StoredState[S]:
-        """Read the freeze, the layout or the target."""
         [found] = await self._owned([_PATHS[kind]], deadline)
         return _stored(kind, *found)
 
+    @override
     def target(self) -> Target | None:
-        """Return the target as followed."""
         return self._guard.target
 
+    @override
     async def read_target_and_freeze(self, deadline: float) -> tuple[StoredState[Target], StoredState[Freeze]]:
-        """Read both with one write to ZooKeeper."""
         target, freeze = await self._owned([znodes.TARGET, znodes.FREEZE], deadline)
         return _stored(Target, *target), _stored(Freeze, *freeze)
 
+    @override
     def observation(self) -> bytes | None:
-        """Return the leader's report as followed."""
         return self._observation.report
 
+    @override
     async def publish_observation(self, report: bytes, deadline: float) -> None:
-        """Write the report for all processes."""
         await self._publish(znodes.OBSERVATION, report, deadline)
 
+    @override
     def applied_revision(self) -> int | None:
-        """Return the revision up to which all changes are applied, as followed."""
         target, applied = self._guard.target, self._applied.revision
         if target is None or not target.applies or applied is None:
             return None
-        return max(applied, self._follower.revision) if self.journal.latest <= applied else applied
+        return max(applied, self._follower.revision) if self._journal.latest <= applied else applied
 
+    @override
     def on_applied(self, call: Callable[[], None]) -> None:
-        """Call a function each time a change in the Kafka cluster ends."""
         self._applied.callbacks.append(call)
 
+    @override
     async def publish_applied(self, revision: int, deadline: float) -> None:
-        """Write the revision up to which all changes are applied."""
         await self._publish(znodes.APPLIED, b"%d" % revision, deadline)
 
     async def _publish(self, path: str, data: bytes, deadline: float) -> None:
@@ -557,8 +570,8 @@ class ZooKeeperStore:
         """Return the entities that are empty according to the mirror; see :mod:`confplane.services.upkeep.compact`."""
         return compaction.seemingly_empty(self._follower.loaded())
 
+    @override
     def entities_with_pending_keys(self) -> list[str]:
-        """Return the ids of the entities with pending keys; see :mod:`confplane.services.pending_keys`."""
         nodes = self._follower.loaded().trees[Tree.CONFIG].nodes
         return [entity_id for entity_id, node in nodes.items() if pending_keys(node.extra)]
 
@@ -647,20 +660,20 @@ class ZooKeeperStore:
         except ZookeeperError as error:
             raise unavailable(f"Cluster {self.name}: ZooKeeper answered {type(error).__name__}") from None
 
+    @override
     def new_change_id(self) -> UUID:
-        """Return the id of a new change."""
         return self._session_manager.clock.new_id()
 
     # -- the incarnation
 
     @property
+    @override
     def incarnation(self) -> int:
-        """The incarnation of the store."""
         return self._gate.number
 
     @property
+    @override
     def restored(self) -> bool:
-        """True if the store was restored, and its state was not accepted yet."""
         return self._gate.rejected is not None
 
     @property
@@ -669,8 +682,8 @@ class ZooKeeperStore:
         return self._gate.rejected
 
     @property
+    @override
     def accepted(self) -> bool:
-        """True if the current connection leads to the store that the trail describes."""
         return self._gate.open
 
     def check_connections(self, check: Callable[[float], Awaitable[None]]) -> None:

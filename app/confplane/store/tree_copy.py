@@ -16,10 +16,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from kazoo.exceptions import NoNodeError, ZookeeperError
+from typing_extensions import override
 
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
-from confplane.services.ports.backups import CopyPosition, ZnodeCopy, ZnodeWrite
+from confplane.services.ports.backups import CopyPosition, TreeCopy, ZnodeCopy, ZnodeWrite
 from confplane.store import znodes
 from confplane.store.mirror import loader
 from confplane.store.session.reads import FORBIDDEN, ReadWindow
@@ -57,8 +58,8 @@ _BATCH: Final = 100
 _BATCH_BYTES: Final = 256 * 2**10
 
 
-class ZooKeeperTreeCopy:
-    """Implements :class:`confplane.services.ports.backups.TreeCopy`, on a session of its own.
+class ZooKeeperTreeCopy(TreeCopy):
+    """The znodes of a cluster, read and written on a session of its own.
 
     Args:
         name: The cluster.
@@ -101,19 +102,19 @@ class ZooKeeperTreeCopy:
         self._lost = True
 
     @property
+    @override
     def name(self) -> str:
-        """The name of the cluster."""
         return self._name
 
     @property
+    @override
     def unreadable(self) -> int:
-        """The number of znodes that this service may not read."""
         return len(self._forbidden)
 
     # -- reading
 
+    @override
     async def read(self, take: Take) -> None:
-        """Read all znodes."""
         session = self._session
         self._lost = False
         try:
@@ -128,8 +129,8 @@ class ZooKeeperTreeCopy:
             raise unavailable(f"Cluster {self._name}: ZooKeeper answered {type(error).__name__}") from None
         self._check()
 
+    @override
     async def catch_up(self, take: Take) -> CopyPosition:
-        """Read changed znodes again until all copies are of one revision."""
         session, events = self._session, self._events
         if events is None:
             raise RuntimeError("read() comes first")
@@ -165,17 +166,17 @@ class ZooKeeperTreeCopy:
             else:
                 yield _copy(path, value)
 
+    @override
     async def committed(self, change_ids: Sequence[UUID]) -> list[Marker]:
-        """Return the markers of the commits among some changes."""
         markers = CommitMarkers(self._name, self._session_manager)
         return await markers.commits(change_ids, time.monotonic() + _CALL_S)
 
+    @override
     async def processes(self) -> int:
-        """Return the number of other processes of the service."""
         return len(await self._children(znodes.WRITERS)) - 1
 
+    @override
     async def brokers(self) -> int:
-        """Return the number of registered brokers."""
         return len(await self._children(znodes.BROKER_IDS))
 
     async def _children(self, path: str) -> list[str]:
@@ -201,8 +202,8 @@ class ZooKeeperTreeCopy:
 
     # -- writing
 
+    @override
     async def write(self, writes: Sequence[ZnodeWrite], announced: Sequence[str]) -> None:
-        """Write znodes, in transactions of several, and announce paths."""
         operations = [_operation(each) for each in writes]
         operations += [
             ("sequence", znodes.CHANGE_PREFIX, znodes.encode_notification(path.removeprefix(f"{Tree.CONFIG}/")))
@@ -218,8 +219,8 @@ class ZooKeeperTreeCopy:
                     " was changed concurrently. Stop all other writers, and run the command again"
                 )
 
+    @override
     async def begin_restore(self) -> None:
-        """Delete the incarnation and all markers."""
         markers = [f"{znodes.COMMITS}/{name}" for name in await self._children(znodes.COMMITS)]
         paths = [znodes.INCARNATION, *markers]
         for start in range(0, len(paths), _BATCH):

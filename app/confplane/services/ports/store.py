@@ -159,9 +159,10 @@ class Markers(Protocol):
 
 
 class ClusterStore(Protocol):
-    """One cluster's configs. Its journal, its markers and its leadership are available once the store was started."""
+    """One cluster's configs."""
 
     name: str
+    leadership: Leadership
 
     # -- the mirror
 
@@ -172,10 +173,6 @@ class ClusterStore(Protocol):
     @property
     def markers(self) -> Markers:
         """The cluster's markers."""
-
-    @property
-    def leadership(self) -> Leadership:
-        """The leadership of the cluster."""
 
     def status(self) -> StoreStatus:
         """Return the current state."""

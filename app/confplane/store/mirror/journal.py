@@ -16,7 +16,9 @@ import itertools
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
-from confplane.services.ports.journal import Cursor, ExpiredCursor, JournalEntry, JournalPage
+from typing_extensions import override
+
+from confplane.services.ports.journal import Cursor, ExpiredCursor, Journal, JournalEntry, JournalPage
 
 if TYPE_CHECKING:
     from confplane.domain.changes import Node
@@ -32,8 +34,8 @@ _ENTRY_BYTES: Final = 200
 _NODE_BYTES: Final = 150
 
 
-class MirrorJournal:
-    """Implements :class:`confplane.services.ports.journal.Journal`.
+class MirrorJournal(Journal):
+    """The journal of a mirror, in memory.
 
     Args:
         most: The greatest number of entries.
@@ -52,13 +54,18 @@ class MirrorJournal:
         self._bytes = 0
         self._newest = 0
         self._readers: list[asyncio.Future[None]] = []
-        self.latest = 0
-        """The revision of the latest entry that can be read; behind a load, that of the mirror's newest node."""
+        self._latest = 0
 
     # -- reading
 
+    @property
+    @override
+    def latest(self) -> int:
+        """The revision of the latest entry that can be read; behind a load, that of the mirror's newest node."""
+        return self._latest
+
+    @override
     def read(self, cursor: Cursor | None, size: int | None = None) -> JournalPage | ExpiredCursor | None:
-        """Return the entries behind a cursor."""
         if not self._load:
             return None
         if cursor is None or cursor.load != self._load or cursor.revision < self._floor:
@@ -72,12 +79,12 @@ class MirrorJournal:
         return JournalPage(entries[first:last], Cursor(self._load, revision))
 
     @property
+    @override
     def waiting(self) -> bool:
-        """True while entries wait for the mirror's revision, or a node of the mirror is newer."""
         return self._revision < self._newest
 
+    @override
     async def wait(self, cursor: Cursor | None) -> None:
-        """Wait until the journal is ahead of a cursor."""
         while self._load == 0 if cursor is None else cursor.load == self._load and cursor.revision >= self._revision:
             reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._readers.append(reader)
@@ -98,9 +105,9 @@ class MirrorJournal:
         ``latest`` is the revision of the newest node; None: it is not known.
         """
         self._load += 1
-        self.latest = revision if latest is None else latest
+        self._latest = revision if latest is None else latest
         self._revision = self._floor = revision
-        self._newest = max(revision, self.latest)
+        self._newest = max(revision, self._latest)
         self._entries.clear()
         self._ahead.clear()
         self._bytes = 0
@@ -138,7 +145,7 @@ class MirrorJournal:
         while ahead and ahead[0][0] <= revision:
             entry = heapq.heappop(ahead)[2]
             self._entries.append(entry)
-            self.latest = max(self.latest, entry.revision)
+            self._latest = max(self._latest, entry.revision)
         self._wake()
 
     def _above(self, share: float) -> bool:

@@ -1,0 +1,119 @@
+"""Change requests under faults and by whatever operation: applied once at most, and never approved by their authors."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from confplane.api.app import FAMILIES
+from confplane.domain.access.operations import Role
+from confplane.domain.change_requests import RequestState
+from confplane.domain.entities import Entity
+from confplane.domain.errors import ForbiddenError
+from confplane.domain.etags import Precondition
+from confplane.services.requests.proposals import RequestTerms
+from tests.integration.test_change_requests import (
+    BOB,
+    DEV,
+    HOUR,
+    OPS,
+    PORTAL,
+    SRE,
+    another,
+    for_user,
+    new_token,
+    started,
+)
+from tests.support.access_world import ADMINISTRATOR
+from tests.support.stores import ALICE
+
+if TYPE_CHECKING:
+    from confplane.services.ports.change_requests import ChangeRequest
+    from tests.support.change_requests import Requests
+    from tests.support.world import World
+
+
+async def test_two_leaders_whose_clocks_differ_apply_a_scheduled_request_once_or_not_at_all(world: World) -> None:
+    one = await started(world)
+    other = await another(world, one)
+    times = {"apply_at": one.now() + HOUR, "expires_at": one.now() + 2 * HOUR}
+    requests = [
+        await one.propose(DEV, one.entry(Entity.of(user=f"u{number}"), producer_byte_rate=2), **times)
+        for number in range(6)
+    ]
+    for request in requests:
+        await one.approve(request, OPS)
+    # To one leader they are due, and to the other one they have expired.
+    one.ahead, other.ahead = HOUR, 3 * HOUR
+    await asyncio.gather(*(each.scheduler.round() for _ in range(3) for each in (one, other)), return_exceptions=True)
+    for each in (one, other):
+        await each.pass_(timedelta(minutes=2))
+    for request in requests:
+        found, changes = await one.found(request), await one.changes(request)
+        if changes:
+            [change] = changes
+            assert (found.state, found.change_id) == (RequestState.APPLIED, change.intent.change_id)
+        else:
+            assert (found.state, found.change_id) == (RequestState.EXPIRED, None)
+
+
+async def _created(one: Requests, first: ChangeRequest) -> ChangeRequest:
+    del first
+    return await one.propose(OPS, one.entry(BOB, producer_byte_rate=2))
+
+
+async def _reverting_change(one: Requests, first: ChangeRequest) -> ChangeRequest:
+    assert first.change_id is not None
+    entries = await one.service.proposals.reversal(one.cluster, first.change_id, one.caller(OPS))
+    return await one.propose(OPS, *entries)
+
+
+async def _revised(one: Requests, first: ChangeRequest) -> ChangeRequest:
+    del first
+    request = await one.propose(DEV, one.entry(BOB, producer_byte_rate=2))
+    return await one.service.proposals.revise(one.cluster, request.id, None, one.caller(OPS), Precondition())
+
+
+async def _reverted(one: Requests, first: ChangeRequest) -> ChangeRequest:
+    return await one.service.proposals.revert(one.cluster, first.id, RequestTerms(), one.caller(OPS))
+
+
+AUTHORS: Final = {
+    "createChangeRequest": (_created, _reverting_change),
+    "reviseChangeRequest": (_revised,),
+    "revertChangeRequest": (_reverted,),
+}
+"""The operations by which somebody becomes an author."""
+NO_AUTHORS: Final = {f"{verb}ChangeRequest" for verb in ("approve", "reject", "cancel", "comment", "apply")}
+
+
+def test_every_operation_on_requests_makes_authors_or_does_not() -> None:
+    operations = {
+        str(route.operation_id)
+        for family in FAMILIES
+        for route in family
+        if "/change-requests" in route.path and "POST" in (route.methods or ())
+    }
+    assert operations == AUTHORS.keys() | NO_AUTHORS
+
+
+@pytest.mark.parametrize("become", [each for some in AUTHORS.values() for each in some])
+async def test_nobody_approves_a_request_of_their_own_by_whatever_operation_they_became_its_author(
+    world: World, become: Any
+) -> None:
+    one = await started(world)
+    for name in ("portal", "robot"):
+        await one.access.user(name, Role.OPERATOR)
+    first = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2))
+    await one.approve(first, OPS)
+    request = await become(one, await one.apply(first, DEV))
+    assert request.authors[-1].identity == OPS
+    own = await new_token(one, "User:robot", owner="User:ops")
+    for approver in (OPS, for_user(PORTAL, "ops"), own, ADMINISTRATOR):
+        with pytest.raises(ForbiddenError):
+            await one.approve(request, approver)
+    assert (await one.found(request)).approvals == ()
+    assert (await one.approve(request, SRE)).state is RequestState.APPROVED

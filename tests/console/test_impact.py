@@ -90,3 +90,25 @@ def test_more_clients_than_a_page_has_are_said_to_be_more(visitor: Visitor, api:
     shown = review(visitor, "user=crowd", {"value request_percentage": "5"})
     assert "100 of 100 registered clients would see another value: user crowd; " in shown
     assert "and 95 more. More clients are registered than were compared." in shown
+
+
+def test_the_page_of_a_request_says_who_would_see_another_value(visitor: Visitor, api: Api) -> None:
+    register(api, "asked", "a")
+    register(api, "asked", "b")
+    registered(api, "asked", 2)
+    api.put("/client-quotas/user=asked,client-id=b", "quotas", {"producer_byte_rate": 5})
+    edits = [
+        {"facet": "client-quotas", "id": "user=asked", "ops": [{"key": "producer_byte_rate", "value": 7}]},
+        {"facet": "configs", "id": "broker", "ops": [{"key": "log.cleaner.threads", "value": "2"}]},
+    ]
+    made = api.client.post("/change-requests", json={"edits": edits}).raise_for_status().json()
+    page = visitor.page(f"{HOME}/requests/{made['id']}")
+    assert f'hx-get="{HOME}/requests/{made["id"]}/impact"' in page
+    words = text_of(visitor.page(f"{HOME}/requests/{made['id']}/impact"))
+    assert (
+        "user asked client-quotas : 1 of 2 registered clients would see another value: user asked / client-id a"
+        in words
+    )
+    assert "default broker configs : all brokers that have no value of their own." in words
+    api.client.post(f"/change-requests/{made['id']}:cancel", json={}).raise_for_status()
+    assert "/impact" not in visitor.page(f"{HOME}/requests/{made['id']}")

@@ -11,12 +11,15 @@ from starlette.exceptions import HTTPException
 
 from confplane.console.api import ApiRefusal
 from confplane.console.edit_form import line_ends
+from confplane.console.impact import impact_of
 from confplane.console.page import ConsolePage, FormDep, FormFields, PageDep, redirect
 from confplane.console.rights import allowed
 from confplane.domain.access.identities import Authentication
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.access.ranges import spell
 from confplane.domain.change_requests import TRANSITIONS, RequestAction, RequestKind, RequestState
+from confplane.domain.entities import split_id
+from confplane.domain.facets import FacetName
 from confplane.domain.texts import rfc3339
 
 if TYPE_CHECKING:
@@ -28,6 +31,10 @@ router = APIRouter()
 
 _PATH: Final = "/console/clusters/{cluster}/requests"
 _LISTED: Final = 50
+_PENDING: Final = frozenset({RequestState.OPEN, RequestState.APPROVED, RequestState.SCHEDULED, RequestState.FAILED})
+"""The states in which the change of a request is still to come."""
+_COMPARED: Final = 5
+"""Changes of a request whose impact is shown."""
 _SEARCHED: Final = 500
 """Changes that are searched for those of a request past the rules."""
 _LONGEST_WRITE: Final = timedelta(minutes=5)
@@ -76,6 +83,28 @@ async def change_requests(page: PageDep, cluster: str) -> Response:
 async def change_request(page: PageDep, cluster: str, request_id: str, *, revised: str | None = None) -> Response:
     """One request."""
     return await _one(page, cluster, request_id, is_revised=revised is not None)
+
+
+@router.get(f"{_PATH}/{{request_id}}/impact")
+async def impact(page: PageDep, cluster: str, request_id: str) -> Response:
+    """The registered clients that would see other values, as a part of the page of a request."""
+    changes = (await page.api.get(_api_path(cluster, request_id)))["changes"]
+    impacts = []
+    for each in changes[:_COMPARED]:
+        after = {part["key"]: part["after"] for part in each["diff"] if part["after"] is not None}
+        keys, made = [part["key"] for part in each["diff"]], None
+        if each["facet"] != FacetName.CONFIGS:
+            try:
+                made = await impact_of(page, cluster, each["facet"], each["id"], keys, after)
+            except ApiRefusal:
+                continue  # the caller may not see what clients have
+        impacts.append((each["id"], each["facet"], made))
+    return page.partial(
+        "change_request_impact.html",
+        impacts=impacts,
+        more=max(0, len(changes) - _COMPARED),
+        default=lambda entity_id: any(name is None for _, name in split_id(entity_id)),
+    )
 
 
 @router.post(f"{_PATH}/{{request_id}}")
@@ -138,6 +167,7 @@ async def _one(
         is_past=is_past,
         written=await _written(page, cluster, request) if is_past else [],
         revised=is_revised,
+        is_pending=not is_past and request["state"] in _PENDING,
         comment=comment,
         error=error,
         command=page.command("GET", path, "requests", "show", request_id, "--cluster", cluster),

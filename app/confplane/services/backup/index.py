@@ -39,6 +39,7 @@ WHERE cluster = :cluster AND entity AND NOT EXISTS (
   SELECT 1 FROM moved WHERE moved.cluster = znodes.cluster AND moved.path = znodes.path)
 AND (NOT coalesce(states.present, 0)
   OR (states.czxid, states.mzxid, states.version) <> (znodes.czxid, znodes.mzxid, znodes.version))
+AND (znodes.mzxid > coalesce(states.mzxid, 0)) = :newer
 ORDER BY path
 """
 _MISSING: Final = """
@@ -103,8 +104,15 @@ class ArchiveIndex:
                 self._database.executemany("INSERT OR REPLACE INTO moved VALUES (?, ?, ?, ?)", rows)
 
     def unexplained(self, cluster: str) -> Iterator[str]:
-        """Yield the paths of entities whose state in the trail is another one, or missing."""
-        return (path for (path,) in self._database.execute(_UNEXPLAINED, {"cluster": cluster}))
+        """Yield the paths of entities whose state in the trail is another one, and not an earlier one."""
+        return self._unexplained(cluster, newer=False)
+
+    def unrecorded(self, cluster: str) -> Iterator[str]:
+        """Yield the paths of entities whose state in the trail is an earlier one, or missing."""
+        return self._unexplained(cluster, newer=True)
+
+    def _unexplained(self, cluster: str, *, newer: bool) -> Iterator[str]:
+        return (path for (path,) in self._database.execute(_UNEXPLAINED, {"cluster": cluster, "newer": newer}))
 
     def missing(self, cluster: str) -> Iterator[str]:
         """Yield the paths of entities that exist according to the trail, and have no znode."""

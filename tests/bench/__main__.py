@@ -20,6 +20,7 @@ from tests.bench import (
     access,
     alters,
     applied,
+    backups,
     bulk,
     concurrent_work,
     configs,
@@ -70,7 +71,7 @@ def main() -> None:
     parser.add_argument(
         "only",
         nargs="*",
-        help="some of: reads access applied alters bulk beside load memory console describe feed hostile idle latency"
+        help="some of: reads access applied alters backups bulk beside load memory console describe feed hostile idle latency"
         " manifests rollups kafka configs kraft kraft-applied",
     )
     options = parser.parse_args()
@@ -82,6 +83,7 @@ def main() -> None:
             world, rounds=rounds, seconds=options.seconds, entities=options.entities
         ),
         "alters": lambda world: alters.measure(world, rounds=rounds, seconds=options.seconds),
+        "backups": lambda world: backups.measure(world, entities=options.entities),
         "bulk": lambda world: bulk.measure(world, rounds=rounds, entities=options.entities, bulk=options.bulk),
         "bulk-holds": lambda world: bulk.holds(world, rounds=rounds, bulk=options.bulk),
         "beside": lambda world: concurrent_work.measure(

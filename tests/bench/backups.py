@@ -1,0 +1,78 @@
+"""Backups: the greatest memory and the time of ``backup``, ``verify`` and ``restore``, beside those of a small cluster.
+
+Each entity is a znode, and has two rows in Postgres besides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+
+from tests.bench.mirror import peak
+from tests.bench.rounds import Figure, progress
+from tests.support.commands import Commands
+from tests.support.processes import start
+from tests.support.servers import make_chroot, make_migrated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from tests.bench.world import World
+
+_SMALL: Final = 10_000
+_POLL_S: Final = 0.05
+_ROWS: Final = """
+INSERT INTO registrations
+  (event, cluster, entity_id, software_name, software_version, supported_configs, seen_at, seen_on)
+SELECT 'seen', 'default', 'user=' || n, 'lib', '1', ARRAY['acks'], now(), current_date FROM generate_series(1, %s) AS n
+"""
+
+
+def measure(world: World, *, entities: int) -> Iterator[Figure]:
+    """Yield the figures."""
+    small, large = _measured(world, _SMALL), _measured(world, entities)
+    reference = f"with {_SMALL:,}"
+    for command, (seconds, megabytes) in large.items():
+        name = f"`confplane {command}`, {entities:,} entities"
+        yield Figure(
+            f"Greatest memory of {name}", "MB", [megabytes], reference, [small[command][1]], less_is_better=True
+        )
+        yield Figure(f"Time of {name}", "s", [seconds], reference, [small[command][0]], less_is_better=True)
+
+
+def _measured(world: World, entities: int) -> dict[str, tuple[float, float]]:
+    """Return the seconds and the greatest memory in MB of each command."""
+    source, target = make_migrated(world.postgres), make_migrated(world.postgres)
+    with psycopg.connect(source.owner_dsn) as connection:
+        connection.execute(_ROWS, (2 * entities,))
+    directory = world.directory / f"backup-{entities}"
+    file = str(directory / "backup.tar")
+    here = Commands(directory, connect=world.filled(entities), dsn=source.service_dsn).environment
+    there = Commands(directory, connect=make_chroot(world.zookeeper.hosts), dsn=target.service_dsn).environment
+    there["CONFPLANE_POSTGRES__MIGRATION_DSN"] = target.owner_dsn
+    return {
+        "backup": _run(directory, here, "backup", file),
+        "verify": _run(directory, here, "verify", file),
+        "restore": _run(directory, there, "restore", file, "--reason", "measured", "--yes"),
+    }
+
+
+def _run(directory: Path, environment: Mapping[str, str], *arguments: str) -> tuple[float, float]:
+    begun, most = time.monotonic(), 0
+    with (directory / "log").open("ab") as log, progress.status(f"  {arguments[0]}"):
+        process = start(["-m", "confplane", *arguments], environment=environment, stdout=log, stderr=log)
+        while process.poll() is None:
+            # A process that has ended has no memory any more.
+            with contextlib.suppress(OSError, ValueError):
+                most = max(most, peak(process.pid))
+            time.sleep(_POLL_S)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, arguments[0], (directory / "log").read_bytes())
+    seconds, megabytes = time.monotonic() - begun, most / 2**20
+    progress.print(f"  {arguments[0]}: {seconds:.0f} s, {megabytes:.0f} MB")
+    return seconds, megabytes

@@ -380,3 +380,21 @@ async def test_a_refusal_stays_if_a_poll_shows_a_later_change_as_equal(opened: O
     assert waited[DEFAULT.id].state == "refused"
     await apply(one)
     assert (await status(one, DEFAULT)).state == "applied"
+
+
+@pytest.mark.parametrize("others", [{}, {"log.cleaner.threads": "2"}], ids=["refused", "partly refused"])
+async def test_a_refused_key_can_be_removed_after_a_request_without_an_answer(
+    opened: Opener, kafka: KafkaDouble, others: dict[str, str]
+) -> None:
+    """A request that is lost while the broker starts would have been refused as well."""
+    one = await opened()
+    kafka.refused_keys = {MANAGED: {"2", None}}
+    await alter_unasked(one, kafka, BROKER, {MANAGED: "2", **others})
+    kafka.cut = "before"
+    await apply(one)
+    await apply(one)
+    assert (await status(one, BROKER)).state == ("partly-refused" if others else "refused")
+    await alter(one, BROKER, {MANAGED: None})
+    await apply(one)
+    assert (await status(one, BROKER)).state == "applied"
+    assert one.config(BROKER) == kafka.now.configs.get(BROKER, {}) == others

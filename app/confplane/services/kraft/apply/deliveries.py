@@ -165,9 +165,14 @@ async def find_absent_keys(
 def _may_be_there(state: TargetState, key: str) -> bool:
     """Return True if the cluster took a value of a key, may still take one, or was seen with one.
 
-    An earlier delivery of the removal without a known outcome can't have set the key.
+    An earlier delivery of the removal without a known outcome can't have set the key, and neither can one of the value
+    that the cluster refuses: a first request is often lost while the cluster comes back.
     """
     base = state.base.get(key)
     seen = base is not None and base.value is not None
-    uncertain = any(value is not None for value in state.uncertain.get(key, ()))
+    refused = state.refused_keys.get(key)
+    without_effect = {None, None if refused is None else refused.value}
+    if state.refused is not None:
+        without_effect.update(state.sent.get(key, ())[-1:])
+    uncertain = not without_effect.issuperset(state.uncertain.get(key, ()))
     return seen or state.applied.get(key) is not None or uncertain or key in state.reapply

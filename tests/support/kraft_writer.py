@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from kio.schema.alter_client_quotas.v1 import request as quotas_request
 from kio.schema.alter_client_quotas.v1.response import AlterClientQuotasResponse
+from kio.schema.alter_partition_reassignments.v0 import request as reassignments_request
+from kio.schema.alter_partition_reassignments.v0.response import AlterPartitionReassignmentsResponse
 from kio.schema.create_acls.v3 import request as acls_request
 from kio.schema.create_acls.v3.response import CreateAclsResponse
 from kio.schema.create_topics.v7 import request as topics_request
@@ -19,7 +21,7 @@ from kio.schema.delete_topics.v6 import request as removal_request
 from kio.schema.delete_topics.v6.response import DeleteTopicsResponse
 from kio.schema.incremental_alter_configs.v1 import request as configs_request
 from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
-from kio.schema.types import TopicName
+from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import f64, i8, i16, i32, i32Timedelta
 
@@ -144,15 +146,23 @@ class KraftWriter:
         answer = await self.send(request, IncrementalAlterConfigsResponse)
         _all_done((each.error_code, each.error_message) for each in answer.responses)
 
-    async def create_topics(self, *names: str, configs: Mapping[str, str] | None = None) -> None:
-        """Create topics of one partition."""
+    async def create_topics(
+        self, *names: str, configs: Mapping[str, str] | None = None, brokers: Sequence[int] = ()
+    ) -> None:
+        """Create topics of one partition, on the given brokers or on one that the cluster chooses."""
+        assigned = tuple(map(BrokerId, brokers))
+        assignments = (
+            (topics_request.CreatableReplicaAssignment(partition_index=i32(0), broker_ids=assigned),)
+            if assigned
+            else ()
+        )
         request = topics_request.CreateTopicsRequest(
             topics=tuple(
                 topics_request.CreatableTopic(
                     name=TopicName(name),
-                    num_partitions=i32(1),
-                    replication_factor=i16(1),
-                    assignments=(),
+                    num_partitions=i32(-1 if assigned else 1),
+                    replication_factor=i16(-1 if assigned else 1),
+                    assignments=assignments,
                     configs=tuple(
                         topics_request.CreatableTopicConfig(name=key, value=value)
                         for key, value in (configs or {}).items()
@@ -174,6 +184,17 @@ class KraftWriter:
         )
         answer = await self.send(request, DeleteTopicsResponse)
         _all_done((each.error_code, each.error_message) for each in answer.responses)
+
+    async def reassign(self, topic: str, brokers: Sequence[int]) -> None:
+        """Begin to move the partition of a topic to these brokers."""
+        partition = reassignments_request.ReassignablePartition(
+            partition_index=i32(0), replicas=tuple(map(BrokerId, brokers))
+        )
+        topics = (reassignments_request.ReassignableTopic(name=TopicName(topic), partitions=(partition,)),)
+        request = reassignments_request.AlterPartitionReassignmentsRequest(timeout=_timeout(), topics=topics)
+        answer = await self.send(request, AlterPartitionReassignmentsResponse)
+        results = (answer, *(each for of in answer.responses for each in of.partitions))
+        _all_done((each.error_code, each.error_message) for each in results)
 
     async def allow(self, principal: str, grants: Sequence[tuple[int, str, int]], *, deny: bool = False) -> None:
         """Grant or deny rights: (resource type, name, operation) in Kafka's numbers; the cluster is ``kafka-cluster``."""

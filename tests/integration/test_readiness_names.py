@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import httpx
-import pytest
 
-from confplane.audit.migrate import upgrade
-from confplane.devstack.postgres import SERVICE
 from tests.support.service import ServiceInThread
 
 if TYPE_CHECKING:
@@ -22,23 +19,19 @@ FROZEN = b'{"version":1,"reason":"because of olga","principal":"User:olga","sinc
 NAMES = ("mallory-lock", "trudy", "peggy+odd", "because of olga")
 
 
-@pytest.mark.parametrize("token", [None, "not-the-token", "right"])
-def test_names_need_a_token(
-    token: str | None, tmp_path: Path, chroot: str, raw_zk: KazooClient, database: servers.Database
-) -> None:
-    upgrade(database.owner_dsn, SERVICE)
+def test_names_need_a_token(tmp_path: Path, chroot: str, raw_zk: KazooClient, migrated: servers.Database) -> None:
     raw_zk.ensure_path("/config/changes/mallory-lock")
     raw_zk.create("/config/users/trudy", b"no JSON", makepath=True)
     raw_zk.create("/config/users/peggy+odd", b"{}")
     raw_zk.ensure_path("/confplane")
     raw_zk.create("/confplane/freeze", FROZEN)
-    with ServiceInThread(tmp_path, connect=chroot, dsn=database.service_dsn) as service:
-        given = service.token if token == "right" else token
-        headers = {} if given is None else {"Authorization": f"Bearer {given}"}
-        answer = httpx.get(f"{service.url}/readyz", headers=headers, trust_env=False, timeout=60)
-    assert answer.status_code == 200
-    body: dict[str, Any] = answer.json()
-    assert len(body["warnings"]) == 3, body["warnings"]
-    assert body["clusters"]["default"]["frozen"]
-    for name in NAMES:
-        assert (name in answer.text) is (token == "right"), (name, body)
+    with ServiceInThread(tmp_path, connect=chroot, dsn=migrated.service_dsn) as service:
+        for token in (None, "not-the-token", service.token):
+            headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+            answer = httpx.get(f"{service.url}/readyz", headers=headers, trust_env=False, timeout=60)
+            assert answer.status_code == 200
+            body: dict[str, Any] = answer.json()
+            assert len(body["warnings"]) == 3, body["warnings"]
+            assert body["clusters"]["default"]["frozen"]
+            for name in NAMES:
+                assert (name in answer.text) is (token == service.token), (name, body)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kazoo.client import KazooClient
-    from typer.testing import Result
 
     from confplane.devstack.postgres import Postgres
     from tests.support.servers import Database

@@ -5,14 +5,13 @@ Each entity is a znode, and has two rows in Postgres besides.
 
 from __future__ import annotations
 
-import contextlib
+import os
 import subprocess
 import time
 from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from tests.bench.mirror import peak
 from tests.bench.rounds import Figure, progress
 from tests.support.commands import Commands
 from tests.support.processes import start
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from tests.bench.world import World
 
 _SMALL: Final = 10_000
-_POLL_S: Final = 0.05
 _ROWS: Final = """
 INSERT INTO registrations
   (event, cluster, entity_id, software_name, software_version, supported_configs, seen_at, seen_on)
@@ -63,16 +61,13 @@ def _measured(world: World, entities: int) -> dict[str, tuple[float, float]]:
 
 
 def _run(directory: Path, environment: Mapping[str, str], *arguments: str) -> tuple[float, float]:
-    begun, most = time.monotonic(), 0
+    begun = time.monotonic()
     with (directory / "log").open("ab") as log, progress.status(f"  {arguments[0]}"):
         process = start(["-m", "confplane", *arguments], environment=environment, stdout=log, stderr=log)
-        while process.poll() is None:
-            # A process that has ended has no memory any more.
-            with contextlib.suppress(OSError, ValueError):
-                most = max(most, peak(process.pid))
-            time.sleep(_POLL_S)
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, arguments[0], (directory / "log").read_bytes())
-    seconds, megabytes = time.monotonic() - begun, most / 2**20
+    seconds, megabytes = time.monotonic() - begun, usage.ru_maxrss / 2**10
     progress.print(f"  {arguments[0]}: {seconds:.0f} s, {megabytes:.0f} MB")
     return seconds, megabytes

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 NOW_MS: Final = int(time.time() * 1000)
 BEFORE, AFTER, OPEN, OTHER = (change_id(NOW_MS, number) for number in range(4))
 REQUEST: Final = "00000000-0000-0000-0000-0000000000aa"
+REVERT: Final = "00000000-0000-0000-0000-0000000000bb"
 CUTS: Final = {"payments": TrailCut(10, 1)}
 
 
@@ -148,6 +149,34 @@ async def test_the_state_of_a_request_follows_the_changes_that_are_kept(
     [request] = (await copied(filled, CUTS))["change_requests"]
     assert request["state"] == kept
     assert (request["content"]["application"] is None) == (kept != state)
+
+
+async def test_a_request_that_a_later_change_reverted_is_being_reverted(filled: Lent) -> None:
+    given = {"change_id": str(BEFORE), "revert_state": "reverted", "reverted_by": str(REVERT)}
+    later = json.dumps({"change_id": str(AFTER), "application": None})
+    run(
+        filled.owner_dsn,
+        f"UPDATE change_requests SET content = '{json.dumps(given)}';"  # noqa: S608 - literals
+        " INSERT INTO change_requests (id, cluster, state, version, revision, entity_ids, created_at, content) VALUES"
+        f" ('{REVERT}', 'payments', 'applied', 3, 1, '{{user=alice}}', now(), '{later}');"
+        " INSERT INTO change_request_events (id, request_id, action, revision, state, at) VALUES"
+        f" (gen_random_uuid(), '{REQUEST}', 'revert', 1, 'applied', now()),"
+        f" (gen_random_uuid(), '{REQUEST}', 'finish-revert', 1, 'applied', now())",
+    )
+    rows = await copied(filled, CUTS)
+    found = {row["id"]: row for row in rows["change_requests"]}
+    assert {each: row["state"] for each, row in found.items()} == {str(REQUEST): "applied", str(REVERT): "approved"}
+    assert found[str(REQUEST)]["content"] == {**given, "revert_state": "reverting"}
+    assert sorted(row["action"] for row in rows["change_request_events"]) == ["approve", "finish", "revert"]
+    # Without its change, it is not reverted either.
+    run(
+        filled.owner_dsn,
+        f"UPDATE change_requests SET content = content || '{later}' WHERE id = '{REQUEST}'",  # noqa: S608 - literals
+    )
+    rows = await copied(filled, CUTS)
+    [request] = [row for row in rows["change_requests"] if row["id"] == str(REQUEST)]
+    assert (request["state"], request["content"]) == ("approved", {"change_id": None, "application": None})
+    assert [row["action"] for row in rows["change_request_events"]] == ["approve"]
 
 
 async def test_states_after_the_cut_are_listed(filled: Lent) -> None:

@@ -28,6 +28,8 @@ EARLIER: Final = "6dfb68db65d50535666bd22e0e8465bec0c47160"
 """The commit of the earlier release. Replace it by a newer one once no process of it can be running any more."""
 EARLIER_APPLYING: Final = "e1a8778bf7de4182d9b2552d7ebff7c27cc76548"
 """The commit of an earlier release that applies changes to Kafka clusters."""
+EARLIER_REQUESTING: Final = "36de74ef5cadfaac58e43395c510f41e2235d1b5"
+"""The commit of an earlier release that has change requests without reverts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ def earlier_applying(directory: Path) -> Path:
     return directory
 
 
-def earlier(directory: Path) -> Release:
-    """Lay out the files of the earlier release; a checkout without its history skips the test, or fails it."""
-    _lay_out(EARLIER, directory)
+def earlier(directory: Path, commit: str | None = None) -> Release:
+    """Lay out the files of an earlier release; a checkout without its history skips the test, or fails it."""
+    _lay_out(commit or EARLIER, directory)
     return Release("earlier", directory, stepping.__name__, RECORDING)

@@ -13,8 +13,13 @@ KEPT: Final = {
     "access_version": _ALL,
     "change_keys": _OF_CHANGE,
     # A request whose change is left out is not applied any more.
-    "change_request_events": """NOT (action = 'finish' AND request_id IN (
-      SELECT id FROM change_requests JOIN later ON change_id = CAST(content ->> 'change_id' AS uuid)))""",
+    "change_request_events": """
+      NOT (action IN ('finish', 'revert', 'drop-revert', 'finish-revert', 'finish-revert-partly') AND request_id IN (
+        SELECT id FROM change_requests JOIN later ON change_id = CAST(content ->> 'change_id' AS uuid)))
+      AND NOT (action IN ('finish-revert', 'finish-revert-partly') AND request_id IN (
+        SELECT reverted.id FROM change_requests AS reverted
+        JOIN change_requests AS reverts ON reverts.id = CAST(reverted.content ->> 'reverted_by' AS uuid)
+        JOIN later ON change_id = CAST(reverts.content ->> 'change_id' AS uuid)))""",
     "change_request_numbers": _ALL,
     "change_request_revisions": _ALL,
     "change_requests": _ALL,
@@ -64,9 +69,16 @@ _APPLIED_LATER: Final = """
 (SELECT
   id, cluster, version, revision, entity_ids, created_at, expires_at, apply_at,
   CASE WHEN NOT given_back THEN state WHEN apply_at IS NULL THEN 'approved' ELSE 'scheduled' END AS state,
-  CASE WHEN given_back THEN content || '{"change_id": null, "application": null}' ELSE content END AS content
+  CASE
+    WHEN given_back THEN
+      (content || '{"change_id": null, "application": null}') - CAST('{reverted_by,revert_state}' AS text[])
+    WHEN reverted_later THEN content || '{"revert_state": "reverting"}'
+    ELSE content
+  END AS content
 FROM (
-  SELECT *, CASE state
+  SELECT *, coalesce(CAST(content ->> 'reverted_by' AS uuid) IN (
+    SELECT id FROM change_requests JOIN later ON change_id = CAST(content ->> 'change_id' AS uuid)
+  ), false) AS reverted_later, CASE state
     WHEN 'applied' THEN coalesce(CAST(content ->> 'change_id' AS uuid) IN (SELECT change_id FROM later), false)
     WHEN 'applying' THEN NOT EXISTS (
       SELECT FROM intents WHERE applies = requests.id AND change_id NOT IN (SELECT change_id FROM later)
@@ -77,4 +89,5 @@ FROM (
 """
 SOURCES: Final = {"change_requests": _APPLIED_LATER, "schedules": _ENDED_LATER}
 """Queries instead of tables: a temporary change that a later change ended is active, and a request that a later change
-applied awaits its application. A request whose change is kept, but not yet known to it, is finished by the leader."""
+applied awaits its application. A request whose change is kept, but not yet known to it, is finished by the leader. A
+request that a later change reverted is being reverted."""

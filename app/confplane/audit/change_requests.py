@@ -17,7 +17,7 @@ from confplane.audit.tables import WAITING_STATES
 from confplane.domain.access.identities import Authentication, CredentialNarrowing, Identity
 from confplane.domain.access.operations import Operation
 from confplane.domain.approvals import Requirement
-from confplane.domain.change_requests import RequestKind, RequestState
+from confplane.domain.change_requests import COMMENT, WRITTEN, RequestAction, RequestKind, RequestState
 from confplane.domain.errors import IdempotencyKeyBusyError, WriteOutcome
 from confplane.domain.globs import Globs
 from confplane.services.ports.change_requests import (
@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     from confplane.services.ports.change_requests import RequestClaim
 
 _TIME: Final = TIMESTAMP(timezone=True)
+_AFTER_REVERTS: Final[Mapping[str, str]] = {
+    RequestAction.REVERT: RequestState.REVERTING,
+    RequestAction.FINISH_REVERT: RequestState.REVERTED,
+    RequestAction.FINISH_REVERT_PARTLY: RequestState.REVERTED_PARTLY,
+}
 _COLUMNS: Final = "id, cluster, state, version, revision, entity_ids, created_at, expires_at, apply_at, content"
 _REVISION: Final = """
 INSERT INTO change_request_revisions (request_id, revision, digest, draft)
@@ -111,7 +116,7 @@ FROM change_requests WHERE cluster = :cluster AND id = :id
 """).bindparams(bindparam("id", type_=Uuid))  # noqa: S608 - as above
 _LIST: Final = text(f"""
 SELECT {_COLUMNS} FROM change_requests
-WHERE cluster = :cluster AND (CAST(:state AS text) IS NULL OR state = :state)
+WHERE cluster = :cluster AND (CAST(:state AS text) IS NULL OR coalesce(content->>'revert_state', state) = :state)
   AND (CAST(:before AS uuid) IS NULL OR id < :before)
   AND (CAST(:entity_id AS text) IS NULL OR :entity_id = ANY(entity_ids))
 ORDER BY id DESC LIMIT :most
@@ -128,21 +133,28 @@ WHERE intents.applies = :id
 """).bindparams(bindparam("id", type_=Uuid))
 _LATE: Final = text("""
 SELECT id FROM change_requests
-WHERE cluster = :cluster AND state NOT IN ('applied', 'applying', 'reverting', 'reverted', 'reverted-partly')
-  AND content->>'kind' = 'change'
+WHERE cluster = :cluster AND state NOT IN ('applied', 'applying') AND content->>'kind' = 'change'
   AND EXISTS (
     SELECT FROM intents JOIN outcomes USING (change_id) WHERE intents.applies = change_requests.id AND committed
   )
 ORDER BY id LIMIT :most
 """)
+# A process of an earlier release drops the member `reverts` of a request that it writes, so both members count.
 _ENDED_REVERTS: Final = text("""
-SELECT reverts.id FROM change_requests AS reverts
-JOIN change_requests AS reverted ON reverted.id = CAST(reverts.content->>'reverts' AS uuid)
-WHERE reverts.cluster = :cluster AND (
-  (reverts.state IN ('applied', 'reverting', 'reverted', 'reverted-partly')
-    AND reverted.state IN ('applied', 'reverting'))
+WITH pairs AS (
+  SELECT id, CAST(content->>'reverts' AS uuid) AS reverted FROM change_requests
+  WHERE cluster = :cluster AND content->>'reverts' IS NOT NULL
+  UNION
+  SELECT CAST(content->>'reverted_by' AS uuid), id FROM change_requests
+  WHERE cluster = :cluster AND content->>'revert_state' = 'reverting'
+)
+SELECT reverts.id, reverted.id AS reverted FROM pairs
+JOIN change_requests AS reverts ON reverts.id = pairs.id
+JOIN change_requests AS reverted ON reverted.id = pairs.reverted
+WHERE (reverts.state = 'applied' AND reverted.state = 'applied'
+    AND coalesce(reverted.content->>'revert_state', 'reverting') = 'reverting')
   OR (reverts.state IN ('rejected', 'cancelled', 'expired')
-    AND reverted.state = 'reverting' AND reverted.content->>'reverted_by' = CAST(reverts.id AS text)))
+    AND reverted.content->>'revert_state' = 'reverting' AND reverted.content->>'reverted_by' = CAST(reverts.id AS text))
 ORDER BY reverts.id LIMIT :most
 """)
 _STATUS: Final = text(f"""
@@ -199,7 +211,7 @@ class PostgresChangeRequests(ChangeRequestStore):
 
     @override
     async def add_event(self, request_id: UUID, event: RequestEvent) -> None:
-        given = {"revision": event.revision, "state": event.state.value, **_event_given(event)}
+        given = {"revision": event.revision, "state": _stored(event.state), **_event_given(event)}
         await self._database.execute(_ADD_EVENT, id=request_id, **given)
 
     @override
@@ -221,20 +233,15 @@ class PostgresChangeRequests(ChangeRequestStore):
 
     @override
     async def events(self, request_id: UUID, most: int) -> list[RequestEvent]:
-        rows = await self._database.rows(_EVENTS, id=request_id, most=most)
-        return [
-            RequestEvent(
-                row.id,
-                row.action,
-                row.at,
-                row.principal,
-                row.behalf_of,
-                row.text,
-                row.revision,
-                RequestState(row.state),
+        found: list[RequestEvent] = []
+        for row in reversed(await self._database.rows(_EVENTS, id=request_id, most=most)):
+            state = RequestState(state_after(row.action, row.state))
+            if row.action == COMMENT and state is RequestState.APPLIED and found:
+                state = found[-1].state
+            found.append(
+                RequestEvent(row.id, row.action, row.at, row.principal, row.behalf_of, row.text, row.revision, state)
             )
-            for row in reversed(rows)
-        ]
+        return found
 
     @override
     async def attempts(self, request_id: UUID) -> RequestAttempts:
@@ -247,8 +254,8 @@ class PostgresChangeRequests(ChangeRequestStore):
         return [row.id for row in await self._database.rows(_LATE, cluster=cluster, most=most)]
 
     @override
-    async def ended_reverts(self, cluster: str, most: int) -> list[UUID]:
-        return [row.id for row in await self._database.rows(_ENDED_REVERTS, cluster=cluster, most=most)]
+    async def ended_reverts(self, cluster: str, most: int) -> list[tuple[UUID, UUID]]:
+        return [(row.id, row.reverted) for row in await self._database.rows(_ENDED_REVERTS, cluster=cluster, most=most)]
 
     @override
     async def status(self, cluster: str, now: datetime, most: int) -> RequestStatus:
@@ -271,7 +278,7 @@ def _given(request: ChangeRequest, event: RequestEvent) -> dict[str, Any]:
     return {
         "id": request.id,
         "cluster": request.cluster,
-        "state": request.state.value,
+        "state": _stored(request.state),
         "version": request.version,
         "revision": request.revision,
         "digest": request.digest,
@@ -282,6 +289,16 @@ def _given(request: ChangeRequest, event: RequestEvent) -> dict[str, Any]:
         "content": orjson.dumps(_content(request)).decode(),
         **_event_given(event),
     }
+
+
+def _stored(state: RequestState) -> str:
+    """Return the state to store: earlier releases know none of those after ``applied``, which the content has."""
+    return RequestState.APPLIED.value if state in WRITTEN else state.value
+
+
+def state_after(action: str, stored: str) -> str:
+    """Return the state after an event, given the state that is stored with it."""
+    return _AFTER_REVERTS.get(action, stored)
 
 
 def _event_given(event: RequestEvent) -> dict[str, Any]:
@@ -319,6 +336,7 @@ def _content(request: ChangeRequest) -> dict[str, Any]:
         "reverts": request.reverts,
         "reverts_partly": request.reverts_partly,
         "reverted_by": request.reverted_by,
+        "revert_state": request.state if request.state in WRITTEN - {RequestState.APPLIED} else None,
     }
 
 
@@ -328,7 +346,7 @@ def _request(row: Row[Any]) -> ChangeRequest:
     return ChangeRequest(
         row.id,
         row.cluster,
-        RequestState(row.state),
+        RequestState(content.get("revert_state") or row.state),
         row.version,
         row.revision,
         content["digest"],

@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 from typing_extensions import override
 
 from confplane.audit.batcher import Batcher
+from confplane.audit.change_requests import state_after
 from confplane.audit.trail_queries import first_id_at
 from confplane.domain.access.identities import SERVICE
 from confplane.domain.change_requests import PUBLISHED, RequestAction, event_type
@@ -185,7 +186,7 @@ def _change(row: Row[Any]) -> FeedChange:
 
 
 def _request_event(row: Row[Any]) -> FeedChange:
-    applied = None
+    applied, state = None, state_after(row.action, row.state)
     if row.applied is not None:
         applied = HistoryPlace(row.incarnation, row.applied, UUID(row.change_id))
     elif row.action == RequestAction.FINISH and row.change_id is not None:
@@ -193,8 +194,8 @@ def _request_event(row: Row[Any]) -> FeedChange:
     request = FeedRequest(
         row.request_id,
         row.number,
-        event_type(row.kind, row.action, row.state),
-        row.state,
+        event_type(row.kind, row.action, state),
+        state,
         row.kind,
         row.author,
         row.revision,

@@ -84,7 +84,9 @@ class RequestAction(StrEnum):
     REVERT = "revert"
     """Another request that reverts it is proposed."""
     FINISH_REVERT = "finish-revert"
-    """The request that reverts it is applied."""
+    """The request that reverts it is applied, and gave all keys their earlier values."""
+    FINISH_REVERT_PARTLY = "finish-revert-partly"
+    """The request that reverts it is applied, and gave some keys their earlier values."""
     DROP_REVERT = "drop-revert"
     """The request that reverts it ended without a change."""
 
@@ -110,6 +112,8 @@ class RequestEventType(StrEnum):
 
 OPENED: Final = "open"
 """The action of the first event of a request. It is not a transition."""
+COMMENT: Final = "comment"
+"""The action of the event of a comment. It is not a transition, and leads to no other state."""
 _EVENT_TYPES: Final[Mapping[str, RequestEventType]] = {
     OPENED: RequestEventType.PROPOSED,
     RequestAction.REVISE: RequestEventType.REVISED,
@@ -121,6 +125,7 @@ _EVENT_TYPES: Final[Mapping[str, RequestEventType]] = {
     RequestAction.FINISH: RequestEventType.APPLIED,
     RequestAction.FAIL: RequestEventType.FAILED,
     RequestAction.FINISH_REVERT: RequestEventType.REVERTED,
+    RequestAction.FINISH_REVERT_PARTLY: RequestEventType.REVERTED,
 }
 PUBLISHED: Final = tuple(str(action) for action in _EVENT_TYPES)
 """The actions whose events are in the feed."""
@@ -152,7 +157,10 @@ _COMMITTED: Final[Mapping[RequestAction, frozenset[RequestState]]] = {
     RequestAction.FINISH: frozenset({RequestState.APPLIED})
 }
 """A process that was paused may commit the change after the request was given back, and even after it ended."""
-_REVERTED: Final = frozenset({RequestState.REVERTED, RequestState.REVERTED_PARTLY})
+_REVERTED: Final[Mapping[RequestAction, frozenset[RequestState]]] = {
+    RequestAction.FINISH_REVERT: frozenset({RequestState.REVERTED}),
+    RequestAction.FINISH_REVERT_PARTLY: frozenset({RequestState.REVERTED_PARTLY}),
+}
 _WAITING: Final[Mapping[RequestAction, frozenset[RequestState]]] = {
     RequestAction.REVISE: frozenset({_O}),
     RequestAction.REJECT: frozenset({RequestState.REJECTED}),
@@ -183,10 +191,10 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestAction, frozenset[Reques
     },
     RequestState.APPLIED: {
         RequestAction.REVERT: frozenset({RequestState.REVERTING}),
-        RequestAction.FINISH_REVERT: _REVERTED,
+        **_REVERTED,
     },
     RequestState.REVERTING: {
-        RequestAction.FINISH_REVERT: _REVERTED,
+        **_REVERTED,
         RequestAction.DROP_REVERT: frozenset({RequestState.APPLIED}),
     },
     RequestState.REVERTED: {},

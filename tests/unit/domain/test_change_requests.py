@@ -55,8 +55,10 @@ failed    revise  open
 failed    cancel  cancelled
 failed    finish  applied
 applied   revert  reverting
-applied   finish-revert reverted reverted-partly
-reverting finish-revert reverted reverted-partly
+applied   finish-revert reverted
+applied   finish-revert-partly reverted-partly
+reverting finish-revert reverted
+reverting finish-revert-partly reverted-partly
 reverting drop-revert applied
 rejected  finish  applied
 cancelled finish  applied

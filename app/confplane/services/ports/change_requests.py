@@ -194,8 +194,10 @@ class ChangeRequestStore(Protocol):
     async def late(self, cluster: str, most: int) -> list[UUID]:
         """Return the requests whose change was committed after they were given back, and that are not applied yet."""
 
-    async def ended_reverts(self, cluster: str, most: int) -> list[UUID]:
-        """Return the requests that revert others and have ended, if the state of the other one does not say so."""
+    async def ended_reverts(self, cluster: str, most: int) -> list[tuple[UUID, UUID]]:
+        """Return the requests that revert others and have ended, each with the other one, whose state is not up to
+        date.
+        """  # noqa: D205 - one sentence
 
     async def status(self, cluster: str, now: datetime, most: int) -> RequestStatus:
         """Return the requests that have not ended, with so many due ones at most."""

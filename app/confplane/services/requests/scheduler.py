@@ -127,11 +127,11 @@ class RequestScheduler(BackgroundService):
             if request is not None:
                 await self._applier.finish_late(request)
                 logger.warning("Cluster %s: the change request %s was applied late", self._cluster.name, request_id)
-        for request_id in await self._store.ended_reverts(self._cluster.name, _MOST):
+        for request_id, reverted_id in await self._store.ended_reverts(self._cluster.name, _MOST):
             request = await self._store.find(self._cluster.name, request_id)
             if request is not None:
                 with suppress(ConcurrentChangeError):
-                    await self._transitions.end_revert(request)
+                    await self._transitions.end_revert(request, reverted_id)
 
     async def _attend(self, request_id: UUID) -> None:
         request = await self._store.find(self._cluster.name, request_id)

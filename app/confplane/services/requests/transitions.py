@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid_utils.compat import uuid7
 
 from confplane.domain.change_requests import (
+    COMMENT,
     OPENED,
     TRANSITIONS,
     WITHOUT_CHANGE,
@@ -23,12 +24,11 @@ from confplane.services.ports.change_requests import RequestEvent
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
+    from uuid import UUID
 
     from confplane.services.ports.change_requests import ChangeRequest, ChangeRequestStore, Participant, RequestClaim
 
 _ENDING: Final = frozenset({RequestAction.FINISH, RequestAction.REJECT, RequestAction.CANCEL, RequestAction.EXPIRE})
-COMMENT: Final = "comment"
-"""The event of a comment, which is not an action of the domain: it leads to no other state."""
 
 
 class RequestTransitions:
@@ -85,26 +85,29 @@ class RequestTransitions:
         if action in _ENDING and moved.reverts is not None:
             # The leader does it later if it fails, or if this process ends first.
             with suppress(UnavailableError, ConcurrentChangeError):
-                await self.end_revert(moved)
+                await self.end_revert(moved, moved.reverts)
         return moved
 
-    async def end_revert(self, request: ChangeRequest) -> None:
+    async def end_revert(self, request: ChangeRequest, reverted: UUID) -> None:
         """Record in a request that it is reverted, or that it is not, once the request that reverts it has ended.
 
         Args:
             request: The request that reverts another one.
+            reverted: The other one.
 
         Raises:
             UnavailableError: Postgres is unavailable.
             ConcurrentChangeError: The reverted request was written in the meantime.
         """
-        found = None if request.reverts is None else await self._store.find(request.cluster, request.reverts)
+        found = await self._store.find(request.cluster, reverted)
         if found is None or found.state not in {RequestState.APPLIED, RequestState.REVERTING}:
             return
         if request.state in WRITTEN:
-            state = RequestState.REVERTED_PARTLY if request.reverts_partly else RequestState.REVERTED
+            action, state = RequestAction.FINISH_REVERT, RequestState.REVERTED
+            if request.reverts_partly:
+                action, state = RequestAction.FINISH_REVERT_PARTLY, RequestState.REVERTED_PARTLY
             text = f"The request {request.id} reverted it"
-            await self.move(found, RequestAction.FINISH_REVERT, state, text=text, reverted_by=request.id)
+            await self.move(found, action, state, text=text, reverted_by=request.id)
         elif request.state in WITHOUT_CHANGE and (found.state, found.reverted_by) == (
             RequestState.REVERTING,
             request.id,

@@ -1,0 +1,74 @@
+"""An earlier release on the same change requests, while this one writes what that one does not know."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.test_change_requests import DEV, OPS, started
+from tests.integration.test_idempotency import opened
+from tests.integration.test_reverted_requests import applied, reverted
+from tests.support.releases import EARLIER_REQUESTING, earlier
+from tests.support.stores import ALICE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    import httpx
+
+    from tests.support.service import Service
+    from tests.support.world import World
+
+PATH = "/change-requests"
+MINUTE = timedelta(minutes=1)
+
+
+@asynccontextmanager
+async def running(service: Service) -> AsyncIterator[httpx.AsyncClient]:
+    await asyncio.to_thread(service.start)
+    try:
+        async with opened(service) as http:
+            yield http
+    finally:
+        await asyncio.to_thread(service.stop)
+
+
+@pytest.fixture
+def earlier_service(world: World, tmp_path: Path) -> Service:
+    return earlier(tmp_path / "files", EARLIER_REQUESTING).service(world)
+
+
+async def test_an_earlier_release_shows_and_applies_requests_that_revert_others(
+    world: World, earlier_service: Service
+) -> None:
+    one = await started(world)
+    first = await applied(one, one.entry(ALICE, producer_byte_rate=2))
+    revert = await reverted(one, first)
+    await one.approve(revert, OPS)
+    async with running(earlier_service) as http:
+
+        async def states() -> list[tuple[str, list[str]]]:
+            listed = (await http.get(PATH, params={"state": "applied"})).json()["items"]
+            shown = [(await http.get(f"{PATH}/{each['id']}")).json() for each in listed]
+            return [(each["id"], [event["state"] for event in each["events"]]) for each in shown]
+
+        assert await states() == [(str(first.id), ["open", "approved", "applying", "applied", "applied"])]
+        # The earlier release writes the request without the one that it reverts.
+        answer = await http.post(f"{PATH}/{revert.id}:apply", json={})
+        assert answer.status_code == 200, answer.text
+        await one.pass_(2 * MINUTE)
+        found = await one.found(first)
+        assert (found.state, found.reverted_by) == ("reverted", revert.id)
+        await one.service.reviews.comment(one.cluster, first.id, "thanks", one.caller(DEV))
+        events = await one.service.reader.events(first)
+        assert [(each.action, each.state) for each in events[-3:]] == [
+            ("revert", "reverting"), ("finish-revert", "reverted"), ("comment", "reverted"),
+        ]  # fmt: skip
+        assert [request_id for request_id, _ in await states()] == [str(revert.id), str(first.id)]
+        assert await one.store.ended_reverts("default", 9) == []
+        assert await one.store.late("default", 9) == []

@@ -29,7 +29,7 @@ EARLIER: Final = "6dfb68db65d50535666bd22e0e8465bec0c47160"
 EARLIER_APPLYING: Final = "e1a8778bf7de4182d9b2552d7ebff7c27cc76548"
 """The commit of an earlier release that applies changes to Kafka clusters."""
 EARLIER_REQUESTING: Final = "36de74ef5cadfaac58e43395c510f41e2235d1b5"
-"""The commit of an earlier release that has change requests without reverts."""
+"""The commit of an earlier release that has change requests without reverts, and plans without policies."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,18 @@
-"""An earlier release on the same change requests, while this one writes what that one does not know."""
+"""An earlier release on the same change requests and plans, while this one writes what that one does not know."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.integration.test_change_requests import DEV, OPS, started
 from tests.integration.test_idempotency import opened
 from tests.integration.test_reverted_requests import applied, reverted
-from tests.support.releases import EARLIER_REQUESTING, earlier
+from tests.support.releases import EARLIER_REQUESTING, PRESENT, earlier
 from tests.support.stores import ALICE
 
 if TYPE_CHECKING:
@@ -72,3 +72,22 @@ async def test_an_earlier_release_shows_and_applies_requests_that_revert_others(
         assert [request_id for request_id, _ in await states()] == [str(revert.id), str(first.id)]
         assert await one.store.ended_reverts("default", 9) == []
         assert await one.store.late("default", 9) == []
+
+
+def manifest(names: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "confplane/v1",
+        "kind": "Configs",
+        "entities": [{"id": f"user={name}", "quotas": {"producer_byte_rate": 1}} for name in names],
+    }
+
+
+async def test_both_releases_make_the_same_plan_where_no_policies_are_asked(
+    world: World, earlier_service: Service
+) -> None:
+    body = manifest("ab")
+    async with running(earlier_service) as before, running(PRESENT.service(world)) as now:
+        plans = [(await http.post("/manifests:plan", json=body)).json()["planId"] for http in (before, now)]
+        assert plans[0] == plans[1]
+        answer = await now.post("/manifests:apply", json={**body, "planId": plans[0]})
+        assert (answer.status_code, answer.json()["failed"]) == (200, 0), answer.text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+import zlib
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,8 +17,9 @@ from confplane.domain.facets import FacetName
 from confplane.domain.quotas import ClientQuotasFacet
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import Edit, EditResult, Mode
+from confplane.services.plans import apply
 from confplane.services.plans.apply import ApplyService
-from confplane.services.plans.bases import Basis
+from confplane.services.plans.bases import Basis, BegunPlan
 from confplane.services.plans.planned import Plan, PlannedEdit, PlanOptions
 
 
@@ -41,6 +44,19 @@ class _Plans:
         result = EditResult(edit, diff=(Difference("producer_byte_rate", None, "1"),))
         facet = cast("Any", SimpleNamespace(name=FacetName.CLIENT_QUOTAS, facet=ClientQuotasFacet()))
         return Plan("a" * 40, 1, [(PlannedEdit(facet, result, Basis(None), pruned=False, may_alter=True),)], None)
+
+
+async def test_the_release_before_reads_the_bases_of_a_run_with_policies() -> None:
+    plan = replace(await _Plans().plan(), policies="rules 1")
+    packed = await cast("Any", apply)._packed(plan)
+    assert zlib.decompress(packed).decode().splitlines() == ['["client-quotas", "user=a", null, {}]']
+    begun = await cast("Any", apply)._unpacked(packed)
+    assert (begun.policies, list(begun.bases)) == ("rules 1", [(FacetName.CLIENT_QUOTAS, "user=a")])
+
+
+async def test_a_run_of_the_release_before_has_no_policies() -> None:
+    begun = await cast("Any", apply)._unpacked(zlib.compress(b'["client-quotas", "user=a", [3, 1]]'))
+    assert begun == BegunPlan({(FacetName.CLIENT_QUOTAS, "user=a"): Basis((3, 1))}, "")
 
 
 class _NoRuns:

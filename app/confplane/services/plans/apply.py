@@ -270,19 +270,19 @@ def _expecting(planned: PlannedEdit, bases: Bases | None) -> Edit:
 
 async def _packed(plan: Plan) -> bytes:
     lines = await in_slices(lambda each: json.dumps([*each.key, each.basis.base, each.basis.owners]), plan.edits)
-    return await asyncio.to_thread(zlib.compress, "\n".join([json.dumps(plan.policies), *lines]).encode())
+    bases = await asyncio.to_thread(zlib.compress, "\n".join(lines).encode())
+    return bases + plan.policies.encode()  # the release before reads the bases, and ignores the rest
 
 
 async def _unpacked(packed: bytes) -> BegunPlan:
-    lines = (await asyncio.to_thread(zlib.decompress, packed)).decode().splitlines()
-    policies = json.loads(lines[0]) if lines else ""
-    lines = lines[1:] if isinstance(policies, str) else lines  # those of the release before have no policies
+    stream = zlib.decompressobj()
+    lines = (await asyncio.to_thread(stream.decompress, packed)).decode().splitlines()
 
     def parsed(line: str) -> tuple[tuple[FacetName, str], Basis]:
         name, entity_id, base, *owners = json.loads(line)  # those of the release before have no owners
         return (FacetName(name), entity_id), Basis(None if base is None else (base[0], base[1]), *owners)
 
-    return BegunPlan(dict(await in_slices(parsed, lines)), policies if isinstance(policies, str) else "")
+    return BegunPlan(dict(await in_slices(parsed, lines)), stream.unused_data.decode())
 
 
 def _stale(*, begun: bool) -> StalePlanError:

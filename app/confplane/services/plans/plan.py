@@ -355,7 +355,9 @@ async def _digest(
 
     release = cluster.facets[FacetName.CONFIGS].catalog.release
     scope = None if options.scope is None else str(options.scope)
-    add([1, cluster.name, str(release), policies, options.atomic, scope, options.max_deletes])
+    add([1, cluster.name, str(release), options.atomic, scope, options.max_deletes])
+    if policies:
+        add([policies])
     if options.owner is not None:
         add([options.owner, sorted(options.labels.items()), sorted(options.forced), options.prune])
 

@@ -58,11 +58,18 @@ class Release:
         """
         if dies_at is not None:
             service.dies_at(dies_at)
-        command = ["-m", self.program, *arguments, "--cluster", "default"]
-        environment = service._environment | {"LOGNAME": "olga"}
+        self._run(service, *arguments, "--cluster", "default", dies=dies_at is not None)
+
+    def migrate(self, service: Service, owner_dsn: str) -> None:
+        """Migrate the database of one of its services to its schema, as the owner of the tables."""
+        self._run(service, "migrate", CONFPLANE_POSTGRES__MIGRATION_DSN=owner_dsn)
+
+    def _run(self, service: Service, *arguments: str, dies: bool = False, **variables: str) -> None:
+        environment = service._environment | {"LOGNAME": "olga"} | variables
         with service.log.open("wb") as said:
+            command = ["-m", self.program, *arguments]
             ended = start(command, environment=environment, stdout=said, stderr=said, cwd=self.root).wait(PATIENCE_S)
-        assert ended == (0 if dies_at is None else -signal.SIGKILL), service.tail()
+        assert ended == (-signal.SIGKILL if dies else 0), service.tail()
 
 
 PRESENT: Final = Release(

@@ -102,6 +102,18 @@ def test_a_change_is_proposed_approved_and_applied(olga: Tab, ivan: Tab, api: ht
     page.keyboard.press("Enter")
     expect(page.get_by_role("link", name="change request")).to_be_visible()
 
+    olga.open(request)
+    olga.tab_to(page.locator("summary", has_text="Revert it"))
+    page.keyboard.press("Enter")
+    olga.type("Reason", "payments produces less again")
+    olga.check()
+    olga.press("button", "Propose the revert")
+    expect(page.get_by_text("This request reverts another request")).to_be_visible()
+    olga.check()
+    olga.press("link", "another request")
+    expect(page.locator(".head")).to_contain_text("reverting")
+    olga.check()
+
 
 def test_a_request_gets_other_values(olga: Tab, ivan: Tab, api: httpx.Client) -> None:
     set_rate(api, "user=ruled-revised", 1048576)

@@ -29,6 +29,9 @@ rules:
   - name: two-people
     match: {names: {user: "ruled-*"}, except_principals: "User:admin"}
     approvals: {count: 1}
+  - name: named-people
+    match: {names: {user: "ruled-led-*"}}
+    approvals: {count: 2, from: ["User:ops", "User:sre"]}
   - name: protected-users
     match: {names: {user: "protected-*"}}
     protected: true
@@ -155,7 +158,7 @@ def test_a_request_is_approved_by_another_person_and_applied(
     page = dev.page(f"{REQUESTS}/{request}")
     [change] = re.findall(rf'href="({HOME}/audit/[^"]+)"', page)
     assert f'href="{REQUESTS}/{request}"' in dev.page(change)
-    assert buttons(dev, request) == {"comment"}
+    assert buttons(dev, request) == {"comment", "revert"}
     assert api.get("client-quotas/user=ruled-a")["quotas"] == {"producer_byte_rate": 2097152}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
@@ -10,7 +11,7 @@ from fastapi import APIRouter
 from starlette.exceptions import HTTPException
 
 from confplane.console.api import ApiRefusal
-from confplane.console.edit_form import line_ends
+from confplane.console.edit_form import TIMES, line_ends
 from confplane.console.impact import impact_of
 from confplane.console.page import ConsolePage, FormDep, FormFields, PageDep, redirect
 from confplane.console.rights import allowed
@@ -44,7 +45,9 @@ _AWAITING: Final = "awaiting"
 _VALUE: Final = "value "
 """The beginning of the names of fields with sensitive values, which keep their surrounding spaces."""
 _COMMENTED: Final = frozenset({"reject", "cancel", "comment"})
-_STEPS: Final = _COMMENTED | {"approve", "apply", "revise"}
+_STEPS: Final = _COMMENTED | {"approve", "apply", "revise", "revert"}
+_TYPED: Final = ("comment", "reason", "ticket", "partly", *TIMES)
+"""The fields that keep what a person typed if a step is refused."""
 
 
 @router.get(_PATH)
@@ -109,24 +112,32 @@ async def impact(page: PageDep, cluster: str, request_id: str) -> Response:
 
 @router.post(f"{_PATH}/{{request_id}}")
 async def review_change_request(page: PageDep, form: FormDep, cluster: str, request_id: str) -> Response:
-    """One step: approve, reject, comment, cancel, apply, or decide again."""
+    """One step: approve, reject, comment, cancel, apply, decide again, or propose the revert."""
     step = form.get("step", "")
     if step not in _STEPS:
         raise HTTPException(400, "The form is not complete")
     body: dict[str, Any] = {}
+    query: dict[str, str | None] = {}
     if step == "approve":
         body = {"digest": form.get("digest", ""), "comment": form.text("comment")}
     elif step in _COMMENTED:
         body = {"comment": form.get("comment", "") if step == "comment" else form.text("comment")}
     elif step == "apply":
         body = {"values": list(_supplied(form))}
+    elif step == "revise":
+        body = {name: form.text(name) for name in TIMES if name in form and form[name] != form.get(f"{name} shown")}
+    elif step == "revert":
+        body = {"partly": "partly" in form, **{name: text for name in TIMES if (text := form.text(name)) is not None}}
+        query = {name: form.text(name) for name in ("reason", "ticket")}
     condition = {"If-Match": form.get("etag", "")} if step == "revise" else {}
+    path = f"{_api_path(cluster, request_id)}:{step}"
     try:
-        await page.api.send("POST", f"{_api_path(cluster, request_id)}:{step}", body=body, headers=condition)
+        done = await page.api.send("POST", path, query=query, body=body, headers=condition)
     except ApiRefusal as refused:
-        comment = form.get("comment", "")
-        return await _one(page, cluster, request_id, error=refused.detail, comment=comment, status=refused.status)
-    return redirect(f"{_PATH.format(cluster=cluster)}/{request_id}")
+        typed = {"step": step, **{name: form[name] for name in _TYPED if name in form}}
+        return await _one(page, cluster, request_id, error=refused.detail, typed=typed, status=refused.status)
+    home = f"{_PATH.format(cluster=cluster)}/{done.json()['id']}"  # of the new request if a revert was proposed
+    return redirect(f"{home}?revised=true" if step == "revise" else home)
 
 
 def _api_path(cluster: str, request_id: str) -> str:
@@ -147,7 +158,7 @@ async def _one(
     request_id: str,
     *,
     error: str | None = None,
-    comment: str = "",
+    typed: Mapping[str, str] = MappingProxyType({}),
     status: int = 200,
     is_revised: bool = False,
 ) -> Response:
@@ -168,7 +179,7 @@ async def _one(
         written=await _written(page, cluster, request) if is_past else [],
         revised=is_revised,
         is_pending=not is_past and request["state"] in _PENDING,
-        comment=comment,
+        typed=typed,
         error=error,
         command=page.command("GET", path, "requests", "show", request_id, "--cluster", cluster),
     )
@@ -245,6 +256,7 @@ def _steps(caller: Mapping[str, Any], cluster: str, request: Mapping[str, Any]) 
     first = request.get("authors", [request["author"]])[0]
     managed = spell(ResourceType.CHANGE_REQUESTS, first["principal"]) in allowed(caller, cluster, Operation.ALTER)
     may_alter_some = any(each in alterable for each in entities)
+    may_propose_all = all(each in proposable and each in readable for each in entities)
     rights = {
         "comment": managed or may_alter_some or any(each in proposable for each in entities),
         "approve": may_approve(caller, cluster, request),
@@ -254,7 +266,8 @@ def _steps(caller: Mapping[str, Any], cluster: str, request: Mapping[str, Any]) 
             "reject": managed or may_alter_some,
             "cancel": managed or caller["principal"] in _authors(request),
             "apply": all(each in proposable or each in alterable for each in entities),
-            "revise": all(each in proposable and each in readable for each in entities),
+            "revise": may_propose_all,
+            "revert": may_propose_all and request["changeId"] is not None,
         }
     possible = {"comment", *TRANSITIONS[RequestState(request["state"])]}
     if RequestAction.BEGIN in possible and request["state"] == RequestState.APPROVED:

@@ -69,10 +69,10 @@ from confplane.services.schedules.ends import ScheduleEnder
 from confplane.services.schedules.scheduler import Scheduler
 from confplane.services.schedules.service import ScheduleService
 from confplane.services.ticks import Ticks
-from confplane.services.upkeep.files import UnusableFileError, WatchedFiles
 from confplane.services.upkeep.readiness import Readiness
 from confplane.services.upkeep.reconcile import Reconciler
 from confplane.services.upkeep.rollup_watch import RollupWatch
+from confplane.services.watched_files import UnusableFileError, WatchedFiles
 from confplane.services.webhooks.deliverer import WebhookDeliverer
 from confplane.services.webhooks.dispatcher import WebhookDispatcher
 from confplane.services.webhooks.owners import WebhookOwners

@@ -17,10 +17,10 @@ from confplane.domain.access.operations import Operation, PatternType, Permissio
 from confplane.domain.errors import InvalidRequestError, WriteOutcome
 from confplane.domain.facets import Tree
 from confplane.domain.texts import LONGEST_INDEXED, LONGEST_PRINCIPAL
+from confplane.domain.znode_versions import Point
 from confplane.services.ports.access import AccessChange, StoredGrant
 from confplane.services.ports.applied import AppliedReport
-from confplane.services.recorder.ports import Move
-from confplane.services.recorder.versions import Point
+from confplane.services.ports.recording import Move
 from tests.audit.rows import entity, fetch, intent
 from tests.audit.test_access import NOW, change, digest_of, token
 

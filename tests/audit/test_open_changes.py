@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.audit import Database, PostgresAuditLog
-    from confplane.services.upkeep.reconcile import OpenChange
+    from confplane.services.ports.open_changes import OpenChange
     from tests.support import servers
 
 YEARS_AGO = 1_500_000_000_000

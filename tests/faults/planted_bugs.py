@@ -42,9 +42,9 @@ from tests.support.stepping import REASON
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from confplane.services.ports.recording import Watermark
     from confplane.services.ports.trail import Claim, Intent
     from confplane.services.ports.transactions import CommitResult, Transaction
-    from confplane.services.recorder.ports import Watermark
     from confplane.store.session.session_manager import Session
 
 VARIABLE: Final = "CONFPLANE_TEST_BUG"

@@ -18,8 +18,8 @@ from confplane.rollups import schemas
 from confplane.rollups.origin import Origin
 from confplane.rollups.source_binding import bind_values
 from confplane.rollups.sources import znodes as source
-from confplane.services.kraft.report import ObservationReport
 from confplane.services.ports.cluster_states import Target
+from confplane.services.ports.observation_report import ObservationReport
 from confplane.settings import ClusterSettings, UnusableSettingsError
 from confplane.store import scan
 from confplane.store.mirror import loader

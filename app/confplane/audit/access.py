@@ -22,10 +22,9 @@ from sqlalchemy.exc import IntegrityError
 from typing_extensions import override
 
 from confplane.domain.access.grants import Grant
-from confplane.domain.access.identities import CredentialNarrowing
+from confplane.domain.access.identities import CredentialNarrowing, narrowing_view
 from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
 from confplane.domain.errors import AlreadyExistsError, WriteOutcome
-from confplane.services.access_admin.views import narrowing_view
 from confplane.services.cooperative_yielding import in_slices
 from confplane.services.ports.access import AccessChange, AccessDelta, AccessStore, StoredGrant, Token
 

@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from confplane.audit import checks
 from confplane.domain.errors import UnavailableError
-from confplane.services.doctor.facts import EXPIRING_DAYS, OPEN_S, PostgresFacts, TrailFacts
+from confplane.services.ports.doctor_facts import EXPIRING_DAYS, OPEN_S, PostgresFacts, TrailFacts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

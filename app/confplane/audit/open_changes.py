@@ -17,7 +17,7 @@ from typing_extensions import override
 from confplane.audit.batcher import Batcher
 from confplane.audit.database import SERVER
 from confplane.audit.statements import WRITES
-from confplane.services.upkeep.reconcile import MarkedChange, OpenChange, OpenChanges, ServerTimestamp
+from confplane.services.ports.open_changes import MarkedChange, OpenChange, OpenChanges, ServerTimestamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

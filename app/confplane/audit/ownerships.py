@@ -11,11 +11,11 @@ from typing_extensions import override
 from confplane.domain.entities import Entity
 from confplane.domain.facets import Tree, full_path
 from confplane.domain.ownership import NO_OWNERS, Ownership, OwnershipClaim
+from confplane.domain.znode_versions import OwnershipStep, ownership_after_all
 from confplane.services.cooperative_yielding import in_slices
 from confplane.services.ports.history import Znode
 from confplane.services.ports.ownerships import OwnedState, Ownerships
-from confplane.services.recorder.ports import RECOVERED
-from confplane.services.recorder.versions import OwnershipStep, ownership_after_all
+from confplane.services.ports.recording import RECOVERED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Row
 
     from confplane.audit.database import Database
-    from confplane.services.recorder.ports import Key
+    from confplane.services.ports.recording import Key
 
 _PAGE: Final = 2_000
 _TEXTS: Final = ARRAY(Text)

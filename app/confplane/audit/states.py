@@ -22,9 +22,17 @@ from confplane.audit.store_positions import CURRENT_INCARNATION
 from confplane.audit.trail_queries import TIME_SHIFT
 from confplane.domain.ownership import OwnershipClaim
 from confplane.domain.texts import LONGEST_INDEXED
+from confplane.domain.znode_versions import OwnWrite, Point
 from confplane.services.cooperative_yielding import in_slices
-from confplane.services.recorder.ports import FACET, RECOVERED, SOURCE, EntityStates, OpenWrite, RefusedError, Watermark
-from confplane.services.recorder.versions import OwnWrite, Point
+from confplane.services.ports.recording import (
+    FACET,
+    RECOVERED,
+    SOURCE,
+    EntityStates,
+    OpenWrite,
+    RefusedError,
+    Watermark,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +42,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Row
 
     from confplane.audit.database import Database
-    from confplane.services.recorder.ports import Key, Move
+    from confplane.services.ports.recording import Key, Move
 
 _TEXTS: Final = ARRAY(Text)
 _OWN_PAGE: Final = 1_000

@@ -23,10 +23,10 @@ from confplane.cli.target import open_kafka
 from confplane.domain.errors import ConfplaneError, CorruptZnodeError, UnavailableError
 from confplane.kraft_wiring import max_ages_of
 from confplane.services.doctor.diagnosis import diagnose, exit_code
-from confplane.services.doctor.facts import ClusterFacts, Facts, KafkaFacts
 from confplane.services.kraft import warnings
-from confplane.services.kraft.report import ListedNames, parse
+from confplane.services.ports.doctor_facts import ClusterFacts, Facts, KafkaFacts
 from confplane.services.ports.kafka import EntityTypePermission
+from confplane.services.ports.observation_report import ListedNames, parse
 from confplane.services.upkeep.incarnation import lost_changes, restored
 from confplane.wiring import build
 

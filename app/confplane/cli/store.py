@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from confplane.domain.definitions import ConfigKind
     from confplane.services.changes.callers import Caller
     from confplane.services.kips.global_config import ImportPlan
+    from confplane.services.ports.recording import Key
     from confplane.services.reads.broker_export import ExportedConfig
-    from confplane.services.recorder.ports import Key
     from confplane.services.upkeep.compact import CompactResult
     from confplane.services.upkeep.renames import RenameResult
     from confplane.settings import Settings

@@ -20,10 +20,10 @@ from confplane.gc_tuning import tune_gc_for_batch
 from confplane.kraft.cluster import KraftCluster
 from confplane.kraft_wiring import max_ages_of, rules_of
 from confplane.services.kraft import warnings
-from confplane.services.kraft.report import parse
 from confplane.services.kraft.target_service import TargetService
 from confplane.services.ports.cluster_states import Target, TargetMode
 from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
+from confplane.services.ports.observation_report import parse
 from confplane.wiring import open_cluster
 
 if TYPE_CHECKING:
@@ -32,8 +32,13 @@ if TYPE_CHECKING:
     from confplane.kraft_wiring import KraftWiring
     from confplane.services.changes.callers import Caller
     from confplane.services.kraft.importer import EntityTypeSurvey, Importer, ImportSurvey
-    from confplane.services.kraft.report import ApplyReport, EntityTypeReport, ListedNames, ObservationReport
     from confplane.services.ports.kafka import GrantedPermission
+    from confplane.services.ports.observation_report import (
+        ApplyReport,
+        EntityTypeReport,
+        ListedNames,
+        ObservationReport,
+    )
     from confplane.services.ports.observed_topics import TopicPoll
     from confplane.settings import Settings
     from confplane.store import ZooKeeperStore

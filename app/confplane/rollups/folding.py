@@ -25,8 +25,8 @@ from confplane.domain.facets import FacetName, Tree
 from confplane.rollups.job import Fold
 from confplane.rollups.schemas import COMMITTED, CONFIG, OPEN, TEXTS
 from confplane.rollups.sources.tables import first_id_at
+from confplane.services.ports.recording import FACET as WHOLE_NODE
 from confplane.services.ports.trail import CLIENTS
-from confplane.services.recorder.ports import FACET as WHOLE_NODE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -8,7 +8,7 @@ from confplane.security.admin_token import AdminToken
 from confplane.security.authenticator import Authenticator
 from confplane.security.certificates import Certificates
 from confplane.security.mapping import PrincipalMapper
-from confplane.services.upkeep.files import FileWatch, WatchedFiles
+from confplane.services.watched_files import FileWatch, WatchedFiles
 from confplane.settings import UnusableSettingsError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.exceptions import NoNodeError
 from typing_extensions import override
 
-from confplane.services.recorder.ports import Recording
+from confplane.services.ports.recording import Recording
 from confplane.store import znodes
 from confplane.store.session.session_manager import zookeeper_calls
 

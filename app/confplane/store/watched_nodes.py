@@ -14,7 +14,7 @@ from kazoo.exceptions import NoNodeError
 
 from confplane.domain.errors import UnavailableError
 from confplane.domain.releases import newest
-from confplane.services.kraft.report import parse
+from confplane.services.ports.observation_report import parse
 from confplane.store import znodes
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from confplane.rollups.schemas import COMMITTED, OPEN, REJECTED
 from confplane.services.changes.states import FREEZE_KEY, FREEZE_PATH
 from confplane.services.ports.cluster_states import ENTITY as FREEZE
+from confplane.services.ports.recording import FACET as WHOLE_NODE
+from confplane.services.ports.recording import SOURCE
 from confplane.services.ports.trail import EXTERNAL, EXTERNAL_PRINCIPAL
-from confplane.services.recorder.ports import FACET as WHOLE_NODE
-from confplane.services.recorder.ports import SOURCE
 from tests.bench.sample.population import CONFIGS, QUOTAS, Member, members
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from confplane.identity_settings import TlsSettings
 from confplane.listener.tls import ListenerTls
-from confplane.services.upkeep.files import WatchedFiles
+from confplane.services.watched_files import WatchedFiles
 from confplane.settings import HttpSettings, UnusableSettingsError
 from tests.support.certificates import CN, Authority, name
 

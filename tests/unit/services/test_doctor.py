@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from confplane.services.doctor.diagnosis import diagnose, exit_code
-from confplane.services.doctor.facts import (
+from confplane.services.ports.cluster_states import Target, TargetMode
+from confplane.services.ports.doctor_facts import (
     ClusterChoices,
     ClusterFacts,
     Facts,
@@ -20,7 +21,6 @@ from confplane.services.doctor.facts import (
     SettingsFacts,
     TrailFacts,
 )
-from confplane.services.ports.cluster_states import Target, TargetMode
 from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import pytest
 
 from confplane.services.kraft.observe.entity_types import EntityTypeState, PollCost, TopicPollRound
 from confplane.services.kraft.observe.poller import PollResult
-from confplane.services.kraft.report import EntityTypeReport
 from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
+from confplane.services.ports.observation_report import EntityTypeReport
 
 _NOW = 1_000.0
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from confplane.services.kraft.report import ApplyReport, EntityTypeReport, ListedNames, ObservationReport, parse
 from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
+from confplane.services.ports.observation_report import (
+    ApplyReport,
+    EntityTypeReport,
+    ListedNames,
+    ObservationReport,
+    parse,
+)
 
 _LONG = "\x01\U0001f600" * 100_000
 

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from confplane.services.kraft.report import EntityTypeReport, ObservationReport
 from confplane.services.kraft.warnings import list_warnings
 from confplane.services.ports.cluster_states import Target
 from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
+from confplane.services.ports.observation_report import EntityTypeReport, ObservationReport
 
 _NOW_S = 1_000_000.0
 _MAX_AGES = dict.fromkeys(KraftEntityType, 30.0) | {KraftEntityType.TOPICS: 1_800.0}

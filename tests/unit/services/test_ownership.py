@@ -8,7 +8,7 @@ import pytest
 
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.ownership import NO_OWNERS, Ownership, OwnershipClaim, OwnershipFilter
-from confplane.services.recorder.versions import (
+from confplane.domain.znode_versions import (
     ABSENT,
     OwnershipStep,
     OwnWrite,

@@ -7,9 +7,9 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from confplane.domain.znode_versions import OwnWrite, Point, gaps
 from confplane.services.ports.store import Marker
 from confplane.services.recorder.recover import as_writes, row_of
-from confplane.services.recorder.versions import OwnWrite, Point, gaps
 
 PATH = "/config/users/alice"
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confplane.services.recorder.versions import ABSENT, OwnWrite, Point, explained, gaps
+from confplane.domain.znode_versions import ABSENT, OwnWrite, Point, explained, gaps
 
 if TYPE_CHECKING:
-    from confplane.services.recorder.versions import Content
+    from confplane.domain.znode_versions import Content
 
 QUOTA, CONFIG = "quota", "config"
 STEPS = st.lists(

@@ -15,15 +15,16 @@ from confplane.api.routing.routes import Routes
 from confplane.api.service import models
 from confplane.api.service.target import target_data
 from confplane.api.services import ClustersDep, MetricsDep, ObservedTopicsDep, ReadinessDep, RecordersDep, ResourceDep
+from confplane.domain.access.identities import narrowing_view
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.errors import NotFoundError
 from confplane.domain.texts import rfc3339
 from confplane.services.access import Access
-from confplane.services.access_admin.views import grant_content_view, narrowing_view
+from confplane.services.access_admin.views import grant_content_view
 from confplane.services.clusters import Cluster
 from confplane.services.limits import LimitClass
+from confplane.services.ports.recording import Watermark
 from confplane.services.ports.store import StoreStatus
-from confplane.services.recorder.ports import Watermark
 from confplane.services.upkeep.readiness import ReadinessState
 
 routes = Routes(tag="service")

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from confplane.api.responses import timestamp
 from confplane.domain.errors import UnavailableError
-from confplane.services.kraft.report import parse
 from confplane.services.ports.kafka import KraftEntityType
+from confplane.services.ports.observation_report import parse
 
 if TYPE_CHECKING:
-    from confplane.services.kraft.report import ApplyReport, EntityTypeReport, ListedNames
+    from confplane.services.ports.observation_report import ApplyReport, EntityTypeReport, ListedNames
     from confplane.services.ports.observed_topics import ObservedTopics
     from confplane.services.ports.store import ClusterStore
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from confplane.domain.enums import StrEnum
 
@@ -44,6 +44,17 @@ class CredentialNarrowing:
     read_only: bool = False
     clusters: frozenset[str] | None = None
     operations: frozenset[Operation] | None = None
+
+
+def narrowing_view(narrowing: CredentialNarrowing | None) -> dict[str, Any] | None:
+    """Return the limits in their form in the API and in the history; None if there are none."""
+    if narrowing is None:
+        return None
+    return {
+        "readOnly": narrowing.read_only,
+        "clusters": None if narrowing.clusters is None else sorted(narrowing.clusters),
+        "operations": None if narrowing.operations is None else sorted(narrowing.operations),
+    }
 
 
 @dataclass(frozen=True, slots=True)

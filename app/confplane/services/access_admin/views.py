@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from confplane.domain.access.identities import narrowing_view
 from confplane.domain.access.operations import ResourceType
 from confplane.domain.texts import rfc3339
 
@@ -11,7 +12,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from confplane.domain.access.grants import Grant
-    from confplane.domain.access.identities import CredentialNarrowing
     from confplane.services.ports.access import StoredGrant, Token
 
 
@@ -32,17 +32,6 @@ def token_view(token: Token, now: datetime) -> dict[str, Any]:
         "lastUsedAt": None if token.last_used_at is None else rfc3339(token.last_used_at),
         "replaces": None if token.replaces is None else str(token.replaces),
         "createdWith": None if token.created_with is None else str(token.created_with),
-    }
-
-
-def narrowing_view(narrowing: CredentialNarrowing | None) -> dict[str, Any] | None:
-    """Return the limits of a token; None if there are none."""
-    if narrowing is None:
-        return None
-    return {
-        "readOnly": narrowing.read_only,
-        "clusters": None if narrowing.clusters is None else sorted(narrowing.clusters),
-        "operations": None if narrowing.operations is None else sorted(narrowing.operations),
     }
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from confplane.services.doctor.facts import OPEN_S
 from confplane.services.doctor.findings import error, of_readyz, warning
+from confplane.services.ports.doctor_facts import OPEN_S
 from confplane.services.ports.kafka import EntityTypePermission
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from confplane.services.doctor.facts import ClusterFacts, Facts, KafkaFacts, SettingsFacts, TrailFacts
     from confplane.services.doctor.findings import Finding
+    from confplane.services.ports.doctor_facts import ClusterFacts, Facts, KafkaFacts, SettingsFacts, TrailFacts
 
 _RECORDED_S: Final = 60.0
 _PAUSED_S: Final = 86_400.0

@@ -7,13 +7,13 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from confplane.services.doctor.clusters import check_cluster, check_targets
-from confplane.services.doctor.facts import EXPIRING_DAYS
 from confplane.services.doctor.findings import COMMAND, Finding, Severity, error, of_readyz, warning
+from confplane.services.ports.doctor_facts import EXPIRING_DAYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from confplane.services.doctor.facts import Facts, FileFacts, PostgresFacts, SettingsFacts
+    from confplane.services.ports.doctor_facts import Facts, FileFacts, PostgresFacts, SettingsFacts
 
 _CERTIFICATE_DAYS: Final = 30
 _CLOCK_S: Final = 60.0

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from confplane.domain.entities import Entity
 from confplane.domain.facets import Tree, full_path
+from confplane.domain.znode_versions import ABSENT, Gap, OwnWrite, Point, gaps
 from confplane.services.ports.feed import FeedChange, FeedEntity
 from confplane.services.ports.trail import EXTERNAL, EXTERNAL_PRINCIPAL, HistoryPlace
 from confplane.services.recorder.external import change_id, row_of
-from confplane.services.recorder.versions import ABSENT, Gap, OwnWrite, Point, gaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

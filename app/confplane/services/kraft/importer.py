@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain.facets import Tree
 from confplane.services.kraft.observe.poller import PollResult
-from confplane.services.kraft.report import EntityTypeReport, ObservationReport
 from confplane.services.ports.cluster_states import Target
 from confplane.services.ports.kafka import EntityTypePermission, GrantedPermission, KraftEntityType
+from confplane.services.ports.observation_report import EntityTypeReport, ObservationReport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

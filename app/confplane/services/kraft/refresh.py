@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from confplane.domain.errors import UnavailableError
-from confplane.services.kraft.report import parse
 from confplane.services.ports.kafka import EntityTypePermission, NotPermittedError, kraft_type_of
+from confplane.services.ports.observation_report import parse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
     from confplane.services.kraft.observe.poller import PollResult
     from confplane.services.kraft.reconcile.follow_writer import FollowParts
-    from confplane.services.kraft.report import ObservationReport
     from confplane.services.ports.kafka import KraftEntityType
+    from confplane.services.ports.observation_report import ObservationReport
     from confplane.services.ports.store import ClusterStore
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.errors import UnavailableError
 from confplane.domain.texts import rfc3339
 from confplane.services.kraft import warnings
-from confplane.services.kraft.report import ListedNames, ObservationReport, parse
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.ports.applying import DriftCause
+from confplane.services.ports.observation_report import ListedNames, ObservationReport, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from confplane.services.kraft.observe.topic_table import TopicTable
     from confplane.services.kraft.reconcile.follow_writer import FollowWriter
     from confplane.services.kraft.reconcile.polls import Polls
-    from confplane.services.kraft.report import ApplyReport
     from confplane.services.operator_warnings import OperatorWarning
     from confplane.services.ports.cluster_states import Target
+    from confplane.services.ports.observation_report import ApplyReport
     from confplane.services.ports.store import ClusterStore
 
 logger = logging.getLogger(__name__)

@@ -5,16 +5,21 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from confplane.services.kraft.report import parse
 from confplane.services.operator_warnings import OperatorWarning
 from confplane.services.ports.kafka import EntityTypePermission
+from confplane.services.ports.observation_report import parse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from confplane.services.kraft.report import ApplyReport, EntityTypeReport, ListedNames, ObservationReport
     from confplane.services.ports.cluster_states import Target
     from confplane.services.ports.kafka import KraftEntityType
+    from confplane.services.ports.observation_report import (
+        ApplyReport,
+        EntityTypeReport,
+        ListedNames,
+        ObservationReport,
+    )
     from confplane.services.ports.store import ClusterStore
 
 _FEW: Final = 3

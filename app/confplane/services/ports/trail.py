@@ -111,7 +111,7 @@ class Intent:
     """The user for whom the principal acted; None if it acted for itself."""
     kind: str = CHANGE
     """The kind of the change: of the writing path :data:`CHANGE`, :data:`RELOAD`, :data:`IMPORT` or :data:`OBSERVED`;
-    the recorder's kinds are in services/recorder/ports.py."""
+    the recorder's kinds are in services/ports/recording.py."""
     observed: ObservedRange | None = None
     """The log range of the followed writes; None for a change that follows nothing."""
     reverts: tuple[UUID, ...] = ()

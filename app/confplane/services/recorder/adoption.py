@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from confplane.domain.entities import Entity
 from confplane.domain.facets import full_path
+from confplane.domain.znode_versions import ABSENT, Gap, Point
 from confplane.services.changes.freeze import checked_reason
 from confplane.services.changes.states import decide_state
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.ports.cluster_states import Incarnation
 from confplane.services.ports.incarnation import IncarnationStore
+from confplane.services.ports.recording import Move, RecordedStore
 from confplane.services.recorder.explain import Explainer
 from confplane.services.recorder.external import row_of
-from confplane.services.recorder.ports import Move, RecordedStore
-from confplane.services.recorder.versions import ABSENT, Gap, Point
 from confplane.services.upkeep.incarnation import restored
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.ports.incarnation import StorePosition, StorePositions
-    from confplane.services.recorder.ports import EntityStates, Key
+    from confplane.services.ports.recording import EntityStates, Key
 
 _PAGE: Final = 500
 _CALL_S: Final = 30.0

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree, full_path
+from confplane.domain.znode_versions import ABSENT, Point, explained, gaps, ownership_after
+from confplane.services.ports.recording import Move, RefusedError, UnexplainedNode
 from confplane.services.ports.trail import EXTERNAL
 from confplane.services.recorder import recover
 from confplane.services.recorder.external import row_of
-from confplane.services.recorder.ports import Move, RefusedError, UnexplainedNode
-from confplane.services.recorder.versions import ABSENT, Point, explained, gaps, ownership_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from confplane.domain.changes import Node
     from confplane.domain.redaction import Redact
-    from confplane.services.recorder.ports import EntityStates, Key, RecordedStore, Watermark
-    from confplane.services.recorder.versions import OwnWrite
+    from confplane.domain.znode_versions import OwnWrite
+    from confplane.services.ports.recording import EntityStates, Key, RecordedStore, Watermark
 
 logger = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from confplane.domain.redaction import storable
+from confplane.domain.znode_versions import changed_keys
 from confplane.services.ports.trail import EXTERNAL, EXTERNAL_PRINCIPAL
-from confplane.services.recorder.versions import changed_keys
 
 if TYPE_CHECKING:
     from confplane.domain.changes import Node
-    from confplane.services.recorder.versions import Gap
+    from confplane.domain.znode_versions import Gap
 
 
 def row_of(

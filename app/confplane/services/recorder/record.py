@@ -32,8 +32,8 @@ from confplane.services.cooperative_yielding import in_slices
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.operator_warnings import OperatorWarning
 from confplane.services.ports.journal import ExpiredCursor
+from confplane.services.ports.recording import Move, UnexplainedNode
 from confplane.services.recorder.explain import Explainer
-from confplane.services.recorder.ports import Move, UnexplainedNode
 from confplane.services.ticks import Ticks
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from confplane.domain.changes import Node
     from confplane.domain.redaction import Redact
     from confplane.services.ports.journal import Cursor, JournalEntry
-    from confplane.services.recorder.ports import EntityStates, RecordedStore, Watermark
+    from confplane.services.ports.recording import EntityStates, RecordedStore, Watermark
 
 logger = logging.getLogger(__name__)
 

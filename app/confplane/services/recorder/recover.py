@@ -12,16 +12,16 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from confplane.services.recorder.ports import RECOVERED
-from confplane.services.recorder.versions import OwnWrite, changed_keys
+from confplane.domain.znode_versions import OwnWrite, changed_keys
+from confplane.services.ports.recording import RECOVERED
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
     from uuid import UUID
 
+    from confplane.domain.znode_versions import Content, Point
+    from confplane.services.ports.recording import EntityStates, RecordedStore
     from confplane.services.ports.store import Marker
-    from confplane.services.recorder.ports import EntityStates, RecordedStore
-    from confplane.services.recorder.versions import Content, Point
 
 _PIECE: Final = 2_000
 """Markers of one query of the trail, and of one read of ZooKeeper."""

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain.errors import UnavailableError
 from confplane.services.background import BackgroundService, BackgroundTask
+from confplane.services.upkeep.reconcile import lasts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
+    from confplane.services.ports.open_changes import OpenChanges
     from confplane.services.ports.store import ClusterStore
-    from confplane.services.upkeep.reconcile import OpenChanges
 
 logger = logging.getLogger(__name__)
 
@@ -64,4 +65,4 @@ class Dropper(BackgroundService):
             # Another count of removals would hide that the store was restored.
             raise UnavailableError(f"Cluster {self._store.name}: the store is not accepted")
         marked = await self._changes.marked(change_ids)
-        return {change.change_id for change in marked if change.committed and change.lasts}
+        return {change.change_id for change in marked if change.committed and lasts(change)}

@@ -17,8 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final
 
 from confplane.domain.errors import CorruptZnodeError, UnavailableError
 from confplane.services.background import BackgroundService, BackgroundTask, ErrorLog
@@ -28,10 +27,10 @@ from confplane.services.operator_warnings import OperatorWarning
 from confplane.services.ticks import Ticks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from datetime import datetime
+    from collections.abc import Callable, Iterable, Iterator
     from uuid import UUID
 
+    from confplane.services.ports.open_changes import MarkedChange, OpenChange, OpenChanges, ServerTimestamp
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import AuditLog, Outcome
 
@@ -51,64 +50,6 @@ _CONCURRENCY: Final = 64
 PIECE: Final = 2_000
 """Markers of one query of the trail."""
 _NAMED: Final = 5
-
-
-class ServerTimestamp(NamedTuple):
-    """A time by Postgres's clock, in one run of the server."""
-
-    at: datetime
-    """The time by Postgres's clock."""
-    server: str
-    """The run of Postgres: a different text after a restart, a recovery from a crash, a restore or a failover."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenChange:
-    """A change without an outcome."""
-
-    change_id: UUID
-    attempt: int
-    """The number of the last attempt."""
-    writers: frozenset[str]
-    """The writer nodes named in its intents; one, unless an earlier version of this service made it."""
-    age_s: float
-    """Seconds since its first intent, by Postgres's clock."""
-
-
-@dataclass(frozen=True, slots=True)
-class MarkedChange:
-    """The trail's knowledge of a change that has a marker."""
-
-    change_id: UUID
-    committed: bool | None
-    """The outcome; None if there is none."""
-    age_s: float | None
-    """Seconds since the outcome, by Postgres's clock."""
-    writers: frozenset[str]
-    """The writer nodes named in its intents; empty if there is none."""
-
-    @property
-    def lasts(self) -> bool:
-        """True if the outcome is at least a minute old: no process can still take the change as open."""
-        return self.age_s is not None and self.age_s >= SWEEP_AGE_S
-
-
-class OpenChanges(Protocol):
-    """The reconciler's view of the trail. Every call raises ``UnavailableError`` if Postgres is unavailable."""
-
-    async def new(
-        self, cluster: str, since: ServerTimestamp | None, known: Sequence[UUID]
-    ) -> tuple[list[OpenChange], ServerTimestamp]:
-        """Return the open changes among those begun since a time (None: just now) and those known before.
-
-        The second result is the next call's ``since``. So no change is missed, however late its row became visible.
-        """
-
-    async def old(self, cluster: str, before: UUID | None) -> tuple[list[OpenChange], UUID | None]:
-        """Return open changes of the next step of a backward scan over all ids, and the next id, or None at the end."""
-
-    async def marked(self, change_ids: Sequence[UUID]) -> list[MarkedChange]:
-        """Return the trail's knowledge of changes. The outcomes in it are durable at the return."""
 
 
 class Reconciler(BackgroundService):
@@ -353,6 +294,11 @@ class Reconciler(BackgroundService):
         self._strays_at = self.clock() + STRAYS_INTERVAL_S
 
 
+def lasts(change: MarkedChange) -> bool:
+    """Return True if the outcome is at least a minute old: no process can still take the change as open."""
+    return change.age_s is not None and change.age_s >= SWEEP_AGE_S
+
+
 def _stray(change: MarkedChange) -> bool:
     """Return True if the trail does not know a change."""
     return change.committed is None and not change.writers
@@ -360,7 +306,7 @@ def _stray(change: MarkedChange) -> bool:
 
 def _done(change: MarkedChange, writers: frozenset[str]) -> bool:
     """Return True if a marker has done its work."""
-    return change.lasts and (bool(change.committed) or _dead(change, writers))
+    return lasts(change) and (bool(change.committed) or _dead(change, writers))
 
 
 def _dead(change: OpenChange | MarkedChange, writers: frozenset[str]) -> bool:

@@ -20,11 +20,11 @@ from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.kraft.apply.applied_watermark import AppliedWatermark
 from confplane.services.kraft.apply.apply_queue import ApplyQueue, ApplyQueueParts, queue_name
-from confplane.services.kraft.report import ApplyReport, ListedNames
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.cluster_states import Freeze
 from confplane.services.ports.journal import ExpiredCursor
+from confplane.services.ports.observation_report import ApplyReport, ListedNames
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

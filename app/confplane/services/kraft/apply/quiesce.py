@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.errors import UnavailableError
 from confplane.domain.texts import rfc3339
-from confplane.services.kraft.report import parse
 from confplane.services.ports.cluster_states import Freeze
+from confplane.services.ports.observation_report import parse
 
 if TYPE_CHECKING:
     from confplane.services.changes.callers import Caller

@@ -13,7 +13,7 @@ from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from confplane.services.kraft.report import EntityTypeReport
+    from confplane.services.ports.observation_report import EntityTypeReport
 
 QUOTAS_S: Final = 2.0
 TOPICS_S: Final = 2.0

@@ -14,9 +14,9 @@ from confplane.domain.observed import Observation
 from confplane.services.cooperative_yielding import TimeSlice, free_in_slices
 from confplane.services.kraft import znode_metadata
 from confplane.services.kraft.decisions import EntityObservation
-from confplane.services.kraft.report import ListedNames
 from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.kafka import ENTITY_TYPES, KraftEntityType, kraft_type_of
+from confplane.services.ports.observation_report import ListedNames
 from confplane.services.ports.trail import ObservedRange
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from confplane.domain.changes import Node
     from confplane.domain.observed import ObservedRules
     from confplane.services.kraft.decisions import ClusterDecisions
-    from confplane.services.kraft.report import EntityTypeReport
     from confplane.services.ports.kafka import KafkaCluster, Snapshot
+    from confplane.services.ports.observation_report import EntityTypeReport
     from confplane.services.ports.store import ClusterStore
 
 PIECE: Final = 100

@@ -13,7 +13,6 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.kraft.observe.entity_types import RETRY_S, EntityTypeState, TopicPollRound
-from confplane.services.kraft.report import EntityTypeReport
 from confplane.services.metrics import span
 from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.cluster_states import TargetMode
@@ -25,6 +24,7 @@ from confplane.services.ports.kafka import (
     OtherClusterError,
     kraft_type_of,
 )
+from confplane.services.ports.observation_report import EntityTypeReport
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -1,12 +1,12 @@
-"""The recorder's ports (services/recorder/record.py), implemented by ``confplane.store`` and ``confplane.audit``."""
+"""The recorder's ports to a cluster's store (``confplane.store``) and to the trail (``confplane.audit``)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from confplane.domain.znode_versions import Point
 from confplane.services.ports.store import ClusterStore
-from confplane.services.recorder.versions import Point
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
     from confplane.domain.facets import Tree
+    from confplane.domain.znode_versions import OwnWrite
     from confplane.services.ports.store import Marker
-    from confplane.services.recorder.versions import OwnWrite
 
     Key = tuple[str, str]
     """Tree and entity id."""

@@ -280,7 +280,6 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Serve the next request, or wait for it."""
-        self.server_state.total_requests += 1
         if not self.transport.is_closing():
             if not self._discarding:
                 self.flow.resume_reading()

@@ -156,3 +156,9 @@ async def test_the_first_names_are_listed(cluster: Cluster) -> None:
     await cluster.watch.round()
     [(_, detailed)] = cluster.warned
     assert str(detailed).endswith(f": topic=t0 {LEADER}, topic=t1 {LEADER}, topic=t2 {LEADER} and 2 more")
+
+
+async def test_ids_of_entities_without_throttles_are_not_parsed(cluster: Cluster) -> None:
+    cluster.configs["topic="] = {"retention.ms": "1"}
+    await cluster.watch.round()
+    assert cluster.asked == [{"orders"}]

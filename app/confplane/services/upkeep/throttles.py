@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.facets import FacetName, Tree
-from confplane.domain.reassignments import throttles_of, unused_throttles
+from confplane.domain.reassignments import THROTTLES, throttles_of, unused_throttles
 from confplane.services.background import BackgroundService, BackgroundTask, poll_repeatedly
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.metrics import Sample, of_cluster
@@ -99,9 +99,11 @@ class ThrottleWatch(BackgroundService):
         time_slice = TimeSlice()
         for kind in (EntityType.BROKER, EntityType.TOPIC):
             for node in await self._store.moment(Tree.CONFIG, FacetName.CONFIGS.value, prefix=f"{kind}="):
-                entity = Entity.from_id(node.id)
-                if throttles := throttles_of(entity, node.config):
-                    found[entity] = throttles
+                # Few entities have throttles, and ids of all topics would be parsed otherwise.
+                if not THROTTLES[kind].isdisjoint(node.config):
+                    entity = Entity.from_id(node.id)
+                    if throttles := throttles_of(entity, node.config):
+                        found[entity] = throttles
                 if time_slice.due:
                     await time_slice.pause()
         return found

@@ -117,7 +117,7 @@ class ApplyService:
                 raise _busy()
             begun = None if run is None else await _unpacked(run.bases)
             plan, entries = await self._decide(
-                cluster, document, options, plan_id, caller, begun=begun, validate_only=validate_only
+                cluster, document, options, plan_id, caller, run=None if validate_only else run, begun=begun
             )
         request_id = caller.request_id if run is None else run.request_id
         error: ConfplaneError | None = None
@@ -135,6 +135,7 @@ class ApplyService:
         if time.monotonic() + _LEAST_S >= caller.deadline:
             # Without an error, clients would send the same request again and again.
             raise _no_time()
+        new = None
         if not validate_only:
             with caller.preparing():
                 writer, packed = cluster.store.writer(), await _packed(plan)
@@ -147,8 +148,8 @@ class ApplyService:
             if run is not None and not validate_only:
                 with contextlib.suppress(UnavailableError):
                     await self._runs.end(run)
-        if applied.left and not validate_only and all(result.error is None for _, result in applied.done):
-            await self._remainders.keep(cluster.name, document, options, caller, Remainder(plan, [*applied.left]))
+        if applied.left and new is not None and all(result.error is None for _, result in applied.done):
+            await self._remainders.keep(new, document, options, caller, Remainder(plan, [*applied.left]))
         return applied
 
     async def _decide(
@@ -159,12 +160,12 @@ class ApplyService:
         plan_id: str,
         caller: Caller,
         *,
+        run: ManifestRun | None,
         begun: BegunPlan | None,
-        validate_only: bool,
     ) -> tuple[Plan, list[PlannedEntry] | None]:
         """Make the plan again; return it with the entities that are left to send, or None if it is stale."""
-        if begun is not None and not validate_only:
-            kept = await self._remainders.take(cluster.name, document, options, plan_id, caller)
+        if run is not None:
+            kept = await self._remainders.take(run, document, options, caller)
             if kept is not None:
                 return kept
         plan = await self._plans.plan(cluster, document, options, caller, begun=begun)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from confplane.services.changes.alter import Entry
     from confplane.services.changes.callers import Caller
     from confplane.services.plans.planned import Plan, PlannedEntry, PlanOptions
+    from confplane.services.ports.manifest_runs import ManifestRun
 
 _KEPT_S: Final = 60.0
 """Seconds for which a remainder is kept."""
@@ -29,10 +30,8 @@ _KEPT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """The parts by which the request that continues a run is recognized, besides its document."""
+    """The parts by which the request that continues a run is recognized, besides its document and the run."""
 
-    cluster: str
-    plan_id: str
     options: PlanOptions
     principal: str
     temporary: bool
@@ -45,40 +44,55 @@ class Remainder(NamedTuple):
     entries: list[PlannedEntry]
 
 
+class _Kept(NamedTuple):
+    """A remainder with the run, the writer and the request that left it."""
+
+    place: tuple[str, str]
+    writer: str
+    request: _Request
+    document: bytes
+    remainder: Remainder
+
+
 class Remainders:
     """Keeps the remainder of one run, the last. One instance serves all clusters of a process."""
 
     def __init__(self) -> None:
-        self._kept: tuple[_Request, bytes, Remainder] | None = None
+        self._kept: _Kept | None = None
 
     async def keep(
-        self, cluster: str, document: Sequence[Entry], options: PlanOptions, caller: Caller, remainder: Remainder
+        self, run: ManifestRun, document: Sequence[Entry], options: PlanOptions, caller: Caller, remainder: Remainder
     ) -> None:
-        """Keep a remainder for a while."""
-        request = _request(cluster, remainder.plan.id, options, caller)
+        """Keep the remainder of a run, whose writer is this process, for a while."""
         lean = Remainder(replace(remainder.plan, entries=[]), remainder.entries)
-        self._kept = kept = (request, await _digest(document), lean)
+        self._kept = kept = _Kept(_place(run), run.writer, _request(options, caller), await _digest(document), lean)
         asyncio.get_running_loop().call_later(_KEPT_S, self._drop, kept)
 
     async def take(
-        self, cluster: str, document: Sequence[Entry], options: PlanOptions, plan_id: str, caller: Caller
+        self, run: ManifestRun, document: Sequence[Entry], options: PlanOptions, caller: Caller
     ) -> Remainder | None:
-        """Return the remainder of a run, once; None if it is not kept, or the request is another one."""
+        """Return the remainder of a run, once; None if it is not kept, or the request is another one.
+
+        Any request that continues the run leaves less than the remainder, so it is dropped.
+        """
         kept = self._kept
-        if kept is None or kept[0] != _request(cluster, plan_id, options, caller):
-            return None
-        if await _digest(document) != kept[1]:
+        if kept is None or kept.place != _place(run):
             return None
         self._drop(kept)
-        return kept[2]
+        is_same = kept.writer == run.writer and kept.request == _request(options, caller)
+        return kept.remainder if is_same and await _digest(document) == kept.document else None
 
-    def _drop(self, kept: object) -> None:
+    def _drop(self, kept: _Kept) -> None:
         if self._kept is kept:
             self._kept = None
 
 
-def _request(cluster: str, plan_id: str, options: PlanOptions, caller: Caller) -> _Request:
-    return _Request(cluster, plan_id, options, caller.principal, caller.revert_at is not None)
+def _place(run: ManifestRun) -> tuple[str, str]:
+    return run.cluster, run.plan_id
+
+
+def _request(options: PlanOptions, caller: Caller) -> _Request:
+    return _Request(options, caller.principal, caller.revert_at is not None)
 
 
 async def _digest(document: Sequence[Entry]) -> bytes:

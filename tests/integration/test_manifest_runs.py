@@ -195,6 +195,30 @@ async def test_a_run_whose_time_was_up_continues_where_it_ended(world: World) ->
         assert (await http.post("/manifests:plan", json=body)).json()["changes"] == []
 
 
+async def test_processes_take_turns_at_a_run(world: World) -> None:
+    one_batch = {"confplane.services.plans.apply._BATCH": 10, "confplane.services.plans.apply._RESERVE": 1e9}
+    ids = [f"user=turn-{number:02}" for number in range(35)]
+    body = manifest({(each, "quotas"): {"producer_byte_rate": 1} for each in ids})
+    async with (
+        world.service(constants=one_batch) as one,
+        world.service(constants=one_batch) as two,
+        httpx.AsyncClient(trust_env=False, timeout=60) as http,
+    ):
+
+        async def post(service: Service, operation: str, document: dict[str, Any]) -> dict[str, Any]:
+            headers = {"Authorization": f"Bearer {service.token}"}
+            answer = await http.post(f"{service.url}{BASE}/manifests:{operation}", json=document, headers=headers)
+            assert answer.status_code == 200, answer.text
+            found: dict[str, Any] = answer.json()
+            return found
+
+        sent = {**body, "planId": (await post(one, "plan", body))["planId"]}
+        # The first process kept what was left after its first turn, before the second one continued.
+        turns = [await post(service, "apply", sent) for service in (one, two, one, two)]
+    assert [[each["id"] for each in turn["results"]] for turn in turns] == [ids[:10], ids[10:20], ids[20:30], ids[30:]]
+    assert len({turn["runId"] for turn in turns}) == 1
+
+
 def test_a_run_whose_process_was_killed_continues_with_the_same_plan(
     tmp_path: Path, zookeeper: ZooKeeper, migrated: servers.Database
 ) -> None:

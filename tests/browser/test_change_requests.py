@@ -101,6 +101,9 @@ def test_a_change_is_proposed_approved_and_applied(olga: Tab, ivan: Tab, api: ht
     olga.tab_to(page.locator("dl.facts a"))
     page.keyboard.press("Enter")
     expect(page.get_by_role("link", name="change request")).to_be_visible()
+    olga.press("link", "Revert")
+    expect(page.get_by_role("button", name="Propose the revert")).to_be_visible()
+    olga.check()
 
     olga.open(request)
     olga.tab_to(page.locator("summary", has_text="Revert it"))
@@ -112,7 +115,6 @@ def test_a_change_is_proposed_approved_and_applied(olga: Tab, ivan: Tab, api: ht
     olga.check()
     olga.press("link", "another request")
     expect(page.locator(".head")).to_contain_text("reverting")
-    olga.check()
 
 
 def test_a_request_gets_other_values(olga: Tab, ivan: Tab, api: httpx.Client) -> None:
@@ -165,6 +167,10 @@ def test_a_change_past_the_rules_is_acknowledged(emma: Tab, ivan: Tab, api: http
     expect(page.get_by_text("Written past the rules: “disks are full”")).to_be_visible()
     emma.check()
     assert api.get(f"{QUOTAS}/user=ruled-glass").json()["quotas"] == {"producer_byte_rate": 1048576}
+
+    emma.press("link", "Revert")
+    expect(page.get_by_text("another person has to acknowledge the change")).to_be_visible()
+    emma.check()
 
     ivan.open("/console")
     expect(ivan.page.get_by_text("1 change past the rules to acknowledge")).to_be_visible()

@@ -60,7 +60,7 @@ async def edit_step(page: PageDep, form: FormDep, cluster: str, facet: str, enti
     refused, error = None, None
     try:
         if step == "break-glass" and not edit.emergency:
-            error = "Nothing was written: a change past the rules needs the reason of the emergency."
+            error = proposal.NO_REASON
         elif step in {"save", "propose", "break-glass"}:
             done = await _done(page, cluster, edit, etag, form)
             if isinstance(done, Response):
@@ -346,17 +346,14 @@ def _ways(
     """Return the steps that a review offers, the one in colour first."""
     if edit.revises:
         return ("propose",)
-    is_refused = refused is not None and proposal.is_by_rules(refused)
-    lacks_approval = proposal.needs_approval([*warnings, *([] if refused is None else [refused.detail])])
-    is_ruled = is_refused or lacks_approval
-    ways = []
-    if proposal.may_save(page, cluster, edit) and not is_ruled:
-        ways.append("save")
-    if proposal.may_propose(page, cluster, edit) and (lacks_approval or not is_refused):
-        ways.append("propose")
-    if is_ruled and proposal.may_bypass(page, cluster, edit):
-        ways.append("break-glass")
-    return tuple(ways) or ("save",)  # the API says why it can't be saved
+    return proposal.ways_of(
+        page,
+        cluster,
+        [edit.entity_id],
+        [*warnings, *([] if refused is None else [refused.detail])],
+        is_refused=refused is not None and proposal.is_by_rules(refused),
+        is_request=not edit.duration,
+    )
 
 
 def _level(facet: str, level: dict[str, Any]) -> str:

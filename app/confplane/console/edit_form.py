@@ -220,7 +220,7 @@ def read_edit(form: FormFields, facet: str, entity_id: str, definitions: Definit
     edit = EntityEdit(facet, entity_id, form.text("etag"), reason=form.get("reason", ""), ticket=form.get("ticket", ""))
     duration = form.get("duration", "")
     edit.duration = duration if duration in DURATIONS else ""
-    edit.emergency = "".join(each if each.isprintable() else " " for each in form.get("emergency", "")).strip()
+    edit.emergency = emergency_of(form)
     edit.revises, edit.request_etag = form.get("revises", ""), form.get("requestEtag", "")
     edit.times = {name: text for name in TIMES if (text := form.text(name)) is not None}
     try:
@@ -241,6 +241,11 @@ def read_edit(form: FormFields, facet: str, entity_id: str, definitions: Definit
         made.unit = form.get(f"unit {key}", made.unit)
         made.remove = f"remove {key}" in form
     return edit
+
+
+def emergency_of(form: Mapping[str, str]) -> str:
+    """Return the reason of an emergency that was typed, as the value of a header."""
+    return "".join(each if each.isprintable() else " " for each in form.get("emergency", "")).strip()
 
 
 def line_ends(text: str) -> str:

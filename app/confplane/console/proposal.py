@@ -11,7 +11,7 @@ from confplane.domain.access.operations import Operation
 from confplane.domain.errors import KafkaCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from confplane.console.api import ApiAnswer, ApiRefusal
     from confplane.console.edit_form import EntityEdit
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _NEEDED: Final = " needs approval: "
 """The words of the API's refusals of changes that lack approvals, and of its warnings about them."""
+
+
+NO_REASON: Final = "Nothing was written: a change past the rules needs the reason of the emergency."
 
 
 class Proposal(NamedTuple):
@@ -42,18 +45,60 @@ def is_by_rules(refused: ApiRefusal) -> bool:
 
 def may_save(page: ConsolePage, cluster: str, edit: EntityEdit) -> bool:
     """Return True if the grants of the caller allow the change."""
-    return edit.entity_id in allowed(page.caller, cluster, Operation.ALTER_CONFIGS)
+    return _may(page, cluster, Operation.ALTER_CONFIGS, [edit.entity_id])
 
 
 def may_propose(page: ConsolePage, cluster: str, edit: EntityEdit) -> bool:
     """Return True if the caller may propose the change. A request has no end, so a temporary change can't be one."""
-    return not edit.duration and edit.entity_id in allowed(page.caller, cluster, Operation.PROPOSE)
+    return not edit.duration and _may(page, cluster, Operation.PROPOSE, [edit.entity_id])
 
 
 def may_bypass(page: ConsolePage, cluster: str, edit: EntityEdit) -> bool:
     """Return True if the grants of the caller allow the change past the rules."""
-    bypassed = edit.entity_id in allowed(page.caller, cluster, Operation.BYPASS_RULES)
-    return bypassed and not edit.revises and may_save(page, cluster, edit)
+    return not edit.revises and may_bypass_for(page, cluster, [edit.entity_id])
+
+
+def may_bypass_for(page: ConsolePage, cluster: str, entity_ids: Collection[str]) -> bool:
+    """Return True if the grants of the caller allow changes of some entities past the rules."""
+    return all(
+        _may(page, cluster, operation, entity_ids) for operation in (Operation.BYPASS_RULES, Operation.ALTER_CONFIGS)
+    )
+
+
+def _may(page: ConsolePage, cluster: str, operation: Operation, entity_ids: Collection[str]) -> bool:
+    granted = allowed(page.caller, cluster, operation)
+    return all(each in granted for each in entity_ids)
+
+
+def ways_of(
+    page: ConsolePage,
+    cluster: str,
+    entity_ids: Collection[str],
+    texts: Collection[str],
+    *,
+    is_refused: bool,
+    is_request: bool = True,
+) -> tuple[str, ...]:
+    """Return the steps that a review of a change offers, the one in colour first.
+
+    Args:
+        page: The page.
+        cluster: The cluster.
+        entity_ids: The entities of the change.
+        texts: The API's warnings about the change, and its refusals.
+        is_refused: Whether a rule refused it.
+        is_request: Whether it can be a change request.
+    """
+    lacks_approval = needs_approval(texts)
+    is_ruled = is_refused or lacks_approval
+    ways = []
+    if _may(page, cluster, Operation.ALTER_CONFIGS, entity_ids) and not is_ruled:
+        ways.append("save")
+    if is_request and _may(page, cluster, Operation.PROPOSE, entity_ids) and (lacks_approval or not is_refused):
+        ways.append("propose")
+    if is_ruled and may_bypass_for(page, cluster, entity_ids):
+        ways.append("break-glass")
+    return tuple(ways) or ("save",)  # the API says why it can't be saved
 
 
 def proposed_edit(edit: EntityEdit, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +130,7 @@ async def proposal_of(page: ConsolePage, cluster: str, edit: EntityEdit, wanted:
     path = f"{path}/{edit.revises}"
     revised = (await revisable(page, cluster, edit.revises)).json()
     others = [
-        _decided(each) for each in revised["changes"] if (each["facet"], each["id"]) != (edit.facet, edit.entity_id)
+        decided(each) for each in revised["changes"] if (each["facet"], each["id"]) != (edit.facet, edit.entity_id)
     ]
     return Proposal(f"{path}:revise", query, {"edits": [*others, own]}, {"If-Match": edit.request_etag})
 
@@ -103,8 +148,8 @@ async def revisable(page: ConsolePage, cluster: str, request_id: str) -> ApiAnsw
     return found
 
 
-def _decided(change: dict[str, Any]) -> dict[str, Any]:
-    """Return an edit of a request as it was decided."""
+def decided(change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a change of an entity, with its diff, as an edit for the API."""
     ops = [
         {"key": each["key"], "op": "DELETE"}
         if each["after"] is None

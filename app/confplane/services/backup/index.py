@@ -45,6 +45,7 @@ ORDER BY path
 _MISSING: Final = """
 SELECT path FROM states WHERE cluster = :cluster AND present
 AND NOT EXISTS (SELECT 1 FROM znodes WHERE znodes.cluster = states.cluster AND znodes.path = states.path)
+AND NOT EXISTS (SELECT 1 FROM moved WHERE moved.cluster = states.cluster AND moved.path = states.path)
 ORDER BY path
 """
 _CREATED: Final = """
@@ -119,7 +120,7 @@ class ArchiveIndex:
         return (path for (path,) in self._database.execute(_MISSING, {"cluster": cluster}))
 
     def moved(self, cluster: str) -> Iterator[tuple[str, str]]:
-        """Yield tree and entity of the states that are to be taken from the znodes."""
+        """Yield tree and entity of the states that a later change moved."""
         yield from self._database.execute("SELECT tree, entity FROM moved WHERE cluster = ?", [cluster])
 
     def count(self, cluster: str) -> int:

@@ -81,14 +81,14 @@ def _compare(cluster: str, index: ArchiveIndex, found: Verification, *, complete
         found.warnings.append(
             f"Cluster {cluster}: the trail does not have the last writes of {unrecorded}. A restore records them."
         )
-    (found.problems if complete else found.warnings).extend(_disagreements(cluster, index))
-
-
-def _disagreements(cluster: str, index: ArchiveIndex) -> Iterator[str]:
-    if unexplained := _examples(index.unexplained(cluster)):
-        yield f"Cluster {cluster}: the trail does not explain the znodes of {unexplained}."
+    # A tool may delete a znode without a notification.
     if missing := _examples(index.missing(cluster)):
-        yield f"Cluster {cluster}: znodes that the trail knows are missing: {missing}."
+        found.warnings.append(
+            f"Cluster {cluster}: the trail does not have the deletions of {missing}. A restore records them."
+        )
+    if unexplained := _examples(index.unexplained(cluster)):
+        text = f"Cluster {cluster}: the trail does not explain the znodes of {unexplained}."
+        (found.problems if complete else found.warnings).append(text)
 
 
 def _examples(paths: Iterator[str]) -> str:

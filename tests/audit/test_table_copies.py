@@ -96,7 +96,12 @@ async def test_changes_after_the_cut_are_left_out_of_all_tables(filled: Lent) ->
     for table in ("intents", "intent_entities", "change_keys", "outcomes"):
         assert {row["change_id"] for row in rows[table]} == kept, table
     states = [(row["cluster"], row["entity_id"], row["content"]) for row in rows["entity_states"]]
-    assert sorted(states) == [("other", "user=b", {}), ("payments", "user=a", {"k\\n": 'ü"\\\\'})]
+    assert sorted(states) == [
+        ("other", "user=b", {}),
+        ("payments", "user=a", {"k\\n": 'ü"\\\\'}),
+        # It was written after the cut, and its content was not changed: no row is left out.
+        ("payments", "user=b", {}),
+    ]
     # A temporary change that ended after the cut goes on, and a request of a change after it is done again.
     [schedule] = rows["schedules"]
     assert (schedule["state"], schedule["end_id"], schedule["kept"], schedule["ended_at"]) == ("active", None, [], None)
@@ -186,6 +191,41 @@ async def test_states_after_the_cut_are_listed(filled: Lent) -> None:
         assert await snapshot.open_changes("payments") == [OPEN]
 
 
+async def test_a_state_after_the_cut_is_replaced_by_the_one_before_the_first_change_that_is_left_out(
+    migrated: Lent,
+) -> None:
+    dsn = migrated.owner_dsn
+    given = {"version_read": 3, "czxid_read": 5, "before": {"k": "1"}}
+    for number, (user, revision, more) in enumerate(
+        [
+            ("changed", 14, {**given, "before": {"k": "2"}}),
+            ("changed", 12, given),
+            ("changed", 10, {**given, "before": {}}),
+            ("deleted", 12, given),
+            ("created", 12, {}),
+            ("early", 10, given),
+        ]
+    ):
+        changed(dsn, number, {}, revision, user=user, **more)
+    run(
+        dsn,
+        "INSERT INTO entity_states (cluster, tree, entity_id, present, czxid, version, mzxid, content, owners) VALUES"
+        """ ('payments', '/config', 'user=changed', true, 5, 9, 14, '{"k": "3"}', '{"k": "red"}'),"""
+        " ('payments', '/confplane/client-configs', 'user=changed', true, 6, 1, 14, '{}', NULL),"
+        " ('payments', '/config', 'user=deleted', false, 5, -1, 12, '{}', NULL),"
+        " ('payments', '/config', 'user=created', true, 12, 0, 12, '{}', NULL),"
+        """ ('payments', '/config', 'user=early', true, 5, 4, 10, '{"k": "4"}', '{"k": "red"}')""",
+    )
+    names = ("tree", "entity_id", "present", "czxid", "version", "mzxid", "content", "owners")
+    rows = (await copied(migrated, CUTS))["entity_states"]
+    assert sorted(tuple(row[name] for name in names) for row in rows) == [
+        ("/config", "user=changed", True, 5, 3, 10, {"k": "1"}, None),
+        ("/config", "user=deleted", True, 5, 3, 10, {"k": "1"}, None),
+        ("/config", "user=early", True, 5, 4, 10, {"k": "4"}, {"k": "red"}),
+        ("/confplane/client-configs", "user=changed", True, 6, 1, 14, {}, None),
+    ]
+
+
 async def test_rows_are_the_same_after_they_were_written_again(filled: Lent) -> None:
     before = await copied(filled, {})
     triggers = fetch(
@@ -240,19 +280,22 @@ BLUE: Final = {"owner": "blue", "keys": ["b"], "labels": {}}
 
 
 def changed(dsn: str, number: int, after: dict[str, str], revision: int, **given: Any) -> None:
-    """A committed change of ``user=c`` in the trail."""
+    """A committed change of a user in the trail."""
     id_ = change_id(NOW_MS, number)
-    values = {"writes": "NULL", "version": revision - 20, "claim": "NULL", "kind": "change", "incarnation": 1, **given}
+    values = {"writes": "NULL", "version": revision - 20, "claim": "NULL", "kind": "change", "incarnation": 1}
+    values |= {"user": "c", "version_read": "NULL", "czxid_read": "NULL", "before": {}, **given}
     claim = values["claim"] if values["claim"] == "NULL" else f"'{json.dumps(values['claim'])}'"
+    path = f"/config/users/{values['user']}"
     run(
         dsn,
         "INSERT INTO intents (change_id, attempt, cluster, principal, writer, source, request_id, kind, writes)"  # noqa: S608 - literals
         f" VALUES ('{id_}', 1, 'payments', 'p', 'w', 's', 'r', '{values['kind']}', {values['writes']});"
-        " INSERT INTO intent_entities (change_id, attempt, position, cluster, entity_id, facet, path, keys, ops, before,"
-        f" after, claim) VALUES ('{id_}', 1, 0, 'payments', 'user=c', 'f', '/config/users/c', '{{}}', '[]', '{{}}',"
-        f" '{json.dumps(after)}', {claim});"
+        " INSERT INTO intent_entities (change_id, attempt, position, cluster, entity_id, facet, path, version_read,"
+        " czxid_read, keys, ops, before, after, claim) VALUES"
+        f" ('{id_}', 1, 0, 'payments', 'user={values['user']}', 'f', '{path}', {values['version_read']},"
+        f" {values['czxid_read']}, '{{}}', '[]', '{json.dumps(values['before'])}', '{json.dumps(after)}', {claim});"
         " INSERT INTO outcomes (change_id, attempt, cluster, committed, revision, time, versions, incarnation) VALUES"
-        f" ('{id_}', 1, 'payments', true, {revision}, now(), '{{\"/config/users/c\": {values['version']}}}',"
+        f" ('{id_}', 1, 'payments', true, {revision}, now(), '{{\"{path}\": {values['version']}}}',"
         f" {values['incarnation']})",
     )
 

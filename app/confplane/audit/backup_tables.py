@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from confplane.domain.facets import Tree
+
 _ALL: Final = "true"
 _OF_CHANGE: Final = "change_id NOT IN (SELECT change_id FROM later)"
-_OF_CUT: Final = "NOT EXISTS (SELECT FROM cuts WHERE cuts.cluster = copied.cluster AND copied.mzxid > cuts.revision)"
 
 KEPT: Final = {
     "access_changes": _ALL,
@@ -23,7 +24,7 @@ KEPT: Final = {
     "change_request_numbers": _ALL,
     "change_request_revisions": _ALL,
     "change_requests": _ALL,
-    "entity_states": _OF_CUT,
+    "entity_states": _ALL,
     "grants": _ALL,
     "intent_entities": _OF_CHANGE,
     "intents": _OF_CHANGE,
@@ -87,7 +88,34 @@ FROM (
   END AS given_back FROM change_requests AS requests
 ) AS given)
 """
-SOURCES: Final = {"change_requests": _APPLIED_LATER, "schedules": _ENDED_LATER}
-"""Queries instead of tables: a temporary change that a later change ended is active, and a request that a later change
-applied awaits its application. A request whose change is kept, but not yet known to it, is finished by the leader. A
-request that a later change reverted is being reverted."""
+# A row of external writes may span the cut: the state before it is the last one that the remaining rows explain.
+_MOVED_LATER: Final = f"""
+(SELECT
+  state.cluster, state.tree, state.entity_id, first.tree IS NOT NULL OR present AS present,
+  CASE WHEN first.tree IS NULL THEN czxid ELSE coalesce(czxid_read, 0) END AS czxid,
+  CASE WHEN first.tree IS NULL THEN version ELSE version_read END AS version,
+  CASE WHEN first.tree IS NULL THEN mzxid ELSE cuts.revision END AS mzxid,
+  CASE WHEN first.tree IS NULL THEN content ELSE before END AS content,
+  accounted_at, first_version, first_czxid,
+  CASE WHEN first.tree IS NULL THEN owners END AS owners, CASE WHEN first.tree IS NULL THEN labels END AS labels
+FROM entity_states AS state
+  LEFT JOIN cuts ON cuts.cluster = state.cluster AND state.mzxid > cuts.revision
+  LEFT JOIN (
+    SELECT DISTINCT ON (cluster, tree, entity_id) cluster, tree, entity_id, version_read, czxid_read, before
+    FROM (
+      SELECT
+        outcomes.cluster, outcomes.revision, entity_id, "position", version_read, czxid_read, before,
+        CASE WHEN starts_with(path, '{Tree.CLIENT_CONFIGS}/') THEN '{Tree.CLIENT_CONFIGS}' ELSE '{Tree.CONFIG}' END
+          AS tree
+      FROM later JOIN outcomes USING (change_id) JOIN intent_entities USING (change_id, attempt)
+      WHERE committed
+    ) AS entity
+    ORDER BY cluster, tree, entity_id, revision, "position"
+  ) AS first ON first.cluster = cuts.cluster AND first.tree = state.tree AND first.entity_id = state.entity_id
+WHERE first.tree IS NULL OR version_read IS NOT NULL)
+"""  # noqa: S608 - constants
+SOURCES: Final = {"change_requests": _APPLIED_LATER, "entity_states": _MOVED_LATER, "schedules": _ENDED_LATER}
+"""Queries instead of tables, for rows that a later change altered: a temporary change that it ended is active, a
+request that it applied awaits its application, one that it reverted is being reverted, and an entity that it wrote has
+the state before it, without owners. A request whose change is kept, but not yet known to it, is finished by the
+leader."""

@@ -70,7 +70,7 @@ async def restore(
                     advance=lambda number: progress.advance(task, number),
                 )
         for name in manifest.clusters:
-            await adopt(settings, name, reason, explained=list(index.moved(name)))
+            await adopt(settings, name, reason, moved=list(index.moved(name)))
     emit(restored=str(path), tokensConfirmed=confirm_tokens)
     _finish(plan, confirm_tokens=confirm_tokens)
     return callers.DONE

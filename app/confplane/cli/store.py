@@ -53,14 +53,14 @@ async def adopt_store(settings: Settings, cluster: str, reason: str) -> int:
     return callers.DONE
 
 
-async def adopt(settings: Settings, cluster: str, reason: str, explained: Sequence[Key] = ()) -> None:
+async def adopt(settings: Settings, cluster: str, reason: str, moved: Sequence[Key] = ()) -> None:
     """Adopt the store of a cluster, and print the result.
 
     Args:
         settings: The settings, with the cluster.
         cluster: The name of the cluster.
         reason: The reason for the trail.
-        explained: Entities without a state whose content the trail explains.
+        moved: Entities of a restored backup whose states have no owners: these follow from the trail.
 
     Raises:
         ConfplaneError: The store is not adopted. Run it again.
@@ -73,7 +73,7 @@ async def adopt(settings: Settings, cluster: str, reason: str, explained: Sequen
             PostgresStorePositions(parts.database),
             PostgresEntityStates(parts.database),
             redaction(settings.clusters[cluster], store),
-            explained=await PostgresOwnerships(parts.database).derived(cluster, explained),
+            owners=await PostgresOwnerships(parts.database).derived(cluster, moved),
         )
         adoption = await service.adopt(callers.caller(reason))
     emit(

@@ -136,16 +136,25 @@ def ownership_after(start: Point, own: Iterable[OwnWrite], end: Point) -> Owners
         own: Changes of this service after it, with the contents that they left.
         end: The state seen, its content known.
     """
-    at, ownership = start, start.ownership
+    at = state_after(start, [write for write in own if write.revision <= end.mzxid])
+    return _left_by_external(at.ownership, at, end)
+
+
+def state_after(start: Point, own: Iterable[OwnWrite]) -> Point:
+    """Return the state that the last change of this service left, with the owners of its keys.
+
+    Args:
+        start: The last state that the trail explains.
+        own: Changes of this service after it, with the contents that they left.
+    """
+    at = start
     for write in sorted(own, key=lambda each: each.revision):
         base = _base(write)
-        if start.mzxid < write.revision <= end.mzxid and not _passed(at, base):
-            ownership = _left_by_external(ownership, at, base)
-            at = _result(write)
-            ownership = ownership.keeping(at.content)
-            if write.claim is not None:
-                ownership = ownership.claimed(write.claim)
-    return _left_by_external(ownership, at, end)
+        if write.revision > start.mzxid and not _passed(at, base):
+            result = _result(write)
+            ownership = _left_by_external(at.ownership, at, base).keeping(result.content)
+            at = replace(result, ownership=ownership if write.claim is None else ownership.claimed(write.claim))
+    return at
 
 
 def _left_by_external(ownership: Ownership, before: Point, after: Point) -> Ownership:

@@ -5,7 +5,9 @@ is complete up to these revisions. So it has all changes of the copies, and some
 
 - Changes with an outcome of a later revision.
 - Changes without an outcome, unless their marker shows a commit up to the revision: then the outcome is added.
-- States of entities after a later change. Their keys are listed, and a restore takes the states from the znodes.
+- States of entities after a later change: the archive has the state that the remaining rows explain. A row of several
+  external writes may begin before the revision and end after it. Then the znode differs from that state, and a restore
+  records the difference. These entities are listed, because the owners of their keys follow from the remaining rows.
 """
 
 from __future__ import annotations

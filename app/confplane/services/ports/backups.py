@@ -115,7 +115,7 @@ class TableSnapshot(Protocol):
         """
 
     def moved(self, cuts: Mapping[str, TrailCut]) -> AsyncIterator[bytes]:
-        """Yield cluster, tree and entity of the states that :meth:`rows` leaves out: they are of later revisions."""
+        """Yield cluster, tree and entity of the states of later revisions: :meth:`rows` has the states before these."""
 
 
 class TableWriter(Protocol):

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from confplane.domain.entities import Entity
-from confplane.domain.facets import full_path
-from confplane.domain.znode_versions import ABSENT, Gap, Point
+from confplane.domain.facets import Tree, full_path
+from confplane.domain.znode_versions import ABSENT, Gap
 from confplane.services.changes.freeze import checked_reason
 from confplane.services.changes.states import decide_state
 from confplane.services.cooperative_yielding import TimeSlice
@@ -29,12 +29,12 @@ from confplane.services.recorder.external import row_of
 from confplane.services.upkeep.incarnation import restored
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from uuid import UUID
 
-    from confplane.domain.facets import Tree
     from confplane.domain.ownership import Ownership
     from confplane.domain.redaction import Redact
+    from confplane.domain.znode_versions import OwnWrite
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.ports.incarnation import StorePosition, StorePositions
@@ -68,8 +68,7 @@ class AdoptionService:
         positions: The positions of stores in Postgres.
         states: The recorder's states.
         redact: The redaction of znodes for the trail.
-        explained: Entities without a state whose content the trail explains, as after a restore of a backup, each with
-            the owners of its keys.
+        owners: The owners of the keys of entities whose states have none, as after a restore of a backup.
     """
 
     def __init__(
@@ -80,9 +79,9 @@ class AdoptionService:
         states: EntityStates,
         redact: Redact,
         *,
-        explained: Mapping[Key, Ownership] | None = None,
+        owners: Mapping[Key, Ownership] | None = None,
     ) -> None:
-        self._explained = explained or {}
+        self._owners = owners or {}
         self._runner = runner
         self._store = store
         self._positions = positions
@@ -125,48 +124,51 @@ class AdoptionService:
         if watermark is None:
             return 0  # external changes were never recorded
         time_slice = TimeSlice()
-        async for moves in self._moves(found):
+        async for moves in self._moves(found, watermark.revision):
             await self._explainer.move(moves, watermark.server)
             if time_slice.due:
                 await time_slice.pause()
         return self._explainer.recorded
 
-    async def _moves(self, found: StorePosition) -> AsyncIterator[list[Move]]:
+    async def _moves(self, found: StorePosition, watermark: int) -> AsyncIterator[list[Move]]:
         store, name = self._store.recording, self._store.name
+        # Changes that ended after the recorder's last round. Their entities are last: repeated, they would count again.
+        own = await self._explainer.own(watermark, lambda _: True)
         for tree in store.trees:
             after = ""
             while nodes := store.nodes(tree, after, _PAGE):
                 after = nodes[-1].id
-                known = await self._states.known(name, [(tree.value, node.id) for node in nodes], whole=True)
-                moves = []
-                for node in nodes:
-                    key, now = (tree.value, node.id), self._explainer.point(tree, node)
-                    before = known.get(key)
-                    if before != now:
-                        moves.append(self._move(key, tree, before, now, found))
-                yield moves
+                keys = [(tree.value, node.id) for node in nodes]
+                yield await self._page([key for key in keys if key not in own], {}, found)
             after = ""
             while ids := await self._states.present(name, tree.value, after, _PAGE):
                 after = ids[-1]
-                gone = [
-                    (tree.value, entity_id)
-                    for entity_id in ids
-                    if self._store.get(tree, entity_id) is None
-                    and not store.unreadable(tree, Entity.from_id(entity_id))
-                ]
-                known = await self._states.known(name, gone, whole=True) if gone else {}
-                yield [
-                    self._move(key, tree, before, replace(ABSENT, czxid=before.czxid, mzxid=found.revision), found)
-                    for key, before in known.items()
-                ]
+                keys = [(tree.value, entity_id) for entity_id in ids if self._store.get(tree, entity_id) is None]
+                yield await self._page([key for key in keys if key not in own], {}, found)
+        for start in range(0, len(own), _PAGE):
+            yield await self._page(list(own)[start : start + _PAGE], own, found)
 
-    def _move(self, key: Key, tree: Tree, before: Point | None, now: Point, found: StorePosition) -> Move:
-        path = full_path(tree, Entity.from_id(key[1]))
-        if before is None and (owned := self._explained.get(key)) is not None:
-            return Move(key, None, replace(now, ownership=owned.keeping(now.content)), ())
-        gap = Gap(before or ABSENT, now, found.revision, found.time_ms, found.time_ms)
-        row = row_of(self._store.name, path, gap, self._store.get(tree, key[1]), None)
-        if before is not None:
-            now = replace(now, ownership=before.ownership.keeping(now.content))
-        # Versions went back, so their difference counts nothing.
-        return Move(key, before, now, () if row is None else ({**row, "writes": 1},))
+    async def _page(self, keys: Sequence[Key], own: Mapping[Key, list[OwnWrite]], found: StorePosition) -> list[Move]:
+        """Return the moves of entities from the last states that the trail explains to those in the mirror."""
+        stored = await self._states.known(self._store.name, keys, whole=True) if keys else {}
+        last = await self._explainer.last_states({key: stored.get(key, ABSENT) for key in keys}, own)
+        moves = []
+        for key, before in last.items():
+            tree, entity = Tree(key[0]), Entity.from_id(key[1])
+            node = self._store.get(tree, key[1])
+            if node is not None:
+                now = self._explainer.point(tree, node)
+                is_same = stored.get(key) == before == now
+            else:
+                now = replace(ABSENT, czxid=before.czxid, mzxid=found.revision)
+                was_absent = not before.present and not stored.get(key, ABSENT).present
+                is_same = was_absent or self._store.recording.unreadable(tree, entity)
+            if is_same:
+                continue
+            gap = Gap(before, now, found.revision, found.time_ms, found.time_ms)
+            row = row_of(self._store.name, full_path(tree, entity), gap, node, None)
+            owned = self._owners.get(key, before.ownership).keeping(now.content)
+            # Versions went back, so their difference counts nothing.
+            changes = () if row is None else ({**row, "writes": 1},)
+            moves.append(Move(key, stored.get(key), replace(now, ownership=owned), changes))
+        return moves

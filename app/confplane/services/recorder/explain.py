@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree, full_path
-from confplane.domain.znode_versions import ABSENT, Point, explained, gaps, ownership_after
+from confplane.domain.znode_versions import ABSENT, Point, explained, gaps, ownership_after, state_after
 from confplane.services.ports.recording import Move, RefusedError, UnexplainedNode
 from confplane.services.ports.trail import EXTERNAL
 from confplane.services.recorder import recover
@@ -116,6 +116,21 @@ class Explainer:
                 if self._followed(path) and wanted(key):
                     found.setdefault(key, []).append(write)
         return found
+
+    async def last_states(self, states: Mapping[Key, Point], own: Mapping[Key, list[OwnWrite]]) -> dict[Key, Point]:
+        """Return the last states that the trail explains: those after the last changes of this service.
+
+        Args:
+            states: The recorder's states of entities, absent ones included.
+            own: Changes of this service after these, from :meth:`own`.
+
+        Raises:
+            UnavailableError: Postgres is unavailable.
+        """
+        contents = await self._contents([key for key in states if key in own], own)
+        return {
+            key: state_after(state, _of_path(own.get(key, ()), contents, _path(key))) for key, state in states.items()
+        }
 
     async def ours(self, watermark: int, wanted: Callable[[Key], bool]) -> set[Key]:
         """Return entities that changes of this service wrote above a revision, and that open ones may have written.

@@ -30,6 +30,10 @@ case "$5" in --from-literal=*=?*) ;; *) exit 1 ;; esac
 name=$4; shift 4
 for each; do each=${each#--from-literal=}; echo "$name ${each%%=*}" >>"$SECRETS"; done
 """
+DOCKER = """#!/bin/sh
+# Stands for make and docker: notes the images that are pushed.
+case "$(basename "$0") $1" in "make images" | "docker tag") ;; "docker push") echo "$2" >>"$PUSHED" ;; *) exit 1 ;; esac
+"""
 HELM = """#!{python}
 # Stands for helm: renders what it would install.
 import os, sys
@@ -51,14 +55,15 @@ def machine(tmp_path: Path) -> dict[str, str]:
     programs = tmp_path / "bin"
     programs.mkdir()
     helm = HELM.format(python=sys.executable, helm=tools.obtain(tools.helm), version=chart.KUBERNETES[0])
-    for name, text in {"kubectl": KUBECTL, "helm": helm}.items():
+    for name, text in {"kubectl": KUBECTL, "helm": helm, "make": DOCKER, "docker": DOCKER}.items():
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     (tmp_path / "deploy").symlink_to(ROOT / "deploy")
     (tmp_path / "secrets").touch()
     homes = {name: str(tmp_path / name.lower()) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"
-    return os.environ | homes | {"PATH": path, "SECRETS": str(tmp_path / "secrets")}
+    noted = {"SECRETS": str(tmp_path / "secrets"), "PUSHED": str(tmp_path / "pushed")}
+    return os.environ | homes | noted | {"PATH": path}
 
 
 def installed(blocks: list[str], directory: Path, machine: dict[str, str]) -> list[chart.Manifest]:
@@ -80,6 +85,17 @@ def secrets_of(node: Any) -> Iterator[tuple[str, str]]:
         yield from secrets_of([*node.values()])
 
 
+def images_of(node: Any) -> Iterator[str]:
+    """Yield the images of all containers of objects."""
+    if isinstance(node, list):
+        for each in node:
+            yield from images_of(each)
+    elif isinstance(node, dict):
+        if isinstance(image := node.get("image"), str):
+            yield image
+        yield from images_of([*node.values()])
+
+
 def test_the_first_page_leads_to_the_guide() -> None:
     assert "(../deploy/helm/confplane/README.md)" in (ROOT / "docs" / "index.md").read_text()
 
@@ -92,7 +108,7 @@ def test_an_installation_with_everything_that_the_guide_shows(
         for block in documents.blocks(section(heading), "yaml"):
             chart.lay_over(values, yaml.safe_load(block))
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
-    blocks = [*documents.blocks(section("Routes")), *documents.blocks(section("Install"))]
+    blocks = [block for heading in ("The image", "Routes", "Install") for block in documents.blocks(section(heading))]
     found = installed(blocks, tmp_path, machine)
     checked = check_manifests(yaml.safe_dump_all(found))
     assert (checked.returncode, checked.stderr) == (0, "")
@@ -103,6 +119,7 @@ def test_an_installation_with_everything_that_the_guide_shows(
     created = {tuple(line.split()) for line in (tmp_path / "secrets").read_text().splitlines()}
     assert set(secrets_of(found)) == created
     assert len(created) == 5
+    assert {*images_of(found)} == {*(tmp_path / "pushed").read_text().split()}
 
 
 def test_the_least_installation(machine: dict[str, str], tmp_path: Path) -> None:

@@ -1,17 +1,24 @@
-"""The settings and the commands of docs/production.md."""
+"""The settings, the commands and the SQL of docs/production.md."""
 
 from __future__ import annotations
 
 import shlex
+import uuid
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
+from confplane.audit.migrate import upgrade
 from confplane.cli.commands import cli
 from confplane.settings import Settings
+from tests.audit.rows import fetch
 from tests.docs import site
 from tests.support import documents
+
+if TYPE_CHECKING:
+    from confplane.devstack.postgres import Postgres
 
 PRODUCTION = (site.DOCS / "production.md").read_text()
 COMMANDS = [
@@ -37,3 +44,17 @@ def test_the_commands_exist_with_their_options(words: list[str]) -> None:
 
 def test_the_page_has_the_three_commands() -> None:
     assert [words[1] for words in COMMANDS] == ["migrate", "freeze", "serve"]
+
+
+def test_the_database_that_the_page_creates_can_be_migrated_and_used(postgres: Postgres) -> None:
+    (sql,) = documents.blocks(PRODUCTION, "sql")
+    name = f"page_{uuid.uuid4().hex}"
+    owner, service = (f"postgresql://{role}:...@127.0.0.1:{postgres.port}/{name}" for role in (f"{name}_owner", name))
+    try:
+        for statement in sql.replace("confplane", name).splitlines():
+            postgres.query(statement)
+        upgrade(owner, name)
+        assert fetch(service, "SELECT count(*) FROM intents") == [(0,)]
+    finally:
+        postgres.query(f"DROP DATABASE IF EXISTS {name}")
+        postgres.query(f"DROP ROLE IF EXISTS {name}, {name}_owner")

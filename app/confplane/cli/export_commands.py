@@ -14,6 +14,7 @@ import typer
 from confplane.cli.command_group import CommandGroup
 from confplane.cli.options import SettingsFile
 from confplane.cli.remote.options import At, ClusterName, ProfileName
+from confplane.domain.entities import EntityKindName
 from confplane.domain.enums import StrEnum
 
 commands = CommandGroup()
@@ -27,19 +28,6 @@ class ExportFormat(StrEnum):
     KAFKA_CONFIGS = "kafka-configs"
     TERRAFORM = "terraform"
     PROPERTIES = "properties"
-
-
-class ExportEntityType(StrEnum):
-    """The types of an entity."""
-
-    USER = "user"
-    CLIENT_ID = "client-id"
-    USER_CLIENT_ID = "user,client-id"
-    IP = "ip"
-    TOPIC = "topic"
-    BROKER = "broker"
-    GROUP = "group"
-    CLIENT_METRICS = "client-metrics"
 
 
 def _name(option: str, help_text: str, metavar: str = "NAME") -> typer.models.OptionInfo:
@@ -77,9 +65,7 @@ def export(
             show_default="standard output",
         ),
     ] = None,
-    kind: Annotated[
-        ExportEntityType | None, typer.Option("--type", help="Only entities of exactly these types.")
-    ] = None,
+    kind: Annotated[EntityKindName | None, typer.Option("--type", help="Only entities of exactly these types.")] = None,
     user: Annotated[str | None, _name("--user", "Only this user and its client-ids; '' is the default user.")] = None,
     client_id: Annotated[str | None, _name("--client-id", "Only this client-id; '' is the default client-id.")] = None,
     ip: Annotated[str | None, _name("--ip", "Only this ip; '' is the default ip.")] = None,
@@ -143,7 +129,7 @@ def export(
     from confplane.cli.remote.selection import EntitySelection
     from confplane.cli.remote.session import run
 
-    filters = (given, None if kind is None else kind.value, key, prefix, at)
+    filters = (given, kind, key, prefix, at)
     form = form_of(export_format.value, command)
     raise run(profile, cluster, lambda client: written(client, form, EntitySelection(*filters, owner=owner), output))
 

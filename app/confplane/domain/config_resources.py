@@ -13,8 +13,8 @@ from confplane.domain.errors import InvalidRequestError
 from confplane.domain.texts import clipped
 
 
-class KafkaResourceType(IntEnum):
-    """Kafka's resource types, under the numbers of its RPCs."""
+class ConfigResourceType(IntEnum):
+    """Kafka's resource types, under the numbers of its RPCs (``ConfigResource.Type``)."""
 
     TOPIC = 2
     BROKER = 4
@@ -23,30 +23,31 @@ class KafkaResourceType(IntEnum):
     GROUP = 32
 
 
-_ENTITY_TYPES: Final = {
-    KafkaResourceType.TOPIC: EntityType.TOPIC,
-    KafkaResourceType.BROKER: EntityType.BROKER,
-    KafkaResourceType.CLIENT_METRICS: EntityType.CLIENT_METRICS,
-    KafkaResourceType.GROUP: EntityType.GROUP,
+RESOURCE_ENTITY_TYPES: Final = {
+    ConfigResourceType.TOPIC: EntityType.TOPIC,
+    ConfigResourceType.BROKER: EntityType.BROKER,
+    ConfigResourceType.CLIENT_METRICS: EntityType.CLIENT_METRICS,
+    ConfigResourceType.GROUP: EntityType.GROUP,
 }
+"""The entity types of the resources whose configs are served here."""
 
 
-def resource_type(given: int | str, *, pointer: str | None = None) -> KafkaResourceType:
+def resource_type(given: int | str, *, pointer: str | None = None) -> ConfigResourceType:
     """Read a resource type: Kafka's number or its name.
 
     Raises:
         InvalidRequestError: The value is neither a number nor a name of a type.
     """
     try:
-        return KafkaResourceType[given] if isinstance(given, str) else KafkaResourceType(given)
+        return ConfigResourceType[given] if isinstance(given, str) else ConfigResourceType(given)
     except (KeyError, ValueError):
-        names = ", ".join(f"{kind.name} ({kind.value})" for kind in KafkaResourceType)
+        names = ", ".join(f"{kind.name} ({kind.value})" for kind in ConfigResourceType)
         raise InvalidRequestError(
             f"Unknown resource type {clipped(str(given), 40)}; there are: {names}", pointer=pointer
         ) from None
 
 
-def resource_entity(kind: KafkaResourceType, name: str, *, pointer: str | None = None) -> Entity:
+def resource_entity(kind: ConfigResourceType, name: str, *, pointer: str | None = None) -> Entity:
     """Return the entity of a resource; the facet checks whether the entity can have configs.
 
     Args:
@@ -57,9 +58,9 @@ def resource_entity(kind: KafkaResourceType, name: str, *, pointer: str | None =
     Raises:
         InvalidRequestError: The configs of this type of resource are not managed here.
     """
-    if kind not in _ENTITY_TYPES:
-        served = ", ".join(known.name for known in _ENTITY_TYPES)
+    if kind not in RESOURCE_ENTITY_TYPES:
+        served = ", ".join(known.name for known in RESOURCE_ENTITY_TYPES)
         raise InvalidRequestError(
             f"{kind.name} resources are not kept in ZooKeeper; {served} are served here", pointer=pointer
         )
-    return Entity(((_ENTITY_TYPES[kind], name or None),))
+    return Entity(((RESOURCE_ENTITY_TYPES[kind], name or None),))

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote, unquote_to_bytes
 
 from confplane.domain.enums import StrEnum
@@ -49,6 +49,11 @@ class EntityType(StrEnum):
         """The path element of this type below ``/config``."""
         return _PLURALS[self]
 
+
+EntityTypeName = Literal["user", "client-id", "ip", "topic", "broker", "group", "client-metrics"]
+"""The names of :class:`EntityType`, for schemas and options."""
+EntityKindName = Literal["user", "client-id", "user,client-id", "ip", "topic", "broker", "group", "client-metrics"]
+"""The types of an entity's components, in the spelling of entity ids."""
 
 _TYPES: Final = tuple(EntityType)
 _PLURALS: Final = {

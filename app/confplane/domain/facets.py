@@ -7,7 +7,7 @@ brokers have the one facet ``configs``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from confplane.domain.enums import StrEnum
 
@@ -27,6 +27,10 @@ class FacetName(StrEnum):
     CLIENT_CONFIGS = "client-configs"
     CONFIGS = "configs"
     """The collection of topics and brokers."""
+
+
+FacetNameText = Literal["client-quotas", "client-configs", "configs"]
+"""The names of :class:`FacetName`, for schemas and options."""
 
 
 class Tree(StrEnum):

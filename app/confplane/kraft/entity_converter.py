@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from confplane.domain.config_resources import RESOURCE_ENTITY_TYPES
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.numbers import java_double
 from confplane.domain.quotas import ClientQuotasFacet
 from confplane.kraft.views import ConfigResourceType, KafkaConfigSource, Resource
-from confplane.services.ports.kafka import KraftEntityType, ObservedEntity, Unmanaged
+from confplane.services.ports.kafka import KraftEntityType, ObservedEntity, Unmanaged, kraft_type_of_entity_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,25 +25,13 @@ if TYPE_CHECKING:
     from confplane.kraft.views import ResourceConfigEntry
 
 
-_KRAFT_TYPES: Final = {
-    ConfigResourceType.TOPIC: KraftEntityType.TOPICS,
-    ConfigResourceType.BROKER: KraftEntityType.BROKERS,
-    ConfigResourceType.CLIENT_METRICS: KraftEntityType.CLIENT_METRICS,
-    ConfigResourceType.GROUP: KraftEntityType.GROUPS,
-}
 _SOURCES: Final = {
-    "topic": KafkaConfigSource.TOPIC,
-    "client-metrics": KafkaConfigSource.CLIENT_METRICS,
-    "group": KafkaConfigSource.GROUP,
+    EntityType.TOPIC: KafkaConfigSource.TOPIC,
+    EntityType.CLIENT_METRICS: KafkaConfigSource.CLIENT_METRICS,
+    EntityType.GROUP: KafkaConfigSource.GROUP,
 }
 """The source of declared configs by entity type; those of brokers depend on the name."""
-_ENTITY_TYPES: Final = {
-    ConfigResourceType.TOPIC: "topic",
-    ConfigResourceType.BROKER: "broker",
-    ConfigResourceType.CLIENT_METRICS: "client-metrics",
-    ConfigResourceType.GROUP: "group",
-}
-_RESOURCE_TYPES: Final = {name: kind for kind, name in _ENTITY_TYPES.items()}
+_RESOURCE_TYPES: Final = {kind: code for code, kind in RESOURCE_ENTITY_TYPES.items()}
 _LEVELS: Final[Mapping[int, str]] = {
     KafkaConfigSource.BROKER: "for the broker",
     KafkaConfigSource.DEFAULT_BROKER: "as the default of all brokers",
@@ -84,8 +73,9 @@ class EntityConverter:
         """Return the entity of a config resource; a broker without a name is the default of all brokers."""
         kind, name = resource.type, resource.name
         default = kind is ConfigResourceType.BROKER and not name
-        found = self._rules.entity_of([(_ENTITY_TYPES[kind], None if default else name)])
-        return found if isinstance(found, Entity) else Unmanaged(_KRAFT_TYPES[kind], name, found)
+        entity_type = RESOURCE_ENTITY_TYPES[kind]
+        found = self._rules.entity_of([(entity_type.value, None if default else name)])
+        return found if isinstance(found, Entity) else Unmanaged(kraft_type_of_entity_type(entity_type), name, found)
 
     def configs(
         self, entity: Entity, described: Iterable[ResourceConfigEntry], topic_id: str | None = None
@@ -130,7 +120,7 @@ class EntityConverter:
 def resource_of(entity: Entity) -> Resource:
     """Return the config resource of an entity."""
     kind, name = entity.components[0]
-    return Resource(_RESOURCE_TYPES[kind.value], name or "")
+    return Resource(_RESOURCE_TYPES[kind], name or "")
 
 
 def spelled(entity: Entity, key: str, value: float) -> str:
@@ -149,7 +139,7 @@ def spelled(entity: Entity, key: str, value: float) -> str:
 def _declared(entity: Entity, described: Iterable[ResourceConfigEntry]) -> Iterable[tuple[str, str | None]]:
     kind, name = entity.components[0]
     if kind is not EntityType.BROKER:
-        return [(each.name, each.value) for each in described if each.source == _SOURCES[kind.value]]
+        return [(each.name, each.value) for each in described if each.source == _SOURCES[kind]]
     if name is None:
         return [(each.name, each.value) for each in described if each.source == KafkaConfigSource.DEFAULT_BROKER]
     # The names are compared, because the config of a listener has the broker's general one among its synonyms.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from confplane.domain.base64url import encode_base64url
+from confplane.domain.config_resources import RESOURCE_ENTITY_TYPES
 from confplane.domain.entities import Entity
 from confplane.kraft.entity_converter import spelled
 from confplane.kraft.metadata_log import SnapshotPart
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
     from confplane.kraft.entity_converter import EntityConverter
     from confplane.kraft.metadata_log import LogPart
     from confplane.kraft.metadata_records import LogRecord
-
-_RESOURCE_TYPES = frozenset(
-    {ConfigResourceType.TOPIC, ConfigResourceType.BROKER, ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP}
-)
 
 
 def kafka_id(given: UUID) -> str:
@@ -82,7 +79,7 @@ class LogPages:
                     del self._ids[name]
                 found = self._converter.entity(Resource(ConfigResourceType.TOPIC, name))
                 return _made(record, found, None, None, topic_id)
-            case ConfigRecord() as config if config.resource_type in _RESOURCE_TYPES:
+            case ConfigRecord() as config if config.resource_type in RESOURCE_ENTITY_TYPES:
                 found = self._converter.entity(Resource(ConfigResourceType(config.resource_type), config.resource_name))
                 of_topic = config.resource_type == ConfigResourceType.TOPIC
                 known = self._ids.get(config.resource_name) if of_topic else None

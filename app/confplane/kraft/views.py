@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from confplane.domain.config_resources import ConfigResourceType as ConfigResourceType  # noqa: PLC0414, TC001 - as below
 from confplane.kraft.wire.quotas import QuotaEntry as QuotaEntry  # noqa: PLC0414, TC001 - one of the views
 
 if TYPE_CHECKING:
@@ -14,16 +15,6 @@ if TYPE_CHECKING:
 
     from confplane.kraft.wire.errors import KraftError
     from confplane.kraft.wire.options import Address
-
-
-class ConfigResourceType(IntEnum):
-    """Kinds of resources that have configs, by Kafka's numbers (``ConfigResource.Type``)."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
 
 
 class KafkaConfigSource(IntEnum):

@@ -14,10 +14,11 @@ from confplane.domain.broker_levels import ConfigLevels
 from confplane.domain.definitions import catalog_of
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import InvalidRequestError, PolicyViolationError
+from confplane.domain.facets import FacetNameText  # noqa: TC001 - pydantic reads it
 from confplane.domain.policy_rules import FACET_KINDS, PolicyRequest, RulePolicy, spelled
 from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.domain.risks import RiskFacts, find_risks
-from confplane.policy.document import Facet, Principal, RiskName, StrictModel, Text, is_finite, line_of, parse
+from confplane.policy.document import Principal, RiskName, StrictModel, Text, is_finite, line_of, parse
 from confplane.policy.loading import read_policy, read_text
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class _Case(StrictModel):
     principal: Principal
     behalf_of: Principal | None = None
     entity: _EntityId
-    facet: Facet | None = None
+    facet: FacetNameText | None = None
     stored: _Values = Field(default_factory=dict)
     set: _Values = Field(default_factory=dict)
     remove: list[Text] = Field(default_factory=list)

@@ -24,7 +24,8 @@ from yaml.reader import ReaderError
 from confplane.domain.access.grants import ANY
 from confplane.domain.access.identities import GROUP, USER
 from confplane.domain.approvals import ApprovalDemand
-from confplane.domain.entities import DEFAULT_NODE, EntityType
+from confplane.domain.entities import DEFAULT_NODE, EntityKindName, EntityType, EntityTypeName
+from confplane.domain.facets import FacetNameText
 from confplane.domain.globs import Globs
 from confplane.domain.policy_rules import (
     FACET_KINDS,
@@ -139,9 +140,6 @@ _Number = Annotated[int | float, PlainValidator(_number)]
 _Allowed = Annotated[AllowedValues | Regex, PlainValidator(_allowed)]
 Principal = Annotated[str, Field(pattern=r"^User:.+$", max_length=1_000)]
 RiskName = Literal["smaller-retention", "min-insync-replicas", "default-quota", "user-prefix", "lower-quota"]
-Facet = Literal["client-quotas", "client-configs", "configs"]
-_Kind = Literal["user", "client-id", "user,client-id", "ip", "topic", "broker", "group", "client-metrics"]
-_Component = Literal["user", "client-id", "ip", "topic", "broker", "group", "client-metrics"]
 
 
 class StrictModel(BaseModel):
@@ -151,9 +149,9 @@ class StrictModel(BaseModel):
 
 
 class _Match(StrictModel):
-    facets: Annotated[list[Facet], Field(min_length=1), BeforeValidator(_listed)] | None = None
-    types: Annotated[list[_Kind], Field(min_length=1), BeforeValidator(_listed)] | None = None
-    names: Annotated[dict[_Component, _Texts], Field(min_length=1)] | None = None
+    facets: Annotated[list[FacetNameText], Field(min_length=1), BeforeValidator(_listed)] | None = None
+    types: Annotated[list[EntityKindName], Field(min_length=1), BeforeValidator(_listed)] | None = None
+    names: Annotated[dict[EntityTypeName, _Texts], Field(min_length=1)] | None = None
     principals: _Texts | None = None
     except_principals: _Texts | None = None
     owners: _Texts | None = None
@@ -163,7 +161,7 @@ class _Match(StrictModel):
         if not self._kinds():
             raise ValueError("matches no entity: the facets, types and names do not go together")
         for kind, texts in (self.names or {}).items():
-            if kind in {"topic", "group", "client-metrics"} and DEFAULT_NODE in texts:
+            if kind in {EntityType.TOPIC, EntityType.GROUP, EntityType.CLIENT_METRICS} and DEFAULT_NODE in texts:
                 raise ValueError(f"there is no default {kind}, so {DEFAULT_NODE} matches none")
         return self
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from confplane.domain.config_resources import KafkaResourceType
+from confplane.domain.config_resources import ConfigResourceType
 from tests.interop.differential.steps import Method, names_of
 
 if TYPE_CHECKING:
@@ -80,11 +80,11 @@ def our_configs(step: Step, answer: Body) -> list[tuple[int, Described]]:
     found = configs(step, answer)
     if answer.get("results") is None:
         return found
-    named = [(KafkaResourceType[item["resourceType"]], item["resourceName"]) for item in answer["results"]]
+    named = [(ConfigResourceType[item["resourceType"]], item["resourceName"]) for item in answer["results"]]
     by_name = dict(zip(named, found, strict=True))
     described = []
     for item in parts(step):
-        code, listed = by_name[KafkaResourceType(item["resourceType"]), item["resourceName"]]
+        code, listed = by_name[ConfigResourceType(item["resourceType"]), item["resourceName"]]
         keys = item.get("configurationKeys")
         described.append((code, {key: each for key, each in listed.items() if not keys or key in keys}))
     return described

@@ -6,7 +6,8 @@ from typing import get_args
 
 import pytest
 
-from confplane.domain.entities import EntityType
+from confplane.domain.entities import EntityKindName, EntityType, EntityTypeName
+from confplane.domain.facets import FacetNameText
 from confplane.domain.policy_rules import FACET_KINDS, KINDS
 from confplane.domain.risks import RiskKind
 from confplane.policy import PolicySettingsError, document, parse_policy
@@ -156,8 +157,8 @@ def test_anchors_and_single_texts_are_taken() -> None:
 
 
 def test_the_words_of_the_form_are_those_of_the_rules() -> None:
-    assert set(get_args(document.Facet)) == set(FACET_KINDS)
-    assert set(get_args(document._Kind)) == set(KINDS)
+    assert set(get_args(FacetNameText)) == set(FACET_KINDS)
+    assert set(get_args(EntityKindName)) == set(KINDS)
     assert set(get_args(document.RiskName)) == {kind.value for kind in RiskKind}
-    assert set(get_args(document._Component)) == {kind.value for kind in EntityType}
+    assert set(get_args(EntityTypeName)) == {kind.value for kind in EntityType}
     assert frozenset().union(*FACET_KINDS.values()) == set(KINDS)

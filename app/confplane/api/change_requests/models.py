@@ -9,10 +9,10 @@ from confplane.api import patterns
 from confplane.api.models import AnswerModel, ChangeId, EntityId, Page, RequestModel, Scalar, Time
 from confplane.domain import id_patterns
 from confplane.domain.change_requests import RequestKind, RequestState
+from confplane.domain.facets import FacetNameText
 from confplane.services.requests.reader import LONGEST_COMMENT
 
 MOST_EDITS = 1_000
-_FacetName = Literal["client-quotas", "client-configs", "configs"]
 _EntityId = Annotated[StrictStr, WithJsonSchema({"type": "string", "pattern": id_patterns.ANY_ID})]
 _Time = Annotated[StrictStr | None, base.text_like(patterns.TIME)]
 _Comment = Annotated[
@@ -40,7 +40,7 @@ class ProposedOp(RequestModel):
 class ProposedEdit(RequestModel):
     """The change of one entity in one facet."""
 
-    facet: _FacetName
+    facet: FacetNameText
     id: _EntityId = Field(description="The entity id", examples=["user=alice"])
     mode: Literal["alter", "replace", "create"] = Field(
         default="alter",
@@ -155,7 +155,7 @@ class DifferentEntity(AnswerModel):
     """An entity that was changed since the request was decided."""
 
     entity: EntityId
-    facet: _FacetName
+    facet: FacetNameText
     revision: base.Revision | None = Field(description="null: it has no configs any more")
     keys: list[DifferentKey] = Field(description="Keys of the request that have another value; no sensitive ones")
 
@@ -214,7 +214,7 @@ class ProposedDiff(AnswerModel):
 class ProposedChange(AnswerModel):
     """The change of one entity in one facet."""
 
-    facet: _FacetName
+    facet: FacetNameText
     id: EntityId
     mode: Literal["alter", "replace", "create"]
     diff: list[ProposedDiff]

@@ -9,7 +9,7 @@ from confplane.api import patterns
 from confplane.api.models import Absent, AnswerModel, Count, RequestModel, Scalar
 from confplane.domain import id_patterns
 from confplane.domain.broker_levels import ConfigSource
-from confplane.domain.config_resources import KafkaResourceType
+from confplane.domain.config_resources import ConfigResourceType
 from confplane.domain.definitions import ConfigType
 from confplane.domain.ops import OpType
 
@@ -27,7 +27,7 @@ _TypeName = Annotated[str, base.one_of("UNKNOWN", *(kind.value for kind in Confi
 
 _ResourceType = Annotated[
     StrictInt | StrictStr,
-    WithJsonSchema({"enum": [kind for known in KafkaResourceType for kind in (known.value, known.name)]}),
+    WithJsonSchema({"enum": [kind for known in ConfigResourceType for kind in (known.value, known.name)]}),
     Field(description="Kafka's number or name. TOPIC, BROKER, GROUP and CLIENT_METRICS are served", examples=["TOPIC"]),
 ]
 _ResourceName = Annotated[

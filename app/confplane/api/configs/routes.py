@@ -23,7 +23,7 @@ from confplane.api.schedules.temporary import Temporary
 from confplane.api.services import AlterDep, HistoryDep, ResourceReadsDep, RevertsDep
 from confplane.domain import id_patterns
 from confplane.domain.access.operations import Operation
-from confplane.domain.config_resources import KafkaResourceType, resource_entity, resource_type
+from confplane.domain.config_resources import ConfigResourceType, resource_entity, resource_type
 from confplane.domain.configs import check_release
 from confplane.domain.definitions import Catalog
 from confplane.domain.entities import Entity
@@ -166,7 +166,7 @@ async def describe_configs(call: CallDep, body: models.DescribeConfigs) -> Respo
 class _Mention(NamedTuple):
     """A resource that a describe names."""
 
-    kind: KafkaResourceType
+    kind: ConfigResourceType
     name: str
     keys: frozenset[str]
     """The configs to describe; empty: all."""
@@ -179,7 +179,7 @@ def _mentions(resources: Sequence[models.ConfigResource]) -> list[_Mention]:
     Raises:
         InvalidRequestError: There is no such resource type.
     """
-    found: dict[tuple[KafkaResourceType, str], _Mention] = {}
+    found: dict[tuple[ConfigResourceType, str], _Mention] = {}
     for index, item in enumerate(resources):
         pointer = f"/resources/{index}"
         kind = resource_type(item.resource_type, pointer=f"{pointer}/resourceType")
@@ -213,7 +213,7 @@ async def _described(
     try:
         entity = resource_entity(kind, name, pointer=f"{pointer}/resourceType")
         check_release(_catalog(call), entity, pointer=f"{pointer}/resourceType")
-        if kind is KafkaResourceType.TOPIC:
+        if kind is ConfigResourceType.TOPIC:
             # In a describe, the empty name is not a name. In an alter, it names a default topic.
             check_topic_name(name, pointer=f"{pointer}/resourceName")
         found = await call.cluster.configs.effective(call.access, entity, keys, pointer=f"{pointer}/resourceName")

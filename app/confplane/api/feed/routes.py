@@ -19,9 +19,9 @@ from confplane.api.routing.operations import ResponseSpec, read
 from confplane.api.routing.routes import Routes
 from confplane.api.services import FeedsDep
 from confplane.domain.access.operations import Operation
-from confplane.domain.entities import Entity, EntityType
+from confplane.domain.entities import Entity, EntityType, EntityTypeName
 from confplane.domain.errors import InvalidRequestError
-from confplane.domain.facets import FacetName
+from confplane.domain.facets import FacetName, FacetNameText
 from confplane.services.feed.consumer import FeedConsumer
 from confplane.services.feed.events import FeedFilter, RequestSelection
 from confplane.services.feed.positions import LONGEST, decode, encode
@@ -72,11 +72,9 @@ async def follow_changes(  # noqa: PLR0913 - one argument a parameter is FastAPI
         int | None,
         Query(ge=0, le=_LONGEST_WAIT_S, description="Of a page: seconds to wait for a first event. Not for streams"),
     ] = None,
-    facet: Annotated[
-        Literal["client-quotas", "client-configs", "configs"] | None, Query(description="Only keys of this facet")
-    ] = None,
+    facet: Annotated[FacetNameText | None, Query(description="Only keys of this facet")] = None,
     entity_type: Annotated[
-        Literal["user", "client-id", "ip", "topic", "broker", "group", "client-metrics"] | None,
+        EntityTypeName | None,
         Query(alias="entityType", description="Only entities of this type; pairs of a user are of the type client-id"),
     ] = None,
     entity: Annotated[

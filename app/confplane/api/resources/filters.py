@@ -1,9 +1,10 @@
 """The filters of lists and exports, as query parameters."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import Depends, Query
 
+from confplane.domain.entities import EntityKindName
 from confplane.services.reads.describe import ListQuery
 
 
@@ -22,7 +23,7 @@ def _filters(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
     ] = None,
     key: Annotated[str | None, Query(description="Only entities that set this key")] = None,
     kind: Annotated[
-        Literal["user", "client-id", "user,client-id", "ip", "topic", "broker", "group", "client-metrics"] | None,
+        EntityKindName | None,
         Query(description="Only entities of exactly these types"),
     ] = None,
     prefix: Annotated[

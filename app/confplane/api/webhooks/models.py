@@ -6,14 +6,16 @@ from pydantic import Field, StrictInt, StrictStr
 
 from confplane.api import patterns
 from confplane.api.models import Absent, AnswerModel, Count, Page, RequestModel, Time, one_of
+from confplane.domain.entities import EntityTypeName
+from confplane.domain.facets import FacetNameText
 from confplane.domain.outbound_urls import LONGEST
 from confplane.services.access_admin.rules import LONGEST_NOTE
 from confplane.services.ports.webhooks import KEPT_DELIVERIES, WebhookFormat
 from confplane.services.webhooks.subscriptions import LONGEST_OVERLAP_S
 
-_Facet = Annotated[Literal["client-quotas", "client-configs", "configs"] | None, Field(description="Only this facet")]
+_Facet = Annotated[FacetNameText | None, Field(description="Only this facet")]
 _EntityType = Annotated[
-    Literal["user", "client-id", "ip", "topic", "broker", "group", "client-metrics"] | None,
+    EntityTypeName | None,
     Field(description="Only entities of this type; pairs of a user are of the type client-id"),
 ]
 

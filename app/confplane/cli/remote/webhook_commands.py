@@ -23,6 +23,8 @@ from confplane.cli.remote.options import (
 )
 from confplane.cli.remote.session import DONE, FAILED, run
 from confplane.cli.times import duration_of
+from confplane.domain.entities import EntityTypeName
+from confplane.domain.facets import FacetNameText
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -98,11 +100,9 @@ def put_webhook(
     form: Annotated[
         Literal["cloudevents", "slack", "teams"], typer.Option("--format", help="The form of the requests.")
     ] = "cloudevents",
-    facet: Annotated[
-        Literal["client-quotas", "client-configs", "configs"] | None, typer.Option(help="Only changes of this facet.")
-    ] = None,
+    facet: Annotated[FacetNameText | None, typer.Option(help="Only changes of this facet.")] = None,
     entity_type: Annotated[
-        Literal["user", "client-id", "ip", "topic", "broker", "group", "client-metrics"] | None,
+        EntityTypeName | None,
         typer.Option("--entity-type", help="Only entities of this type."),
     ] = None,
     entity: Annotated[str | None, typer.Option(metavar="ENTITY", help="Only this entity.")] = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import typer
 
@@ -18,6 +18,7 @@ from confplane.cli.remote.configs.arguments import TYPES
 from confplane.cli.remote.entities import gather
 from confplane.cli.remote.session import DONE, FAILED
 from confplane.domain.client_configs import SUPPORTED_CONFIGS
+from confplane.domain.config_resources import RESOURCE_ENTITY_TYPES
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
@@ -81,22 +82,10 @@ def work_of(command: Command) -> Callable[[AsyncConfplane], Coroutine[Any, Any, 
     return _altering(command) if command.alter else partial(_describe, command=command)
 
 
-_Type = Literal["TOPIC", "BROKER", "GROUP", "CLIENT_METRICS"]
 _RESOURCES: Final = 100
 """Resources of one request, because the response has all configs of each."""
 _PAGE: Final = 1000
-_RESOURCE_TYPES: Final[dict[str, _Type]] = {
-    "topics": "TOPIC",
-    "brokers": "BROKER",
-    "groups": "GROUP",
-    "client-metrics": "CLIENT_METRICS",
-}
-_OWN_SOURCES: Final = {
-    "topics": "DYNAMIC_TOPIC_CONFIG",
-    "brokers": "DYNAMIC_BROKER_CONFIG",
-    "groups": "DYNAMIC_GROUP_CONFIG",
-    "client-metrics": "DYNAMIC_CLIENT_METRICS_CONFIG",
-}
+_RESOURCE_TYPES: Final = {kind.plural: code.name for code, kind in RESOURCE_ENTITY_TYPES.items()}
 _DEFAULT_SOURCE: Final = "DYNAMIC_DEFAULT_BROKER_CONFIG"
 
 
@@ -156,8 +145,9 @@ async def _of_resources(
 ) -> AsyncIterator[dict[str, Any]]:
     """Yield the results of a describe of resources of one type, in order."""
     for start in range(0, len(names), _RESOURCES):
-        resources: list[ConfigResource] = [
-            {"resourceType": _RESOURCE_TYPES[kind], "resourceName": name} for name in names[start : start + _RESOURCES]
+        resources = [
+            cast("ConfigResource", {"resourceType": _RESOURCE_TYPES[kind], "resourceName": name})
+            for name in names[start : start + _RESOURCES]
         ]
         for result in (await client.configs.describe(resources, include_synonyms=synonyms)).body["results"]:
             yield {**result}
@@ -165,7 +155,7 @@ async def _of_resources(
 
 def _own(kind: str, result: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the configs that are set on a resource itself."""
-    source = _OWN_SOURCES[kind] if result["resourceName"] else _DEFAULT_SOURCE
+    source = f"DYNAMIC_{_RESOURCE_TYPES[kind]}_CONFIG" if result["resourceName"] else _DEFAULT_SOURCE
     return [each for each in result["configs"] if each["configSource"] == source]
 
 

@@ -181,7 +181,7 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> ServicePart
         {name: _cipher(name, settings.clusters[name]).fingerprint for name in stores},
         {name: IncarnationCheck(store, positions) for name, store in stores.items()},
         [
-            ThrottleWatch(store, kraft_wirings[name].kafka if name in kraft_wirings else store)
+            ThrottleWatch(store, store, kraft_wirings[name].kafka if name in kraft_wirings else None)
             for name, store in stores.items()
         ],
     )

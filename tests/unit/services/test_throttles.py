@@ -36,7 +36,7 @@ class Cluster:
         self.state: Target | None = TARGET
         self.leadership = SimpleNamespace(held=True)
         self.asked: list[Collection[str]] = []
-        self.watch = ThrottleWatch(cast("ClusterStore", self), self)
+        self.watch = ThrottleWatch(cast("ClusterStore", self), self, self)
 
     def target(self) -> Target | None:
         return self.state
@@ -130,6 +130,19 @@ async def test_findings_stay_while_the_cluster_is_away(cluster: Cluster) -> None
     with pytest.raises(UnavailableError):
         await cluster.watch.round()
     assert cluster.watch.left == [BROKER, ORDERS]
+
+
+async def test_zookeeper_is_asked_until_a_target_is_set(cluster: Cluster) -> None:
+    zookeeper = Cluster()
+    zookeeper.reassigned = {"orders"}
+    watch = ThrottleWatch(cast("ClusterStore", cluster), zookeeper, cluster)
+    cluster.state = None
+    await watch.round()
+    await watch.round()
+    assert (watch.left, zookeeper.asked, cluster.asked) == ([], [{"orders"}] * 2, [])
+    cluster.state = TARGET
+    await watch.round()
+    assert (len(zookeeper.asked), cluster.asked) == (2, [{"orders"}])
 
 
 @pytest.mark.parametrize("reason", ["follows", "paused", "imports"])

@@ -265,7 +265,7 @@ async def _shown(call: Call, requests: ChangeRequestService, request: ChangeRequ
     headers = {"ETag": etag_of(request)}
     if status == _CREATED:
         scope = call.request.scope
-        path, name, _ = scope["path"].partition("/change-requests")
+        path, name, _ = scope["path"].rpartition("/change-requests")
         headers["Location"] = f"{scope.get('root_path', '')}{path}{name}/{request.id}"
     return json_response(call.request, render.whole(call.cluster, request, events), status=status, headers=headers)
 

@@ -49,16 +49,18 @@ class ThrottleWatch(BackgroundService):
 
     Args:
         store: The cluster, started.
-        reassignments: The source of its reassignments.
+        zookeeper: The source of its reassignments while brokers read ZooKeeper.
+        kafka: Their source once a target is set; None if the settings name no brokers.
 
     Attributes:
         left: The entities and keys of the throttles that are left.
         unknown: Those of which it is unknown whether a reassignment uses them, because a right is missing.
     """
 
-    def __init__(self, store: ClusterStore, reassignments: Reassignments) -> None:
+    def __init__(self, store: ClusterStore, zookeeper: Reassignments, kafka: Reassignments | None) -> None:
         self._store = store
-        self._reassignments = reassignments
+        self._zookeeper = zookeeper
+        self._kafka = kafka
         self._background = BackgroundTask(self._run, name=f"throttles-{store.name}")
         self._clear()
 
@@ -77,7 +79,9 @@ class ThrottleWatch(BackgroundService):
             UnavailableError: The cluster did not answer in time; the last findings stay.
         """
         target = self._store.target()
-        if not self._store.leadership.held or (target is not None and (target.paused or not target.imported)):
+        reassignments = self._zookeeper if target is None else self._kafka
+        follows = target is None or (target.imported and not target.paused)
+        if reassignments is None or not follows or not self._store.leadership.held:
             self._clear()
             return
         throttles = await self._throttles()
@@ -85,7 +89,7 @@ class ThrottleWatch(BackgroundService):
             self._clear()
             return
         topics = {name for entity in throttles if (name := entity.get(EntityType.TOPIC)) is not None}
-        reassigned = await self._reassignments.reassigned_topics(topics, time.monotonic() + _TIMEOUT_S)
+        reassigned = await reassignments.reassigned_topics(topics, time.monotonic() + _TIMEOUT_S)
         if reassigned is None:
             self._clear()
             self.unknown = [(entity, key) for entity, keys in throttles.items() for key in keys]

@@ -270,6 +270,19 @@ async def test_nothing_is_adopted_from_a_cluster_that_is_away(enforced: Observin
         await adopt_drift(enforced, DriftSelection(ALICE, None))
 
 
+async def test_nothing_is_adopted_from_a_broker_that_is_away(opened: Opener, kafka: KafkaDouble) -> None:
+    one, broker = await opened(), Entity.of(broker="1")
+    kafka.alter(broker, {"log.cleaner.threads": "3"})
+    await one.poll()
+    await alter(one, broker, {"log.cleaner.threads": "2"})
+    present, kafka.brokers = kafka.brokers, ()
+    with pytest.raises(UnavailableError, match="broker=1"):
+        await adopt_drift(one, DriftSelection(broker, None))
+    kafka.brokers = present
+    assert [each.error for each in await adopt_drift(one, DriftSelection(broker, None))] == [None]
+    assert one.config(broker) == {"log.cleaner.threads": "3"}
+
+
 async def test_a_contested_key_is_reapplied(enforced: Observing, kafka: KafkaDouble) -> None:
     one = enforced
     kafka.alter(ALICE, {"request_percentage": "5"})

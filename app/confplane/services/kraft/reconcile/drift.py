@@ -108,10 +108,12 @@ class DriftService:
         An entity that does not differ, and an entity of an observed type, has an edit without ops.
 
         Raises:
-            UnavailableError: The Kafka cluster can't be polled now.
+            UnavailableError: The Kafka cluster, or a broker that is named, can't be polled now.
         """
         applied = [each.entity for each in chosen if self._mode(each.entity) is not TargetMode.OBSERVE]
-        observed, denied = await self._poll(applied, deadline, behind_all=True) if applied else ({}, {})
+        observed, denied, answered = (
+            await self._poll(applied, deadline, behind_all=True) if applied else ({}, {}, set())
+        )
         if denied:
             raise NotPermittedError(next(iter(denied.values())), outcome=WriteOutcome.NOT_APPLIED)
         if observed is None:
@@ -120,6 +122,14 @@ class DriftService:
                 outcome=WriteOutcome.NOT_APPLIED,
                 retry_after_s=1,
             )
+        for each in applied:
+            if each.types[0] is EntityType.BROKER and each.components[0][1] is not None and each.id not in answered:
+                raise UnavailableError(
+                    f"The configs of {each.id} can't be read now: the broker does not answer, or is not registered. To"
+                    " give a change up, delete its keys or revert it",
+                    outcome=WriteOutcome.NOT_APPLIED,
+                    retry_after_s=1,
+                )
         return [
             (
                 self._rules.facet_of(each.entity).name,
@@ -185,7 +195,7 @@ class DriftService:
     # -- polls
 
     async def _entity_drifts(self, candidates: Sequence[DriftCandidate], deadline: float) -> list[EntityDrift]:
-        observed, denied = await self._poll([each.entity for each in candidates], deadline)
+        observed, denied, _ = await self._poll([each.entity for each in candidates], deadline)
         differing: dict[str, set[str]] = {}
         for each in candidates:
             found = None if observed is None else observed.get(each.entity.id)
@@ -211,14 +221,14 @@ class DriftService:
 
     async def _poll(
         self, entities: Sequence[Entity], deadline: float, *, behind_all: bool = False
-    ) -> tuple[dict[str, EntityObservation] | None, dict[str, str]]:
-        """Return the entities that differ in the Kafka cluster, and the missing rights, by id.
+    ) -> tuple[dict[str, EntityObservation] | None, dict[str, str], set[str]]:
+        """Return entities that differ in the Kafka cluster, the missing rights, and the brokers that answered, by id.
 
         The first is None if the cluster can't be polled now.
         """
         target = self._store.target()
         if target is None or target.paused or not entities:
-            return None, {}
+            return None, {}, set()
         until = min(deadline, time.monotonic() + self.poll_s)
         try:
             if behind_all:
@@ -229,8 +239,9 @@ class DriftService:
             logger.info(
                 "Cluster %s: drift is shown without the values in the cluster: %s", self._store.name, error.detail
             )
-            return None, {}
+            return None, {}, set()
         return (
             {each.entity.id: each for part in results for each in part.differing},
             {entity_id: reason for part in results for entity_id, reason in part.denied.items()},
+            {entity_id for part in results for entity_id in part.brokers},
         )

@@ -1,11 +1,13 @@
-"""A key that a real Kafka 4 refuses, as it does its removal: each way to be rid of it ends in the same state."""
+"""Keys that a real Kafka 4 does not have, and whose removal it does not accept: each way back ends in the same state."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from confplane.client.errors import NothingSetError
 from confplane.kraft.views import ConfigResourceType, Resource
 from tests.kraft.test_adopting import until_released
 from tests.kraft.test_refused_keys import WAIT, alter
@@ -20,68 +22,126 @@ if TYPE_CHECKING:
     from tests.support.kraft import KraftCluster
     from tests.support.world import World
 
-OWN = Resource(ConfigResourceType.BROKER, "1")
+OWN, ABSENT = Resource(ConfigResourceType.BROKER, "1"), Resource(ConfigResourceType.BROKER, "3001")
 MANAGED, OTHER = "min.insync.replicas", "log.cleaner.threads"
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change that set a key of a broker."""
+
+    resource: Resource
+    key: str
+    others: dict[str, str]
+    """The other keys of the broker."""
+    id: str
+
+    @property
+    def entity(self) -> str:
+        """The id of the broker."""
+        return f"broker={self.resource.name}"
+
+
 @pytest.fixture
-def kraft(tmp_path: Path, kraft_class_path: str) -> Iterator[KraftCluster]:
+def restarted(tmp_path: Path, kraft_class_path: str) -> Iterator[KraftCluster]:
     """A node that tests stop and start again."""
     with kraft_cluster(tmp_path / "kafka", kraft_class_path) as running:
         yield running
 
 
-async def _delete(http: ConfplaneClient, _: str) -> Any:
-    return await alter(http, OWN, {MANAGED: None}, **WAIT)
+async def _delete(http: ConfplaneClient, change: Change) -> None:
+    await alter(http, change.resource, {change.key: None}, **WAIT)
 
 
-async def _replace(http: ConfplaneClient, _: str) -> Any:
-    return (await http.request("PUT", "configs/broker=1", json={"configs": {OTHER: "2"}}, headers=WAIT)).body
+async def _replace(http: ConfplaneClient, change: Change) -> None:
+    body = {"configs": change.others}
+    method = "PUT" if change.others else "DELETE"
+    await http.request(method, f"configs/{change.entity}", json=body if change.others else None, headers=WAIT)
 
 
-async def _adopt(http: ConfplaneClient, _: str) -> Any:
-    body = {"entities": [{"id": "broker=1", "keys": [MANAGED]}]}
-    return (await http.request("POST", "drift:adopt", json=body)).body
+async def _adopt(http: ConfplaneClient, change: Change) -> None:
+    await http.request("POST", "drift:adopt", json={"entities": [{"id": change.entity, "keys": [change.key]}]})
 
 
-async def _revert(http: ConfplaneClient, change_id: str) -> Any:
-    return (await http.request("POST", "audit:revert", json={"changeId": change_id}, headers=WAIT)).body
+async def _revert(http: ConfplaneClient, change: Change) -> None:
+    await http.request("POST", "audit:revert", json={"changeId": change.id}, headers=WAIT)
 
 
-async def _applied(http: ConfplaneClient, entity: str) -> bool:
-    status = (await http.request("GET", f"configs/{entity}?view=full")).body["status"]
-    return bool(status["applied"]["state"] == "applied")
+WAYS: dict[str, Callable[[ConfplaneClient, Change], Awaitable[None]]] = {
+    "delete": _delete, "replace": _replace, "adopt": _adopt, "revert": _revert
+}  # fmt: skip
+
+
+async def _configs(http: ConfplaneClient, entity: str) -> dict[str, str]:
+    try:
+        return {**(await http.request("GET", f"configs/{entity}")).body["configs"]}
+    except NothingSetError:
+        return {}
+
+
+async def _state(http: ConfplaneClient, resource: Resource) -> str:
+    body = (await http.request("GET", f"configs/broker={resource.name}?view=full")).body
+    return str(body["status"]["applied"]["state"])
+
+
+async def _applying(http: ConfplaneClient) -> dict[str, Any]:
+    """Return the leader's report, which is empty before its first one."""
+    return (await http.request("GET", "/v1/clusters/default")).body["target"]["applying"] or {}
 
 
 async def _nothing_waits(http: ConfplaneClient) -> bool:
-    applying = (await http.request("GET", "/v1/clusters/default")).body["target"]["applying"]
-    return not any(applying[name]["count"] for name in ("refused", "held", "unknown")) and not applying["pending"]
+    report = await _applying(http)
+    return not any(report[name]["count"] for name in ("refused", "held", "unknown")) and not report["pending"]
+
+
+async def _go_back(http: ConfplaneClient, way: str, change: Change) -> None:
+    """Take a way back from a change, and expect that nothing is left of it."""
+    await WAYS[way](http, change)
+
+    async def is_applied() -> bool:
+        return not change.others or await _state(http, change.resource) == "applied"
+
+    await until(is_applied, why=way)
+    await until(lambda: _nothing_waits(http), why=way)
+    assert await _configs(http, change.entity) == change.others, way
+    assert (await http.request("GET", "drift")).body["items"] == [], way
 
 
 @pytest.mark.timeout(900)
-async def test_a_refused_key_of_one_broker_has_ways_back(kraft: KraftCluster, world: World) -> None:
+async def test_a_refused_key_of_one_broker_has_ways_back(restarted: KraftCluster, world: World) -> None:
     """Under eligible leader replicas a broker refuses the key and its removal."""
-    [node] = kraft.nodes
-    ways: dict[str, Callable[[ConfplaneClient, str], Awaitable[Any]]] = {
-        "delete": _delete, "replace": _replace, "adopt": _adopt, "revert": _revert
-    }  # fmt: skip
-    service = world.adopting(kraft)
+    [node] = restarted.nodes
+    others = {OTHER: "2"}
+    service = world.adopting(restarted)
     with service:
         async with service.client() as http:
             await until_released(http)
-            assert (await alter(http, OWN, {OTHER: "2"}, **WAIT))["applied"]["state"] == "applied"
-            for way, act in ways.items():
+            assert (await alter(http, OWN, {**others}, **WAIT))["applied"]["state"] == "applied"
+            for way in WAYS:
                 node.kill()
                 change_id = (await alter(http, OWN, {MANAGED: "2"}))["changeId"]
                 node.start()
 
                 async def refused() -> bool:
-                    body = (await http.request("GET", "configs/broker=1?view=full")).body
-                    return body["status"]["applied"]["state"] in {"refused", "partly-refused"}
+                    return await _state(http, OWN) in {"refused", "partly-refused"}
 
                 await until(refused, why=way)
-                await act(http, change_id)
-                await until(lambda: _applied(http, "broker=1"), why=way)
-                await until(lambda: _nothing_waits(http), why=way)
-                assert (await http.request("GET", "configs/broker=1")).body["configs"] == {OTHER: "2"}, way
-                assert (await http.request("GET", "drift")).body["items"] == [], way
+                await _go_back(http, way, Change(OWN, MANAGED, others, change_id))
+
+
+async def test_a_key_of_a_broker_that_never_registered_has_ways_back(kraft: KraftCluster, world: World) -> None:
+    """No broker accepts the key or its removal, or shows what could be adopted."""
+    service = world.adopting(kraft)
+    with service:
+        async with service.client() as http:
+            await until_released(http)
+            for way in ("delete", "replace", "revert"):
+                change_id = (await alter(http, ABSENT, {OTHER: "2"}))["changeId"]
+
+                async def held() -> bool:
+                    report = await _applying(http)
+                    return bool(report and report["held"]["count"])
+
+                await until(held, why=way)
+                assert await _state(http, ABSENT) == "pending"
+                await _go_back(http, way, Change(ABSENT, OTHER, {}, change_id))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -54,13 +53,13 @@ async def test_a_cluster_that_was_downgraded_is_not_followed_until_it_is_back(
                     return await rate() == wanted
 
                 await until(lambda: has(1))
-                node._shape = replace(node._shape, class_path=earlier)
+                node.change_release(earlier)
                 await asyncio.to_thread(node.stop)
                 await asyncio.to_thread(node.start)
                 await put(2.0)
                 await until_warned(client, "of release 3.9, and had 4.4 before")
                 assert await rate() == 1
-                node._shape = kafka.shape
+                node.change_release(kraft_class_path)
                 await asyncio.to_thread(node.stop)
                 await asyncio.to_thread(node.start)
                 await until(lambda: has(2))

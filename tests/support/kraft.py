@@ -12,7 +12,7 @@ import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -163,6 +163,10 @@ class KraftNode(Server):
     def listener(self, name: str) -> str:
         """The address of one of :data:`_LISTENERS`; known once started."""
         return f"127.0.0.1:{self.port if name == 'PLAINTEXT' else self._ports[name]}"
+
+    def change_release(self, class_path: str) -> None:
+        """Run another release of Kafka from the next start on."""
+        self._shape = replace(self._shape, class_path=class_path)
 
     def pause(self) -> None:
         """Pause the process, like a long pause of the JVM."""

@@ -38,6 +38,8 @@ KAFKA_VERSION: Final = "3.9.1"
 """The last version with ZooKeeper."""
 KRAFT_VERSION: Final = "4.4.0"
 """The newest version, in KRaft mode."""
+EARLIER_KRAFT_VERSION: Final = "4.1.2"
+"""The last version of Kafka 4 that keeps a topic's configs that it does not define (KAFKA-19851)."""
 
 
 def _dependency(group: str, artifact: str, version: str, classifier: str = "") -> str:
@@ -72,6 +74,7 @@ _KAFKA_POMS: Final = {
         _dependency("org.junit.jupiter", "junit-jupiter-api", "5.10.2"),
     ),
     KRAFT_VERSION: _pom(KRAFT_VERSION),
+    EARLIER_KRAFT_VERSION: _pom(EARLIER_KRAFT_VERSION),
 }
 
 HELM_VERSION: Final = "v3.22.0"
@@ -173,6 +176,15 @@ def kraft_class_path() -> Path:
         ToolMissingError: No Maven, or no repository that it can reach.
     """
     return _class_path(KRAFT_VERSION)
+
+
+def earlier_kraft_class_path() -> Path:
+    """Have Maven fetch an earlier broker without ZooKeeper; return the file that holds the class path.
+
+    Raises:
+        ToolMissingError: No Maven, or no repository that it can reach.
+    """
+    return _class_path(EARLIER_KRAFT_VERSION)
 
 
 def _class_path(version: str) -> Path:

@@ -291,7 +291,7 @@ def _stale(*, begun: bool) -> StalePlanError:
         "The plan was begun with another document, with other options, or by a caller who may describe more entities."
         " Send the request of that time again, or make a new plan"
         if begun
-        else "The document, its options, the policies or the entities are not those of the plan any more. Make a new"
+        else "The document, its options, the policies or the entities are not those of the plan any more; make a new"
         " plan"
     )
     return StalePlanError(text, pointer="/planId", outcome=WriteOutcome.NOT_APPLIED)

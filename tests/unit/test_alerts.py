@@ -49,6 +49,8 @@ KafkaNotLookedAt         observation_age_seconds{CLUSTER,area="a"} 30; observati
                          observation_age_seconds{CLUSTER,area="a"} 31; observation_max_age_seconds{CLUSTER,area="a"} 30
 KafkaConfigsNotUsed      observation_ineffective{CLUSTER,area="a"} 0
                          observation_ineffective{CLUSTER,area="a"} 1
+ThrottlesLeft            reassignment_throttles_left{CLUSTER} 0
+                         reassignment_throttles_left{CLUSTER} 1
 KafkaApplyBehind         apply_lag_seconds{CLUSTER} 60
                          apply_lag_seconds{CLUSTER} 61
 KafkaApplyUnknown        apply_unknown{CLUSTER} 0

@@ -13,6 +13,7 @@ import pytest
 from pydantic import SecretStr
 
 from confplane.domain.errors import ConcurrentChangeError
+from confplane.domain.extra_keys import Catalogs
 from confplane.rollups import stores
 from confplane.rollups.exports.alterations import REMOVABLE, ExportAlterations, pseudonym
 from confplane.rollups.exports.exporter import NAMES, Exporter, exclusive_export
@@ -320,7 +321,7 @@ def test_a_lake_whose_path_spark_would_take_for_a_pattern_is_refused(
         export(spark, origin_of(migrated), lake)
     assert not lake.exists()
     with pytest.raises(UnreadableLakeError, match=r"must not have '\['"):
-        read_lake(spark, str(lake), CLUSTER, [activity.JOB])
+        read_lake(spark, str(lake), CLUSTER, [activity.JOB], Catalogs())
 
 
 def test_two_exports_of_a_cluster_are_not_made_at_once(migrated: servers.Database) -> None:
@@ -365,7 +366,7 @@ def test_columns_are_left_out_and_principals_replaced(
         with pytest.raises(UnreadableLakeError, match="give the same, or export it again with --full"):
             export(spark, origin, tmp_path, altered=other)
     with pytest.raises(NotInReadingError, match="are pseudonyms"):
-        read_lake(spark, str(tmp_path), CLUSTER, [activity.JOB]).frames(activity.JOB)
+        read_lake(spark, str(tmp_path), CLUSTER, [activity.JOB], Catalogs()).frames(activity.JOB)
     export(spark, origin, tmp_path, full=True)
     assert_is_the_tables(tmp_path, migrated, "trail")
 
@@ -413,7 +414,7 @@ def test_jobs_find_the_same_in_the_lake_as_in_the_stores(
         position, options, past = dict(reading.position), dict(reading.options), history_reads(reading)
     spark.catalog.clearCache()
     raw_zk.delete("/config/users/u3")
-    lake = read_lake(spark, str(tmp_path), CLUSTER, [*JOBS.values()])
+    lake = read_lake(spark, str(tmp_path), CLUSTER, [*JOBS.values()], options["catalogs"])
     with pytest.raises(NotInReadingError, match="no other_znodes in a lake"):
         lake.frames(compare.JOB)
     assert (dict(lake.position), dict(lake.options)) == (position, options)
@@ -430,12 +431,15 @@ def test_jobs_find_the_same_in_the_lake_as_in_the_stores(
         {"change_id": str(row["change_id"])} for row in expected(migrated.owner_dsn, "changes") if row["created_at"] >= low
     ])  # fmt: skip
     export(spark, origin, tmp_path, "trail")
-    newer = read_lake(spark, str(tmp_path), CLUSTER, [integrity.JOB])
+    newer = read_lake(spark, str(tmp_path), CLUSTER, [integrity.JOB], Catalogs())
     with pytest.raises(NotInReadingError, match="znodes are of another moment than the rest"):
         newer.frames(integrity.JOB)
-    assert rows_of(read_lake(spark, str(tmp_path), CLUSTER, [activity.JOB]), activity.JOB) == wanted["activity"]
+    assert (
+        rows_of(read_lake(spark, str(tmp_path), CLUSTER, [activity.JOB], Catalogs()), activity.JOB)
+        == wanted["activity"]
+    )
     with pytest.raises(UnreadableLakeError, match="has no exports of elsewhere"):
-        read_lake(spark, str(tmp_path), "elsewhere", [activity.JOB])
+        read_lake(spark, str(tmp_path), "elsewhere", [activity.JOB], Catalogs())
 
 
 def test_the_commands_export_and_run_on_the_lake(

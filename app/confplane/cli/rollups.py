@@ -194,7 +194,7 @@ def _reading(
     usage: Any,
 ) -> Iterator[Reading]:
     if options.source is not None:
-        yield read_lake(spark, options.source, source.name, jobs)
+        yield read_lake(spark, options.source, source.name, jobs, source.cluster.catalogs())
         return
     with read(
         spark,

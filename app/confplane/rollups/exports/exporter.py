@@ -203,7 +203,7 @@ class Exporter:
         return Dataset(
             self._export_id,
             reading.as_of,
-            {name: value for name, value in reading.options.items() if name != "as_of"},
+            {name: value for name, value in reading.options.items() if name not in {"as_of", "catalogs"}},
             {**position, "registration_id": reading.position["registration_id"]},
             self._altered.without,
             self._altered.pseudonyms,

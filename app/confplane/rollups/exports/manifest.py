@@ -47,7 +47,7 @@ class Dataset:
     """The last export, which determined the moment. Unchanged days have an earlier one."""
     as_of: datetime
     options: Mapping[str, Any]
-    """Options of jobs (rollups/job.py), except ``as_of``."""
+    """Options of jobs (rollups/job.py), except ``as_of``, and ``catalogs``, which are of the settings of the reader."""
     position: Mapping[str, Any]
     """The position from which the next export continues."""
     without: tuple[str, ...]

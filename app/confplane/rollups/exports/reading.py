@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from confplane.domain.extra_keys import Catalogs
     from confplane.rollups.exports.manifest import Dataset, Manifest
     from confplane.rollups.job import Job
     from confplane.rollups.reading import Reading
@@ -61,7 +62,7 @@ def count_rows(root: str, cluster: str, jobs: Sequence[Job]) -> int | None:
     return sum(day.rows for each in _needed(found, jobs, base, cluster).values() for day in each.days)
 
 
-def read_lake(spark: SparkSession, root: str, cluster: str, jobs: Sequence[Job]) -> Reading:
+def read_lake(spark: SparkSession, root: str, cluster: str, jobs: Sequence[Job], catalogs: Catalogs) -> Reading:
     """Return a reading of the newest moment of a cluster in a lake.
 
     Args:
@@ -69,6 +70,7 @@ def read_lake(spark: SparkSession, root: str, cluster: str, jobs: Sequence[Job])
         root: The directory of the lake.
         cluster: The cluster.
         jobs: The jobs of the reading. Exports that no job needs may be of another moment.
+        catalogs: The definitions of the cluster's configs.
 
     Raises:
         UnreadableLakeError: The lake has nothing of the cluster that these jobs need.
@@ -101,7 +103,7 @@ def read_lake(spark: SparkSession, root: str, cluster: str, jobs: Sequence[Job])
         ]
         return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
 
-    options = {**newest.options, "as_of": newest.as_of}
+    options = {**newest.options, "as_of": newest.as_of, "catalogs": catalogs}
     return reading_of(cluster, options, int(newest.position["registration_id"]), FileFrames(read))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from confplane.services.ports.trail import EXTERNAL_PRINCIPAL
+from confplane.services.ports import trail
 from tests.faults.checks.facts import evidence_of
 from tests.faults.checks.timeline import plain
 from tests.faults.history import Kind, Mode
@@ -35,7 +35,7 @@ def check(facts: Facts) -> None:
                     facts.add(OTHER_KEYS, f"change {change.id} of {entity.path}: {entity.keys}", *change.lines())
             call = calls.get(intent.request_id)
             if change.external or change.put_back:
-                if (intent.principal, intent.request_id) != (EXTERNAL_PRINCIPAL, ""):
+                if (intent.principal, intent.request_id) != (trail.EXTERNAL_PRINCIPAL, ""):
                     facts.add(OTHER_CALLER, f"change {change.id} is external: {intent.principal}", *change.lines())
                 if change.external and any(entity.ops for entity in intent.entities):
                     facts.add(OTHER_REQUEST, f"change {change.id} is external and has ops", *change.lines())

@@ -16,7 +16,7 @@ from confplane.devstack.postgres import SERVICE
 from confplane.domain.texts import rfc3339
 from tests.audit.rows import fetch, run
 from tests.console.visitor import SIGN_IN, Visitor, csrf_of
-from tests.support.service import Service, ServiceInThread
+from tests.support.service import Service
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -297,7 +297,7 @@ def test_the_first_page_leads_to_the_console_or_to_the_docs(
 ) -> None:
     for path in ("/", "/console"):
         assert httpx.get(service.url + path, trust_env=False).headers["location"] == "/console/"
-    with ServiceInThread(tmp_path, connect=chroot, dsn=migrated.service_dsn) as off:
+    with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn) as off:
         assert httpx.get(off.url, trust_env=False).headers["location"] == "/docs"
         for path in ("/console", "/console/", SIGN_IN):
             response = httpx.get(off.url + path, trust_env=False)

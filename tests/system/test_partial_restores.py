@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from confplane.cli.commands import cli
+from confplane.client.errors import RestoredStoreError
 from confplane.devstack.postgres import _installation
 from confplane.devstack.zookeeper import ZooKeeper
 from tests.support.servers import lent, make_database, raw_client
@@ -174,5 +175,7 @@ async def rates(service: Service) -> list[float]:
     """Return the rates of all users, and change one of them."""
     async with service.client() as client:
         found = [item["quotas"][RATE] async for item in client.items("client-quotas")]
-        assert (await client.put("client-quotas", "user=a", {RATE: 9})).status == 200
+        # The process learns of the adoption by itself, within seconds.
+        written = await until(lambda: client.put("client-quotas", "user=a", {RATE: 9}), refused=RestoredStoreError)
+        assert written.status == 200
     return found

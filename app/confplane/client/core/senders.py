@@ -45,6 +45,18 @@ class _BaseSender:
         call = call.with_key() if self._tries > 1 else call
         return call, Retries(call, 1 if call.once else self._tries, self._timeout_s)
 
+    def _request(self, call: ApiCall[Any], credential: str | None) -> dict[str, Any]:
+        """Return the arguments of a request of httpx, given the value of the Authorization header."""
+        headers = {} if credential is None else {"Authorization": credential}
+        return {
+            "method": call.method,
+            "url": call.path,
+            "json": call.json,
+            "params": call.params or None,
+            "headers": {**headers, **call.headers},
+            "timeout": max(self._timeout_s, call.lasts_s),
+        }
+
 
 class BlockingSender(_BaseSender):
     """Sends calls in the calling thread."""
@@ -89,16 +101,9 @@ class BlockingSender(_BaseSender):
         return None
 
     def _send_once(self, call: ApiCall[T]) -> Answer[T]:
-        headers = {} if self._token is None else {"Authorization": authorization(self._token)}
+        credential = None if self._token is None else authorization(self._token)
         try:
-            response = self._http.request(
-                call.method,
-                call.path,
-                json=call.json,
-                params=call.params or None,
-                headers={**headers, **call.headers},
-                timeout=max(self._timeout_s, call.lasts_s),
-            )
+            response = self._http.request(**self._request(call, credential))
         except FAILURES as error:
             raise no_answer_error(call, error) from error
         return answer_of(call, response)
@@ -146,16 +151,9 @@ class AsyncSender(_BaseSender):
         return await asyncio.sleep(step)
 
     async def _send_once(self, call: ApiCall[T]) -> Answer[T]:
-        headers = {} if self._token is None else {"Authorization": await authorization_in_thread(self._token)}
+        credential = None if self._token is None else await authorization_in_thread(self._token)
         try:
-            response = await self._http.request(
-                call.method,
-                call.path,
-                json=call.json,
-                params=call.params or None,
-                headers={**headers, **call.headers},
-                timeout=max(self._timeout_s, call.lasts_s),
-            )
+            response = await self._http.request(**self._request(call, credential))
         except FAILURES as error:
             raise no_answer_error(call, error) from error
         return answer_of(call, response)

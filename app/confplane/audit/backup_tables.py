@@ -90,29 +90,29 @@ FROM (
 """
 # A row of external writes may span the cut: the state before it is the last one that the remaining rows explain.
 _MOVED_LATER: Final = f"""
-(SELECT
-  state.cluster, state.tree, state.entity_id, first.tree IS NOT NULL OR present AS present,
-  CASE WHEN first.tree IS NULL THEN czxid ELSE coalesce(czxid_read, 0) END AS czxid,
-  CASE WHEN first.tree IS NULL THEN version ELSE version_read END AS version,
-  CASE WHEN first.tree IS NULL THEN mzxid ELSE cuts.revision END AS mzxid,
-  CASE WHEN first.tree IS NULL THEN content ELSE before END AS content,
-  accounted_at, first_version, first_czxid,
-  CASE WHEN first.tree IS NULL THEN owners END AS owners, CASE WHEN first.tree IS NULL THEN labels END AS labels
-FROM entity_states AS state
-  LEFT JOIN cuts ON cuts.cluster = state.cluster AND state.mzxid > cuts.revision
-  LEFT JOIN (
-    SELECT DISTINCT ON (cluster, tree, entity_id) cluster, tree, entity_id, version_read, czxid_read, before
-    FROM (
-      SELECT
-        outcomes.cluster, outcomes.revision, entity_id, "position", version_read, czxid_read, before,
-        CASE WHEN starts_with(path, '{Tree.CLIENT_CONFIGS}/') THEN '{Tree.CLIENT_CONFIGS}' ELSE '{Tree.CONFIG}' END
-          AS tree
-      FROM later JOIN outcomes USING (change_id) JOIN intent_entities USING (change_id, attempt)
-      WHERE committed
-    ) AS entity
-    ORDER BY cluster, tree, entity_id, revision, "position"
-  ) AS first ON first.cluster = cuts.cluster AND first.tree = state.tree AND first.entity_id = state.entity_id
-WHERE first.tree IS NULL OR version_read IS NOT NULL)
+(WITH first AS (
+  SELECT DISTINCT ON (cluster, tree, entity_id) cluster, tree, entity_id, version_read, czxid_read, before
+  FROM (
+    SELECT
+      outcomes.cluster, outcomes.revision, entity_id, "position", version_read, czxid_read, before,
+      CASE WHEN starts_with(path, '{Tree.CLIENT_CONFIGS}/') THEN '{Tree.CLIENT_CONFIGS}' ELSE '{Tree.CONFIG}' END
+        AS tree
+    FROM later JOIN outcomes USING (change_id) JOIN intent_entities USING (change_id, attempt)
+    WHERE committed
+  ) AS entity
+  ORDER BY cluster, tree, entity_id, revision, "position"
+), moved AS (
+  SELECT cluster, tree, entity_id, version_read, czxid_read, before, cuts.revision
+  FROM entity_states JOIN cuts USING (cluster) JOIN first USING (cluster, tree, entity_id)
+  WHERE mzxid > cuts.revision
+)
+SELECT * FROM entity_states AS state WHERE NOT EXISTS (
+  SELECT FROM moved WHERE (moved.cluster, moved.tree, moved.entity_id) = (state.cluster, state.tree, state.entity_id))
+UNION ALL SELECT
+  cluster, tree, entity_id, true, coalesce(czxid_read, 0), version_read, moved.revision, before,
+  accounted_at, first_version, first_czxid, NULL, NULL
+FROM entity_states JOIN moved USING (cluster, tree, entity_id)
+WHERE version_read IS NOT NULL)
 """  # noqa: S608 - constants
 SOURCES: Final = {"change_requests": _APPLIED_LATER, "entity_states": _MOVED_LATER, "schedules": _ENDED_LATER}
 """Queries instead of tables, for rows that a later change altered: a temporary change that it ended is active, a

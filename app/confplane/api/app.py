@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
 
 import confplane
-from confplane.api import problems
+from confplane.api import freezes, problems
 from confplane.api.access import routes as access
 from confplane.api.audit import routes as audit
 from confplane.api.change_requests import routes as change_requests
@@ -22,7 +22,6 @@ from confplane.api.definitions import routes as definitions
 from confplane.api.drift import routes as drift
 from confplane.api.entity_configs import routes as entity_configs
 from confplane.api.feed import routes as feed
-from confplane.api.freezes import routes as freezes
 from confplane.api.global_config import routes as global_config
 from confplane.api.grants import routes as grants
 from confplane.api.manifests import routes as manifests

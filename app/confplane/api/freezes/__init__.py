@@ -1,1 +1,0 @@
-"""Freezing a cluster's configs, and thawing them."""

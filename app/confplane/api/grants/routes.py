@@ -22,7 +22,7 @@ from confplane.services.ports.access import StoredGrant
 
 routes = Routes(tag="grants")
 
-GrantId = Annotated[
+_GrantId = Annotated[
     str, Path(alias="grantId", description="As the list has it", json_schema_extra={"pattern": patterns.UUID})
 ]
 
@@ -78,7 +78,7 @@ async def create_grant(call: ServiceCallDep, admin: AccessAdminDep, body: models
     read("One grant", models.GrantData, limit=LimitClass.BULK, tagged=True, problems=(403, 404, 503)),
 )
 async def get_grant(
-    call: ServiceCallDep, admin: AccessAdminDep, grant_id: GrantId, if_none_match: IfNoneMatch = None
+    call: ServiceCallDep, admin: AccessAdminDep, grant_id: _GrantId, if_none_match: IfNoneMatch = None
 ) -> Response:
     """A grant with its ETag."""
     stored = await admin.grants.find(parsed.uuid(grant_id, "grantId"), call.access)
@@ -95,7 +95,7 @@ async def get_grant(
 async def put_grant(
     call: ServiceCallDep,
     admin: AccessAdminDep,
-    grant_id: GrantId,
+    grant_id: _GrantId,
     conditions: ConditionalHeadersDep,
     body: models.GrantBody,
 ) -> Response:
@@ -122,7 +122,7 @@ async def put_grant(
     manage("Remove a grant", models.GrantData, problems=(403, 404, 409, 503)),
 )
 async def delete_grant(
-    call: ServiceCallDep, admin: AccessAdminDep, grant_id: GrantId, conditions: ConditionalHeadersDep
+    call: ServiceCallDep, admin: AccessAdminDep, grant_id: _GrantId, conditions: ConditionalHeadersDep
 ) -> Response:
     """The grant as it was last. Needs ALTER on `grants` of the principal; for a deny also all that was denied."""
     stored = await admin.grants.remove(

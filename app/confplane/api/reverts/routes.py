@@ -26,7 +26,7 @@ from confplane.services.reverts.service import Reversal, RevertSelection, Revert
 
 routes = Routes(tag="audit")
 
-_SELECTORS: Final = frozenset({"change_id", "request_id", "principal"})
+_SELECTOR_FIELDS: Final = frozenset({"change_id", "request_id", "principal"})
 _UNCHANGED: Final = "Nothing is changed: these keys have the values of before already"
 
 
@@ -101,7 +101,7 @@ async def revert_entity(
 
 
 def _selection(body: models.RevertChanges) -> RevertSelection:
-    given = body.model_fields_set & _SELECTORS
+    given = body.model_fields_set & _SELECTOR_FIELDS
     of_span = body.model_fields_set & {"since", "until"}
     if len(given) != 1 or (of_span and "principal" not in given) or ("principal" in given and not body.since):
         raise InvalidRequestError(

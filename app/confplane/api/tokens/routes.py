@@ -20,7 +20,7 @@ from confplane.services.limits import LimitClass
 
 routes = Routes(tag="tokens")
 
-TokenId = Annotated[
+_TokenId = Annotated[
     str, Path(alias="tokenId", description="As the list has it", json_schema_extra={"pattern": patterns.UUID})
 ]
 
@@ -74,7 +74,7 @@ async def create_token(call: ServiceCallDep, admin: AccessAdminDep, body: models
     "/v1/tokens/{tokenId}",
     read("One token", models.TokenData, limit=LimitClass.BULK, problems=(403, 404, 503)),
 )
-async def get_token(call: ServiceCallDep, admin: AccessAdminDep, token_id: TokenId) -> Response:
+async def get_token(call: ServiceCallDep, admin: AccessAdminDep, token_id: _TokenId) -> Response:
     """A token without its secret, also an expired or revoked one."""
     tokens = admin.tokens
     found = await tokens.find(parsed.uuid(token_id, "tokenId"), call.access)
@@ -88,7 +88,7 @@ async def get_token(call: ServiceCallDep, admin: AccessAdminDep, token_id: Token
 async def revoke_token(
     call: ServiceCallDep,
     admin: AccessAdminDep,
-    token_id: TokenId,
+    token_id: _TokenId,
     *,
     with_created: Annotated[
         bool,
@@ -116,7 +116,7 @@ async def revoke_token(
     manage("Replace a token by a new one", {201: models.MadeToken, 200: models.MadeToken}, problems=(403, 404, 503)),
 )
 async def rotate_token(
-    call: ServiceCallDep, admin: AccessAdminDep, token_id: TokenId, body: models.RotationBody
+    call: ServiceCallDep, admin: AccessAdminDep, token_id: _TokenId, body: models.RotationBody
 ) -> Response:
     """A new token of the same principal, groups, owner, note and limits; the old one stays valid for the overlap.
 

@@ -1,1 +1,0 @@
-"""Drift of a Kafka cluster from the values written through Confplane."""

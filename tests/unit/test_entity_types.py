@@ -21,7 +21,7 @@ ALLOWED: Final = {
     "api/configs/models.py": _SCHEMA,
     "api/definitions/models.py": "client configs have kinds of their own",
     "api/definitions/page.py": "headings of a page",
-    "api/entity_configs/models.py": _SCHEMA,
+    "api/entity_configs.py": _SCHEMA,
     "api/resources/filters.py": _PARAMETERS,
     "api/service/models.py": _SCHEMA,
     "cli/export_commands.py": _PARAMETERS,

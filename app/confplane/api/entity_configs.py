@@ -1,13 +1,30 @@
 """KIP-21: describe and alter entities of every type in one request."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field, StrictStr, WithJsonSchema
 from starlette.responses import Response
 
 from confplane.api import batches, problems, refresh
 from confplane.api.dependencies import CallDep, Consistency
-from confplane.api.entity_configs import models
+from confplane.api.models import (
+    MAX_ENTRIES,
+    MAX_KEY,
+    MAX_KEYS,
+    TEXT,
+    AnswerModel,
+    ConfigPair,
+    Count,
+    Name,
+    RequestModel,
+    Result,
+    Scalar,
+    Validatable,
+    WriteResult,
+    one_of,
+    problem_with,
+)
 from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
@@ -19,6 +36,115 @@ from confplane.services.kips import entity_configs
 from confplane.services.kips.entity_configs import EntityChange, EntityResult, InvalidEntityError
 from confplane.services.limits import LimitClass
 
+_EntityType = Annotated[
+    StrictStr,
+    one_of(
+        *(
+            f"{kind}{end}"
+            for kind in ("topic", "broker", "user", "client-id", "client", "ip", "group")
+            for end in ("", "s")
+        ),
+        "client-metric",
+        "client-metrics",
+    ),
+    Field(description="Singular or plural", examples=["topics"]),
+]
+_Key = Annotated[StrictStr, Field(max_length=MAX_KEY, examples=["retention.ms"])]
+
+
+class EntityName(RequestModel):
+    """An entity. ``entityName`` null is the default of its type, which topics do not have."""
+
+    entity_type: _EntityType
+    entity_name: Name = Field(description="null is the default entity", examples=["orders"])
+
+
+class DescribeEntityConfigs(RequestModel):
+    """DescribeConfig (KIP-21)."""
+
+    entities: Annotated[list[EntityName], Field(max_length=MAX_ENTRIES)]
+
+
+class AddedConfig(RequestModel):
+    """A config or quota to set."""
+
+    config_key: _Key
+    config_value: Annotated[Scalar, WithJsonSchema(TEXT)] = Field(
+        description="A string, also for quotas", examples=["86400000"]
+    )
+
+
+class AlteredEntity(EntityName):
+    """The values set and the keys deleted on one entity."""
+
+    added_configs: Annotated[list[AddedConfig], Field(max_length=MAX_KEYS)] = Field(default=[])
+    deleted_configs: Annotated[list[_Key], Field(max_length=MAX_KEYS)] = Field(default=[])
+
+
+class AlterEntityConfigs(Validatable):
+    """AlterConfig (KIP-21)."""
+
+    entities: Annotated[list[AlteredEntity], Field(max_length=MAX_ENTRIES)]
+
+
+class _EntityResult(Result):
+    entity_type: str
+    entity_name: str | None
+    error_name: str = Field(description="Kafka's name of the code; INVALID_ENTITY is KIP-21's and has code 42")
+
+
+class DescribedEntity(_EntityResult):
+    """The configs set on one entity, by key, or the reason why they are not known."""
+
+    config_entries: list[ConfigPair]
+
+
+class DescribedEntityConfigs(AnswerModel):
+    """Answer of entity-configs:describe, one result per entity in order."""
+
+    failed: Count
+    entities: list[DescribedEntity]
+
+
+DescribeEntityConfigsProblem: Any = problem_with(
+    DescribedEntityConfigs,
+    "DescribeEntityConfigsProblem",
+    "The problem of the first entity, when none could be described, with the result of each.",
+)
+
+
+class FallbackConfig(AnswerModel):
+    """The effective value of a deleted key."""
+
+    config_key: str
+    config_value: str | None = Field(description="null: a secret, or no level has a value")
+    source: str = Field(
+        description="A config source of Kafka's, or for quotas and client configs the id of the entity that has the "
+        "value. DEFAULT_CONFIG with null: no limit, or the client's own value",
+        examples=["DYNAMIC_DEFAULT_BROKER_CONFIG"],
+    )
+
+
+class EntityAltered(_EntityResult, WriteResult):
+    """The result for one entity."""
+
+    fallbacks: list[FallbackConfig] = Field(description="Of each deleted key, once the whole request is done")
+
+
+class AlteredEntityConfigs(AnswerModel):
+    """Answer of entity-configs:alter, one result per entity in order."""
+
+    failed: Count
+    entities: list[EntityAltered]
+
+
+AlterEntityConfigsProblem: Any = problem_with(
+    AlteredEntityConfigs,
+    "AlterEntityConfigsProblem",
+    "The problem of the first entity that failed, when none succeeded, with the result of each.",
+)
+
+
 routes = Routes(tag="entity-configs")
 
 
@@ -26,14 +152,14 @@ routes = Routes(tag="entity-configs")
     "/v1/clusters/{cluster}/entity-configs:describe",
     read(
         "Describe what is set on entities of any type (KIP-21)",
-        partly(models.DescribedEntityConfigs, "Some entities can't be described"),
+        partly(DescribedEntityConfigs, "Some entities can't be described"),
         limit=LimitClass.BULK,
         problems=(409,),
-        problem=models.DescribeEntityConfigsProblem,
+        problem=DescribeEntityConfigsProblem,
     ),
     checks=[Consistency],
 )
-async def describe_entity_configs(call: CallDep, body: models.DescribeEntityConfigs) -> Response:
+async def describe_entity_configs(call: CallDep, body: DescribeEntityConfigs) -> Response:
     """One result per entity, in order: its configs, or its quotas and client configs, as text and ordered by key.
 
     An entity that is named more than once has one result, where it is named first.
@@ -64,12 +190,12 @@ async def describe_entity_configs(call: CallDep, body: models.DescribeEntityConf
     "/v1/clusters/{cluster}/entity-configs:alter",
     change(
         "Alter entities of any type (KIP-21)",
-        partly(models.AlteredEntityConfigs, "Some entities failed"),
-        problem=models.AlterEntityConfigsProblem,
+        partly(AlteredEntityConfigs, "Some entities failed"),
+        problem=AlterEntityConfigsProblem,
     ),
     checks=[Temporary],
 )
-async def alter_entity_configs(call: CallDep, alter: AlterDep, body: models.AlterEntityConfigs) -> Response:
+async def alter_entity_configs(call: CallDep, alter: AlterDep, body: AlterEntityConfigs) -> Response:
     """One result per entity, in order; entities are independent. Deleted keys have the values effective afterwards.
 
     Topics and brokers are levels of the same configs: each is checked against the result of the entities before it.
@@ -85,7 +211,7 @@ async def alter_entity_configs(call: CallDep, alter: AlterDep, body: models.Alte
     return batches.change_response(call.request, _body(entities, errors), errors, done)
 
 
-def _change(index: int, item: models.AlteredEntity) -> EntityChange:
+def _change(index: int, item: AlteredEntity) -> EntityChange:
     return EntityChange(
         item.entity_type,
         item.entity_name,
@@ -99,14 +225,14 @@ def _body(entities: Sequence[Any], errors: Sequence[ConfplaneError | None]) -> d
     return {"failed": sum(error is not None for error in errors), "entities": entities}
 
 
-def _named(item: models.EntityName, error: ConfplaneError | None) -> dict[str, Any]:
+def _named(item: EntityName, error: ConfplaneError | None) -> dict[str, Any]:
     members = {"entityType": item.entity_type, "entityName": item.entity_name, **batches.error_members(error)}
     if isinstance(error, InvalidEntityError):
         members["errorName"] = "INVALID_ENTITY"
     return members if error is None else {**members, "errors": problems.parts(error)}
 
 
-def _altered(item: models.AlteredEntity, altered: EntityResult) -> dict[str, Any]:
+def _altered(item: AlteredEntity, altered: EntityResult) -> dict[str, Any]:
     error, result = altered.error, altered.result
     revision = None if result is None else result.revision
     entity = {

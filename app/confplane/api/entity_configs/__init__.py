@@ -1,1 +1,0 @@
-"""Entities of every type in one request (KIP-21)."""

@@ -1,10 +1,27 @@
 """KIP-5: the configs that all brokers share, read and changed as one."""
 
+from typing import Annotated, Literal
+
+from pydantic import Field, StrictStr, WithJsonSchema
 from starlette.responses import Response
 
 from confplane.api import batches, problems, refresh
 from confplane.api.dependencies import CallDep, Consistency
-from confplane.api.global_config import models
+from confplane.api.models import (
+    MAX_KEY,
+    MAX_KEYS,
+    TEXT_OR_NULL,
+    Absent,
+    AnswerModel,
+    ChangeId,
+    ConfigPair,
+    Problem,
+    RequestModel,
+    Revision,
+    Scalar,
+    SecretDiff,
+    Validatable,
+)
 from confplane.api.responses import json_response
 from confplane.api.routing.operations import change, read
 from confplane.api.routing.routes import Routes
@@ -18,12 +35,63 @@ from confplane.domain.texts import clipped
 from confplane.services.kips import global_config
 from confplane.services.limits import LimitClass
 
+
+class GlobalConfigOp(RequestModel):
+    """Set a config for all brokers, or remove it."""
+
+    config_key: Annotated[StrictStr, Field(max_length=MAX_KEY, examples=["message.max.bytes"])]
+    config_value: Annotated[Scalar, WithJsonSchema(TEXT_OR_NULL)] = Field(
+        description="A string; null removes", examples=["2000000"]
+    )
+
+
+class ChangeGlobalConfig(Validatable):
+    """A cluster-wide change (KIP-5)."""
+
+    config_data: Annotated[list[GlobalConfigOp], Field(max_length=MAX_KEYS)]
+
+
+class GlobalConfig(AnswerModel):
+    """The configs set for all brokers, by key."""
+
+    config_data: list[ConfigPair]
+    revision: Revision | None = Field(description="Of the last change; null: there never was one")
+    warnings: list[str] = Field(description="Stored entries that have no effect")
+
+
+class GlobalConfigDiff(SecretDiff):
+    """A config before and after; null is absent, or a secret's."""
+
+
+class ChangedGlobalConfig(AnswerModel):
+    """Answer of global-config:change."""
+
+    error_code: Literal[0]
+    error_name: Literal["NONE"]
+    error_message: None
+    change_id: ChangeId | None
+    revision: Revision | None
+    diff: list[GlobalConfigDiff]
+    warnings: list[str]
+
+
+class GlobalConfigProblem(Problem):
+    """The reason for the refusal of a change."""
+
+    error_code: int | Absent = None
+    error_name: str | Absent = None
+    error_message: str | Absent = None
+    revision: None = None
+    diff: list[GlobalConfigDiff] | Absent = None
+    warnings: list[str] | Absent = None
+
+
 routes = Routes(tag="global-config")
 
 
 @routes.get(
     "/v1/clusters/{cluster}/global-config",
-    read("Read what is set for all brokers (KIP-5)", models.GlobalConfig, limit=LimitClass.READ, problems=(409,)),
+    read("Read what is set for all brokers (KIP-5)", GlobalConfig, limit=LimitClass.READ, problems=(409,)),
     checks=[Consistency],
 )
 async def get_global_config(call: CallDep) -> Response:
@@ -40,12 +108,10 @@ async def get_global_config(call: CallDep) -> Response:
 
 @routes.post(
     "/v1/clusters/{cluster}/global-config:change",
-    change(
-        "Change what is set for all brokers (KIP-5)", models.ChangedGlobalConfig, problem=models.GlobalConfigProblem
-    ),
+    change("Change what is set for all brokers (KIP-5)", ChangedGlobalConfig, problem=GlobalConfigProblem),
     checks=[Temporary],
 )
-async def change_global_config(call: CallDep, alter: AlterDep, body: models.ChangeGlobalConfig) -> Response:
+async def change_global_config(call: CallDep, alter: AlterDep, body: ChangeGlobalConfig) -> Response:
     """Merged with the stored config and checked as a whole: all of it, or nothing. Keys that are not named stay."""
     try:
         result = await global_config.change(
@@ -70,7 +136,7 @@ async def change_global_config(call: CallDep, alter: AlterDep, body: models.Chan
     return json_response(call.request, answer, headers=headers, revision=result.revision)
 
 
-def _op(index: int, item: models.GlobalConfigOp) -> Op:
+def _op(index: int, item: GlobalConfigOp) -> Op:
     pointer = f"/configData/{index}"
     if item.config_value is None:
         return Op(item.config_key, OpType.DELETE, pointer=pointer)

@@ -1,1 +1,0 @@
-"""Configs that all brokers share (KIP-5)."""

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
 
 import confplane
-from confplane.api import drift, entity_configs, freezes, global_config, problems
+from confplane.api import drift, entity_configs, freezes, global_config, grants, problems
 from confplane.api.access import routes as access
 from confplane.api.audit import routes as audit
 from confplane.api.change_requests import routes as change_requests
@@ -20,7 +20,6 @@ from confplane.api.clients import routes as clients
 from confplane.api.configs import routes as configs
 from confplane.api.definitions import routes as definitions
 from confplane.api.feed import routes as feed
-from confplane.api.grants import routes as grants
 from confplane.api.manifests import routes as manifests
 from confplane.api.middleware import RequestMiddleware
 from confplane.api.registrations import routes as registrations

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictStr
 
 from confplane.api import patterns
-from confplane.api.grants.models import GrantData, OperationName, ResourceTypeName
+from confplane.api.grants import GrantData, OperationName, ResourceTypeName
 from confplane.api.models import AnswerModel, Page, RequestModel, Time
 
 MAX_CHECKS = 100

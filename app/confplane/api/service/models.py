@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from confplane.api.grants.models import GrantContent, GrantId
+from confplane.api.grants import GrantContent, GrantId
 from confplane.api.models import Absent, AnswerModel, Count, Revision, Time
 from confplane.api.tokens.models import NarrowingData, TokenId
 

@@ -1,24 +1,88 @@
 """Grants: who may do what."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Path, Query
+from pydantic import Field, StrictStr
 from starlette.responses import Response
 
 from confplane.api import parsed, patterns
 from confplane.api.dependencies import IfNoneMatch, PageSize, PageToken, ServiceCall, ServiceCallDep
-from confplane.api.grants import models
+from confplane.api.models import AnswerModel, Page, RequestModel, Time, one_of
 from confplane.api.responses import json_response, page_response, unchanged
 from confplane.api.routing.operations import manage, read
 from confplane.api.routing.preconditions import ConditionalHeadersDep, not_modified
 from confplane.api.routing.routes import Routes
 from confplane.api.services import AccessAdminDep
 from confplane.domain.access.grants import ANY
-from confplane.domain.access.operations import PatternType
+from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
 from confplane.services.access_admin.grants import NewGrant
+from confplane.services.access_admin.rules import LONGEST_NOTE
 from confplane.services.access_admin.views import etag_of, grant_view
 from confplane.services.limits import LimitClass
 from confplane.services.ports.access import StoredGrant
+
+GrantId = Annotated[
+    str, Field(pattern=patterns.UUID, description="UUIDv7", examples=["019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"])
+]
+OperationName = Annotated[Operation, Field(strict=False), one_of(*Operation)]
+ResourceTypeName = Annotated[ResourceType, Field(strict=False), one_of(*ResourceType)]
+
+
+class GrantBody(RequestModel):
+    """The content of a grant."""
+
+    principal: StrictStr = Field(
+        description="`User:name`, `Group:name`, or `User:*` for every caller",
+        json_schema_extra={"pattern": patterns.PRINCIPAL},
+    )
+    permission: Annotated[Permission, Field(strict=False), one_of(*Permission)] = Field(
+        default=Permission.ALLOW, description="A deny takes precedence over every allow"
+    )
+    cluster: StrictStr | None = Field(default=None, description="null: all clusters")
+    operation: OperationName | None = Field(default=None, description="This operation, and those that it includes")
+    role: Annotated[Role, Field(strict=False), one_of(*Role)] | None = Field(
+        default=None, description="Instead of an operation: a bundle of operations"
+    )
+    resource_type: ResourceTypeName | None = Field(
+        default=None, description="null with a role alone: all resources of the role"
+    )
+    pattern_type: Annotated[PatternType, Field(strict=False), one_of(*PatternType)] | None = Field(
+        default=None, description="null: literal"
+    )
+    name: StrictStr | None = Field(
+        default=None,
+        description="The name, or a prefix of names. null or `*` means every name, but not the default entity. For"
+        " tokens and grants the name is a principal",
+    )
+    note: StrictStr | None = Field(default=None, max_length=LONGEST_NOTE)
+
+
+class GrantContent(AnswerModel):
+    """The content of a grant."""
+
+    principal: str = Field(examples=["Group:payments"])
+    permission: Literal["allow", "deny"]
+    cluster: str | None = Field(description="null: all clusters")
+    operation: str | None
+    role: str | None
+    resource_type: str | None = Field(description="null: all resources of the role")
+    pattern_type: Literal["literal", "prefixed"] | None = Field(description="null: the resource has no names")
+    name: str | None = Field(description="null: the resource has no names")
+
+
+class GrantData(GrantContent):
+    """A grant."""
+
+    id: GrantId
+    note: str | None
+    created_at: Time
+    created_by: str = Field(description="The principal that made it")
+
+
+class GrantPage(Page[GrantData]):
+    """A page of grants, oldest first. It may be short, even empty, and have a next page."""
+
 
 routes = Routes(tag="grants")
 
@@ -29,7 +93,7 @@ _GrantId = Annotated[
 
 @routes.get(
     "/v1/grants",
-    read("List grants, oldest first", models.GrantPage, limit=LimitClass.BULK, problems=(403, 503)),
+    read("List grants, oldest first", GrantPage, limit=LimitClass.BULK, problems=(403, 503)),
 )
 async def list_grants(
     call: ServiceCallDep,
@@ -58,9 +122,9 @@ async def list_grants(
 
 @routes.post(
     "/v1/grants",
-    manage("Create a grant", {201: models.GrantData, 200: models.GrantData}, tagged=True, problems=(403, 503)),
+    manage("Create a grant", {201: GrantData, 200: GrantData}, tagged=True, problems=(403, 503)),
 )
-async def create_grant(call: ServiceCallDep, admin: AccessAdminDep, body: models.GrantBody) -> Response:
+async def create_grant(call: ServiceCallDep, admin: AccessAdminDep, body: GrantBody) -> Response:
     """201 for a new grant; 200 with the grant that has this content already, and under `validateOnly`.
 
     Needs ALTER on `grants` of the principal. A caller can't grant more than it has.
@@ -75,7 +139,7 @@ async def create_grant(call: ServiceCallDep, admin: AccessAdminDep, body: models
 
 @routes.get(
     "/v1/grants/{grantId}",
-    read("One grant", models.GrantData, limit=LimitClass.BULK, tagged=True, problems=(403, 404, 503)),
+    read("One grant", GrantData, limit=LimitClass.BULK, tagged=True, problems=(403, 404, 503)),
 )
 async def get_grant(
     call: ServiceCallDep, admin: AccessAdminDep, grant_id: _GrantId, if_none_match: IfNoneMatch = None
@@ -90,14 +154,14 @@ async def get_grant(
 
 @routes.put(
     "/v1/grants/{grantId}",
-    manage("Replace a grant", models.GrantData, tagged=True, problems=(403, 404, 409, 503)),
+    manage("Replace a grant", GrantData, tagged=True, problems=(403, 404, 409, 503)),
 )
 async def put_grant(
     call: ServiceCallDep,
     admin: AccessAdminDep,
     grant_id: _GrantId,
     conditions: ConditionalHeadersDep,
-    body: models.GrantBody,
+    body: GrantBody,
 ) -> Response:
     """Replaces the content of a grant. Needs ALTER on `grants` of both principals.
 
@@ -119,7 +183,7 @@ async def put_grant(
 
 @routes.delete(
     "/v1/grants/{grantId}",
-    manage("Remove a grant", models.GrantData, problems=(403, 404, 409, 503)),
+    manage("Remove a grant", GrantData, problems=(403, 404, 409, 503)),
 )
 async def delete_grant(
     call: ServiceCallDep, admin: AccessAdminDep, grant_id: _GrantId, conditions: ConditionalHeadersDep
@@ -140,7 +204,7 @@ def _shown(
     )
 
 
-def _wanted(body: models.GrantBody) -> NewGrant:
+def _wanted(body: GrantBody) -> NewGrant:
     return NewGrant(
         body.principal,
         body.permission,

@@ -1,1 +1,0 @@
-"""Grants: created, listed, found, replaced and removed."""

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
 
 import confplane
-from confplane.api import drift, entity_configs, freezes, global_config, grants, problems
+from confplane.api import drift, entity_configs, freezes, global_config, grants, problems, tokens
 from confplane.api.access import routes as access
 from confplane.api.audit import routes as audit
 from confplane.api.change_requests import routes as change_requests
@@ -31,7 +31,6 @@ from confplane.api.service import docs_page
 from confplane.api.service import routes as service
 from confplane.api.services import CLUSTERS, READINESS, missing
 from confplane.api.specification import build
-from confplane.api.tokens import routes as tokens
 from confplane.api.webhooks import routes as webhooks
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from confplane.api.grants import GrantContent, GrantId
 from confplane.api.models import Absent, AnswerModel, Count, Revision, Time
-from confplane.api.tokens.models import NarrowingData, TokenId
+from confplane.api.tokens import NarrowingData, TokenId
 
 
 class Liveness(AnswerModel):

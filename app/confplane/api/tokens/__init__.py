@@ -1,1 +1,0 @@
-"""API tokens: created, listed, found, rotated and revoked."""

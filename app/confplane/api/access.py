@@ -1,13 +1,15 @@
 """Answers to who may do what, and the history of tokens and grants."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Query
+from pydantic import Field, StrictStr
 from starlette.responses import Response
 
 from confplane.api import parsed, patterns
-from confplane.api.access import models
 from confplane.api.dependencies import CallDep, PageSize, PageToken, ServiceCallDep
+from confplane.api.grants import GrantData, OperationName, ResourceTypeName
+from confplane.api.models import AnswerModel, Page, RequestModel, Time
 from confplane.api.responses import json_response, page_response
 from confplane.api.routing.operations import read
 from confplane.api.routing.routes import Routes
@@ -21,6 +23,95 @@ from confplane.services.access_admin.overview import Right, own_rights, rights_o
 from confplane.services.access_admin.views import grant_view
 from confplane.services.limits import LimitClass
 from confplane.services.ports.access import AccessChange, AccessQuery, StoredGrant
+
+MAX_CHECKS = 100
+"""Checks of one request."""
+
+
+class RightData(AnswerModel):
+    """An operation on the resources that match a pattern. Operations that it includes are not repeated."""
+
+    operation: str
+    resource_type: str
+    pattern_type: Literal["literal", "prefixed"]
+    name: str = Field(description="`*`: every name, but no default entity; of `cluster` its users and brokers too")
+
+
+class AccessItem(AnswerModel):
+    """A grant that applies, and its principal."""
+
+    principal: str
+    allowed: bool = Field(description="false: the grant denies")
+    grant: GrantData | None = Field(description="null: the right that every user of Kafka's has of itself")
+    rights: list[RightData] = Field(description="What the grant gives or denies, its role expanded")
+
+
+class AccessReport(AnswerModel):
+    """The grants that apply, denies first."""
+
+    items: list[AccessItem]
+
+
+class CheckBody(RequestModel):
+    """One question: may the caller do this?"""
+
+    operation: OperationName
+    resource_type: ResourceTypeName
+    name: StrictStr | None = Field(
+        default=None, description="null: the default entity, or a resource that has no names such as `cluster`"
+    )
+
+
+class ChecksBody(RequestModel):
+    """Questions about the caller itself."""
+
+    checks: Annotated[list[CheckBody], Field(min_length=1, max_length=MAX_CHECKS)]
+
+
+class CheckResult(AnswerModel):
+    """The answer to one question."""
+
+    operation: str
+    resource_type: str
+    name: str | None
+    allowed: bool
+
+
+class ChecksResult(AnswerModel):
+    """The answers, in the order of the questions."""
+
+    results: list[CheckResult]
+
+
+class AccessChangeData(AnswerModel):
+    """One change of a token, a grant or a webhook, a pause of temporary changes, or a sum of security events."""
+
+    id: Annotated[str, Field(pattern=patterns.UUID, description="UUIDv7")]
+    kind: str = Field(
+        description="token-created, token-revoked, token-rotated, tokens-confirmed, tokens-invalidated, grant-created,"
+        " grant-replaced, grant-removed, webhook-created, webhook-replaced, webhook-removed, webhook-assigned,"
+        " webhook-resumed, webhook-parked, webhook-secret-rotated, schedules-paused, schedules-resumed; or an event:"
+        " denied, unauthenticated, admin-token-used, break-glass"
+    )
+    principal: str = Field(description="The principal that did it, or was refused")
+    behalf_of: str | None = Field(description="The user for whom a portal acted")
+    source: str
+    subject: str = Field(
+        description="`tokens/<id>`, `grants/<id>`, `webhooks/<cluster>/<name>` or `schedules/<cluster>`; for a security"
+        " event its subject"
+    )
+    request_id: str | None
+    reason: str | None
+    ticket: str | None
+    before: dict[str, Any] | None = Field(description="The token, grant or webhook before; never a secret")
+    after: dict[str, Any] | None = Field(description="The token, grant or webhook after; never a secret")
+    count: Annotated[int, Field(ge=1)] = Field(description="Events in the minute; 1 for a change")
+    recorded_at: Time
+
+
+class AccessChangePage(Page[AccessChangeData]):
+    """A page of the history, newest first."""
+
 
 routes = Routes(tag="access")
 
@@ -38,7 +129,7 @@ _Time = Annotated[
     "/v1/audit",
     read(
         "Search the history of tokens and grants, newest first",
-        models.AccessChangePage,
+        AccessChangePage,
         limit=LimitClass.BULK,
         problems=(403, 503),
     ),
@@ -78,7 +169,7 @@ async def search_access_audit(  # noqa: PLR0913 - one argument a parameter is Fa
     "/v1/clusters/{cluster}/access",
     read(
         "List the grants of somebody, or those to a resource",
-        models.AccessReport,
+        AccessReport,
         limit=LimitClass.BULK,
         problems=(403, 503),
     ),
@@ -134,9 +225,9 @@ async def get_access(
 
 @routes.post(
     "/v1/clusters/{cluster}/access:check",
-    read("Check what the caller may do", models.ChecksResult, limit=LimitClass.READ, problems=(503,)),
+    read("Check what the caller may do", ChecksResult, limit=LimitClass.READ, problems=(503,)),
 )
-async def check_access(call: CallDep, body: models.ChecksBody) -> Response:
+async def check_access(call: CallDep, body: ChecksBody) -> Response:
     """Answers to up to 100 questions about the caller itself, so that a portal greys out its buttons.
 
     Tokens, grants and the audit of both are of no cluster: an answer is for all clusters together.

@@ -1,1 +1,0 @@
-"""Answers to who may do what, and the history of tokens and grants."""

@@ -9,8 +9,7 @@ from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
 
 import confplane
-from confplane.api import access, drift, entity_configs, freezes, global_config, grants, problems, tokens
-from confplane.api.audit import routes as audit
+from confplane.api import access, audit, drift, entity_configs, freezes, global_config, grants, problems, tokens
 from confplane.api.change_requests import routes as change_requests
 from confplane.api.client_configs import applied
 from confplane.api.client_configs import routes as client_configs

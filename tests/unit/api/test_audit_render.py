@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from confplane.api.audit.render import audit_record
+from confplane.api.audit import audit_record
 from confplane.domain.ops import Op, OpType
 from confplane.services.ports.trail import AuditRecord, ObservedRange
 from tests.audit.rows import entity, intent

@@ -1,1 +1,0 @@
-"""The audit trail: changes, from which value to which, and why."""

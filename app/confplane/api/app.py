@@ -9,7 +9,18 @@ from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
 
 import confplane
-from confplane.api import access, audit, drift, entity_configs, freezes, global_config, grants, problems, tokens
+from confplane.api import (
+    access,
+    audit,
+    drift,
+    entity_configs,
+    freezes,
+    global_config,
+    grants,
+    problems,
+    reverts,
+    tokens,
+)
 from confplane.api.change_requests import routes as change_requests
 from confplane.api.client_configs import applied
 from confplane.api.client_configs import routes as client_configs
@@ -21,7 +32,6 @@ from confplane.api.feed import routes as feed
 from confplane.api.manifests import routes as manifests
 from confplane.api.middleware import RequestMiddleware
 from confplane.api.registrations import routes as registrations
-from confplane.api.reverts import routes as reverts
 from confplane.api.rollups import routes as rollups
 from confplane.api.routing.lookup import Lookup
 from confplane.api.schedules import routes as schedules

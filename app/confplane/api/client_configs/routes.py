@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from starlette.responses import Response
 
-from confplane.api import refresh
+from confplane.api import refresh, reverts
 from confplane.api.client_configs.applied import Applied, applied_filter
 from confplane.api.clients import models, rpc
 from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
@@ -13,8 +13,7 @@ from confplane.api.rendering.entries import delayed
 from confplane.api.resources import handlers, owners, past
 from confplane.api.resources.filters import ListFilters
 from confplane.api.responses import json_bytes
-from confplane.api.reverts import routes as reverts
-from confplane.api.reverts.models import RevertEntity
+from confplane.api.reverts import RevertEntity
 from confplane.api.routing.bounded import while_wanted
 from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.paths import entity_in_path

@@ -5,13 +5,12 @@ from typing import Annotated, Final
 
 from starlette.responses import Response
 
-from confplane.api import refresh
+from confplane.api import refresh, reverts
 from confplane.api.clients import models, rpc
 from confplane.api.dependencies import CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
 from confplane.api.resources import handlers, owners, past
 from confplane.api.resources.filters import ListFilters
-from confplane.api.reverts import routes as reverts
-from confplane.api.reverts.models import RevertEntity
+from confplane.api.reverts import RevertEntity
 from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.paths import entity_in_path
 from confplane.api.routing.preconditions import ConditionalHeadersDep

@@ -7,14 +7,13 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from starlette.responses import Response
 
-from confplane.api import batches, problems, refresh
+from confplane.api import batches, problems, refresh, reverts
 from confplane.api.configs import models, render
 from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
 from confplane.api.rendering.polled_response import PolledResponse
 from confplane.api.resources import handlers, owners, past
 from confplane.api.resources.filters import ListFilters
-from confplane.api.reverts import routes as reverts
-from confplane.api.reverts.models import RevertEntity
+from confplane.api.reverts import RevertEntity
 from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.paths import entity_in_path
 from confplane.api.routing.preconditions import ConditionalHeadersDep, entry_precondition

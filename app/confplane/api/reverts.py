@@ -1,15 +1,16 @@
 """Reverts: of changes of the trail, and of an entity to a moment."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import orjson
+from pydantic import ConfigDict, Field, StrictBool, StrictStr
 from starlette.responses import Response
 
-from confplane.api import apply_waits, batches, parsed, problems
+from confplane.api import apply_waits, batches, parsed, patterns, problems
+from confplane.api import models as base
 from confplane.api.dependencies import Call, CallDep
 from confplane.api.responses import json_response
-from confplane.api.reverts import models
 from confplane.api.routing.operations import change, partly
 from confplane.api.routing.preconditions import ConditionalHeaders
 from confplane.api.routing.routes import Routes
@@ -24,6 +25,117 @@ from confplane.services.limits import LimitClass
 from confplane.services.ports.trail import MOST_REVERTS
 from confplane.services.reverts.service import Reversal, RevertSelection, RevertService
 
+_SELECTORS = {"changeId": ("changeId",), "requestId": ("requestId",), "principal": ("principal", "since")}
+_PARTS = ("changeId", "requestId", "principal", "since", "until")
+_TIME: dict[str, Any] = {"format": "date-time"}
+
+
+def _one_of_the_selectors() -> dict[str, Any]:
+    """Describe a body with the members of one selector and of no other selector."""
+    of_spans = {"since", "until"}
+    return {
+        "oneOf": [
+            {
+                "required": list(needed),
+                "properties": {
+                    part: False
+                    for part in _PARTS
+                    if part not in needed and (name != "principal" or part not in of_spans)
+                },
+            }
+            for name, needed in _SELECTORS.items()
+        ]
+    }
+
+
+class Revert(base.Validatable):
+    """Base of reverts."""
+
+    force: StrictBool = Field(
+        default=False, description="Revert over later changes of the same keys, which else refuse the revert"
+    )
+
+
+class RevertChanges(Revert):
+    """The changes to revert: changeId, or requestId, or principal with since and optionally until."""
+
+    model_config = ConfigDict(json_schema_extra=_one_of_the_selectors())
+
+    # Absent if they are not in the body; null is refused.
+    change_id: StrictStr = Field(
+        default="",
+        description="One change, as Confplane-Change-Id gave it",
+        json_schema_extra={"pattern": patterns.UUID},
+    )
+    request_id: StrictStr = Field(
+        default="", pattern=patterns.REQUEST_ID, description="All changes of one request, as X-Request-Id gave it"
+    )
+    principal: StrictStr = Field(
+        default="", min_length=1, max_length=1024, description="All changes of a principal since a time"
+    )
+    since: StrictStr = Field(default="", description="RFC 3339; part of the span", json_schema_extra=_TIME)
+    until: StrictStr = Field(
+        default="", description="RFC 3339; no part of the span. Now where it is absent", json_schema_extra=_TIME
+    )
+    keys: Annotated[
+        list[Annotated[StrictStr, Field(max_length=base.MAX_KEY)]], Field(min_length=1, max_length=base.MAX_KEYS)
+    ] = Field(default=[], description="Only these keys; all keys where it is absent")
+
+
+class RevertEntity(Revert):
+    """The time to which an entity is reverted."""
+
+    to: Annotated[StrictStr, Field(max_length=64, examples=["8589934635"])] = Field(
+        description="A revision, when it is all digits, or else a time (RFC 3339 with an offset)"
+    )
+
+
+class RevertDiff(base.Diff[str | float]):
+    """A key before and after the revert; null is absent, or a secret."""
+
+    secret: bool | base.Absent = Field(default=None, description="true: its values are not shown")
+
+
+class RevertedEntity(base.AlteredModel):
+    """The result for one entity in one facet."""
+
+    facet: str = Field(examples=["client-quotas"])
+    id: base.EntityId
+    diff: list[RevertDiff] = Field(
+        description="What the revert changes; empty where all keys have these values already"
+    )
+    reverts: Annotated[list[base.ChangeId], Field(max_length=MOST_REVERTS)] = Field(
+        description="The changes of the entity that are reverted, the latest thousand of them"
+    )
+    later_changes: list[base.LaterChange] | base.Absent = Field(
+        default=None,
+        description="For a refusal: the changes that block the revert, the latest first, at most a hundred",
+    )
+
+
+class SkippedChange(base.AnswerModel):
+    """A selected change that is left out."""
+
+    change_id: base.ChangeId
+    reason: str
+
+
+class RevertedChanges(base.AnswerModel):
+    """Answer of audit:revert, one result for each entity and facet."""
+
+    throttle_time_ms: base.Count
+    failed: base.Count
+    skipped: list[SkippedChange] = Field(description="Changes that are left out: not applied, or no alters")
+    results: list[RevertedEntity]
+
+
+RevertProblem: Any = base.problem_with(
+    RevertedChanges,
+    "RevertProblem",
+    "If all entities failed: the problem of the first one, with all results.",
+)
+
+
 routes = Routes(tag="audit")
 
 _SELECTOR_FIELDS: Final = frozenset({"change_id", "request_id", "principal"})
@@ -34,12 +146,12 @@ _UNCHANGED: Final = "Nothing is changed: these keys have the values of before al
     "/v1/clusters/{cluster}/audit:revert",
     change(
         "Revert one change, the changes of one request, or those of a principal in a span of time",
-        partly(models.RevertedChanges, "Some entities failed"),
+        partly(RevertedChanges, "Some entities failed"),
         problems=(413,),
-        problem=models.RevertProblem,
+        problem=RevertProblem,
     ),
 )
-async def revert_changes(call: CallDep, reverts: RevertsDep, body: models.RevertChanges) -> Response:
+async def revert_changes(call: CallDep, reverts: RevertsDep, body: RevertChanges) -> Response:
     """Sets each key that the changes touched to its value before them, with one result for each entity and facet.
 
     Refused, with the changes named, where later changes touched the same keys, unless `force`; always refused where the
@@ -65,7 +177,7 @@ async def revert_changes(call: CallDep, reverts: RevertsDep, body: models.Revert
 
 ENTITY: Final = change(
     "Give an entity the content that it had at a moment",
-    models.RevertedEntity,
+    RevertedEntity,
     problems=(410,),
     description="Reverts every change to the entity's keys after the given time, regardless of author. `If-Match`"
     " refuses content that the caller has not seen; `force` continues despite concurrent external changes. 410 for a"
@@ -80,7 +192,7 @@ async def revert_entity(
     name: FacetName,
     entity: Entity,
     conditions: ConditionalHeaders,
-    body: models.RevertEntity,
+    body: RevertEntity,
 ) -> Response:
     """Answer a revert of one entity of a facet."""
     made = await reverts.entity(
@@ -100,7 +212,7 @@ async def revert_entity(
     return json_response(call.request, _reversal(made, waited), headers=headers, revision=result.revision)
 
 
-def _selection(body: models.RevertChanges) -> RevertSelection:
+def _selection(body: RevertChanges) -> RevertSelection:
     given = body.model_fields_set & _SELECTOR_FIELDS
     of_span = body.model_fields_set & {"since", "until"}
     if len(given) != 1 or (of_span and "principal" not in given) or ("principal" in given and not body.since):

@@ -18,6 +18,7 @@ from confplane.api import (
     global_config,
     grants,
     problems,
+    registrations,
     reverts,
     tokens,
 )
@@ -31,7 +32,6 @@ from confplane.api.definitions import routes as definitions
 from confplane.api.feed import routes as feed
 from confplane.api.manifests import routes as manifests
 from confplane.api.middleware import RequestMiddleware
-from confplane.api.registrations import routes as registrations
 from confplane.api.rollups import routes as rollups
 from confplane.api.routing.lookup import Lookup
 from confplane.api.schedules import routes as schedules

@@ -1,1 +1,0 @@
-"""Registrations of client software (KIP-649)."""

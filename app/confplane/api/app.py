@@ -20,6 +20,7 @@ from confplane.api import (
     problems,
     registrations,
     reverts,
+    rollups,
     tokens,
 )
 from confplane.api.change_requests import routes as change_requests
@@ -32,7 +33,6 @@ from confplane.api.definitions import routes as definitions
 from confplane.api.feed import routes as feed
 from confplane.api.manifests import routes as manifests
 from confplane.api.middleware import RequestMiddleware
-from confplane.api.rollups import routes as rollups
 from confplane.api.routing.lookup import Lookup
 from confplane.api.schedules import routes as schedules
 from confplane.api.service import docs_page

@@ -8,12 +8,13 @@ from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 from fastapi import Query
+from pydantic import Field, create_model
 from starlette.responses import Response
 
 from confplane.api import patterns
 from confplane.api.dependencies import Call, CallDep, IfNoneMatch, PageSize
+from confplane.api.models import AnswerModel, Revision, Time
 from confplane.api.responses import PreparedResponse, consistency_headers, encoded, json_response, number, unchanged
-from confplane.api.rollups import models
 from confplane.api.routing.operations import Handler, ResponseSpec, read
 from confplane.api.routing.preconditions import not_modified
 from confplane.api.routing.routes import Routes
@@ -23,7 +24,7 @@ from confplane.domain.errors import InvalidRequestError, NotFoundError, ResultGo
 from confplane.domain.etags import digest
 from confplane.domain.rollups import ROLLUPS, Column, ColumnType, Rollup
 from confplane.services.limits import LimitClass
-from confplane.services.ports.rollups import Place, RollupRun
+from confplane.services.ports.rollups import Place, RollupRun, RunState
 from confplane.services.reads.rollups import (
     MOST_SORTED,
     check_sortable,
@@ -35,6 +36,115 @@ from confplane.services.reads.rollups import (
     selection,
     visible,
 )
+
+_RUN_ID: Any = Field(pattern=patterns.CHANGE_ID, description="UUIDv7 of the run")
+_PYTHON: dict[ColumnType, Any] = {
+    ColumnType.STRING: str,
+    ColumnType.INT: int,
+    ColumnType.LONG: int,
+    ColumnType.DOUBLE: float,
+    ColumnType.BOOLEAN: bool,
+    ColumnType.DATE: str,
+    ColumnType.TIMESTAMP: Time,
+    ColumnType.TEXTS: list[str],
+}
+
+
+class RollupRevisions(AnswerModel):
+    """The states of the cluster that a run read."""
+
+    floor: Revision | None = Field(
+        description="Every commit up to this revision is in every znode that was read; null if no znodes were read"
+    )
+    horizon: Revision | None = Field(
+        description="Every commit up to this revision has its change in the trail; null where no znodes were read"
+    )
+    watermark: Revision | None = Field(
+        description="The revision up to which external writes were recorded; null if they are not recorded"
+    )
+    folded: Revision | None = Field(
+        description="Of `integrity`: changes up to this revision were not read again, but are in the fold of"
+        " `previous`; null if all were read"
+    )
+
+
+class RollupRunData(AnswerModel):
+    """A complete run."""
+
+    id: str = _RUN_ID
+    as_of: Time = Field(description="The time that its rows describe")
+    started_at: Time
+    finished_at: Time
+    principal: str = Field(description="The principal of the run")
+    rows: int = Field(ge=0, description="Number of all rows")
+    revisions: RollupRevisions
+    previous: str | None = Field(
+        pattern=patterns.CHANGE_ID, description="The run that it was built on; null where it began at the beginning"
+    )
+
+
+class RollupAttempt(AnswerModel):
+    """The last attempt at a run, of any end."""
+
+    id: str = _RUN_ID
+    state: Literal[tuple(RunState)] = Field(  # type: ignore[valid-type]  # the values of the enumeration
+        description="lost: its process has ended; the next run cleans up after it"
+    )
+    as_of: Time
+    started_at: Time
+    finished_at: Time | None
+    principal: str
+    error: str | None = Field(description="For a failed run: the reason")
+
+
+class RollupSummary(AnswerModel):
+    """A rollup, its current run, and the last attempt at one."""
+
+    name: Literal[tuple(ROLLUPS)]  # type: ignore[valid-type]  # the known names
+    question: str = Field(description="The question that the rollup answers")
+    run: RollupRunData | None = Field(description="The current run; null where the rollup never ran")
+    last_attempt: RollupAttempt | None
+
+
+class RollupList(AnswerModel):
+    """All rollups."""
+
+    items: list[RollupSummary]
+
+
+def title(rollup: Rollup) -> str:
+    """Return the name of a rollup as part of a name in camel case."""
+    return rollup.name.capitalize()
+
+
+def _row_type(column: Column) -> Any:
+    kind = Revision if column.is_revision else _PYTHON[column.type]
+    extra: dict[str, Any] | None = {"format": "date"} if column.type is ColumnType.DATE else None
+    return (kind | None if column.nullable else kind), Field(description=column.description, json_schema_extra=extra)
+
+
+def _page(rollup: Rollup) -> type[AnswerModel]:
+    fields: dict[str, Any] = {column.name: _row_type(column) for column in rollup.columns}
+    fields |= {
+        column.former: (_PYTHON[column.type], Field(description=f"Use `{column.member}`", deprecated=True))
+        for column in rollup.columns
+        if column.former
+    }
+    row = create_model(f"{title(rollup)}Row", __base__=AnswerModel, __doc__="One row.", **fields)
+    page: type[AnswerModel] = create_model(
+        f"{title(rollup)}Rollup",
+        __base__=AnswerModel,
+        __doc__=rollup.question,
+        run=(RollupRunData, ...),
+        items=(list[row], ...),
+        next_page_token=(str | None, ...),
+    )
+    return page
+
+
+PAGES: dict[str, type[AnswerModel]] = {name: _page(rollup) for name, rollup in ROLLUPS.items()}
+"""The form of a page of each rollup's rows."""
+
 
 routes = Routes(tag="rollups")
 
@@ -55,7 +165,7 @@ _CONTAINS = "; rows that have this one among theirs"
 
 @routes.get(
     "/v1/clusters/{cluster}/rollups",
-    read("All rollups, each with its current run", models.RollupList, limit=LimitClass.BULK, problems=(503,)),
+    read("All rollups, each with its current run", RollupList, limit=LimitClass.BULK, problems=(503,)),
 )
 async def list_rollups(call: CallDep, results: RollupsDep) -> Response:
     """Every rollup with its current run: of its complete runs, the one with the latest moment."""
@@ -210,11 +320,11 @@ def _add(rollup: Rollup) -> None:
     order = [f"`{column.member}`" for name in rollup.key for column in rollup.columns if column.name == name]
     operation = read(
         rollup.question,
-        {200: ResponseSpec(models.PAGES[rollup.name], content=_CSV, headers=(NEXT_PAGE,))},
+        {200: ResponseSpec(PAGES[rollup.name], content=_CSV, headers=(NEXT_PAGE,))},
         limit=LimitClass.BULK,
         tagged=True,
         problems=(410, 503),
-        id=f"getRollup{models.title(rollup)}",
+        id=f"getRollup{title(rollup)}",
         description=f"The rows of the current run, in the order of {', '.join(order)} unless `orderBy` says otherwise."
         " Filters are exact and can be combined. A page of a filtered list may have few rows or none, and still have a"
         " `nextPageToken`. 404 if the rollup was never run. "

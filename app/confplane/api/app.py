@@ -22,6 +22,7 @@ from confplane.api import (
     reverts,
     rollups,
     tokens,
+    webhooks,
 )
 from confplane.api.change_requests import routes as change_requests
 from confplane.api.client_configs import applied
@@ -39,7 +40,6 @@ from confplane.api.service import docs_page
 from confplane.api.service import routes as service
 from confplane.api.services import CLUSTERS, READINESS, missing
 from confplane.api.specification import build
-from confplane.api.webhooks import routes as webhooks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,1 +1,0 @@
-"""Webhooks: subscriptions to the feed whose events are sent to URLs."""

@@ -12,6 +12,7 @@ import confplane
 from confplane.api import (
     access,
     audit,
+    client_quotas,
     drift,
     entity_configs,
     freezes,
@@ -27,7 +28,6 @@ from confplane.api import (
 from confplane.api.change_requests import routes as change_requests
 from confplane.api.client_configs import applied
 from confplane.api.client_configs import routes as client_configs
-from confplane.api.client_quotas import routes as client_quotas
 from confplane.api.clients import routes as clients
 from confplane.api.configs import routes as configs
 from confplane.api.definitions import routes as definitions

@@ -1,1 +1,0 @@
-"""Client quotas (KIP-546)."""

@@ -1,22 +1,78 @@
 """Temporary changes: ``confplane schedules`` over HTTP."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query
+from pydantic import Field, StrictStr
 from starlette.responses import Response
 
 from confplane.api import parsed, patterns
 from confplane.api.dependencies import CallDep, PageSize, PageToken
+from confplane.api.models import AnswerModel, ChangeId, EntityId, Page, RequestModel, Time
 from confplane.api.responses import json_response
 from confplane.api.routing.operations import change, manage, read
 from confplane.api.routing.routes import Routes
-from confplane.api.schedules import models
 from confplane.api.services import SchedulesDep
 from confplane.domain import id_patterns
 from confplane.domain.entities import Entity
 from confplane.domain.texts import rfc3339
 from confplane.services.limits import LimitClass
 from confplane.services.ports.schedules import Schedule, SchedulePause
+
+
+class SchedulePauseReason(RequestModel):
+    """The reason of a pause."""
+
+    reason: Annotated[
+        StrictStr, Field(max_length=1_000, json_schema_extra={"minLength": 1}, examples=["an incident is analyzed"])
+    ]
+
+
+class SchedulePauseData(AnswerModel):
+    """A pause: no temporary change of the cluster ends by itself."""
+
+    principal: str
+    reason: str
+    since: Time
+
+
+class SchedulePauseState(AnswerModel):
+    """The pause of a cluster after a request."""
+
+    pause: SchedulePauseData | None = Field(description="null: temporary changes end at their times")
+
+
+class KeptKey(AnswerModel):
+    """A key that was changed otherwise in the meantime, and that the end kept."""
+
+    entity: EntityId
+    key: str
+
+
+class ScheduleData(AnswerModel):
+    """A temporary change."""
+
+    change_id: ChangeId
+    principal: str
+    reason: str | None
+    entities: list[EntityId]
+    revert_at: Time
+    state: Literal["active", "ending", "ended", "ended-partly"] = Field(
+        description="ending: its end has begun, and may be delayed; ended-partly: some keys were kept"
+    )
+    end_change_id: ChangeId | None = Field(
+        description="The change that restored values; null if it has not ended, or if no value had to be restored"
+    )
+    kept: list[KeptKey]
+    error: str | None = Field(description="The reason why the last attempt to end it failed; it is attempted again")
+    ended_at: Time | None
+
+
+class SchedulePage(Page[ScheduleData]):
+    """Temporary changes, the newest first."""
+
+    pause: SchedulePauseData | None = Field(description="null: temporary changes end at their times")
+
 
 routes = Routes(tag="schedules")
 
@@ -27,7 +83,7 @@ _ChangeId = Annotated[
 
 @routes.get(
     "/v1/clusters/{cluster}/schedules",
-    read("List temporary changes", models.SchedulePage, limit=LimitClass.BULK, problems=(503,)),
+    read("List temporary changes", SchedulePage, limit=LimitClass.BULK, problems=(503,)),
 )
 async def list_schedules(
     call: CallDep,
@@ -63,9 +119,9 @@ async def list_schedules(
 
 @routes.post(
     "/v1/clusters/{cluster}/schedules:pause",
-    manage("Pause the ends of all temporary changes", models.SchedulePauseState, problems=(403, 503)),
+    manage("Pause the ends of all temporary changes", SchedulePauseState, problems=(403, 503)),
 )
-async def pause_schedules(call: CallDep, schedules: SchedulesDep, body: models.SchedulePauseReason) -> Response:
+async def pause_schedules(call: CallDep, schedules: SchedulesDep, body: SchedulePauseReason) -> Response:
     """Needs FREEZE on the cluster. A pause that is there stays as it is. An early end still works."""
     pause = await schedules.pause(call.cluster.name, body.reason, call.caller, validate_only=call.validate_only)
     return json_response(call.request, {"pause": _pause(pause)})
@@ -73,7 +129,7 @@ async def pause_schedules(call: CallDep, schedules: SchedulesDep, body: models.S
 
 @routes.post(
     "/v1/clusters/{cluster}/schedules:resume",
-    manage("Resume the ends of temporary changes", models.SchedulePauseState, problems=(403, 503)),
+    manage("Resume the ends of temporary changes", SchedulePauseState, problems=(403, 503)),
 )
 async def resume_schedules(call: CallDep, schedules: SchedulesDep) -> Response:
     """Needs FREEZE on the cluster. Ends that are due follow within seconds."""
@@ -83,7 +139,7 @@ async def resume_schedules(call: CallDep, schedules: SchedulesDep) -> Response:
 
 @routes.post(
     "/v1/clusters/{cluster}/schedules/{changeId}:end",
-    change("End a temporary change now", models.ScheduleData),
+    change("End a temporary change now", ScheduleData),
 )
 async def end_schedule(call: CallDep, schedules: SchedulesDep, change_id: _ChangeId) -> Response:
     """Needs ALTER_CONFIGS on each of its entities. Nothing is done to a change that has ended."""

@@ -11,7 +11,9 @@ from fastapi.telemetry import TelemetryConfig
 import confplane
 from confplane.api import (
     access,
+    applied,
     audit,
+    client_configs,
     client_quotas,
     drift,
     entity_configs,
@@ -26,9 +28,7 @@ from confplane.api import (
     webhooks,
 )
 from confplane.api.change_requests import routes as change_requests
-from confplane.api.client_configs import applied
-from confplane.api.client_configs import routes as client_configs
-from confplane.api.clients import routes as clients
+from confplane.api.clients import rpc as clients
 from confplane.api.configs import routes as configs
 from confplane.api.definitions import routes as definitions
 from confplane.api.feed import routes as feed

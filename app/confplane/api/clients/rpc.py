@@ -3,36 +3,34 @@
 Also the alter of both facets of a client together.
 """
 
-from __future__ import annotations
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
+from pydantic import BaseModel
+from starlette.responses import Response
 
 from confplane.api import batches, refresh
 from confplane.api.accept import prefers
-from confplane.api.rendering.entries import LINES, WHOLE
-from confplane.api.routing.operations import ResponseSpec
+from confplane.api.clients import models
+from confplane.api.dependencies import Call, CallDep
+from confplane.api.rendering.entries import LINES, WHOLE, EntryRenderer
+from confplane.api.routing.operations import ResponseSpec, change, partly
 from confplane.api.routing.preconditions import entry_precondition
+from confplane.api.routing.routes import Routes
+from confplane.api.schedules.temporary import Temporary
+from confplane.api.services import AlterDep
 from confplane.api.streams import entries_response
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
+from confplane.domain.filters import EntityFilter
 from confplane.domain.ops import Op, OpType
-from confplane.services.changes.edits import Edit, EditResult
+from confplane.services.changes.alter import AlterService, Entry
+from confplane.services.changes.edits import Edit, EditResult, EntryResult
 from confplane.services.limits import LimitClass
+from confplane.services.reads.describe import DescribeService
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Sequence
-
-    from pydantic import BaseModel
-    from starlette.responses import Response
-
-    from confplane.api.clients.models import Alter, AlterClients, AlterClientsEntry
-    from confplane.api.dependencies import Call
-    from confplane.api.rendering.entries import EntryRenderer
-    from confplane.domain.filters import EntityFilter
-    from confplane.services.changes.alter import AlterService, Entry
-    from confplane.services.changes.edits import EntryResult
-    from confplane.services.reads.describe import DescribeService
+routes = Routes(tag="clients")
 
 
 def described(model: type[BaseModel]) -> dict[int, ResponseSpec]:
@@ -66,7 +64,7 @@ async def _charged(call: Call, parts: AsyncIterable[list[bytes]]) -> AsyncIterat
         yield part
 
 
-async def alter(call: Call, service: AlterService, name: FacetName, body: Alter[Any]) -> Response:
+async def alter(call: Call, service: AlterService, name: FacetName, body: models.Alter[Any]) -> Response:
     """Answer an alter of one facet with one result per entry."""
     cluster_facet = call.cluster.facets[name]
 
@@ -79,11 +77,24 @@ async def alter(call: Call, service: AlterService, name: FacetName, body: Alter[
     return await batches.alter(call, service, body, body.entries, entry=made, echo=_echo, diff=diff, member="entries")
 
 
-async def alter_both(call: Call, service: AlterService, body: AlterClients) -> Response:
-    """Answer an alter of quotas and client configs with one result per entry."""
+@routes.post(
+    "/v1/clusters/{cluster}/clients:alter",
+    change(
+        "Alter client quotas and client configs together",
+        partly(models.AlteredClients, "Some entries failed"),
+        problems=(412,),
+        problem=models.AlterClientsProblem,
+    ),
+    checks=[Temporary],
+)
+async def alter_clients(call: CallDep, alter: AlterDep, body: models.AlterClients) -> Response:
+    """One result per entry, in order; entries are independent unless `atomic`.
+
+    The quotas and the client configs of an entry are one change: both are applied, or neither.
+    """
     quotas, configs = (call.cluster.facets[name] for name in (FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS))
 
-    def made(index: int, entry: AlterClientsEntry) -> Entry:
+    def made(index: int, entry: models.AlterClientsEntry) -> Entry:
         given = (
             (quotas, entry.quotas, "quotas", entry.quotas_etag, "quotasEtag"),
             (configs, entry.configs, "configs", entry.configs_etag, "configsEtag"),
@@ -98,7 +109,7 @@ async def alter_both(call: Call, service: AlterService, body: AlterClients) -> R
             each.facet.member: batches.diff(each, found[each]) if each in found else [] for each in (quotas, configs)
         }
 
-    return await batches.alter(call, service, body, body.entries, entry=made, echo=_echo, diff=diff, member="entries")
+    return await batches.alter(call, alter, body, body.entries, entry=made, echo=_echo, diff=diff, member="entries")
 
 
 def _edit(

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 from starlette.responses import Response
 
 from confplane.api import refresh, reverts
-from confplane.api.client_configs.applied import Applied, applied_filter
+from confplane.api.applied import Applied, applied_filter
 from confplane.api.clients import models, rpc
 from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
 from confplane.api.rendering.entries import delayed

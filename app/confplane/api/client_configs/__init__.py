@@ -1,1 +1,0 @@
-"""Client configs (KIP-649)."""

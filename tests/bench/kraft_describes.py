@@ -12,7 +12,7 @@ import uvloop
 
 from confplane.kraft.views import Quotas
 from confplane.kraft.wire.messages import DescribeClientQuotasRequest
-from confplane.kraft.wire.messages.describe_client_quotas_request import ComponentData
+from confplane.kraft.wire.messages.quotas import ComponentData
 from tests.bench.rounds import Figure, alternate, column, progress, summary
 from tests.support import tools
 from tests.support.kraft_client import client_of

@@ -7,8 +7,9 @@ One command, from the root of the repository, with Maven on the path::
 
     python -m tests.kraft.generate
 
-Names, types, versions, tags and defaults are taken over, and no sentence of Kafka's. Each message is one file; the table
-:data:`VERSIONS` says which versions are known: those of brokers from 3.9 in KRaft mode to :data:`KAFKA_VERSION`.
+Names, types, versions, tags and defaults are taken over, and no sentence of Kafka's. The table :data:`FILES` says which
+messages are in which file, and which versions are known: those of brokers from 3.9 in KRaft mode to
+:data:`KAFKA_VERSION`.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ import re
 import sys
 import tempfile
 import zipfile
+from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.catalog.kafka_jars import class_path
 from tests.support.formatting import formatted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
 
 KAFKA_VERSION: Final = "4.4.0"
 FOLDER: Final = Path(__file__).parents[2] / "app" / "confplane" / "kraft" / "wire" / "messages"
@@ -31,34 +36,43 @@ OTHER_FOLDER: Final = Path(__file__).parent / "messages"
 _TIMEOUT_S: Final = 600
 _ANY: Final = 32767
 
-VERSIONS: Final = {
-    "AlterClientQuotas": (0, 1),
-    "ApiVersions": (0, 4),  # version 0 is what a broker that is older than a request answers with
-    "DescribeClientQuotas": (0, 1),
-    "DescribeCluster": (1, 2),
-    "DescribeConfigs": (4, 4),
-    "DescribeQuorum": (1, 2),
-    "Fetch": (15, 18),
-    "FetchSnapshot": (0, 1),
-    "IncrementalAlterConfigs": (1, 1),
-    "ListConfigResources": (0, 1),  # version 0 was named ListClientMetricsResources
-    "ListPartitionReassignments": (0, 0),
-    "Metadata": (11, 13),
-    "SaslAuthenticate": (1, 2),
-    "SaslHandshake": (1, 1),
+FILES: Final = {
+    "cluster": {
+        "DescribeCluster": (1, 2),
+        "ListPartitionReassignments": (0, 0),
+        "Metadata": (11, 13),
+    },
+    "configs": {
+        "DescribeConfigs": (4, 4),
+        "IncrementalAlterConfigs": (1, 1),
+        "ListConfigResources": (0, 1),  # version 0 was named ListClientMetricsResources
+    },
+    "connection": {
+        "ApiVersions": (0, 4),  # version 0 is what a broker that is older than a request answers with
+        "SaslAuthenticate": (1, 2),
+        "SaslHandshake": (1, 1),
+    },
+    "fetch": {"Fetch": (15, 18)},
+    "fetch_snapshot": {"FetchSnapshot": (0, 1)},
+    "quorum": {"DescribeQuorum": (1, 2)},
+    "quotas": {
+        "AlterClientQuotas": (0, 1),
+        "DescribeClientQuotas": (0, 1),
+    },
 }
-"""Requests and their answers."""
-RECORDS: Final = {
-    "AbortTransactionRecord": (0, 0),
-    "BeginTransactionRecord": (0, 0),
-    "ClientQuotaRecord": (0, 0),
-    "ConfigRecord": (0, 0),
-    "EndTransactionRecord": (0, 0),
-    "FeatureLevelRecord": (0, 0),
-    "RemoveTopicRecord": (0, 0),
-    "TopicRecord": (0, 0),
-}
-"""Records of ``__cluster_metadata``."""
+"""File -> API -> first and last version of the request and its answer."""
+VERSIONS: Final = {api: span for apis in FILES.values() for api, span in apis.items()}
+RECORDS: Final = (
+    "AbortTransactionRecord",
+    "BeginTransactionRecord",
+    "ClientQuotaRecord",
+    "ConfigRecord",
+    "EndTransactionRecord",
+    "FeatureLevelRecord",
+    "RemoveTopicRecord",
+    "TopicRecord",
+)
+"""Records of ``__cluster_metadata``, each in version 0, in the file ``records``."""
 _HIDDEN: Final = {("ConfigRecord", "Value"), ("IncrementalAlterConfigsRequest", "Value")}
 """Texts that may be passwords; bytes are hidden everywhere."""
 
@@ -86,16 +100,41 @@ def generate() -> dict[Path, dict[str, str]]:
         ValueError: A definition has a form that this module does not know.
     """
     definitions = read_definitions(class_path("kafka-metadata", KAFKA_VERSION, timeout_s=_TIMEOUT_S))
-    wanted = {f"{name}{kind}": span for name, span in VERSIONS.items() for kind in ("Request", "Response")} | RECORDS
-    names = sorted(wanted)
-    made = {
-        FOLDER: {"__init__.py": _package(names)},
-        OTHER_FOLDER: {"__init__.py": _other_package(names)},
+    files = {
+        file: {f"{api}{kind}": span for api, span in apis.items() for kind in ("Request", "Response")}
+        for file, apis in FILES.items()
     }
-    for name in names:
-        made[FOLDER][f"{_snake(name)}.py"] = _File(definitions[name], *wanted[name]).text()
-        made[OTHER_FOLDER][f"{_snake(name)}.py"] = _Other(definitions[name], *wanted[name]).text()
-    return {folder: _formatted(files) for folder, files in made.items()}
+    files["records"] = dict.fromkeys(RECORDS, (0, 0))
+    made = {
+        FOLDER: {"__init__.py": _package(files)},
+        OTHER_FOLDER: {"__init__.py": _other_package(files)},
+    }
+    for file, wanted in files.items():
+        own = _with_unique_structs([definitions[name] for name in wanted])
+        messages = [(definition, *wanted[definition["name"]]) for definition in own]
+        made[FOLDER][f"{file}.py"] = _module([_Message(*message) for message in messages])
+        made[OTHER_FOLDER][f"{file}.py"] = _other_module(file, [_Other(*message) for message in messages])
+    return {folder: _formatted(texts) for folder, texts in made.items()}
+
+
+def _with_unique_structs(definitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Put the name of the message in front of its own structs whose name occurs in another of the messages."""
+    structs = {definition["name"]: _structs(definition) for definition in definitions}
+    count = Counter(struct for names in structs.values() for struct in names)
+    renamed = []
+    for definition in definitions:
+        text = json.dumps(definition)
+        for struct in structs[definition["name"]]:
+            if count[struct] > 1:
+                text = re.sub(rf'("type": "(?:\[\])?){struct}"', rf'\g<1>{definition["name"]}{struct}"', text)
+        renamed.append(json.loads(text))
+    return renamed
+
+
+def _structs(definition: dict[str, Any]) -> set[str]:
+    types = {kind.removeprefix("[]") for kind in re.findall(r'"type": "([^"]+)"', json.dumps(definition))}
+    common = {struct["name"] for struct in definition.get("commonStructs", [])}
+    return types - common - {*_PRIMITIVES, definition["type"]}
 
 
 def _formatted(files: dict[str, str]) -> dict[str, str]:
@@ -134,8 +173,8 @@ def _is_written(name: str) -> bool:
     return name.endswith("Request")
 
 
-class _File:
-    """One message as a module, in the direction that the service has."""
+class _Message:
+    """The classes of one message, in the direction that the service has."""
 
     value = "self"
     """The name of the message in a method that writes it."""
@@ -154,46 +193,7 @@ class _File:
         }
         self.classes: dict[str, str] = {}
         self.span = low, high  # of the class that is being written
-
-    def text(self) -> str:
-        self._class(self.name, self.definition["fields"], self.span, top=True)
-        body = "\n\n".join(self.classes.values())
-        uuid = "UUID" in body
-        reads = not _is_written(self.name)
-        runtime = [
-            name
-            for name in ("ZERO_UUID", "Writer")
-            if name in body.replace("out: Writer", "").replace("[int, Writer]", "")
-        ]
-        typed = [name for name in ("Reader" if reads else "Writer",) if name not in runtime]
-        field = "from dataclasses import dataclass, field" if "field(" in body else "from dataclasses import dataclass"
-        lines = [
-            f'"""Kafka\'s {self.name}, {self._versions()}.',
-            "",
-            f"Generated by tests/kraft/generate.py from the jars of Kafka {KAFKA_VERSION}; never edited by hand.",
-            '"""',
-            "",
-            "from __future__ import annotations",
-            "",
-            field,
-            f"from typing import TYPE_CHECKING, ClassVar{', Self' if reads else ''}",
-            "",
-            *([f"from confplane.kraft.wire.codec import {', '.join(runtime)}"] if runtime else []),
-            "from confplane.kraft.wire.message import Message",
-            "",
-            "if TYPE_CHECKING:",
-            *(["    from collections.abc import Generator"] if reads else []),
-            *(["    from uuid import UUID"] if uuid else []),
-            "",
-            *([f"    from confplane.kraft.wire.codec import {', '.join(typed)}"] if typed else []),
-            "",
-            "",
-            body,
-        ]
-        return "\n".join(lines) + "\n"
-
-    def _versions(self) -> str:
-        return f"version {self.low}" if self.low == self.high else f"versions {self.low} to {self.high}"
+        self._class(self.name, definition["fields"], self.span, top=True)
 
     # -- classes
 
@@ -436,44 +436,18 @@ class _File:
         return [f"{out}.count(len({name}))", f"for {each} in {name}:", f"    {one}"]
 
 
-class _Other(_File):
-    """One message as a module of functions, in the direction that the service does not have."""
+class _Other(_Message):
+    """The functions of one message, in the direction that the service does not have."""
 
     value = "value"
-
-    def text(self) -> str:
-        self._class(self.name, self.definition["fields"], self.span, top=True)
-        body = "\n\n".join(self.classes.values())
-        codec = [name for name in ("ZERO_UUID", "Reader", "Writer") if name in body]
-        direction = "from" if _is_written(self.name) else "as"
-        lines = [
-            f'"""Kafka\'s {self.name} {direction} bytes, {self._versions()}.',
-            "",
-            f"Generated by tests/kraft/generate.py from the jars of Kafka {KAFKA_VERSION}; never edited by hand.",
-            '"""',
-            "",
-            "from __future__ import annotations",
-            "",
-            *(["from collections.abc import Generator"] if "Generator" in body else []),
-            *(["from uuid import UUID"] if ": UUID" in body else []),
-            "",
-            f"from confplane.kraft.wire.codec import {', '.join(codec)}",
-            f"from confplane.kraft.wire.messages import {_snake(self.name)} as ours",
-            "",
-            "",
-            body,
-        ]
-        return "\n".join(lines) + "\n"
 
     def _emitted(self, name: str, fields: list[dict[str, Any]], *, top: bool) -> str:
         kind = f"ours.{name}"
         if not _is_written(self.name):
-            head = (
-                f"def {'write' if top else f'_write_{_snake(name)}'}(value: {kind}, out: Writer, version: int) -> None:"
-            )
+            head = f"def {'' if top else '_'}write_{_snake(name)}(value: {kind}, out: Writer, version: int) -> None:"
             return "\n".join([head, *_indented(self._writing(fields), 4), ""])
         given = f"Generator[None, None, {kind}]" if top else kind
-        head = f"def {'steps' if top else f'_read_{_snake(name)}'}(reader: Reader, version: int) -> {given}:"
+        head = f"def {'' if top else '_'}read_{_snake(name)}(reader: Reader, version: int) -> {given}:"
         return "\n".join([head, *_indented(self._reading(fields, kind, top=top), 4), ""])
 
     def _read_struct(self, kind: str) -> str:
@@ -490,19 +464,80 @@ def _indented(lines: list[str], by: int = 8) -> list[str]:
     return [" " * by + line for line in lines]
 
 
-def _package(names: list[str]) -> str:
-    imports = "\n".join(f"from confplane.kraft.wire.messages.{_snake(name)} import {name} as {name}" for name in names)
+def _module(messages: list[_Message]) -> str:
+    body = _body(messages)
+    reads = "Reader" in body
+    runtime = [
+        name for name in ("ZERO_UUID", "Writer") if name in body.replace("out: Writer", "").replace("[int, Writer]", "")
+    ]
+    typed = [name for name in ("Reader", "Writer") if name in body and name not in runtime]
+    field = "from dataclasses import dataclass, field" if "field(" in body else "from dataclasses import dataclass"
+    lines = [
+        *_title(),
+        field,
+        f"from typing import TYPE_CHECKING, ClassVar{', Self' if reads else ''}",
+        "",
+        *([f"from confplane.kraft.wire.codec import {', '.join(runtime)}"] if runtime else []),
+        "from confplane.kraft.wire.message import Message",
+        "",
+        "if TYPE_CHECKING:",
+        *(["    from collections.abc import Generator"] if reads else []),
+        *(["    from uuid import UUID"] if ": UUID" in body else []),
+        "",
+        f"    from confplane.kraft.wire.codec import {', '.join(typed)}",
+        "",
+        "",
+        body,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _other_module(file: str, messages: list[_Message]) -> str:
+    body = _body(messages)
+    codec = [name for name in ("ZERO_UUID", "Reader", "Writer") if name in body]
+    lines = [
+        *_title(),
+        *(["from collections.abc import Generator"] if "Generator" in body else []),
+        *(["from uuid import UUID"] if ": UUID" in body else []),
+        "",
+        f"from confplane.kraft.wire.codec import {', '.join(codec)}",
+        f"from confplane.kraft.wire.messages import {file} as ours",
+        "",
+        "",
+        body,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _title() -> list[str]:
+    return [
+        f'"""Generated by tests/kraft/generate.py from the jars of Kafka {KAFKA_VERSION}; never edited by hand."""',
+        "",
+        "from __future__ import annotations",
+        "",
+    ]
+
+
+def _body(messages: list[_Message]) -> str:
+    return "\n\n".join(text for message in messages for text in message.classes.values())
+
+
+def _package(files: Mapping[str, Collection[str]]) -> str:
+    imports = "\n".join(
+        f"from confplane.kraft.wire.messages.{file} import {', '.join(f'{name} as {name}' for name in names)}"
+        for file, names in files.items()
+    )
     return (
         '"""Requests, answers and metadata records, generated by tests/kraft/generate.py; never edited by hand."""\n\n'
         f"{imports}\n"
     )
 
 
-def _other_package(names: list[str]) -> str:
+def _other_package(files: Mapping[str, Collection[str]]) -> str:
     """Return the module whose import gives the service's messages the other direction."""
-    modules = ", ".join(_snake(name) for name in names)
-    written = "".join(f"messages.{name}: {_snake(name)}.write," for name in names if not _is_written(name))
-    read = "".join(f"messages.{name}: {_snake(name)}.steps," for name in names if _is_written(name))
+    names = [(file, name) for file, names in files.items() for name in names]
+    written = "".join(f"messages.{name}: {file}.write_{_snake(name)}," for file, name in names if not _is_written(name))
+    read = "".join(f"messages.{name}: {file}.read_{_snake(name)}," for file, name in names if _is_written(name))
     return f'''"""The direction of messages that the service does not have: requests from bytes, answers and records as bytes.
 
 Whoever imports this package can encode and decode all of ``confplane.kraft.wire.messages``. Generated by
@@ -512,7 +547,7 @@ tests/kraft/generate.py; never edited by hand.
 from typing import Any
 
 from confplane.kraft.wire import messages
-from tests.kraft.messages import {modules}
+from tests.kraft.messages import {", ".join(files)}
 
 _WRITTEN: dict[type[Any], Any] = {{{written}}}
 _READ: dict[type[Any], Any] = {{{read}}}

@@ -17,8 +17,8 @@ from confplane.kraft.wire.messages import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from confplane.kraft.wire.messages.alter_client_quotas_response import EntityData, EntryData
-from confplane.kraft.wire.messages.incremental_alter_configs_response import AlterConfigsResourceResponse
+from confplane.kraft.wire.messages.configs import AlterConfigsResourceResponse
+from confplane.kraft.wire.messages.quotas import AlterClientQuotasResponseEntityData, AlterClientQuotasResponseEntryData
 from confplane.kraft.wire.options import Options
 from confplane.kraft.wire.sasl import Scram
 from confplane.services.ports.applying import AlterApplied, AlterRefused, AlterRetriable, AlterUnknown
@@ -239,7 +239,10 @@ class OtherAnswers:
     ) -> AlterClientQuotasResponse | IncrementalAlterConfigsResponse:
         self.requests.append(request)
         if isinstance(request, AlterClientQuotasRequest):
-            entries = [EntryData(code, "said", (EntityData("user", name),)) for name, code in self._answered]
+            entries = [
+                AlterClientQuotasResponseEntryData(code, "said", (AlterClientQuotasResponseEntityData("user", name),))
+                for name, code in self._answered
+            ]
             return AlterClientQuotasResponse(entries=tuple(entries))
         responses = []
         for named, code in self._answered:

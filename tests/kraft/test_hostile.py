@@ -16,8 +16,8 @@ from confplane.kraft.wire.connection import KraftConnection
 from confplane.kraft.wire.errors import WireError
 from confplane.kraft.wire.message import run
 from confplane.kraft.wire.messages import ApiVersionsResponse, MetadataRequest, MetadataResponse
-from confplane.kraft.wire.messages.api_versions_response import ApiVersion
-from confplane.kraft.wire.messages.metadata_response import MetadataResponseBroker
+from confplane.kraft.wire.messages.cluster import MetadataResponseBroker
+from confplane.kraft.wire.messages.connection import ApiVersion
 from confplane.kraft.wire.options import Address, Options
 from tests.kraft.samples import ALL, kio_type, sample
 from tests.kraft.test_messages import encoded

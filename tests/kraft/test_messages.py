@@ -13,7 +13,11 @@ from kio.serial import entity_reader, entity_writer
 
 from confplane.kraft.wire import messages, quotas
 from confplane.kraft.wire.message import run, run_in_slices
-from confplane.kraft.wire.messages.describe_client_quotas_response import EntityData, EntryData, ValueData
+from confplane.kraft.wire.messages.quotas import (
+    DescribeClientQuotasResponseEntityData,
+    DescribeClientQuotasResponseEntryData,
+    ValueData,
+)
 from tests.catalog.kafka_jars import ToolError
 from tests.kraft.generate import FOLDER, OTHER_FOLDER, generate
 from tests.kraft.samples import ALL, kio_type, leaves, sample
@@ -82,7 +86,9 @@ def test_quotas_in_one_pass_are_those_of_the_message(version: int) -> None:
 
 
 async def test_large_answers_yield_to_other_tasks() -> None:
-    entry = EntryData((EntityData("user", "u" * 20),), (ValueData("producer_byte_rate", 1.5),))
+    entry = DescribeClientQuotasResponseEntryData(
+        (DescribeClientQuotasResponseEntityData("user", "u" * 20),), (ValueData("producer_byte_rate", 1.5),)
+    )
     data = messages.DescribeClientQuotasResponse(entries=(entry,) * 20_000).encode(1)
     turns, done = 0, asyncio.Event()
 

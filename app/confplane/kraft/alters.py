@@ -20,8 +20,12 @@ from confplane.kraft.wire.messages import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from confplane.kraft.wire.messages.alter_client_quotas_request import EntityData, EntryData, OpData
-from confplane.kraft.wire.messages.incremental_alter_configs_request import AlterableConfig, AlterConfigsResource
+from confplane.kraft.wire.messages.configs import AlterableConfig, AlterConfigsResource
+from confplane.kraft.wire.messages.quotas import (
+    AlterClientQuotasRequestEntityData,
+    AlterClientQuotasRequestEntryData,
+    OpData,
+)
 from confplane.services.ports.applying import AlterApplied, AlterRefused, AlterRetriable, AlterUnknown
 
 if TYPE_CHECKING:
@@ -160,8 +164,8 @@ async def send_quota_alters(
     """Send one AlterClientQuotas request; see :class:`AlterRequest`."""
     request = AlterClientQuotasRequest(
         tuple(
-            EntryData(
-                tuple(EntityData(kind, part) for kind, part in name),
+            AlterClientQuotasRequestEntryData(
+                tuple(AlterClientQuotasRequestEntityData(kind, part) for kind, part in name),
                 tuple(OpData(key, 0.0 if value is None else value, value is None) for key, value in ops.items()),
             )
             for name, ops in entries

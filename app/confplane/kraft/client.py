@@ -38,9 +38,9 @@ from confplane.kraft.wire.messages import (
     MetadataRequest,
     MetadataResponse,
 )
-from confplane.kraft.wire.messages.describe_client_quotas_request import ComponentData
-from confplane.kraft.wire.messages.describe_quorum_request import PartitionData, TopicData
-from confplane.kraft.wire.messages.metadata_request import MetadataRequestTopic
+from confplane.kraft.wire.messages.cluster import MetadataRequestTopic
+from confplane.kraft.wire.messages.quorum import DescribeQuorumRequestPartitionData, DescribeQuorumRequestTopicData
+from confplane.kraft.wire.messages.quotas import ComponentData
 from confplane.kraft.wire.options import Address
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from confplane.kraft.alters import Name
     from confplane.kraft.pool import Broker
     from confplane.kraft.wire.connection import KraftConnection
-    from confplane.kraft.wire.messages.describe_quorum_response import ReplicaState
+    from confplane.kraft.wire.messages.quorum import ReplicaState
     from confplane.kraft.wire.options import Options
 
 _T = TypeVar("_T")
@@ -181,7 +181,9 @@ class KraftClient:
         Raises:
             RightsError: The right to DESCRIBE the CLUSTER is missing.
         """
-        request = DescribeQuorumRequest((TopicData(METADATA_TOPIC, (PartitionData(0),)),))
+        request = DescribeQuorumRequest(
+            (DescribeQuorumRequestTopicData(METADATA_TOPIC, (DescribeQuorumRequestPartitionData(0),)),)
+        )
 
         async def ask(connection: KraftConnection) -> Quorum:
             answer = await connection.call(request, DescribeQuorumResponse, deadline)

@@ -8,14 +8,13 @@ from confplane.kraft.views import ConfigResourceType, ConfigValueSynonym, Resour
 from confplane.kraft.wire import errors
 from confplane.kraft.wire.errors import KraftError
 from confplane.kraft.wire.messages import DescribeConfigsRequest, DescribeConfigsResponse
-from confplane.kraft.wire.messages.describe_configs_request import DescribeConfigsResource
+from confplane.kraft.wire.messages.configs import DescribeConfigsResource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from confplane.kraft.wire.connection import KraftConnection
-    from confplane.kraft.wire.messages.describe_configs_response import DescribeConfigsResult
-    from confplane.kraft.wire.messages.list_config_resources_response import ConfigResource
+    from confplane.kraft.wire.messages.configs import ConfigResource, DescribeConfigsResult
     from confplane.kraft.wire.options import Address
 
 

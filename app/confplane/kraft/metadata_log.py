@@ -18,9 +18,14 @@ from confplane.kraft.wire import errors
 from confplane.kraft.wire.batches import batches
 from confplane.kraft.wire.errors import AnswerError, ProtocolError, UnreachableError
 from confplane.kraft.wire.message import SLICE_S
-from confplane.kraft.wire.messages import FetchRequest, FetchResponse, FetchSnapshotRequest, FetchSnapshotResponse
-from confplane.kraft.wire.messages import fetch_request as asked
-from confplane.kraft.wire.messages import fetch_snapshot_request as asked_snapshot
+from confplane.kraft.wire.messages import (
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    fetch,
+    fetch_snapshot,
+)
 from confplane.kraft.wire.options import Address
 
 if TYPE_CHECKING:
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
 
     from confplane.kraft.wire.batches import Batch
     from confplane.kraft.wire.connection import KraftConnection
-    from confplane.kraft.wire.messages.fetch_response import PartitionData
+    from confplane.kraft.wire.messages.fetch import PartitionData
     from confplane.kraft.wire.options import Options
 
 METADATA_TOPIC: Final = "__cluster_metadata"
@@ -150,7 +155,7 @@ class MetadataLog:
             await asyncio.sleep(_SEARCH_PAUSE_S)
 
     def _request(self, position: int, epoch: int | None) -> FetchRequest:
-        partition = asked.FetchPartition(
+        partition = fetch.FetchPartition(
             partition=0,
             current_leader_epoch=self._epoch,
             fetch_offset=position,
@@ -164,7 +169,7 @@ class MetadataLog:
             max_wait_ms=_WAIT_MS,
             min_bytes=1,
             max_bytes=_MOST_BYTES,
-            topics=(asked.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(partition,)),),
+            topics=(fetch.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(partition,)),),
         )
 
     def _switch_controller(self, partition: PartitionData, answer: FetchResponse) -> None:
@@ -213,13 +218,13 @@ class MetadataLog:
                 return
 
     def _snapshot_request(self, end: int, epoch: int, position: int) -> FetchSnapshotRequest:
-        partition = asked_snapshot.PartitionSnapshot(
+        partition = fetch_snapshot.FetchSnapshotRequestPartitionSnapshot(
             partition=0,
             current_leader_epoch=self._epoch,
-            snapshot_id=asked_snapshot.SnapshotId(end, epoch),
+            snapshot_id=fetch_snapshot.FetchSnapshotRequestSnapshotId(end, epoch),
             position=position,
         )
-        topic = asked_snapshot.TopicSnapshot(METADATA_TOPIC, (partition,))
+        topic = fetch_snapshot.FetchSnapshotRequestTopicSnapshot(METADATA_TOPIC, (partition,))
         return FetchSnapshotRequest(cluster_id=self._pool.cluster_id, max_bytes=_MOST_BYTES, topics=(topic,))
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from confplane.kraft.wire.messages import FetchResponse, IncrementalAlterConfigsResponse
-from confplane.kraft.wire.messages.fetch_response import FetchableTopicResponse, PartitionData
-from confplane.kraft.wire.messages.incremental_alter_configs_response import AlterConfigsResourceResponse
+from confplane.kraft.wire.messages.configs import AlterConfigsResourceResponse
+from confplane.kraft.wire.messages.fetch import FetchableTopicResponse, PartitionData
 from confplane.kraft.wire.requests import RequestCounts
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from confplane.kraft.wire.codec import Reader
 from confplane.kraft.wire.message import guarded
 from confplane.kraft.wire.messages import DescribeClientQuotasResponse
-from confplane.kraft.wire.messages.describe_client_quotas_response import EntryData
+from confplane.kraft.wire.messages.quotas import DescribeClientQuotasResponseEntryData
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -64,13 +64,13 @@ def _read(reader: Reader, version: int) -> Generator[None, None, QuotasAnswer]:
     words: dict[bytes, str] = {}
     for _ in range(reader.nullable_count(_LEAST_ENTRY)):
         entry = _usual(reader, words)
-        entries.append(_entry(EntryData.read(reader, version)) if entry is None else entry)
+        entries.append(_entry(DescribeClientQuotasResponseEntryData.read(reader, version)) if entry is None else entry)
         yield
     reader.skip_tags()
     return QuotasAnswer(error_code, error_message, tuple(entries))
 
 
-def _entry(entry: EntryData) -> QuotaEntry:
+def _entry(entry: DescribeClientQuotasResponseEntryData) -> QuotaEntry:
     names = tuple([(each.entity_type, each.entity_name) for each in entry.entity])
     return QuotaEntry(names, {each.key: each.value for each in entry.values})
 

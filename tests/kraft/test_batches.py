@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import crc32c as reference
 import pytest
 
-from confplane.kraft.metadata_records import RecordTransactions
-from confplane.kraft.wire.batches import Record, batches
+from confplane.kraft.metadata_log import RecordTransactions
+from confplane.kraft.wire.batches import Record, batches, crc32c
 from confplane.kraft.wire.codec import Reader, RuleError, Writer
-from confplane.kraft.wire.crc32c import crc32c
 from confplane.kraft.wire.errors import UnsupportedError, WireError
 from confplane.kraft.wire.messages import (
     AbortTransactionRecord,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from confplane.kraft.client import KraftClient
-    from confplane.kraft.metadata_records import LogRecord
+    from confplane.kraft.metadata_log import LogRecord
     from tests.support.kraft import KraftCluster
 
 

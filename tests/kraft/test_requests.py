@@ -12,8 +12,7 @@ from confplane.kraft.views import ConfigResourceType, Resource, UnchangedQuotas
 from confplane.kraft.wire.connection import KraftConnection
 from confplane.kraft.wire.errors import ProtocolError, UnreachableError, WireError
 from confplane.kraft.wire.messages import MetadataRequest, MetadataResponse
-from confplane.kraft.wire.options import Options
-from confplane.kraft.wire.requests import RequestCounts
+from confplane.kraft.wire.options import Options, RequestCounts
 from tests.kraft.test_hostile import metadata_answer, node, soon, versions_answer
 from tests.support.kraft_client import client_of
 

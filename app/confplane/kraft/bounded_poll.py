@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.errors import UnavailableError
-from confplane.kraft.fan_out import fan_out
+from confplane.kraft.pool import fan_out
 from confplane.kraft.wire import errors
 
 if TYPE_CHECKING:

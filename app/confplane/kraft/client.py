@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from confplane.kraft import configs
 from confplane.kraft.alters import AlterSender, send_config_alters, send_quota_alters
-from confplane.kraft.fan_out import fan_out
-from confplane.kraft.pool import ConnectionPartition, ConnectionPool
+from confplane.kraft.pool import ConnectionPartition, ConnectionPool, fan_out
 from confplane.kraft.views import (
     ConfigResourceType,
     Features,

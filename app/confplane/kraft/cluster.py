@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -16,12 +16,10 @@ from confplane.kraft.bounded_poll import poll_bounded
 from confplane.kraft.client import KraftClient
 from confplane.kraft.connection_options import options_of
 from confplane.kraft.entity_converter import EntityConverter, resource_of
-from confplane.kraft.error_translation import translate_errors
-from confplane.kraft.fan_out import fan_out
 from confplane.kraft.log_pages import LogPages, kafka_id
 from confplane.kraft.metadata_log import MetadataLog
 from confplane.kraft.permissions import OWN_RIGHTS, PermissionProbe
-from confplane.kraft.pool import ConnectionPartition
+from confplane.kraft.pool import ConnectionPartition, fan_out
 from confplane.kraft.views import ConfigResourceType, Resource, UnchangedQuotas
 from confplane.kraft.wire import errors
 from confplane.kraft.wire.options import Address
@@ -34,6 +32,7 @@ from confplane.services.ports.kafka import (
     LogPage,
     NotPermittedError,
     ObservedEntity,
+    OtherClusterError,
     Snapshot,
     Unmanaged,
 )
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from confplane.kraft.views import Features, QuotaEntry, ResourceConfigs
     from confplane.services.ports.applying import Alteration, AlterOutcome
     from confplane.services.ports.kafka import GrantedPermission
+
 
 _FEATURE: Final = "metadata.version"
 _ELIGIBLE_REPLICAS: Final = "eligible.leader.replicas.version"
@@ -433,3 +433,16 @@ def _is_there(described: ResourceConfigs) -> bool:
 
 def _of_a_broker(resource: Resource) -> bool:
     return resource.type is ConfigResourceType.BROKER and bool(resource.name)
+
+
+@contextmanager
+def translate_errors() -> Iterator[None]:
+    """Raise the errors of the wire as those of the port."""
+    try:
+        yield
+    except errors.WrongClusterError as error:
+        raise OtherClusterError(str(error)) from None
+    except (errors.KraftLoginError, errors.RightsError) as error:
+        raise NotPermittedError(str(error)) from None
+    except errors.KraftError as error:
+        raise UnavailableError(str(error)) from None

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.kraft.entity_converter import EntityConverter
-    from confplane.kraft.metadata_log import LogPart
-    from confplane.kraft.metadata_records import LogRecord
+    from confplane.kraft.metadata_log import LogPart, LogRecord
 
 
 def kafka_id(given: UUID) -> str:

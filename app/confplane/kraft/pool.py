@@ -7,7 +7,7 @@ import random
 import time
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from confplane.kraft.wire import errors
 from confplane.kraft.wire.connection import KraftConnection
@@ -21,9 +21,10 @@ from confplane.kraft.wire.messages import (
 from confplane.kraft.wire.options import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from confplane.kraft.wire.options import Options
+
 
 _CLOSED: Final = "The connections of this cluster were closed."
 _BACK_OFF_S: Final = (0.1, 10.0)
@@ -278,3 +279,20 @@ def _retrieve_error(opening: asyncio.Task[KraftConnection]) -> None:
     """Retrieve the error, because every caller may be gone."""
     if not opening.cancelled():
         opening.exception()
+
+
+_B = TypeVar("_B")
+_T = TypeVar("_T")
+
+_AT_ONCE: Final = 32
+
+
+async def fan_out(brokers: Iterable[_B], ask: Callable[[_B], Awaitable[_T]]) -> list[_T]:
+    """Ask about brokers, some dozens at a time. Return the answers in order, or raise the first error."""
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(broker: _B) -> _T:
+        async with slots:
+            return await ask(broker)
+
+    return await asyncio.gather(*map(one, brokers))

@@ -8,8 +8,7 @@ from uuid import UUID
 from confplane.domain.entities import Entity
 from confplane.kraft.entity_converter import EntityConverter
 from confplane.kraft.log_pages import LogPages, kafka_id
-from confplane.kraft.metadata_log import LogPart
-from confplane.kraft.metadata_records import LogRecord
+from confplane.kraft.metadata_log import LogPart, LogRecord
 from confplane.kraft.wire.messages import ConfigRecord, RemoveTopicRecord, TopicRecord
 from confplane.kraft_wiring import rules_of
 from tests.support.catalogs import NEWEST

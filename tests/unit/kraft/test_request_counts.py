@@ -9,7 +9,7 @@ import pytest
 from confplane.kraft.wire.messages import FetchResponse, IncrementalAlterConfigsResponse
 from confplane.kraft.wire.messages.configs import AlterConfigsResourceResponse
 from confplane.kraft.wire.messages.fetch import FetchableTopicResponse, PartitionData
-from confplane.kraft.wire.requests import RequestCounts
+from confplane.kraft.wire.options import RequestCounts
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet

@@ -24,7 +24,7 @@ from confplane.kraft.wire.messages import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from confplane.kraft.wire.requests import DISCONNECTED, MALFORMED, TIMEOUT
+from confplane.kraft.wire.options import DISCONNECTED, MALFORMED, TIMEOUT
 
 _M = TypeVar("_M", bound=Message)
 _T = TypeVar("_T")

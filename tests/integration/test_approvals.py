@@ -9,11 +9,10 @@ import pytest
 
 from confplane.cli.remote.configs import command
 from confplane.domain.access.identities import GROUP
-from confplane.domain.approvals import Approval, Requirement
+from confplane.domain.approvals import Approval, Globs, Requirement
 from confplane.domain.entities import Entity
 from confplane.domain.errors import PolicyViolationError
 from confplane.domain.facets import FacetName, Tree
-from confplane.domain.globs import Globs
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit, EditResult
 from tests.integration.test_manifest_runs import HEAD, connected

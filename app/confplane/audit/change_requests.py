@@ -16,10 +16,9 @@ from confplane.audit.batcher import Batcher
 from confplane.audit.tables import WAITING_STATES
 from confplane.domain.access.identities import Authentication, CredentialNarrowing, Identity
 from confplane.domain.access.operations import Operation
-from confplane.domain.approvals import Requirement
+from confplane.domain.approvals import Globs, Requirement
 from confplane.domain.change_requests import COMMENT, WRITTEN, RequestAction, RequestKind, RequestState
 from confplane.domain.errors import IdempotencyKeyBusyError, WriteOutcome
-from confplane.domain.globs import Globs
 from confplane.services.ports.change_requests import (
     ChangeRequest,
     ChangeRequestStore,

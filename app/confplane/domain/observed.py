@@ -19,13 +19,60 @@ from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import InvalidRequestError, InvalidTopicError
 from confplane.domain.numbers import java_trim, parse_java_double
 from confplane.domain.quotas import QUOTA_KEYS
-from confplane.domain.reassignments import THROTTLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from confplane.domain.definitions import Catalog, ConfigDef
     from confplane.domain.facets import Facet
+
+
+# Reassignments of partitions: the throttles that their tools set, and those that no reassignment uses.
+#
+# ``kafka-reassign-partitions.sh --execute --throttle`` sets them before the reassignment begins, and ``--verify``
+# removes them after its end. If nobody runs it, they stay, and slow down replicas that catch up later.
+#
+# Source: tools/src/main/java/org/apache/kafka/tools/reassign/ReassignPartitionsCommand.java (4.4).
+
+_LOG_DIRS: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
+THROTTLES: Final = {
+    EntityType.TOPIC: frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}),
+    EntityType.BROKER: frozenset(
+        {"leader.replication.throttled.rate", "follower.replication.throttled.rate", _LOG_DIRS}
+    ),
+}
+"""The keys that tools set for the time of a reassignment."""
+
+
+def throttles_of(entity: Entity, keys: Iterable[str]) -> list[str]:
+    """Return the throttles among the keys of a topic or broker that a reassignment between brokers may use.
+
+    Moves between the disks of a broker are not among the reassignments that clusters list, so their throttle does not
+    count. Neither does the default of all brokers, which tools do not set.
+    """
+    [(kind, name)] = entity.components
+    if name is None:
+        return []
+    known = THROTTLES.get(kind, frozenset())
+    return sorted(key for key in keys if key in known and key != _LOG_DIRS)
+
+
+def unused_throttles(
+    throttles: Mapping[Entity, Collection[str]], reassigned: Collection[str]
+) -> list[tuple[Entity, str]]:
+    """Return the throttles that no reassignment uses, each with its entity.
+
+    Args:
+        throttles: The throttles by entity.
+        reassigned: The topics with a reassignment in progress, which may use the rates of all brokers.
+    """
+    return [
+        (entity, key)
+        for entity, keys in throttles.items()
+        if (not reassigned if entity.types[0] is EntityType.BROKER else entity.get(EntityType.TOPIC) not in reassigned)
+        for key in keys
+    ]
+
 
 REFERENCE: Final = "${"
 """The start of a reference to a config provider. Describes resolve references (KAFKA-21012), the log does not."""

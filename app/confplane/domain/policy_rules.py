@@ -12,10 +12,9 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
-from confplane.domain.approvals import ApprovalDemand, Requirement
+from confplane.domain.approvals import ApprovalDemand, Globs, Requirement
 from confplane.domain.entities import DEFAULT_NODE, EntityType
 from confplane.domain.errors import PolicyViolationError
-from confplane.domain.globs import Globs
 from confplane.domain.numbers import java_trim, plain_number, stored_number
 from confplane.domain.risks import RiskOptions
 from confplane.domain.texts import clipped

@@ -23,10 +23,9 @@ from yaml.reader import ReaderError
 
 from confplane.domain.access.grants import ANY
 from confplane.domain.access.identities import GROUP, USER
-from confplane.domain.approvals import ApprovalDemand
+from confplane.domain.approvals import ApprovalDemand, Globs
 from confplane.domain.entities import DEFAULT_NODE, EntityKindName, EntityType, EntityTypeName
 from confplane.domain.facets import FacetNameText
-from confplane.domain.globs import Globs
 from confplane.domain.policy_rules import (
     FACET_KINDS,
     KINDS,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from confplane.domain.approvals import Approval, Requirement, missing
-from confplane.domain.globs import Globs
+from confplane.domain.approvals import Approval, Globs, Requirement, missing
 
 ANYBODY = Requirement("anybody", 2)
 LEADS = Requirement("leads", 1, Globs(["Group:leads-*", "User:carol"]))

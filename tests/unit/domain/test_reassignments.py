@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from confplane.domain.entities import Entity
-from confplane.domain.reassignments import throttles_of, unused_throttles
+from confplane.domain.observed import throttles_of, unused_throttles
 
 LEADER, FOLLOWER = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
 RATE = "leader.replication.throttled.rate"

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from confplane.domain.approvals import ApprovalDemand
+from confplane.domain.approvals import ApprovalDemand, Globs
 from confplane.domain.errors import PolicyViolationError
-from confplane.domain.globs import Globs
 from confplane.domain.risks import RiskKind
 from confplane.policy import load_policies, parse_policy
 from confplane.policy.cases import run_cases

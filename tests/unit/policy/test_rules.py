@@ -10,10 +10,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confplane.domain.approvals import Requirement
+from confplane.domain.approvals import Globs, Requirement
 from confplane.domain.entities import Entity
 from confplane.domain.errors import PolicyViolationError
-from confplane.domain.globs import Globs
 from confplane.domain.policies import Policies
 from confplane.domain.policy_rules import LONGEST_MATCHED, PolicyRequest, RulePolicy
 from confplane.policy import parse_policy

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.facets import FacetName, Tree
-from confplane.domain.reassignments import THROTTLES, throttles_of, unused_throttles
+from confplane.domain.observed import THROTTLES, throttles_of, unused_throttles
 from confplane.services.background import BackgroundService, BackgroundTask, poll_repeatedly
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.metrics import Sample, of_cluster

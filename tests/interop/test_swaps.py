@@ -153,7 +153,10 @@ async def test_a_group_rebalances_once_a_member_and_change_at_most(
                 await until(
                     lambda: generations()[-1] == members and any(member.assigned for member in group), why=states
                 )
-                assert 1 <= len(generations()) - before <= members
+                changed = generations()[before:]
+                # On a slow machine the group may notice that a member has left before its successor has joined.
+                assert 1 <= changed.count(members) <= members, states()
+                assert max(changed) == members, states()
         await all_read(group, numbers)
     finally:
         await _stopped(group)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
 from typing import Any
 
@@ -74,13 +73,20 @@ def test_the_version_is_that_of_the_installed_package(library: Any) -> None:
     assert library.version == packages[library.name].__version__
 
 
-async def test_a_producer_of_aiokafka_that_can_not_start_is_closed() -> None:
-    """Unclosed ones warn, which is an error here."""
+async def test_a_producer_of_aiokafka_that_can_not_start_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = []
+
+    class Recorded(aiokafka.AIOKafkaProducer):
+        async def stop(self) -> None:
+            await super().stop()
+            stopped.append(self)
+
+    monkeypatch.setattr(aiokafka_adapter, "AIOKafkaProducer", Recorded)
     own = {"bootstrap_servers": NOWHERE, "request_timeout_ms": 100}
     dynamic = AsyncDynamicProducerConfig(own, library=AIOKAFKA, service=SERVICE, source=Script())
     with pytest.raises(KafkaConnectionError):
         await aiokafka_adapter.swapped_producer(dynamic).start()
-    gc.collect()
+    assert len(stopped) == 1
 
 
 def test_a_commit_of_nothing_is_none_to_librdkafka() -> None:

@@ -15,7 +15,7 @@ PYTEST := $(PYTHON) -m pytest
 # tests/conftest.py says how many, and hands out the files.
 PARALLEL := --numprocesses auto --maxprocesses 4
 # The folders of the gate; tests/suites.py has them as well.
-GATE := tests/unit tests/store tests/audit tests/contract tests/console tests/integration
+GATE := tests/unit tests/store tests/audit tests/contract tests/integration
 
 # Files that one process has compiled need not be compiled again by the many others of a run.
 unexport PYTHONDONTWRITEBYTECODE

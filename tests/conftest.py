@@ -73,6 +73,7 @@ FIRST: Final = (
     "tests/faults/",
     "tests/devstack/",
     "tests/system/",
+    "tests/features/",
     "tests/integration/",
 )
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 FLAKY: Final = ROOT / "tests" / "flaky.txt"
-GATE: Final = ("unit", "store", "audit", "contract", "console", "integration")
+GATE: Final = ("unit", "store", "audit", "contract", "integration")
 """The folders of ``make test``."""
 SEED_VARIABLE: Final = "CONFPLANE_TEST_SEED"
 RERUN_AT_MOST: Final = 8

@@ -92,7 +92,7 @@ class OtelTracing:
     def start(self) -> None:
         """Begin to trace: steps, requests to issuers, and the statements of engines that are created from now on."""
         HTTPXClientInstrumentor().instrument(tracer_provider=self._provider)
-        # Its list of supported releases ends before 2.1, with which it works (tests/integration/test_tracing.py).
+        # Its list of supported releases ends before 2.1, with which it works (tests/features/test_tracing.py).
         SQLAlchemyInstrumentor().instrument(tracer_provider=self._provider, skip_dep_check=True)
         Tracing.begin, Tracing.ids = self._begin, _ids
 

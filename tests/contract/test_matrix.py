@@ -396,7 +396,7 @@ def _webhooks() -> dict[str, list[Case]]:
 
 
 def _schedules() -> dict[str, list[Case]]:
-    """Requests about temporary changes; those of hidden entities: tests/integration/test_temporary_changes.py."""
+    """Requests about temporary changes; those of hidden entities: tests/features/test_temporary_changes.py."""
     pauses: dict[str, Sent] = {
         "pauseSchedules": ("POST", "schedules:pause?validateOnly=true", {"reason": "a test"}),
         "resumeSchedules": ("POST", "schedules:resume?validateOnly=true", None),

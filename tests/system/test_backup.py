@@ -17,8 +17,8 @@ from confplane.client import RestoredStoreError
 from confplane.services.backup.archive import read_archive
 from confplane.services.backup.lines import znode_of
 from tests.audit.rows import fetch, past_the_trigger
-from tests.integration.test_manifest_owners import apply, document, status, topic
-from tests.integration.test_manifest_runs import connected
+from tests.features.test_manifest_owners import apply, document, status, topic
+from tests.features.test_manifest_runs import connected
 from tests.support.commands import Commands, Said, run
 from tests.support.feeding import page
 from tests.support.servers import lent, make_chroot, make_migrated, raw_client

@@ -1,6 +1,6 @@
 """Describes of ``confplane configs``: the requests and the printed lines, with answers that are made up.
 
-``tests/integration/test_configs_command.py`` runs the command on a real service. Cases name the tests of Kafka's ConfigCommandTest that they are of.
+``tests/features/test_configs_command.py`` runs the command on a real service. Cases name the tests of Kafka's ConfigCommandTest that they are of.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from tests.integration.test_manifest_runs import FACETS, HEAD, State, connected, manifest, some_state
+from tests.features.test_manifest_runs import FACETS, HEAD, State, connected, manifest, some_state
 from tests.support.service import Service, ServiceInThread
 from tests.support.waiting import wait_for
 

@@ -15,7 +15,7 @@ from confplane.domain.errors import PolicyViolationError
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit, EditResult
-from tests.integration.test_manifest_runs import HEAD, connected
+from tests.features.test_manifest_runs import HEAD, connected
 from tests.support.commands import run_here
 from tests.support.people import person
 from tests.support.reviewers import token_of

@@ -13,7 +13,7 @@ from confplane.cli import store
 from confplane.crypto.password_encoder import EncoderParameters, PasswordEncoder
 from confplane.domain.definitions import ConfigKind
 from confplane.settings import ClusterSettings, PostgresSettings, Settings
-from tests.integration.test_brokers import ZOOKEEPER_CONTROLLER, register_broker
+from tests.features.test_brokers import ZOOKEEPER_CONTROLLER, register_broker
 from tests.support.commands import Commands
 
 if TYPE_CHECKING:

@@ -18,11 +18,13 @@ TABLES = (
 EXPIRING = ("refused_attempts",)
 """Of what is recorded, and removed by the owner's function once it is old."""
 TRANSIENT = (
-    *("applied_reports", "console_sessions", "manifest_runs", "request_changes", "request_keys"),
+    *("applied_reports", "console_sessions", "deliveries", "manifest_runs", "request_changes", "request_keys"),
     *("rollup_partitions", "rollup_parts", "rollup_rows", "rollup_runs", "webhook_deliveries"),
 )
 POSITIONS = (
     *(
+        "applied_entities",
+        "applied_keys",
         "change_request_numbers",
         "change_requests",
         "entity_states",

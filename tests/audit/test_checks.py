@@ -62,8 +62,9 @@ async def test_commits_that_a_crash_may_lose_are_a_warning(migrated: servers.Dat
 async def test_a_service_that_owns_the_tables_is_a_warning(migrated: servers.Database) -> None:
     (warning,) = await warnings_of(migrated.owner_dsn)
     assert (
-        "confplane_owner owns access_changes, access_version, applied_reports, change_keys, change_request_events,"
-        " change_request_numbers, change_request_revisions, change_requests, console_sessions," in warning
+        "confplane_owner owns access_changes, access_version, applied_entities, applied_keys, applied_reports,"
+        " change_keys, change_request_events, change_request_numbers, change_request_revisions, change_requests,"
+        in warning
     )
 
 

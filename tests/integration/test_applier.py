@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,11 @@ from confplane.domain.facets import Tree
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.kraft.apply.apply_status import ApplyWaiter
 from confplane.services.kraft.reconcile import enforce
+from confplane.services.kraft.reconcile.entity_drift import DriftSelection
 from confplane.services.ports.applying import AlterRefused, AlterRetriable, Delivery
 from tests.audit.rows import run
 from tests.support.adopting import (
+    ADMIN,
     ALICE,
     BOB,
     OTHER,
@@ -380,24 +383,57 @@ async def test_each_delivery_without_an_outcome_counts_for_one_stale_in_flight_w
     equal(one, kafka)
 
 
-async def test_values_that_an_earlier_release_sent_may_be_late_once(
-    opened: Opener, kafka: KafkaDouble, world: World
+# The states of an earlier release, whose values have times, and no numbers of deliveries.
+EARLIER_STATES = """
+INSERT INTO target_states (cluster, entity_id, sent_mzxid, sent, applied_mzxid, applied_offset, applied)
+SELECT cluster, entity_id, sent_mzxid, (
+  SELECT jsonb_agg(jsonb_build_object('key', key, 'value', value, 'at', extract(epoch FROM sent_at)) ORDER BY sent_at)
+  FROM deliveries WHERE deliveries.entity_id = applied_entities.entity_id
+), applied_mzxid, applied_offset, (
+  SELECT jsonb_object_agg(key, value) FROM applied_keys WHERE applied_keys.entity_id = applied_entities.entity_id
+) FROM applied_entities;
+DELETE FROM applied_entities; DELETE FROM applied_keys; DELETE FROM deliveries
+"""
+
+
+async def test_the_states_of_an_earlier_release_are_moved_once_its_processes_have_stopped(
+    opened: Opener, kafka: KafkaDouble, world: World, raw_zk: KazooClient
 ) -> None:
     one = await opened()
     for rate in (1000, 2000):
         await alter(one, ALICE, producer_byte_rate=rate)
         await apply(one)
-    # Its rows have values and times alone.
-    run(
-        world.database.owner_dsn,
-        "UPDATE target_states SET sent ="
-        " (SELECT jsonb_agg(item - 'open' - 'taken') FROM jsonb_array_elements(sent) AS item)",
-    )
+    run(world.database.owner_dsn, EARLIER_STATES)
+    target = json.loads(raw_zk.get("/confplane/target")[0])
+    raw_zk.create("/confplane/writers/earlier", ephemeral=True)
+    raw_zk.set("/confplane/target", json.dumps({**target, "version": 1}).encode())
+    await one.aware()
+    await alter(one, ALICE, producer_byte_rate=3000)
+    # The other process applies it, or this one once that process is gone.
+    assert not await apply(one)
+    assert not await one.round.observe()
+    assert len(kafka.requests) == 2
+    # Until then this one reads the states, shows external changes, and decides on none of them.
+    kafka.alter(ALICE, {RATE: "9"})
+    kafka.alter(BOB, {RATE: "8"})
+    await one.refresher.refresh([ALICE, BOB], (), soon())
+    assert (one.config(BOB) or {}).get(RATE) == "8"
+    assert (await one.states.load("default", [ALICE.id]))[ALICE.id].applied[RATE] == "2000"
+    assert await kinds(one, ALICE) == ["change"] * 3
+    with pytest.raises(UnavailableError, match="earlier release"):
+        await one.drift.reapply([DriftSelection(ALICE, None)], ADMIN, validate_only=False)
+    raw_zk.delete("/confplane/writers/earlier")
+    await apply(one)
+    await one.aware()
+    assert json.loads(raw_zk.get("/confplane/target")[0]) == target
+    assert kafka.requests[2:] == [{ALICE: {RATE: "3000"}}]
+    # Each value that it sent may be late once.
     for _ in range(2):
         kafka.alter(ALICE, {RATE: "1000"})
         await restore(one)
     equal(one, kafka)
-    assert (late(one), await kinds(one, ALICE)) == (1, ["change", "change", "observed"])
+    found = await kinds(one, ALICE)
+    assert (late(one), [each for each in found if each != "put-back"]) == (1, [*["change"] * 3, "observed"])
 
 
 @pytest.mark.parametrize("reason", ["away", "frozen", "held"])
@@ -732,13 +768,15 @@ async def test_states_of_another_ensemble_are_forgotten_with_a_new_begin(opened:
     # Somebody seems to know a newer revision.
     assert (kafka.requests, one.queues.report().pending) == ([], 1)
     await one.set_mode("observe")
+    # The delivery without an outcome may arrive.
+    assert (await one.states.load("default", [ALICE.id]))[ALICE.id].sent_mzxid == 0
     await one.set_mode("adopt")
     await alter(one, ALICE, producer_byte_rate=4096)
     await apply(one)
     assert kafka.requests == [{ALICE: {RATE: "4096"}}]
     # A begin that is no new one forgets nothing.
     await one.set_mode("adopt")
-    assert set(await one.states.load("default", [ALICE.id])) == {ALICE.id}
+    assert (await one.states.load("default", [ALICE.id]))[ALICE.id].applied == {RATE: "4096"}
 
 
 async def test_a_stale_in_flight_write_of_an_earlier_period_of_the_mode_is_not_an_external_change(

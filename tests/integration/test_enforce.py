@@ -5,6 +5,7 @@ ZooKeeper and Postgres are real, the Kafka cluster is a double that loses reques
 
 from __future__ import annotations
 
+import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -180,6 +181,20 @@ async def test_a_key_that_was_never_set_here_is_left_and_listed(opened: Opener, 
         late.id: {},
         other.id: {},
     }
+
+
+async def test_external_names_that_no_index_takes_hold_up_no_other_entity(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    # Random, because Postgres compresses texts.
+    name = Entity.of(user=secrets.token_hex(2_000))
+    key = f"listener.name.{secrets.token_hex(2_000)}.ssl.truststore.location"
+    kafka.alter(name, {RATE: "3"})
+    kafka.alter(BROKER, {**OTHERS[BROKER], key: "4"})
+    kafka.alter(ALICE, OTHERS[ALICE])
+    await restore(one)
+    assert kafka.now.configs == {**SET, name: {RATE: "3"}, BROKER: {**SET[BROKER], key: "4"}}
+    state = (await one.states.load("default", [BROKER.id]))[BROKER.id]
+    assert state.drift.keys() == {key}
 
 
 async def test_what_the_cluster_hides_or_sets_by_itself_is_never_put_back(opened: Opener, kafka: KafkaDouble) -> None:

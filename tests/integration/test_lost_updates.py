@@ -282,7 +282,7 @@ async def test_changes_that_end_with_a_value_applied_before_replace_external_val
 async def test_of_more_changes_than_are_read_any_may_name_a_key(
     opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch, read: int, sent: dict[str, str]
 ) -> None:
-    monkeypatch.setattr("confplane.audit.target_states.MOST_CHANGES", read)
+    monkeypatch.setattr("confplane.audit.key_changes.MOST_CHANGES", read)
     one = await opened()
     await alter(one, ALICE, producer_byte_rate=2048)
     await apply(one)
@@ -307,7 +307,7 @@ async def test_any_of_more_changes_than_are_read_may_name_a_key_despite_external
         await one.poll()
     # The newest two are this row, which is no version, and the change of the other key.
     assert len(await replaced(one, ALICE)) == 1
-    monkeypatch.setattr("confplane.audit.target_states.MOST_CHANGES", 2)
+    monkeypatch.setattr("confplane.audit.key_changes.MOST_CHANGES", 2)
     await apply(one)
     assert kafka.requests[-1] == {ALICE: {RATE: "2048", OTHER: "3"}}
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 
 LEADER = "/confplane/leader"
+TARGET = "/confplane/target"
+ADOPTED = {"kind": "kraft", "mode": "adopt", "cluster_id": "x", "imported": True, "paused": False}
 LONG_MS = 20_000
 """A session's timeout that no pause of the machine comes near."""
 
@@ -55,6 +57,34 @@ async def test_the_first_to_seek_leads_and_says_who_it_is(open_store: Opener, ra
     assert stat.ephemeralOwner
     assert leader_of(first) == leader_of(second)
     assert str(leader_of(first)).endswith(f":{os.getpid()}")
+
+
+async def test_processes_of_a_release_without_states_by_key_lead_first(open_store: Opener, raw_zk: KazooClient) -> None:
+    store = await open_store(session_timeout_ms=LONG_MS)
+    assert await store.leadership.seek(soon())
+    assert not store.status().warnings
+    raw_zk.create("/confplane/writers/0123", ephemeral=True)
+    raw_zk.set(TARGET, json.dumps({"version": 1, **ADOPTED}).encode())
+    await until(lambda: store.target() is not None)
+    # The leader steps down at once, so that the other process leads.
+    for _ in range(2):
+        assert not await store.leadership.seek(soon())
+        assert not is_leading(store)
+        assert raw_zk.exists(LEADER) is None
+    [warning] = store.status().warnings
+    assert str(warning).endswith("applies changes once they have stopped (1 registered)")
+    assert not await store.claim_states(soon())
+    assert json.loads(raw_zk.get(TARGET)[0])["version"] == 1
+    raw_zk.delete("/confplane/writers/0123")
+    assert await store.leadership.seek(soon())
+    assert not store.status().warnings
+    for _ in range(2):
+        assert await store.claim_states(soon())
+    assert json.loads(raw_zk.get(TARGET)[0]) == {"version": 3, **ADOPTED}
+    # It applies nothing later, so nothing waits for it.
+    raw_zk.create("/confplane/writers/0123", ephemeral=True)
+    await until(lambda: (target := store.target()) is not None and target.states_by_key)
+    assert await store.leadership.seek(soon())
 
 
 async def test_of_many_at_once_one_leads(open_store: Opener) -> None:
@@ -89,7 +119,7 @@ async def test_leading_ends_by_our_own_clock_when_the_server_is_silent(
     zk_proxy: Proxy, chroot: str, open_store: Opener
 ) -> None:
     store, now = await open_store(zk_proxy.connect(chroot), session_timeout_ms=LONG_MS), 0.0
-    leadership = ZooKeeperLeadership("default", store._session_manager, store._gate, clock=lambda: now)
+    leadership = ZooKeeperLeadership("default", store._session_manager, store._gate, store._guard, clock=lambda: now)
     assert await leadership.seek(soon())
     for now, led in ((LONG_MS / 1000 - 0.1, True), (LONG_MS / 1000, False)):  # noqa: B007 - the clock reads it
         assert leadership.held is led

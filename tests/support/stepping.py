@@ -70,6 +70,8 @@ STEPS: Final = {
     "sending": "the same, and the mode and the freeze were looked at again",
     "sent": "the Kafka cluster answered, no end was written",
     "ended": "the ends of what was sent are durable",
+    "marked": "the target is one that no earlier release reads, and its states were not moved",
+    "moved": "the states of an earlier release were moved, nothing was sent",
     "recorded": "the recorder moved states, its watermark was not raised",
     "znodes": "a restore wrote some znodes",
     "rows": "a restore sent some rows to Postgres, and did not commit them",
@@ -151,6 +153,7 @@ class Steps:
         self._wrap(KraftCluster, "alter_quotas", before="sending", after="sent")
         self._wrap(KraftCluster, "alter_configs", before="sending", after="sent")
         self._wrap(PostgresTargetStates, "end", after="ended")
+        self._wrap(PostgresTargetStates, "move_earlier", before="marked", after="moved")
         self._wrap(ZooKeeperTreeCopy, "write", after="znodes")
         self._wrap(PostgresTableWriter, "insert", after="rows")
         self._wrap(PostgresTableWriter, "commit", after="restored")

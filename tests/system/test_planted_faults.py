@@ -478,9 +478,9 @@ FAULTS: Final = [
         "error",
         "confplane drift list --cluster default",
         sql(
-            "INSERT INTO target_states (cluster, entity_id, sent_mzxid, sent, refused_code)"
-            " VALUES ('default', 'user=a', 1, '{}', 42)",
-            undo="DELETE FROM target_states",
+            "INSERT INTO applied_entities (cluster, entity_id, sent_mzxid, refused_code)"
+            " VALUES ('default', 'user=a', 1, 42)",
+            undo="DELETE FROM applied_entities",
         ),
     ),
     # Restored stores.

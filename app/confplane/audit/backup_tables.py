@@ -12,6 +12,8 @@ _OF_CHANGE: Final = "change_id NOT IN (SELECT change_id FROM later)"
 KEPT: Final = {
     "access_changes": _ALL,
     "access_version": _ALL,
+    "applied_entities": _ALL,
+    "applied_keys": _ALL,
     "change_keys": _OF_CHANGE,
     # A request whose change is left out is not applied any more.
     "change_request_events": """
@@ -24,6 +26,7 @@ KEPT: Final = {
     "change_request_numbers": _ALL,
     "change_request_revisions": _ALL,
     "change_requests": _ALL,
+    "deliveries": _ALL,
     "entity_states": _ALL,
     "grants": _ALL,
     "intent_entities": _OF_CHANGE,

@@ -5,7 +5,8 @@ needs no restart. The time limit of a use also holds if the server is frozen: wh
 and the driver sees a lost connection. (Cancelling the task would not be enough: the driver then asks the server to
 cancel and waits for the reply.)
 
-Connections are in autocommit mode: each statement is one transaction and one round trip.
+Connections are in autocommit mode: each statement is one transaction and one round trip, except within
+:meth:`Database.atomically`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import socket
 import traceback
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -25,6 +27,7 @@ import psycopg
 import sqlalchemy.ext.asyncio
 from psycopg.conninfo import make_conninfo
 from sqlalchemy import event
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.pool import QueuePool
 
 from confplane.audit import faults
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
     from typing import Any, TypeVar
 
-    from sqlalchemy import Executable, Row
+    from sqlalchemy import Executable, Row, TextClause
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
     from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -104,6 +107,22 @@ class Health:
 
 
 _limit: ContextVar[ConnectionTimeout | None] = ContextVar("_limit", default=None)
+
+
+class Pipeline:
+    """The statements of one transaction, which are sent without waiting for their results."""
+
+    def __init__(self, raw: psycopg.AsyncConnection) -> None:
+        self._raw = raw
+
+    async def send(self, statement: TextClause, **given: Any) -> psycopg.AsyncCursor[tuple[Any, ...]]:
+        """Send a statement. Its rows may be fetched now, which waits for them, or after the transaction."""
+        return await self._raw.execute(_compiled(statement), given)
+
+
+@cache
+def _compiled(statement: TextClause) -> bytes:
+    return str(statement.compile(dialect=PGDialect_psycopg())).encode()  # type: ignore[no-untyped-call]
 
 
 class Database:
@@ -227,6 +246,19 @@ class Database:
             raise faults.unavailable(fault) from error
         finally:
             self._readers.release()
+
+    async def atomically(self, work: Callable[[Pipeline], Awaitable[T]]) -> T:
+        """Run the statements of a repeatable write with :meth:`read`, in one transaction.
+
+        They are sent without waiting for their results, so a transaction that reads none costs one round trip.
+        """
+
+        async def within(connection: AsyncConnection) -> T:
+            raw = await driver_connection(connection)
+            async with raw.pipeline(), raw.transaction():
+                return await work(Pipeline(raw))
+
+        return await self.read(within)
 
     async def rows(self, statement: Executable, /, **given: Any) -> Sequence[Row[Any]]:
         """Return the rows of one statement, run with :meth:`read`."""

@@ -55,7 +55,10 @@ SELECT
   ) AS failed_rollups,
   (SELECT CAST(extract(epoch FROM now() - max(as_of)) AS float8) FROM rollup_runs
    WHERE cluster = :cluster AND job = 'integrity' AND state = 'complete') AS integrity_age_s,
-  (SELECT count(*) FROM target_states WHERE cluster = :cluster AND refused_code IS NOT NULL) AS refused
+  (SELECT count(*) FROM (
+    SELECT entity_id FROM applied_entities WHERE cluster = :cluster AND refused_code IS NOT NULL
+    UNION SELECT entity_id FROM target_states WHERE cluster = :cluster AND refused_code IS NOT NULL
+  ) AS states) AS refused
 """)  # noqa: S608 - a constant
 
 

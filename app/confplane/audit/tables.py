@@ -312,10 +312,92 @@ store_positions: Final = Table(
     comment="The incarnation of each cluster's ZooKeeper, and its last known position; a position, which moves",
 )
 
-TO_BE_SENT: Final = text("refused_code IS NULL AND (applied_mzxid IS DISTINCT FROM sent_mzxid OR reapply <> '[]')")
-"""A state of an entity with a delivery that is due, or under way without an outcome yet."""
-LEFT_ALONE: Final = text("refused_code IS NOT NULL OR drift <> '{}'")
-"""A state of an entity that differs from the Kafka cluster and is not delivered."""
+OPEN: Final = text("refused_code IS NULL AND applied_mzxid <> sent_mzxid")
+"""An entity with a revision that was sent and has no outcome yet, or that must be sent again."""
+REFUSED: Final = text("refused_code IS NOT NULL")
+"""An entity whose values the Kafka cluster refused as a whole."""
+DIFFERING: Final = text("state NOT IN ('applied', 'observed')")
+"""A key that is to be sent again, or that differs from the Kafka cluster and is left alone."""
+UNKNOWN: Final = text("outcome IS NULL")
+"""A delivery without a known outcome."""
+
+applied_entities: Final = Table(
+    "applied_entities",
+    metadata,
+    _name("cluster", primary_key=True),
+    _name("entity_id", primary_key=True),
+    Column("sent_mzxid", BigInteger, nullable=False, server_default="0"),
+    Column("applied_mzxid", BigInteger, nullable=False, server_default="0"),
+    Column("applied_offset", BigInteger, nullable=False, server_default="-1"),
+    Column("topic_id", Text),
+    Column("delivery_id", UUID),
+    Column("refused_code", Integer),
+    Column("refused_text", Text),
+    Index("ix_applied_entities_open", "cluster", "entity_id", postgresql_where=OPEN),
+    Index("ix_applied_entities_refused", "cluster", "entity_id", postgresql_where=REFUSED),
+    comment="The revisions of each entity that a Kafka cluster was sent, and has taken; a position, which moves",
+)
+"""``delivery_id`` is that of the newest delivery if it has no outcome."""
+
+UNIQUE_KEY: Final = "(cluster, entity_id, hashtextextended(key, 0))"
+"""SQL for the unique columns of ``applied_keys``. A Kafka cluster may have keys that are longer than an index takes."""
+_KEY_HASH: Final = text("hashtextextended(key, 0)")
+
+applied_keys: Final = Table(
+    "applied_keys",
+    metadata,
+    _name("cluster"),
+    _name("entity_id"),
+    _name("key"),
+    Column("state", Text, nullable=False),
+    Column("taken", Boolean, nullable=False, server_default="false"),
+    Column("value", Text),
+    Column("offset", BigInteger),
+    Column("delivered_at", DateTime(timezone=True)),
+    Column("theirs", Text),
+    Column("since", DateTime(timezone=True)),
+    Column("refused_value", Text),
+    Column("refused_code", Integer),
+    Column("refused_text", Text),
+    Column("refused_absent", Boolean),
+    Column("put_back_at", ARRAY(DateTime(timezone=True)), nullable=False, server_default="{}"),
+    Column("base_value", Text),
+    Column("base_offset", BigInteger),
+    Index("uq_applied_keys", "cluster", "entity_id", _KEY_HASH, unique=True),
+    Index("ix_applied_keys_differing", "cluster", "entity_id", postgresql_where=DIFFERING),
+    comment="The state of each key that this service changed in a Kafka cluster; a position, which moves",
+)
+"""The columns, by subject:
+
+- ``state``: ``applied`` (the cluster has taken a value), ``observed`` (it has not), ``resend``, ``refused``,
+  ``contested`` or ``extra``;
+- ``taken``, ``value``, ``offset``, ``delivered_at``: the value that the cluster has taken, NULL for a removal, a
+  metadata offset after that, and the time of its delivery. A secret's fingerprint replaces its value everywhere;
+- ``theirs``, ``since``: the cluster's value of a key that is left alone, and since when;
+- ``refused_...``: the value that the cluster refused, with its answer;
+- ``put_back_at``: the recent times at which the key was put back;
+- ``base_...``: the cluster's value that a queued change replaces, if a poll recorded it."""
+
+deliveries: Final = Table(
+    "deliveries",
+    metadata,
+    _name("cluster"),
+    _name("entity_id"),
+    Column("mzxid", BigInteger, nullable=False),
+    Column("id", UUID, nullable=False),
+    _name("key"),
+    Column("value", Text),
+    Column("sent_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    Column("outcome", Text),
+    Column("offset", BigInteger),
+    Column("ended_at", DateTime(timezone=True)),
+    Index("uq_deliveries", "cluster", "entity_id", "mzxid", "id", _KEY_HASH, unique=True),
+    Index("ix_deliveries_unknown", "cluster", "entity_id", postgresql_where=UNKNOWN),
+    Index("ix_deliveries_sent_at", "sent_at", postgresql_using="brin"),
+    comment="The values sent to Kafka clusters, with their outcomes; rows of more than 30 days are removed",
+)
+"""``outcome`` is ``applied``, ``refused``, ``not-sent``, ``late`` (a stale in-flight write, which arrived) or
+``outdated`` (the topic is gone). NULL: it is unknown, and the value may arrive within a day of ``sent_at``."""
 
 target_states: Final = Table(
     "target_states",
@@ -336,10 +418,24 @@ target_states: Final = Table(
     Column("topic_id", Text),
     Column("claim", UUID),
     Column("base", JSONB, nullable=False, server_default="{}"),
-    Index("ix_target_states_to_be_sent", "cluster", "entity_id", postgresql_where=TO_BE_SENT),
-    Index("ix_target_states_left_alone", "cluster", "entity_id", postgresql_where=LEFT_ALONE),
+    Index(
+        "ix_target_states_to_be_sent",
+        "cluster",
+        "entity_id",
+        postgresql_where=text(
+            "refused_code IS NULL AND (applied_mzxid IS DISTINCT FROM sent_mzxid OR reapply <> '[]')"
+        ),
+    ),
+    Index(
+        "ix_target_states_left_alone",
+        "cluster",
+        "entity_id",
+        postgresql_where=text("refused_code IS NOT NULL OR drift <> '{}'"),
+    ),
     comment="Values sent to a Kafka cluster, and its last known state, of each entity; a position, which moves",
 )
+"""The states of earlier releases, whose rows the leader moves (``audit/earlier_states.py``). Drop the table once no
+release that writes it can be upgraded from."""
 
 topic_polls: Final = Table(
     "topic_polls",
@@ -696,6 +792,7 @@ change_request_numbers: Final = Table(
 TRANSIENT: Final = (
     applied_reports,
     console_sessions,
+    deliveries,
     manifest_runs,
     request_changes,
     request_keys,
@@ -709,6 +806,8 @@ TRANSIENT: Final = (
 So the service's role may update and delete their rows."""
 
 POSITIONS: Final = (
+    applied_entities,
+    applied_keys,
     change_request_numbers,
     change_requests,
     entity_states,

@@ -4,6 +4,9 @@ The leader settles the open changes of other processes and sweeps markers (servi
 decisions are made in ZooKeeper or are unique in Postgres, so two leaders for a moment do no harm, and leading needs no
 fence.
 
+While the states of deliveries to a Kafka cluster are those of an earlier release, its processes have precedence: this
+release leads once none of them is registered. Then the leader moves the states (services/kraft/round.py).
+
 There is no lock recipe here: kazoo's still says "acquired" while it is cut off. Instead the node is read before each
 round of work, behind a write to the own writer node. The session lives for at least its timeout from the moment before
 that write. By our own clock the term ends with the timeout, or at once when the connection is lost.
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from confplane.store.session.session_manager import Session, SessionManager
-    from confplane.store.write.guard import IncarnationGate
+    from confplane.store.write.guard import Guard, IncarnationGate
 
 UNREADABLE: Final = "an unreadable node"
 
@@ -38,6 +41,7 @@ class ZooKeeperLeadership:
     Args:
         name: The cluster.
         session_manager: The session that leads.
+        guard: The known target of the cluster.
         clock: A monotonic clock, by which a term ends.
 
     Attributes:
@@ -49,6 +53,7 @@ class ZooKeeperLeadership:
         name: str,
         session_manager: SessionManager,
         gate: IncarnationGate,
+        guard: Guard,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -56,6 +61,7 @@ class ZooKeeperLeadership:
         self._name = name
         self._session_manager = session_manager
         self._gate = gate
+        self._guard = guard
         self._clock = clock
         self._self = f"{socket.gethostname()}:{os.getpid()}"
         self._session: Session | None = None
@@ -97,13 +103,25 @@ class ZooKeeperLeadership:
                     raise
                 # The first read may have been from a server that was behind.
                 led = await self._led_by(session)
-            if led is None and await self._claim(session):
+            self._guard.earlier = await self._count_earlier(session)
+            if led == session.writer and self._guard.earlier:
+                await session.delete(znodes.LEADER)
+                led = self.leader = None
+            elif led is None and not self._guard.earlier and await self._claim(session):
                 led = session.writer
         if led != session.writer:
             return False
         self.leader = self._self
         self._session, self._until = session, began + session.timeout_s
         return True
+
+    async def _count_earlier(self, session: Session) -> int:
+        """Return the number of registered processes that lead before this one."""
+        target = self._guard.target
+        if target is None or not target.applies or target.states_by_key:
+            return 0
+        writers, _ = await session.children(znodes.WRITERS)
+        return sum(not each.endswith(znodes.KEYED) for each in writers)
 
     async def _led_by(self, session: Session) -> str | None:
         """Return the writer of the leader's session."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import (
@@ -162,7 +163,7 @@ class ZooKeeperStore(ClusterStore):
         )
         self._purger = Purger(name, self._session_manager, self._follower, self._guard, notifications_max)
         self._markers = CommitMarkers(name, self._session_manager)
-        self.leadership: Leadership = ZooKeeperLeadership(name, self._session_manager, self._gate)
+        self.leadership: Leadership = ZooKeeperLeadership(name, self._session_manager, self._gate, self._guard)
         unnotified = UnnotifiedWrites(
             name, self._session_manager, self._follower, self._guard, notifications_max=notifications_max
         )
@@ -526,6 +527,21 @@ class ZooKeeperStore(ClusterStore):
     async def read_target_and_freeze(self, deadline: float) -> tuple[StoredState[Target], StoredState[Freeze]]:
         target, freeze = await self._owned([znodes.TARGET, znodes.FREEZE], deadline)
         return _stored(Target, *target), _stored(Freeze, *freeze)
+
+    @override
+    async def claim_states(self, deadline: float) -> bool:
+        stored = await self.read_state(Target, deadline)
+        if stored.value is None or stored.value.states_by_key:
+            return stored.value is not None
+        if not all(each.endswith(znodes.KEYED) for each in await self._markers.writers(deadline)):
+            return False
+        data = znodes.encode_target(replace(stored.value, states_by_key=True))
+        operations = [("set", znodes.TARGET, data, stored.version)]
+        [result] = await self._answer(self._session_manager.current.multi(operations), deadline, None)
+        if isinstance(result, Exception):
+            raise unavailable(f"Cluster {self.name}: the target was changed at the same time: {type(result).__name__}")
+        await best_effort(self._guard.refresh(), deadline)
+        return True
 
     @override
     def observation(self) -> bytes | None:

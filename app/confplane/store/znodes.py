@@ -414,6 +414,10 @@ def topic_path(topic: str) -> str:
     return f"{BROKER_TOPICS}/{topic}"
 
 
+KEYED: Final = ".k"
+"""The end of the names of writers of the releases that keep states by key (:attr:`Target.states_by_key`)."""
+
+
 def writer_path(writer: str) -> str:
     """Return the path of a session's ephemeral node."""
     return f"{WRITERS}/{writer}"
@@ -488,18 +492,22 @@ def decode_layout(data: bytes | None) -> Layout | None:
 _LAYOUTS: Final = {tree.layout: tree for tree in Tree}
 
 
+_BY_KEY: Final = 3
+"""The version of a target whose states of deliveries are kept by key."""
+
+
 def encode_target(target: Target) -> bytes:
     """Return the target node's data."""
     known = {
-        "version": 2 if target.modes else 1,
+        "version": _BY_KEY if target.states_by_key else 2 if target.modes else 1,
         "kind": "kraft",
         "mode": target.mode,
         "cluster_id": target.cluster_id,
         "imported": target.imported,
         "paused": target.paused,
     }
-    # An earlier release, which knows only one mode for all entity types, can't read version 2, and so writes no config
-    # of the cluster.
+    # A release that knows only one mode for all entity types can't read version 2, and one that does not know the
+    # tables of states can't read version 3. So they write no config of the cluster.
     modes = {entity_type.value: mode for entity_type, mode in target.modes.items()}
     return orjson.dumps(known | {"modes": modes} if modes else known)
 
@@ -514,7 +522,7 @@ def decode_target(data: bytes | None) -> Target | None:
         return None
     match orjson.loads(data):
         case {
-            "version": 1 | 2,
+            "version": 1 | 2 | 3 as version,
             "kind": "kraft",
             "mode": str(mode),
             "cluster_id": str(cluster_id),
@@ -525,7 +533,7 @@ def decode_target(data: bytes | None) -> Target | None:
             modes = more.get("modes", {})
             if isinstance(modes, dict):
                 by_entity_type = {KraftEntityType(entity_type): TargetMode(each) for entity_type, each in modes.items()}
-                return Target(cluster_id, TargetMode(mode), imported, paused, by_entity_type)
+                return Target(cluster_id, TargetMode(mode), imported, paused, by_entity_type, version == _BY_KEY)
     raise ValueError("it is not of a form that this version knows")
 
 

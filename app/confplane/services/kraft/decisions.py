@@ -295,6 +295,12 @@ class ClusterDecisions:
         return self.mode_of(entity_type) is not TargetMode.OBSERVE
 
     @property
+    def has_earlier_states(self) -> bool:
+        """True if the states of deliveries are an earlier release's, whose leader alone decides on them."""
+        target = self._store.target()
+        return target is not None and target.applies and not target.states_by_key
+
+    @property
     def imported(self) -> bool:
         """True once the import is complete."""
         target = self._store.target()

@@ -135,12 +135,13 @@ class LeaderReporter:
         self._published_at = time.monotonic()
 
     def apply_report(self) -> ApplyReport:
-        """Return the report on client changes, with the external changes that are left alone."""
+        """Return the report on client changes, with the external changes that are left alone.
+
+        The queues list the refused keys.
+        """
         left: dict[DriftCause, dict[str, str]] = {cause: {} for cause in DriftCause}
         for entity_id, keys in self._polls.drift.items():
             for key, drift in keys.items():
-                if drift.refused is not None:
-                    continue  # listed by the queue
                 since = rfc3339(datetime.fromtimestamp(drift.since_ms / 1000, UTC))
                 left[drift.cause][f"{entity_id} {key}"] = f"since {since}"
         return replace(

@@ -75,7 +75,7 @@ class Round:
             ObservedError: The observation was paused during the round.
         """
         target = self._store.target()
-        if not self._store.leadership.held or target is None or not target.imported:
+        if not (self._store.leadership.held and target and target.imported and await self._queues.claim_states()):
             await self.step_down()
             return False
         if not self._reporter.leading:
@@ -182,7 +182,7 @@ class Round:
         Raises:
             UnavailableError: ZooKeeper or Postgres is unavailable. Values that were sent are sent again.
         """
-        if not self._store.leadership.held or not self._queues.applies:
+        if not (self._store.leadership.held and self._queues.applies and await self._queues.claim_states()):
             self._queues.begin_term()
             return False
         await self._queues.collect()

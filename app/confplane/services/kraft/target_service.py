@@ -83,9 +83,9 @@ class TargetService:
     ) -> Target:
         """Set the mode of some entity types, or of all if none is named. When this returns, every process obeys it.
 
-        Under ``observe`` no client change commits from then on, and no delivery begins. The states of earlier
-        deliveries are deleted for types that clients could not write until now: they may belong to another ZooKeeper
-        ensemble with other revisions. Values that may still arrive are kept.
+        Under ``observe`` no client change commits from then on, and no delivery begins. The states of deliveries are
+        deleted when a mode ends. They are also deleted for types that clients could not write until now, because they
+        may belong to another ZooKeeper ensemble with other revisions. Values that may still arrive are kept.
 
         Raises:
             NotFoundError: There is no target, or its import is not complete.
@@ -95,7 +95,11 @@ class TargetService:
             await self._states.forget(
                 self._store.name, [each for each in entity_types or KraftEntityType if not target.applies_to(each)]
             )
-        return await self._change(lambda target: self._imported(target).with_mode(mode, entity_types), caller)
+        changed = await self._change(lambda target: self._imported(target).with_mode(mode, entity_types), caller)
+        if mode is TargetMode.OBSERVE:
+            # An earlier release that begins the next mode would not know them.
+            await self._states.forget(self._store.name, entity_types or list(KraftEntityType))
+        return changed
 
     def _imported(self, target: Target | None) -> Target:
         known = self._known(target)

@@ -170,6 +170,8 @@ class DriftCause(StrEnum):
     """The key is set externally again and again, and is no longer put back."""
     EXTRA = "extra"
     """The key was set externally, and never here."""
+    REFUSED = "refused"
+    """The cluster refused the key while it accepted others of the entity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +197,7 @@ class DriftRecord:
     since_ms: int
     """The time since which the key is left alone, in milliseconds since the epoch."""
     refused: RefusedValue | None = None
-    """The value that the cluster refused while it accepted other keys of the entity; None of an externally set key.
-    The cause is then ``contested``, because earlier releases leave such a key alone as well."""
+    """The value that the cluster refused; None of an externally set key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,15 +260,16 @@ class TargetState:
     sent_mzxid: int
     """The revision of the znode whose values were sent last."""
     applied_mzxid: int | None
-    """The newest revision of the znode that the cluster has taken completely; None for none. A refusal keeps it."""
+    """The newest revision of the znode that the cluster has taken completely; 0 for none. A refusal keeps it."""
     applied_offset: int
     """A metadata offset at which the cluster had it; -1: none yet."""
     applied: Values
     """The keys and values that the cluster has taken from this service."""
-    sent: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
-    """Key -> the different values that were sent within a day, in order."""
+    sent: Values = field(default_factory=dict)
+    """The keys and values that were sent for ``sent_mzxid``."""
     uncertain: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
-    """Key -> those of them with a delivery without a known outcome: they may still arrive."""
+    """Key -> the different values of the last day whose delivery has no known outcome, in order: they may still
+    arrive."""
     refused: AlterRefused | None = None
     """The refusal of the values of ``sent_mzxid``; None if they were not refused."""
 
@@ -446,3 +448,12 @@ class TargetStates(Protocol):
 
     async def forget(self, cluster: str, entity_types: Collection[KraftEntityType]) -> None:
         """Drop the states of some of a cluster's entity types, except for values that may still arrive."""
+
+    async def expire(self, cluster: str) -> None:
+        """Remove the deliveries of more than 30 days ago."""
+
+    async def move_earlier(self, cluster: str) -> int:
+        """Move the states that an earlier release wrote into the present tables; return the number of entities.
+
+        Call this only after no process of such a release can lead.
+        """

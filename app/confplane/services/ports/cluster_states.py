@@ -111,6 +111,9 @@ class Target:
     """True while nothing follows the cluster, and nothing is applied to it."""
     modes: Mapping[KraftEntityType, TargetMode] = field(default_factory=dict, hash=False)
     """The modes of the entity types that have another than the cluster."""
+    states_by_key: bool = False
+    """True once the states of deliveries are in tables that earlier releases do not know. These can't read such a
+    target, and so they apply nothing."""
 
     @property
     def modes_by_entity_type(self) -> dict[KraftEntityType, TargetMode]:
@@ -132,10 +135,14 @@ class Target:
 
     def with_mode(self, mode: TargetMode, entity_types: Collection[KraftEntityType]) -> Target:
         """Return the target with another mode of some entity types; with no type named, of all."""
-        if not entity_types:
-            return replace(self, mode=mode, modes={})
-        modes = self.modes_by_entity_type | dict.fromkeys(entity_types, mode)
-        return replace(self, modes={entity_type: each for entity_type, each in modes.items() if each is not self.mode})
+        if entity_types:
+            modes = self.modes_by_entity_type | dict.fromkeys(entity_types, mode)
+            others = {entity_type: each for entity_type, each in modes.items() if each is not self.mode}
+            after = replace(self, modes=others)
+        else:
+            after = replace(self, mode=mode, modes={})
+        # A mode that an earlier release began ends, or its leader hands over (services/kraft/round.py).
+        return replace(after, states_by_key=after.applies and (self.states_by_key or not self.applies))
 
     def __str__(self) -> str:
         """Return the target as part of a sentence."""

@@ -375,6 +375,16 @@ class ClusterStore(Protocol):
     async def read_target_and_freeze(self, deadline: float) -> tuple[StoredState[Target], StoredState[Freeze]]:
         """Read both as :meth:`read_state` does, at the cost of one of them."""
 
+    async def claim_states(self, deadline: float) -> bool:
+        """Mark the target as one whose states are kept by key, so that no earlier release applies changes.
+
+        Returns:
+            False if a process of an earlier release is registered, or if there is no target; nothing was changed.
+
+        Raises:
+            UnavailableError: ZooKeeper did not answer in time, or the target was changed at the same time.
+        """
+
     def observation(self) -> bytes | None:
         """Return the leader's latest report on its observation of the target, as followed; None: there is none."""
 

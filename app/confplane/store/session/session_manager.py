@@ -130,7 +130,7 @@ class Session:
         on_state: Callable[[Session, str], None],
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
-        self.writer = secrets.token_hex(16)
+        self.writer = secrets.token_hex(16) + znodes.KEYED
         self.ready = False
         self.retired = False
         asked_s = min(timeout_ms, LONGEST_TIMEOUT_MS) / 1000

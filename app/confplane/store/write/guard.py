@@ -82,6 +82,8 @@ class Guard:
         self.target_defect: str | None = None
         self._refusal: str | None = "its state is not known yet"
         self.brokers = 0
+        self.earlier = 0
+        """The number of processes of an earlier release whose end this process waits for before it leads."""
         self.known = False
         """False until the first read on the current session, and again after a failed read."""
 
@@ -260,6 +262,9 @@ class Guard:
         if self.target_defect is not None:
             unread = f"The znode {znodes.TARGET} can't be read, so no config can be written"
             yield OperatorWarning(unread, f"{unread}: {self.target_defect}")
+        if self.earlier:
+            waits = "Processes of an earlier release are running: this release applies changes once they have stopped"
+            yield OperatorWarning(waits, f"{waits} ({self.earlier} registered)")
 
 
 class IncarnationGate:

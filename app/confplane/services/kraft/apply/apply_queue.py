@@ -284,7 +284,7 @@ class ApplyQueue:
         return {
             entity_id: {
                 key: DriftRecord(
-                    DriftCause.CONTESTED,
+                    DriftCause.REFUSED,
                     befores.get((entity_id, key)),
                     now_ms,
                     RefusedValue(delivery.values[key], each.code, each.text, befores.get((entity_id, key), "") is None),

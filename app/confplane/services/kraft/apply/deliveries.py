@@ -172,7 +172,7 @@ def _may_be_there(state: TargetState, key: str) -> bool:
     seen = base is not None and base.value is not None
     refused = state.refused_keys.get(key)
     without_effect = {None, None if refused is None else refused.value}
-    if state.refused is not None:
-        without_effect.update(state.sent.get(key, ())[-1:])
+    if state.refused is not None and key in state.sent:
+        without_effect.add(state.sent[key])
     uncertain = not without_effect.issuperset(state.uncertain.get(key, ()))
     return seen or state.applied.get(key) is not None or uncertain or key in state.reapply

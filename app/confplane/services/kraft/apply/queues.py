@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 STATES_POLL_S: Final = 2.0
 """Seconds between two reads of the states, which show what other processes want to be sent."""
+EXPIRY_S: Final = 600.0
+"""Seconds between two removals of old deliveries."""
+_CLAIM_S: Final = 10.0
 
 
 class ApplyQueues:
@@ -55,6 +58,7 @@ class ApplyQueues:
         self._watermark = AppliedWatermark(store)
         self._parts = ApplyQueueParts(cluster, store, states, secrets, self._watermark)
         self._deliveries: set[asyncio.Task[None]] = set()
+        self._claim = asyncio.Lock()
         self.begin_term()
 
     def begin_term(self) -> None:
@@ -64,7 +68,8 @@ class ApplyQueues:
         self._queues: defaultdict[str, ApplyQueue] = defaultdict(lambda: ApplyQueue(self._parts))
         self._in_flight: dict[str, asyncio.Task[None]] = {}
         self.problem = ""
-        self.states_read_at = float("-inf")
+        self.states_read_at = self._expired_at = float("-inf")
+        self._claimed = False
         self._quiesced_version: int | None = None
         self._published_version: int | None = None
 
@@ -101,6 +106,26 @@ class ApplyQueues:
         """True if client changes are applied to the cluster now."""
         target = self._store.target()
         return target is not None and target.applies and target.imported and not target.paused
+
+    async def claim_states(self) -> bool:
+        """Move the states of an earlier release, once in each term; return False while such a release may lead.
+
+        The target is marked first, so that no process of such a release applies a change after the move.
+        """
+        async with self._claim:
+            target = self._store.target()
+            if target is None or not target.applies:
+                return True
+            if not target.states_by_key:
+                self._claimed = False
+                if not await self._store.claim_states(time.monotonic() + _CLAIM_S):
+                    return False
+            if not self._claimed:
+                moved = await self._states.move_earlier(self._store.name)
+                if moved:
+                    logger.info("Cluster %s: the states of %d entities were moved", self._store.name, moved)
+                self._claimed = True
+            return True
 
     def due(self) -> dict[str, ApplyQueue]:
         """Return the queues that may deliver now, by name."""
@@ -166,6 +191,9 @@ class ApplyQueues:
             for entity_id in await self._states.undelivered(self._store.name):
                 self._add(entity_id)
             self.states_read_at = time.monotonic()
+        if time.monotonic() - self._expired_at >= EXPIRY_S:
+            await self._states.expire(self._store.name)
+            self._expired_at = time.monotonic()
         read = self._store.journal.read(self._cursor)
         if read is None:
             return

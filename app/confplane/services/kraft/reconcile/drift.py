@@ -166,6 +166,13 @@ class DriftService:
         """
         for index, each in enumerate(chosen):
             access.require(self._store.name, Operation.ALTER_CONFIGS, each.entity.id, pointer=f"/entities/{index}/id")
+        target = self._store.target()
+        if target is not None and target.applies and not target.states_by_key:
+            raise UnavailableError(
+                "Processes of an earlier release are running: repeat this once they have stopped",
+                outcome=WriteOutcome.NOT_APPLIED,
+                retry_after_s=10,
+            )
         try:
             known = await self._states.load(self._store.name, [each.entity.id for each in chosen])
         except UnavailableError as error:
@@ -180,9 +187,7 @@ class DriftService:
         if state is None or self._mode(chosen.entity) is TargetMode.OBSERVE:
             return []
         candidate = DriftCandidate(chosen.entity, self._store.get(Tree.CONFIG, chosen.entity.id), state)
-        contested = {
-            key for key, drift in state.drift.items() if drift.cause is DriftCause.CONTESTED and drift.refused is None
-        }
+        contested = {key for key, drift in state.drift.items() if drift.cause is DriftCause.CONTESTED}
         keys = contested | refused_keys(candidate.node, state).keys()
         if candidate.refused is not None:
             keys |= candidate.waiting - state.drift.keys()

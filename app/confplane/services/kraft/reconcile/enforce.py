@@ -123,7 +123,7 @@ class Enforcer:
             before = known.get(key)
             if key not in ours and (state is None or key not in state.applied):
                 cause = DriftCause.EXTRA
-            elif (before is not None and before.cause is DriftCause.CONTESTED) or len(lately.get(key, ())) >= TIMES:
+            elif (before is not None and before.cause is not DriftCause.EXTRA) or len(lately.get(key, ())) >= TIMES:
                 cause = DriftCause.CONTESTED
             else:
                 reapply.append(key)

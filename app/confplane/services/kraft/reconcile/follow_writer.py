@@ -81,6 +81,16 @@ class FollowResult:
         """True if external changes may have been left alone. Their rows follow later."""
         return self.waiting or bool(self.pending or self.stale_writes)
 
+    def refuse_unindexed(self) -> None:
+        """Refuse the entities whose ids are too long for the states in Postgres."""
+        for each in (*self.enforced, *self.queued):
+            try:
+                each.entity.check_new()
+            except InvalidRequestError as error:
+                self.refused[each.entity.id] = error.detail
+        self.enforced = [each for each in self.enforced if each.entity.id not in self.refused]
+        self.queued = [each for each in self.queued if each.entity.id not in self.refused]
+
     def add_unwritten(self, observed: EntityObservation, decision: FollowDecision) -> None:
         """Add an observation that was not written."""
         if decision is FollowDecision.STALE:
@@ -136,18 +146,19 @@ class FollowWriter:
                     await self._commit_load([load[start : start + size] for start in range(0, len(load), size)], result)
 
             await asyncio.gather(*(work() for _ in range(1 if in_order else AT_ONCE)))
+            result.refuse_unindexed()
             enforced = {each.entity.id for each in result.enforced}
             stale = [each for each in observations if each.stale_writes and each.entity.id not in enforced]
             if enforced or stale:
                 await self._correct(stale, result)
-            if result.queued:
+            if result.queued and not self._drafts.decisions.has_earlier_states:
                 await self.lost_updates.record(result.queued)
             return result
 
     async def _correct(self, stale: Sequence[EntityObservation], result: FollowResult) -> None:
         ready = [each for each in stale if self._drafts.decisions.puts_back(each)]
-        if self._store.status().frozen is not None:
-            # Nothing is delivered during a freeze.
+        if self._store.status().frozen is not None or self._drafts.decisions.has_earlier_states:
+            # Nothing is delivered during a freeze, or by this process.
             result.pending += [each.entity.id for each in (*result.enforced, *stale)]
             return
         result.corrections = await self.enforcer.correct(result.enforced, ready)

@@ -1,0 +1,332 @@
+"""The statements on the states of entities and keys in Kafka clusters (``audit/target_states.py``).
+
+Most take ``:rows``, a JSON array, and change only the rows whose conditions hold.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import Text, bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from confplane.audit import earlier_states
+from confplane.audit.tables import DIFFERING, OPEN, REFUSED, UNIQUE_KEY, UNKNOWN
+
+if TYPE_CHECKING:
+    from sqlalchemy import TextClause
+
+KEPT_DAYS: Final = 30
+"""Days for which deliveries are kept."""
+EXPIRED_AT_ONCE: Final = 10_000
+MOST_UNKNOWN: Final = 20
+"""Maximum number of deliveries without an outcome that are stored for one value of a key."""
+
+PUT_BACK_ERROR: Final = "Put back: the Kafka cluster gets the value of this service again"
+LOST_UPDATE_ERROR: Final = (
+    "Overwritten: a change of the same key was waiting here, and the Kafka cluster gets its value"
+)
+_MAY_ARRIVE: Final = f"{UNKNOWN.text} AND sent_at > now() - interval '1 day'"
+_ONE: Final = "cluster = :cluster AND entity_id = given.entity_id"
+_LEFT_ALONE: Final = "('refused', 'contested', 'extra')"
+_NEWEST: Final = """JOIN LATERAL (
+  SELECT FROM applied_entities WHERE cluster = :cluster AND entity_id = given.entity_id AND delivery_id = given.id
+) AS newest ON true"""
+"""SQL that leaves out the deliveries that another one followed, or that have an outcome."""
+_NOT_LEFT: Final = """
+  theirs = NULL, since = NULL, refused_value = NULL, refused_code = NULL, refused_text = NULL, refused_absent = NULL"""
+_AT_REST: Final = f"state = CASE WHEN taken THEN 'applied' ELSE 'observed' END, {_NOT_LEFT}"
+"""SQL for a key that is neither to be sent again nor left alone."""
+
+
+def _ids(sql: str, name: str = "ids") -> TextClause:
+    return text(sql).bindparams(bindparam(name, type_=ARRAY(Text)))
+
+
+_OF_IDS: Final = "WHERE cluster = :cluster AND entity_id = ANY(:ids)"
+
+
+def _load(unmoved: str = "", entities: str = "", keys: str = "", sent: str = "", given: str = "true") -> TextClause:
+    """Return a statement that reads all tables as of one time; one row at least, which may have no entity."""
+    return _ids(f"""
+WITH {unmoved} states AS MATERIALIZED (
+  SELECT * FROM applied_entities {_OF_IDS} {entities}
+), keys AS MATERIALIZED (
+  SELECT entity_id, jsonb_agg(to_jsonb(rows)) AS key_rows
+  FROM (SELECT * FROM applied_keys {_OF_IDS} {keys}) AS rows GROUP BY entity_id
+), sent AS MATERIALIZED (
+  SELECT entity_id, jsonb_agg(jsonb_build_object(
+    'key', key, 'value', value, 'sent_at', sent_at, 'may_arrive', {_MAY_ARRIVE}, 'last', mzxid = sent_mzxid
+  ) ORDER BY sent_at) AS delivery_rows
+  FROM (
+    SELECT cluster, entity_id, mzxid, id, key, value, sent_at, outcome FROM deliveries {_OF_IDS} AND {_MAY_ARRIVE}
+    UNION ALL
+    SELECT deliveries.cluster, entity_id, mzxid, id, key, value, sent_at, outcome FROM states JOIN deliveries
+    USING (entity_id) WHERE deliveries.cluster = :cluster AND mzxid = sent_mzxid AND NOT ({_MAY_ARRIVE})
+    {sent}
+  ) AS rows JOIN states USING (entity_id) GROUP BY entity_id
+)
+SELECT found.*, has_earlier FROM (SELECT {given} AS has_earlier) AS asked LEFT JOIN (
+  SELECT states.*, coalesce(key_rows, '[]') AS key_rows, coalesce(delivery_rows, '[]') AS delivery_rows
+  FROM states LEFT JOIN keys USING (entity_id) LEFT JOIN sent USING (entity_id)
+) AS found ON true
+""")  # noqa: S608 - constants
+
+
+# The states of an earlier release are rare, and planning to read them takes longer than reading the others.
+LOAD: Final = _load(given=f"EXISTS (SELECT FROM target_states {_OF_IDS})")
+LOAD_WITH_EARLIER: Final = _load(
+    f"unmoved AS MATERIALIZED ({earlier_states.UNMOVED}),",
+    f"AND entity_id NOT IN (SELECT entity_id FROM unmoved) UNION ALL ({earlier_states.UNMOVED_ENTITIES})",  # noqa: S608 - constants
+    f"UNION ALL {earlier_states.UNMOVED_KEYS}",
+    f"UNION ALL {earlier_states.UNMOVED_DELIVERIES}",
+)
+
+LOCK: Final = _ids("""
+SELECT entity_id, sent_mzxid FROM applied_entities WHERE cluster = :cluster AND entity_id = ANY(:ids)
+ORDER BY entity_id FOR UPDATE
+""")
+ADD: Final = _ids("""
+INSERT INTO applied_entities (cluster, entity_id)
+SELECT :cluster, entity_id FROM unnest(:ids) AS given(entity_id) ORDER BY entity_id COLLATE "C"
+ON CONFLICT DO NOTHING
+""")
+
+_RESEND: Final = f"EXISTS (SELECT FROM applied_keys WHERE {_ONE} AND state = 'resend')"
+BEGIN: Final = text(f"""
+UPDATE applied_entities AS known SET
+  sent_mzxid = mzxid, topic_id = given.topic_id, delivery_id = id, refused_code = NULL, refused_text = NULL
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(entity_id text, mzxid bigint, topic_id text, id uuid)
+WHERE cluster = :cluster AND known.entity_id = given.entity_id AND coalesce(known.topic_id = given.topic_id, true)
+  AND (sent_mzxid < mzxid OR (sent_mzxid = mzxid AND refused_code IS NULL AND (applied_mzxid <> mzxid OR {_RESEND})))
+RETURNING known.entity_id
+""")  # noqa: S608 - constants
+# Ahead of the row of the entity. A key that was changed here is no longer left alone.
+BEGIN_KEYS: Final = text(f"""
+UPDATE applied_keys AS known SET
+  state = CASE WHEN state = 'resend' THEN state WHEN taken THEN 'applied' ELSE 'observed' END, {_NOT_LEFT},
+  put_back_at = '{{}}'
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(entity_id text, mzxid bigint, topic_id text, key text)
+JOIN applied_entities AS entity USING (entity_id)
+WHERE known.cluster = :cluster AND known.entity_id = given.entity_id AND known.key = given.key
+  AND (state IN {_LEFT_ALONE} OR put_back_at <> '{{}}')
+  AND entity.cluster = :cluster AND sent_mzxid < mzxid AND coalesce(entity.topic_id = given.topic_id, true)
+""")  # noqa: S608 - constants
+BEGIN_DELIVERIES: Final = text(f"""
+INSERT INTO deliveries (cluster, entity_id, mzxid, id, key, value)
+SELECT :cluster, entity_id, mzxid, id, key, value
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(entity_id text, mzxid bigint, id uuid, key text, value text)
+{_NEWEST}
+ON CONFLICT DO NOTHING
+""")  # noqa: S608 - a constant
+# While a cluster answers nothing, its entities are sent every few seconds.
+LIMIT_UNKNOWN: Final = _ids(f"""
+DELETE FROM deliveries USING (
+  SELECT ctid, row_number() OVER (PARTITION BY entity_id, key, value ORDER BY sent_at DESC) AS number
+  FROM deliveries WHERE cluster = :cluster AND entity_id = ANY(:ids) AND {UNKNOWN.text}
+) AS counted WHERE deliveries.ctid = counted.ctid AND number > {MOST_UNKNOWN}
+""")  # noqa: S608 - constants
+
+# If a crash of Postgres loses an outcome, it is unknown, and the values are sent again. Later durable transactions
+# include it, because Postgres has one log.
+NOT_DURABLE: Final = text("SET LOCAL synchronous_commit = 'off'")
+# A refusal keeps the revision that the cluster accepted before.
+END: Final = text("""
+UPDATE applied_entities AS known SET
+  delivery_id = NULL, applied_mzxid = CASE WHEN given.taken THEN mzxid ELSE applied_mzxid END,
+  applied_offset = greatest(applied_offset, given."offset"), refused_code = code, refused_text = said
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(
+  entity_id text, mzxid bigint, id uuid, taken boolean, "offset" bigint, code integer, said text)
+WHERE cluster = :cluster AND known.entity_id = given.entity_id AND delivery_id = id
+RETURNING known.entity_id
+""")
+END_DELIVERIES: Final = text(f"""
+UPDATE deliveries AS known SET outcome = given.outcome, "offset" = given."offset", ended_at = clock_timestamp()
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(
+  entity_id text, mzxid bigint, id uuid, key text, outcome text, "offset" bigint)
+{_NEWEST}
+WHERE cluster = :cluster AND known.entity_id = given.entity_id AND known.mzxid = given.mzxid AND known.id = given.id
+  AND known.key = given.key AND known.outcome IS NULL
+""")  # noqa: S608 - constants
+# A retry replaces a delivery of which nothing was sent.
+DROP_NOT_SENT: Final = text("""
+DELETE FROM deliveries AS known USING jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(
+  entity_id text, mzxid bigint, id uuid)
+WHERE cluster = :cluster AND known.entity_id = given.entity_id AND known.mzxid = given.mzxid AND known.id <> given.id
+  AND outcome = 'not-sent'
+""")
+TAKE_KEYS: Final = text(f"""
+INSERT INTO applied_keys AS known (cluster, entity_id, key, state, taken, value, "offset", delivered_at)
+SELECT :cluster, entity_id, key, 'applied', true, value, given."offset", sent_at
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(
+  entity_id text, mzxid bigint, id uuid, key text, value text, "offset" bigint)
+{_NEWEST}
+CROSS JOIN LATERAL (
+  SELECT sent_at FROM deliveries
+  WHERE cluster = :cluster AND deliveries.entity_id = given.entity_id AND deliveries.mzxid = given.mzxid
+    AND deliveries.id = given.id AND deliveries.key = given.key
+) AS sent
+ON CONFLICT {UNIQUE_KEY} DO UPDATE SET
+  state = CASE WHEN known.state IN ('observed', 'resend') THEN 'applied' ELSE known.state END, taken = true,
+  value = excluded.value, "offset" = excluded."offset", delivered_at = excluded.delivered_at,
+  base_value = NULL, base_offset = NULL
+""")  # noqa: S608 - constants
+
+_KEY: Final = """
+  entity_id text, key text, state text, theirs text, since timestamptz, refused_value text, refused_code integer,
+  refused_text text, refused_absent boolean, put_back_at timestamptz[], base_value text, base_offset bigint"""
+_KEY_NAMES: Final = """
+  state, theirs, since, refused_value, refused_code, refused_text, refused_absent, put_back_at, base_value,
+  base_offset"""
+# A key without a state in the row keeps its own, or that of a key at rest.
+_PUT_KEYS: Final = f"""
+INSERT INTO applied_keys AS known (cluster, entity_id, key, {_KEY_NAMES})
+SELECT :cluster, entity_id, key, coalesce(state, 'observed'), theirs, since, refused_value, refused_code, refused_text,
+  refused_absent, coalesce(put_back_at, '{{}}'), base_value, base_offset
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(id uuid, {_KEY})
+%s
+ON CONFLICT {UNIQUE_KEY} DO UPDATE SET ({_KEY_NAMES}) = ROW(
+  CASE WHEN excluded.state = 'observed' THEN known.state ELSE excluded.state END, excluded.theirs, excluded.since,
+  excluded.refused_value, excluded.refused_code, excluded.refused_text, excluded.refused_absent, excluded.put_back_at,
+  excluded.base_value, excluded.base_offset)
+"""  # noqa: S608 - constants
+PUT_KEYS: Final = text(_PUT_KEYS % "")
+REFUSE_KEYS: Final = text(_PUT_KEYS % _NEWEST)
+CLEAR_KEYS: Final = _ids(f"""
+UPDATE applied_keys SET {_AT_REST}, put_back_at = '{{}}', base_value = NULL, base_offset = NULL
+WHERE cluster = :cluster AND entity_id = ANY(:ids)
+""")  # noqa: S608 - constants
+
+# The row is unchanged since the poll: no delivery began since, and none is due.
+CORRECT: Final = text(f"""
+UPDATE applied_entities AS known SET
+  sent_mzxid = mzxid, applied_mzxid = mzxid, topic_id = given.topic_id, delivery_id = NULL
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(entity_id text, mzxid bigint, "offset" bigint, topic_id text)
+WHERE cluster = :cluster AND known.entity_id = given.entity_id AND coalesce(known.topic_id = given.topic_id, true)
+  AND sent_mzxid <= mzxid AND applied_mzxid = sent_mzxid AND refused_code IS NULL AND applied_offset <= given."offset"
+  AND NOT {_RESEND}
+RETURNING known.entity_id
+""")  # noqa: S608 - constants
+ARRIVE: Final = text(f"""
+UPDATE deliveries AS known SET outcome = 'late', ended_at = clock_timestamp()
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(entity_id text, key text, value text)
+CROSS JOIN LATERAL (
+  SELECT mzxid, id FROM deliveries
+  WHERE {_ONE} AND key = given.key AND value IS NOT DISTINCT FROM given.value AND {_MAY_ARRIVE}
+  ORDER BY sent_at LIMIT 1
+) AS oldest
+WHERE cluster = :cluster AND known.entity_id = given.entity_id AND known.key = given.key AND known.mzxid = oldest.mzxid
+  AND known.id = oldest.id
+""")  # noqa: S608 - constants
+
+# The base is unchanged since the poll. An entity without a delivery gets a row that has nothing to send.
+LOSE: Final = text(f"""
+UPDATE applied_entities AS known SET topic_id = CASE WHEN sent_mzxid = 0 THEN given.topic_id ELSE known.topic_id END
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(entity_id text, "offset" bigint, topic_id text, was jsonb)
+WHERE cluster = :cluster AND known.entity_id = given.entity_id AND coalesce(known.topic_id = given.topic_id, true)
+  AND applied_offset <= given."offset" AND was = (
+    SELECT coalesce(jsonb_object_agg(key, jsonb_build_object('value', base_value, 'offset', base_offset)), '{{}}')
+    FROM applied_keys WHERE {_ONE} AND base_offset IS NOT NULL
+  )
+RETURNING known.entity_id
+""")  # noqa: S608 - constants
+CLEAR_BASES: Final = _ids("""
+UPDATE applied_keys SET base_value = NULL, base_offset = NULL WHERE cluster = :cluster AND entity_id = ANY(:ids)
+""")
+PUT_BASES: Final = text(f"""
+INSERT INTO applied_keys (cluster, entity_id, key, state, base_value, base_offset)
+SELECT :cluster, entity_id, key, 'observed', base_value, base_offset
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given({_KEY})
+ON CONFLICT {UNIQUE_KEY} DO UPDATE SET
+  base_value = excluded.base_value, base_offset = excluded.base_offset
+""")  # noqa: S608 - constants
+
+REJECT: Final = text("""
+INSERT INTO outcomes (change_id, attempt, cluster, committed, time, versions, error)
+SELECT
+  change_id, attempt, cluster, false, to_timestamp(CAST(observed ->> 'at_ms' AS bigint) / 1000.0), '{}', :error
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(
+  change_id uuid, attempt integer, cluster text, observed jsonb)
+ON CONFLICT DO NOTHING
+""")
+
+# No poll shows the value of a secret, so its refusal stays. A refusal ends only if the poll found the refused revision
+# equal, and not a later one.
+EQUAL: Final = text(f"""
+UPDATE applied_entities AS known SET
+  applied_mzxid = CASE WHEN refused_code IS NULL THEN applied_mzxid ELSE sent_mzxid END,
+  refused_code = NULL, refused_text = NULL
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(entity_id text, mzxid bigint)
+WHERE cluster = :cluster AND known.entity_id = given.entity_id AND applied_offset <= :offset AND (
+  refused_code IS NULL OR (coalesce(mzxid, sent_mzxid) = sent_mzxid AND NOT EXISTS (
+    SELECT FROM deliveries WHERE {_ONE} AND deliveries.mzxid = sent_mzxid AND starts_with(value, :fingerprint))))
+RETURNING known.entity_id
+""")  # noqa: S608 - constants
+EQUAL_KEYS: Final = _ids(f"""
+UPDATE applied_keys SET {_AT_REST}
+WHERE cluster = :cluster AND entity_id = ANY(:ids) AND state IN {_LEFT_ALONE}
+  AND NOT coalesce(starts_with(refused_value, :fingerprint), false)
+""")  # noqa: S608 - constants
+
+DROP: Final = text("""
+DELETE FROM applied_entities USING jsonb_each_text(CAST(:topic_ids AS jsonb)) AS gone(id, topic)
+WHERE cluster = :cluster AND entity_id = id AND topic_id = topic
+RETURNING entity_id
+""")
+DROP_KEYS: Final = _ids("DELETE FROM applied_keys WHERE cluster = :cluster AND entity_id = ANY(:ids)")
+DROP_DELIVERIES: Final = _ids(f"""
+UPDATE deliveries SET outcome = 'outdated', ended_at = now()
+WHERE cluster = :cluster AND entity_id = ANY(:ids) AND {UNKNOWN.text}
+""")  # noqa: S608 - constants
+
+REAPPLY: Final = _ids("""
+UPDATE applied_entities SET refused_code = NULL, refused_text = NULL WHERE cluster = :cluster AND entity_id = ANY(:ids)
+""")
+REAPPLY_KEYS: Final = text(f"""
+INSERT INTO applied_keys AS known (cluster, entity_id, key, state)
+SELECT :cluster, entity_id, key, 'resend'
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(entity_id text, key text)
+WHERE EXISTS (SELECT FROM applied_entities WHERE {_ONE})
+ON CONFLICT {UNIQUE_KEY} DO UPDATE SET state = 'resend', {_NOT_LEFT}, put_back_at = '{{}}'
+""")  # noqa: S608 - constants
+
+_RESENT: Final = f"""
+SELECT entity_id FROM applied_keys JOIN applied_entities USING (cluster, entity_id)
+WHERE cluster = :cluster AND applied_keys.{DIFFERING.text}
+"""  # noqa: S608 - a constant
+UNDELIVERED: Final = text(f"""
+SELECT entity_id FROM applied_entities WHERE cluster = :cluster AND {OPEN.text}
+UNION {_RESENT} AND state = 'resend' AND applied_entities.refused_code IS NULL
+""")  # noqa: S608 - constants
+DRIFTING: Final = text(f"""
+SELECT entity_id FROM applied_entities WHERE cluster = :cluster AND {OPEN.text}
+UNION SELECT entity_id FROM applied_entities WHERE cluster = :cluster AND {REFUSED.text}
+UNION {_RESENT}
+UNION SELECT entity_id FROM target_states WHERE cluster = :cluster AND (refused_code IS NOT NULL OR drift <> '{{}}')
+""")  # noqa: S608 - constants
+
+_OF_TYPES: Final = "cluster = :cluster AND substring(entity_id FROM '^[a-z-]+') = ANY(:types)"
+# Values that may still arrive are kept for any ensemble. The outcome of an earlier delivery finds no delivery id.
+FORGET: Final = [
+    _ids(each, "types")
+    for each in (
+        f"DELETE FROM applied_keys WHERE {_OF_TYPES}",  # noqa: S608 - a constant
+        f"""
+DELETE FROM applied_entities AS known WHERE {_OF_TYPES} AND NOT EXISTS (
+  SELECT FROM deliveries WHERE cluster = :cluster AND deliveries.entity_id = known.entity_id AND {_MAY_ARRIVE})
+""",  # noqa: S608 - constants
+        f"""
+UPDATE applied_entities SET sent_mzxid = 0, applied_mzxid = 0, applied_offset = -1, delivery_id = NULL,
+  refused_code = NULL, refused_text = NULL
+WHERE {_OF_TYPES}
+""",  # noqa: S608 - a constant
+    )
+]
+# A secret's refusal is known by the delivery.
+EXPIRE: Final = text(f"""
+DELETE FROM deliveries WHERE ctid = ANY(ARRAY(
+  SELECT ctid FROM deliveries AS given
+  WHERE sent_at < now() - interval '{KEPT_DAYS} days' AND cluster = :cluster AND NOT EXISTS (
+    SELECT FROM applied_entities WHERE {_ONE} AND {REFUSED.text} AND sent_mzxid = given.mzxid)
+  LIMIT {EXPIRED_AT_ONCE}))
+""")  # noqa: S608 - constants

@@ -1,0 +1,336 @@
+"""The states of deliveries to a Kafka cluster: by key, for how long, and as an earlier release left them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from sqlalchemy import text
+
+from confplane.audit import Database, PostgresTargetStates, earlier_states
+from confplane.audit import target_state_statements as statements
+from confplane.services.ports.applying import (
+    AlterApplied,
+    AlterRefused,
+    AlterRetriable,
+    BaseValue,
+    Correction,
+    Delivery,
+    DeliveryOutcome,
+    DriftCause,
+    DriftRecord,
+    RefusedValue,
+    TargetState,
+)
+from confplane.services.ports.kafka import KraftEntityType
+from tests.audit.rows import fetch, run
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.support import servers
+
+CLUSTER = "c"
+ALICE = "user=alice"
+SINCE_MS = 1_763_682_000_123
+EARLIER = """
+INSERT INTO target_states (
+  cluster, entity_id, sent_mzxid, sent, applied_mzxid, applied_offset, applied, refused_code, refused_text, reapply,
+  drift, put_back_at, topic_id, claim, base)
+SELECT 'c', 'user=alice', 7, jsonb_build_array(
+    jsonb_build_object('key', 'late', 'value', '1', 'at', extract(epoch FROM now()) - 4, 'open', 2),
+    jsonb_build_object('key', 'gone', 'value', NULL, 'at', extract(epoch FROM now()) - 3, 'open', 0, 'taken', 30),
+    jsonb_build_object('key', 'late', 'value', '2', 'at', extract(epoch FROM now()) - 2, 'open', 0, 'taken', 40),
+    jsonb_build_object('key', 'oldest', 'value', '3', 'at', extract(epoch FROM now()) - 1)
+  ), 5, 41, '{"late": "2", "gone": null, "contested": "8"}', NULL, NULL, '["again"]',
+  '{"contested": {"cause": "contested", "theirs": "9", "since_ms": 1763682000123},
+    "extra": {"cause": "extra", "theirs": null, "since_ms": 1763682000123},
+    "refused": {"cause": "contested", "theirs": null, "since_ms": 1763682000123, "refused":
+      {"value": "x", "code": 40, "text": "No", "absent": true}}}',
+  '{"again": [1763682000.5, 1763682001.25]}', 'topic', '00000000-0000-0000-0000-000000000001',
+  '{"again": {"value": "4", "offset": 39}}'
+"""
+
+
+@pytest.fixture
+async def states(migrated: servers.Database) -> AsyncIterator[PostgresTargetStates]:
+    database = Database(migrated.service_dsn, 8)
+    yield PostgresTargetStates(database)
+    await database.close()
+
+
+async def load(states: PostgresTargetStates) -> TargetState:
+    return (await states.load(CLUSTER, [ALICE]))[ALICE]
+
+
+async def deliver(
+    states: PostgresTargetStates, mzxid: int, values: dict[str, str | None], outcome: Any = None, offset: int = 10
+) -> Delivery:
+    """Begin a delivery, and end it if there is an outcome."""
+    made = Delivery(ALICE, mzxid, values)
+    assert await states.begin(CLUSTER, [made]) == {ALICE}
+    if outcome is not None:
+        await states.end(CLUSTER, [DeliveryOutcome(made, outcome, offset)])
+    return made
+
+
+async def test_everything_that_an_earlier_release_stored_is_read_and_moved(
+    states: PostgresTargetStates, migrated: servers.Database
+) -> None:
+    run(migrated.owner_dsn, EARLIER)
+    before = await load(states)
+    assert await states.drifting_entities(CLUSTER) == [ALICE]
+    assert await states.move_earlier(CLUSTER) == 1
+    assert (
+        await load(states)
+        == before
+        == TargetState(
+            ALICE,
+            sent_mzxid=7,
+            applied_mzxid=5,
+            applied_offset=41,
+            applied={"late": "2", "gone": None, "contested": "8"},
+            sent={"late": "2", "gone": None, "oldest": "3"},
+            uncertain={"late": ("1",), "oldest": ("3",)},
+            refused=None,
+            reapply=frozenset({"again"}),
+            drift={
+                "contested": DriftRecord(DriftCause.CONTESTED, "9", SINCE_MS),
+                "extra": DriftRecord(DriftCause.EXTRA, None, SINCE_MS),
+                "refused": DriftRecord(DriftCause.REFUSED, None, SINCE_MS, RefusedValue("x", 40, "No", absent=True)),
+            },
+            put_back_at={"again": [1763682000.5, 1763682001.25]},
+            topic_id="topic",
+            base={"again": BaseValue("4", 39)},
+            taken_at={"gone": 30, "late": 40},
+            under_way=True,
+        )
+    )
+    # A value counts as often as it was sent without an outcome.
+    unknown = "SELECT key, count(*) FROM deliveries WHERE outcome IS NULL GROUP BY key ORDER BY key"
+    assert fetch(migrated.owner_dsn, unknown) == [("late", 2), ("oldest", 1)]
+    assert fetch(migrated.owner_dsn, "SELECT count(*) FROM target_states") == [(0,)]
+    assert await states.move_earlier(CLUSTER) == 0
+
+
+@pytest.mark.parametrize("step", range(len(earlier_states.MOVE)))
+async def test_an_interrupted_move_loses_nothing(
+    states: PostgresTargetStates, migrated: servers.Database, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(migrated.owner_dsn, EARLIER)
+    whole = earlier_states.MOVE
+    monkeypatch.setattr(earlier_states, "MOVE", [*whole[:step], text("SELECT 1 / 0"), *whole[step + 1 :]])
+    with pytest.raises(Exception, match="division by zero"):
+        await states.move_earlier(CLUSTER)
+    monkeypatch.setattr(earlier_states, "MOVE", whole)
+    assert fetch(migrated.owner_dsn, "SELECT count(*) FROM applied_entities") == [(0,)]
+    assert await states.move_earlier(CLUSTER) == 1
+    assert (await load(states)).uncertain == {"late": ("1",), "oldest": ("3",)}
+
+
+async def test_a_row_that_an_earlier_release_writes_after_the_move_takes_nothing_away(
+    states: PostgresTargetStates, migrated: servers.Database
+) -> None:
+    await deliver(states, 9, {"late": "7", "rate": "5"}, AlterApplied(), 50)
+    await deliver(states, 10, {"rate": "6"})
+    before = await load(states)
+    run(migrated.owner_dsn, EARLIER.replace('\'{"late": "2", "gone": null, "contested": "8"}\'', "'{}'"))
+    assert await states.move_earlier(CLUSTER) == 1
+    after = await load(states)
+    assert (after.sent_mzxid, after.applied_mzxid, after.applied_offset) == (10, 9, 50)
+    assert after.applied == before.applied
+    assert after.uncertain == {"late": ("1",), "oldest": ("3",), "rate": ("6",)}
+
+
+async def test_two_leaders_move_a_state_once(states: PostgresTargetStates, migrated: servers.Database) -> None:
+    run(migrated.owner_dsn, EARLIER)
+    assert sum(await asyncio.gather(*(states.move_earlier(CLUSTER) for _ in range(4)))) == 1
+    unknown = "SELECT count(*) FROM deliveries WHERE outcome IS NULL"
+    assert fetch(migrated.owner_dsn, unknown) == [(3,)]
+
+
+async def test_a_mode_that_begins_forgets_all_except_the_values_that_may_arrive(
+    states: PostgresTargetStates, migrated: servers.Database
+) -> None:
+    run(migrated.owner_dsn, EARLIER)
+    await states.forget(CLUSTER, [KraftEntityType.QUOTAS])
+    await states.move_earlier(CLUSTER)
+    await deliver(states, 20, {"rate": "5"})
+    await states.forget(CLUSTER, [KraftEntityType.QUOTAS])
+    state = await load(states)
+    assert (state.sent_mzxid, state.applied_mzxid, state.applied_offset, state.applied) == (0, 0, -1, {})
+    assert (state.reapply, state.drift, state.base, state.put_back_at) == (frozenset(), {}, {}, {})
+    assert state.uncertain == {"late": ("1",), "oldest": ("3",), "rate": ("5",)}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "recorded", "applied", "uncertain"),
+    [
+        (AlterApplied(), "applied", {"rate": "2"}, {}),
+        (AlterRefused(42, "No"), "refused", {"rate": "1"}, {}),
+        (AlterRetriable("away"), "not-sent", {"rate": "1"}, {}),
+        (None, None, {"rate": "1"}, {"rate": ("2",)}),
+    ],
+)
+async def test_a_delivery_is_stored_with_its_outcome(
+    states: PostgresTargetStates,
+    migrated: servers.Database,
+    outcome: Any,
+    recorded: str | None,
+    applied: dict[str, str],
+    uncertain: dict[str, tuple[str]],
+) -> None:
+    await deliver(states, 1, {"rate": "1"}, AlterApplied(), 10)
+    await deliver(states, 2, {"rate": "2"}, outcome, 11)
+    state = await load(states)
+    assert (state.applied, state.uncertain) == (applied, uncertain)
+    # What was taken is known unless the later value may arrive.
+    assert state.taken_at == ({} if outcome is None else {"rate": 11 if applied == {"rate": "2"} else 10})
+    found = fetch(migrated.owner_dsn, "SELECT mzxid, value, outcome FROM deliveries ORDER BY mzxid")
+    assert found == [(1, "1", "applied"), (2, "2", recorded)]
+
+
+async def test_the_outcome_of_a_delivery_that_another_followed_stays_unknown(states: PostgresTargetStates) -> None:
+    first = await deliver(states, 1, {"rate": "1"})
+    await deliver(states, 2, {"rate": "2"}, AlterApplied())
+    await states.end(CLUSTER, [DeliveryOutcome(first, AlterApplied(), 12)])
+    state = await load(states)
+    assert (state.applied, state.uncertain, state.applied_mzxid) == ({"rate": "2"}, {"rate": ("1",)}, 2)
+
+
+async def test_a_repeated_statement_counts_once(states: PostgresTargetStates, migrated: servers.Database) -> None:
+    made = Delivery(ALICE, 1, {"rate": "1"})
+    for _ in range(2):
+        assert await states.begin(CLUSTER, [made]) == {ALICE}
+    assert fetch(migrated.owner_dsn, "SELECT count(*) FROM deliveries") == [(1,)]
+    end = DeliveryOutcome(made, AlterApplied(), 5)
+    for each in (end, replace(end, offset=9)):
+        await states.end(CLUSTER, [each])
+    assert (await load(states)).applied_offset == 5
+
+
+async def test_each_stale_write_is_one_delivery(states: PostgresTargetStates) -> None:
+    for mzxid in (1, 2):
+        await deliver(states, mzxid, {"rate": "1"})
+    await deliver(states, 3, {"rate": "3"}, AlterApplied(), 5)
+    correction = Correction(ALICE, 3, 6, ("rate",), {}, {}, None, late={"rate": "1"})
+    for left in ({"rate": ("1",)}, {}):
+        assert await states.correct(CLUSTER, [correction]) == {ALICE}
+        state = await load(states)
+        assert (state.uncertain, state.reapply) == (left, frozenset({"rate"}))
+        # It is decided once until the values were sent again.
+        assert await states.correct(CLUSTER, [correction]) == set()
+        await deliver(states, 3, {"rate": "3"}, AlterApplied(), 6)
+
+
+async def test_deliveries_are_kept_for_30_days_and_those_of_a_refusal_as_long_as_it_lasts(
+    states: PostgresTargetStates, migrated: servers.Database
+) -> None:
+    await deliver(states, 1, {"rate": "1"}, AlterApplied())
+    await deliver(states, 2, {"rate": "2"}, AlterRefused(42, "No"))
+    await states.expire(CLUSTER)
+    sent = "SELECT value FROM deliveries ORDER BY value"
+    assert fetch(migrated.owner_dsn, sent) == [("1",), ("2",)]
+    run(migrated.owner_dsn, "UPDATE deliveries SET sent_at = sent_at - interval '31 days'")
+    await states.expire(CLUSTER)
+    assert fetch(migrated.owner_dsn, sent) == [("2",)]
+    await deliver(states, 3, {"rate": "3"}, AlterApplied())
+    await states.expire(CLUSTER)
+    assert fetch(migrated.owner_dsn, sent) == [("3",)]
+
+
+async def test_a_value_arrives_within_a_day(states: PostgresTargetStates, migrated: servers.Database) -> None:
+    await deliver(states, 1, {"rate": "1"})
+    run(migrated.owner_dsn, "UPDATE deliveries SET sent_at = sent_at - interval '1 day'")
+    assert (await load(states)).uncertain == {}
+
+
+async def test_a_key_that_no_index_takes_is_stored_like_any_other(states: PostgresTargetStates) -> None:
+    # Random, because Postgres compresses texts.
+    long = [secrets.token_hex(4_000) for _ in range(3)]
+    bob = Delivery("user=bob", 1, {"rate": "1"})
+    made = Delivery(ALICE, 1, {long[0]: "1", long[1]: "2"})
+    for _ in range(2):
+        assert await states.begin(CLUSTER, [made, bob]) == {ALICE, "user=bob"}
+    assert (await load(states)).uncertain == {long[0]: ("1",), long[1]: ("2",)}
+    await states.end(CLUSTER, [DeliveryOutcome(each, AlterApplied(), 5) for each in (made, bob)])
+    drift = {long[2]: DriftRecord(DriftCause.EXTRA, "3", SINCE_MS)}
+    assert await states.correct(CLUSTER, [Correction(ALICE, 1, 6, (long[0],), drift, {}, None)]) == {ALICE}
+    await states.reapply(CLUSTER, {ALICE: [long[1]]})
+    state = await load(states)
+    assert (state.applied, state.reapply) == ({long[0]: "1", long[1]: "2"}, frozenset(long[:2]))
+    assert state.drift == drift
+
+
+async def test_a_transaction_that_fails_leaves_nothing_and_the_connection_is_used_again(
+    migrated: servers.Database,
+) -> None:
+    database = Database(migrated.service_dsn, 1)
+    states = PostgresTargetStates(database)
+    # Such an id is refused earlier; no index takes it.
+    with pytest.raises(psycopg.errors.ProgramLimitExceeded):
+        await states.begin(CLUSTER, [Delivery(each, 1, {"rate": "1"}) for each in (ALICE, secrets.token_hex(4_000))])
+    corrections = [Correction(each, 1, 6, ("rate",), {}, {}, None) for each in (ALICE, secrets.token_hex(4_000))]
+    with pytest.raises(psycopg.errors.ProgramLimitExceeded):
+        await states.correct(CLUSTER, corrections)
+    assert await states.load(CLUSTER, [ALICE]) == {}
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        await database.atomically(lambda pipeline: pipeline.send(text("SELECT 1 / 0")))
+    await deliver(states, 1, {"rate": "1"}, AlterApplied())
+    assert (await load(states)).applied == {"rate": "1"}
+    await database.close()
+
+
+async def test_a_key_to_put_back_stays_so_until_the_cluster_takes_it(states: PostgresTargetStates) -> None:
+    await deliver(states, 1, {"rate": "1", "other": "1"}, AlterApplied(), 5)
+    put_back = Correction(ALICE, 1, 6, ("rate",), {}, {"rate": [1763682000.5]}, None)
+    assert await states.correct(CLUSTER, [put_back]) == {ALICE}
+    # A client changes another key, and the delivery of both gets no answer.
+    await deliver(states, 2, {"rate": "1", "other": "2"})
+    state = await load(states)
+    assert (state.reapply, state.put_back_at) == (frozenset({"rate"}), {})
+    await deliver(states, 2, {"rate": "1", "other": "2"}, AlterApplied(), 7)
+    assert (await load(states)).reapply == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kept"), [(None, statements.MOST_UNKNOWN), (AlterRetriable("away"), 1)], ids=["unknown", "not-sent"]
+)
+async def test_the_retries_of_an_outage_take_up_limited_room(
+    states: PostgresTargetStates, migrated: servers.Database, outcome: Any, kept: int
+) -> None:
+    await deliver(states, 1, {"rate": "1"}, AlterApplied())
+    for _ in range(statements.MOST_UNKNOWN + 5):
+        await deliver(states, 2, {"rate": "2"}, outcome)
+    sent = "SELECT value, count(*) FROM deliveries GROUP BY value ORDER BY value"
+    assert fetch(migrated.owner_dsn, sent) == [("1", 1), ("2", kept)]
+    assert (await load(states)).sent == {"rate": "2"}
+    await deliver(states, 2, {"rate": "2"}, AlterApplied())
+    assert (await load(states)).applied == {"rate": "2"}
+
+
+async def test_an_earlier_release_between_two_periods_of_this_one_leaves_nothing_stale(
+    states: PostgresTargetStates, migrated: servers.Database
+) -> None:
+    await deliver(states, 3, {"first": "1", "refused": "1"}, AlterApplied(), 20)
+    await deliver(states, 4, {"first": "2"})
+    drift = {"refused": DriftRecord(DriftCause.CONTESTED, "9", SINCE_MS)}
+    await deliver(states, 5, {"refused": "2"}, AlterApplied(), 21)
+    assert await states.correct(CLUSTER, [Correction(ALICE, 5, 22, ("first",), drift, {"first": [1.5]}, None)])
+    # The mode ends, and the earlier release begins it.
+    await states.forget(CLUSTER, list(KraftEntityType))
+    assert await states.drifting_entities(CLUSTER) == await states.undelivered(CLUSTER) == []
+    run(migrated.owner_dsn, EARLIER)
+    for moved in (0, 1):
+        state = await load(states)
+        assert (state.sent_mzxid, state.applied_mzxid, state.applied_offset, state.under_way) == (7, 5, 41, True)
+        assert state.applied == {"late": "2", "gone": None, "contested": "8"}
+        assert (set(state.drift), set(state.reapply)) == ({"contested", "extra", "refused"}, {"again"})
+        assert state.put_back_at.keys() == state.base.keys() == {"again"}
+        # What may arrive may do so whichever release sent it.
+        assert state.uncertain == {"first": ("2",), "late": ("1",), "oldest": ("3",)}
+        assert await states.move_earlier(CLUSTER) == 1 - moved

@@ -76,7 +76,7 @@ def test_the_version_is_that_of_the_installed_package(library: Any) -> None:
 async def test_a_producer_of_aiokafka_that_can_not_start_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = []
 
-    class Recorded(aiokafka.AIOKafkaProducer):
+    class Recorded(aiokafka.AIOKafkaProducer):  # type: ignore[misc]  # aiokafka has no types
         async def stop(self) -> None:
             await super().stop()
             stopped.append(self)

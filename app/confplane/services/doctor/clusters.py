@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.services.doctor.findings import error, of_readyz, warning
 from confplane.services.ports.doctor_facts import OPEN_S
-from confplane.services.ports.kafka import EntityTypePermission
+from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,6 +20,18 @@ _PAUSED_S: Final = 86_400.0
 _INTEGRITY_S: Final = 172_800.0
 _NEARLY: Final = 0.8
 _NAMED: Final = 5
+_ACL: Final = "kafka-acls.sh --bootstrap-server BROKER --add --allow-principal PRINCIPAL "
+_DESCRIBES: Final = {
+    KraftEntityType.TOPICS: "--operation Describe --operation DescribeConfigs --topic '*'",
+    KraftEntityType.GROUPS: "--operation DescribeConfigs --cluster --group '*'",
+    KraftEntityType.BROKERS: "--operation DescribeConfigs --cluster",
+}
+_ALTERS: Final = {
+    KraftEntityType.TOPICS: "--operation AlterConfigs --topic '*'",
+    KraftEntityType.GROUPS: "--operation AlterConfigs --group '*'",
+    KraftEntityType.BROKERS: "--operation AlterConfigs --cluster",
+}
+"""Options of ``kafka-acls.sh``. All other types have the rights of brokers."""
 
 
 def check_cluster(facts: Facts, cluster: ClusterFacts) -> Iterator[Finding]:
@@ -221,18 +233,13 @@ def _kafka(cluster: ClusterFacts, kafka: KafkaFacts) -> Iterator[Finding]:
             text = f"Changes of {entity_type.value} can't be applied: {reason}."
         else:
             continue
-        right = "DescribeConfigs" if permission is EntityTypePermission.NONE else "AlterConfigs"
-        yield error(
-            "kafka-right",
-            text,
-            f"kafka-acls.sh --bootstrap-server BROKER --add --allow-principal PRINCIPAL --operation {right} --cluster",
-            name,
-        )
+        rights = _DESCRIBES if permission is EntityTypePermission.NONE else _ALTERS
+        yield error("kafka-right", text, _ACL + rights.get(entity_type, rights[KraftEntityType.BROKERS]), name)
     if kafka.barrier is not None:
         yield warning(
             "kafka-barrier",
             f"Strong reads wait a second, because there is no barrier: {kafka.barrier}.",
-            "kafka-acls.sh --bootstrap-server BROKER --add --allow-principal PRINCIPAL --operation Describe --cluster",
+            f"{_ACL}--operation Describe --cluster",
             name,
         )
     if kafka.metadata_log is not None:

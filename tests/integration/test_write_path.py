@@ -33,7 +33,7 @@ TYPES: Final = (
     "EntitiesChange",
     "EntityDraft",
     "Draft",
-    "Attempt",
+    "RunningChange",
     "IntentEntity",
     "Intent",
     "EntityWrite",

@@ -18,8 +18,8 @@ from confplane.domain.errors import (
 )
 from confplane.domain.facets import Tree
 from confplane.services.changes.callers import Caller
-from confplane.services.changes.change import ChangeJob, ChangeResult
-from confplane.services.changes.draft import Draft, NoChange
+from confplane.services.changes.commit import ChangeResult
+from confplane.services.changes.draft import ChangeJob, Draft, NoChange
 from confplane.services.changes.runner import ChangeRunner
 from confplane.services.ports.store import Marker
 from confplane.services.ports.transactions import (
@@ -209,17 +209,11 @@ class World:
         runner = more.pop("runner", None) or self.runner()
         olga = Caller.operator("User:olga", "here", "r-1", time.monotonic() + more.pop("seconds", 60))
         caller = replace(olga, run=more.pop("key", None))
-        ended: dict[str, ChangeResult[Any] | Exception] = {}
-
-        def told(number: int, end: ChangeResult[Any] | Exception) -> None:
-            assert names[number] not in ended
-            ended[names[number]] = end
-
-        await runner.run_together(cast("ClusterStore", self), [self.job(of) for of in names], caller, told, **more)
+        ends = await runner.run_together(cast("ClusterStore", self), [self.job(of) for of in names], caller, **more)
         await runner.drain(60)
         assert not runner._turns
         assert next(iter(runner.metrics())).value == 0
-        return ended
+        return {of: end.result() for of, end in zip(names, ends, strict=True)}
 
     def runner(self, **more: Any) -> ChangeRunner:
         return ChangeRunner(cast("AuditLog", self), **more)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from confplane.domain.facets import Tree
-    from confplane.services.changes.change import ChangeResult
+    from confplane.services.changes.commit import ChangeResult
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import Outcome
 
@@ -254,6 +254,26 @@ async def test_a_fault_in_a_change_that_goes_alone_reaches_its_caller_only() -> 
     assert str(ended["b"]) == "a bug"
     assert ok(ended["a"])
     assert ok(ended["c"])
+
+
+async def test_a_fault_after_a_refusal_reaches_the_changes_that_still_wait() -> None:
+    class Faulty(World):
+        async def conclude(self, outcomes: Sequence[Outcome]) -> bool:
+            if len(outcomes) > 1:
+                raise RuntimeError("a bug")
+            return await super().conclude(outcomes)
+
+    world = Faulty()
+    callers = Callers(world)
+    await callers.begin_behind("a", "b", "c")
+    world.answers[:] = [committed, committed, refused("a")]
+    world.held = lambda _: len(world.transactions) > len(FIRST) + 1
+    world.open.set()
+    # The refused change has begun its next attempt, while the others are submitted again.
+    await until(lambda: sorted(callers.behind()[1:]) == [[("a", 2)], [("b", 1), ("c", 1)]])
+    world.go_on.set()
+    # Each was committed before the fault.
+    assert all(map(ok, (await callers.ended()).values()))
 
 
 async def test_a_caller_whose_deadline_passes_before_its_change_is_submitted_leaves_the_queue() -> None:

@@ -31,12 +31,11 @@ from confplane.services.ports.transactions import (
     Conflict,
     SessionEnded,
 )
-from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from confplane.services.changes.change import ChangeResult
+    from confplane.services.changes.commit import ChangeResult
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import Claim, Intent, Outcome
     from confplane.services.ports.transactions import Write
@@ -176,15 +175,14 @@ async def test_one_whose_entity_is_busy_holds_up_no_other() -> None:
     busy = world.job("b", gate=gate)
     first = asyncio.create_task(runner.run(cast("ClusterStore", world), busy.decide, caller, paths=busy.paths))
     await asyncio.sleep(0)
-    ended: list[int] = []
     jobs = [world.job(of) for of in "abc"]
-    await runner.run_together(cast("ClusterStore", world), jobs, caller, lambda number, _: ended.append(number))
-    assert ended == [0, 2]
+    ends = await runner.run_together(cast("ClusterStore", world), jobs, caller)
+    assert [end.done() for end in ends] == [True, False, True]
     assert world.sent() == [[("a", 1), ("c", 1)]]
     gate.set()
     await first
     await runner.drain(60)
-    assert ended == [0, 2, 1]
+    assert ok(ends[1].result())
     assert world.sent()[1:] == [[("b", 1)], [("b", 1)]]
 
 
@@ -195,12 +193,10 @@ async def test_one_that_is_not_in_time_for_its_turn_fails_alone() -> None:
     caller = Caller.operator("User:olga", "here", "r-0", time.monotonic() + 60)
     first = asyncio.create_task(runner.run(cast("ClusterStore", world), busy.decide, caller, paths=busy.paths))
     await asyncio.sleep(0)
-    ended: dict[int, Any] = {}
     late = replace(caller, deadline=time.monotonic())
-    await runner.run_together(cast("ClusterStore", world), [world.job(of) for of in "ab"], late, ended.__setitem__)
-    await until(lambda: len(ended) == 2)
-    assert ok(ended[0])
-    assert isinstance(ended[1], ConcurrentChangeError)
+    ends = await runner.run_together(cast("ClusterStore", world), [world.job(of) for of in "ab"], late)
+    assert ok(await ends[0])
+    assert isinstance(await ends[1], ConcurrentChangeError)
     gate.set()
     await first
 
@@ -361,11 +357,8 @@ async def test_a_caller_that_goes_away_cuts_none_of_them() -> None:
     world, gate = World(), asyncio.Event()
     runner = world.runner()
     caller = Caller.operator("User:olga", "here", "r", time.monotonic() + 60)
-    ended: list[int] = []
     jobs = [world.job("a", gate=gate), world.job("b")]
-    task = asyncio.create_task(
-        runner.run_together(cast("ClusterStore", world), jobs, caller, lambda number, _: ended.append(number))
-    )
+    task = asyncio.create_task(runner.run_together(cast("ClusterStore", world), jobs, caller))
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait({task})
@@ -373,7 +366,7 @@ async def test_a_caller_that_goes_away_cuts_none_of_them() -> None:
     gate.set()
     await runner.drain(60)
     assert world.sent() == [[("a", 1), ("b", 1)]]
-    assert ended == [0, 1]
+    assert len(world.concluded) == 1
 
 
 async def test_a_fault_of_the_program_lets_go_of_every_turn() -> None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.entities import Entity
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.change import ChangeResult
+    from confplane.services.changes.commit import ChangeResult
     from confplane.services.changes.edits import DecideEntity, Drafter, EntityDraft
     from confplane.services.changes.entities_change import Drafts
     from confplane.services.changes.rule_check import AlterRules, RuleFactsReader

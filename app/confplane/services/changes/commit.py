@@ -1,4 +1,4 @@
-"""Commits: attempts whose intents are durable on their way through a transaction of ZooKeeper to their outcomes.
+"""Commits: changes whose intents are durable on their way through a transaction of ZooKeeper to their outcomes.
 
 - ZooKeeper applies a transaction whole or not at all, and its refusal blames one change
   (store/write/transactions.py). The other changes are submitted again under the same attempt and intent: their
@@ -20,7 +20,7 @@ import asyncio
 import time
 from collections import deque
 from contextvars import Context, copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 from confplane.domain.errors import BodyTooLargeError, ConfplaneError, UnavailableError
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.draft import Draft
+    from confplane.services.changes.draft import ChangeJob, Draft, NoChange
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import AuditLog
     from confplane.services.ports.transactions import CommitResult
@@ -62,33 +62,74 @@ AttemptResult = Committed | Conflict | SessionEnded | TransactionUnknown | Valid
 """The result of one attempt. After an exception nothing is applied."""
 
 
-@dataclass(slots=True, eq=False)
-class Attempt(Generic[D]):
-    """An attempt at one change, and its result."""
+@dataclass(frozen=True, slots=True)
+class ChangeResult(Generic[D]):
+    """The result of a change that ended without an exception."""
 
-    change_id: UUID
-    number: int
+    decided: D
+    """The decision that was carried out."""
+    change_id: UUID | None = None
+    """The id of the change; None if nothing was written."""
+    committed: Committed | None = None
+    error: ConfplaneError | None = None
+    """The reason to write nothing; see :class:`NoChange`."""
+    revision: int | None = None
+    """The revision of the transaction, or the one at which ZooKeeper confirmed a decision to write nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class RunningChange(Generic[D]):
+    """A change while it runs: its attempts, of which the last is kept, and its end."""
+
+    id: UUID
+    """The change's id, above the ids of all earlier changes of this process."""
+    job: ChangeJob[D]
     caller: Caller
-    writer: str
-    """The writer node of the attempt's session."""
     store: ClusterStore
-    draft: Draft[D]
-    intended: bool = False
-    """True once the intent is durable."""
+    began: float = field(default_factory=time.monotonic)
+    number: int = 0
+    """The number of the attempt; 0 before the first."""
+    writer: str = ""
+    """The writer node of the session of all attempts."""
+    draft: Draft[D] = field(init=False)
+    """The draft of the attempt; set by :meth:`begin`."""
+    intended: int = 0
+    """The number of the last attempt whose intent is durable."""
     result: AttemptResult | None = None
-    """None until the attempt was made."""
-    ended: asyncio.Event | None = None
+    """The result of the attempt; None until it was made."""
+    unchanged: NoChange[D] | None = None
+    """The first decision, if it is to write nothing, and was made together with those of other changes. ZooKeeper has
+    to confirm it."""
+    settled: bool = False
+    """True once the outcome was decided by the marker."""
+    end: ChangeResult[D] | Exception | None = None
+    """The end of a change that was attempted together with others; None if it has to continue by itself."""
+    replied: asyncio.Event | None = None
     """Set once the result is known and a commit has its outcome, for a caller who waits for another's transaction."""
     share: float = 0.0
-    """The part of a shared transaction's size that the attempt takes, if it waits for one."""
+    """The part of a shared transaction's size that the change takes, if it waits for one."""
     context: Context | None = None
-    """The caller's context, with its ids and its span, if the attempt waits for a shared transaction."""
+    """The caller's context, with its ids and its span, if the change waits for a shared transaction."""
 
-    def end(self, result: AttemptResult) -> None:
-        """Set the result."""
+    def begin(self, writer: str, draft: Draft[D]) -> None:
+        """Begin the next attempt.
+
+        Raises:
+            UnavailableError: The session is not that of the first attempt.
+        """
+        if self.number and writer != self.writer:
+            raise UnavailableError(
+                "The ZooKeeper session was replaced between two attempts; nothing was applied, try again",
+                retry_after_s=1,
+            )
+        self.number, self.writer, self.draft = self.intended + 1, writer, draft
+        self.result = self.replied = None
+
+    def reply(self, result: AttemptResult) -> None:
+        """Set the result of the attempt."""
         self.result = result
-        if self.ended is not None:
-            self.ended.set()
+        if self.replied is not None:
+            self.replied.set()
 
 
 class _Queue:
@@ -98,12 +139,12 @@ class _Queue:
     """
 
     def __init__(self) -> None:
-        self.waiting: deque[Attempt[Any]] = deque()
+        self.waiting: deque[RunningChange[Any]] = deque()
         self.in_flight = 0
 
-    def next_load(self) -> list[Attempt[Any]]:
+    def next_load(self) -> list[RunningChange[Any]]:
         """Take the changes of the next transaction, in the order of their ids. No two of them write one znode."""
-        load: list[Attempt[Any]] = []
+        load: list[RunningChange[Any]] = []
         paths: set[str] = set()
         share = 0.0
         while self.waiting and len(load) < FEW:
@@ -114,11 +155,11 @@ class _Queue:
                 break
             paths |= own
             load.append(self.waiting.popleft())
-        return sorted(load, key=lambda each: each.change_id)
+        return sorted(load, key=lambda each: each.id)
 
 
 class Committer:
-    """Commits attempts, those of different callers together. One instance serves all clusters of a process.
+    """Commits changes, those of different callers together. One instance serves all clusters of a process.
 
     Args:
         audit: The trail.
@@ -149,17 +190,17 @@ class Committer:
         return sum(len(queue.waiting) for queue in self._queues.values())
 
     async def commit(
-        self, attempts: list[Attempt[Any]], deadline: float, replied: Callable[[], None] = lambda: None
+        self, changes: list[RunningChange[Any]], deadline: float, replied: Callable[[], None] = lambda: None
     ) -> None:
-        """Commit attempts whose intents are durable. Then each has its result, and a committed attempt its outcome.
+        """Commit changes whose intents are durable. Then each has its result, and a committed one its outcome.
 
         Args:
-            attempts: The attempts in one cluster, of any callers, in the order of their ids. No two write one znode.
+            changes: The changes in one cluster, of any callers, in the order of their ids. No two write one znode.
             deadline: The latest deadline of a caller.
             replied: Called once all transactions have their results, before the last outcomes are written; not called
                 if one of several that go alone had a fault.
         """
-        left = attempts
+        left = changes
         for again in (False, True):
             result = await self._transact(left, deadline, again=again)
             blamed = result.change_id if isinstance(result, (Conflict, SessionEnded)) else None
@@ -171,8 +212,8 @@ class Committer:
                 replied()
                 await self._conclude(left, result)
                 return
-            end_all([attempt for attempt in left if attempt.change_id == blamed], result)
-            left = [attempt for attempt in left if attempt.change_id != blamed]
+            reply_all([change for change in left if change.id == blamed], result)
+            left = [change for change in left if change.id != blamed]
         under_way = len(left)
 
         def one_replied() -> None:
@@ -181,45 +222,45 @@ class Committer:
             if not under_way:
                 replied()
 
-        await asyncio.gather(*(self._commit_alone(attempt, one_replied) for attempt in left))
+        await asyncio.gather(*(self._commit_alone(change, one_replied) for change in left))
 
-    async def _commit_alone(self, attempt: Attempt[Any], replied: Callable[[], None]) -> None:
+    async def _commit_alone(self, change: RunningChange[Any], replied: Callable[[], None]) -> None:
         try:
-            result = await self._transact([attempt], attempt.caller.deadline, again=True)
+            result = await self._transact([change], change.caller.deadline, again=True)
             replied()
-            await self._conclude([attempt], result)
+            await self._conclude([change], result)
         except Exception as error:  # noqa: BLE001 - a fault of one change is not the result of the others
-            attempt.end(attempt.result or error)
+            change.reply(change.result or error)
 
     async def _transact(
-        self, attempts: list[Attempt[Any]], deadline: float, *, again: bool
+        self, changes: list[RunningChange[Any]], deadline: float, *, again: bool
     ) -> CommitResult | ConfplaneError:
-        writer, draft = attempts[0].writer, attempts[0].draft
-        changes = tuple(
-            ChangeWrites(each.change_id, each.number, each.draft.writes, each.caller.principal, each.caller.request_id)
-            for each in attempts
+        writer, draft = changes[0].writer, changes[0].draft
+        parts = tuple(
+            ChangeWrites(each.id, each.number, each.draft.writes, each.caller.principal, each.caller.request_id)
+            for each in changes
         )
-        transaction = Transaction(writer, changes, draft.layout, draft.guarded, again)
-        with span("transaction", change_ids=[each.change_id for each in attempts]) as current:
+        transaction = Transaction(writer, parts, draft.layout, draft.guarded, again)
+        with span("transaction", change_ids=[each.id for each in changes]) as current:
             try:
-                result: CommitResult | ConfplaneError = await attempts[0].store.commit(transaction, deadline)
+                result: CommitResult | ConfplaneError = await changes[0].store.commit(transaction, deadline)
             except ConfplaneError as error:
                 result = error
             current.set(outcome=type(result).__name__)
         return result
 
-    async def _conclude(self, attempts: list[Attempt[Any]], result: AttemptResult) -> None:
-        """Set the results of attempts of one transaction, and write the outcomes of a commit."""
+    async def _conclude(self, changes: list[RunningChange[Any]], result: AttemptResult) -> None:
+        """Set the results of changes of one transaction, and write the outcomes of a commit."""
         if not isinstance(result, Committed):
-            end_all(attempts, result)
+            reply_all(changes, result)
             return
-        store, outcomes = attempts[0].store, []
-        for attempt, part in zip(attempts, result.parts([each.draft.writes for each in attempts]), strict=True):
-            attempt.result = part
+        store, outcomes = changes[0].store, []
+        for change, part in zip(changes, result.parts([each.draft.writes for each in changes]), strict=True):
+            change.result = part
             outcomes.append(
                 Outcome(
-                    attempt.change_id,
-                    attempt.number,
+                    change.id,
+                    change.number,
                     store.name,
                     committed=True,
                     revision=part.revision,
@@ -229,65 +270,65 @@ class Committer:
                     incarnation=store.incarnation,
                 )
             )
-        with span("outcome", change_ids=[attempt.change_id for attempt in attempts]):
+        with span("outcome", change_ids=[change.id for change in changes]):
             durable = await self.audit.conclude(outcomes)
         if durable:
             # The markers are dropped some time later.
-            for attempt in attempts:
-                store.markers.release(attempt.change_id)
-        for attempt in attempts:
-            if attempt.ended is not None:
-                attempt.ended.set()
+            for change in changes:
+                store.markers.release(change.id)
+        for change in changes:
+            if change.replied is not None:
+                change.replied.set()
 
     # -- transactions of several callers
 
-    async def commit_shared(self, attempt: Attempt[Any]) -> None:
-        """Commit an attempt whose intent is durable, alone or together with those of other callers.
+    async def commit_shared(self, change: RunningChange[Any]) -> None:
+        """Commit a change whose intent is durable, alone or together with those of other callers.
 
         It then has its result. If it is not reached by the deadline of its caller, it ends with UnavailableError before
         it was submitted, and with TransactionUnknown after that: then the change has to be settled.
         """
-        share = self._share(attempt)
+        share = self._share(change)
         if share is None:
-            await self.commit([attempt], attempt.caller.deadline)
+            await self.commit([change], change.caller.deadline)
         else:
-            key = attempt.store.name, attempt.writer, attempt.draft.layout
+            key = change.store.name, change.writer, change.draft.layout
             queue = self._queues.setdefault(key, _Queue())
             if queue.in_flight < AT_ONCE:
                 queue.in_flight += 1
-                await self._send(key, queue, [attempt])
+                await self._send(key, queue, [change])
             else:
-                attempt.share, attempt.context = share, copy_context()
-                await _wait(queue, attempt)
-        if isinstance(attempt.result, Conflict):
-            self._note_refusal(attempt)
+                change.share, change.context = share, copy_context()
+                await _wait(queue, change)
+        if isinstance(change.result, Conflict):
+            self._note_refusal(change)
 
-    def _share(self, attempt: Attempt[Any]) -> float | None:
-        """Return the part of a shared transaction's size that an attempt takes; None if it goes alone."""
-        draft = attempt.draft
-        if attempt.number > 1 or draft.guarded is not Guarded.CALLER:
+    def _share(self, change: RunningChange[Any]) -> float | None:
+        """Return the part of a shared transaction's size that a change takes; None if it goes alone."""
+        draft = change.draft
+        if change.number > 1 or draft.guarded is not Guarded.CALLER:
             return None
         if not all(isinstance(write, EntityWrite) for write in draft.writes):
             return None
-        if self._refused and any(self._was_refused(path) for path in _paths(attempt)):
+        if self._refused and any(self._was_refused(path) for path in _paths(change)):
             return None
-        share = attempt.store.packet_share(draft.writes)
+        share = change.store.packet_share(draft.writes)
         return share if share <= 1 else None
 
     def _was_refused(self, path: str) -> bool:
         at = self._refused.get(path)
         return at is not None and self._now() - at < _REFUSED_S
 
-    def _note_refusal(self, attempt: Attempt[Any]) -> None:
-        for path in _paths(attempt):
+    def _note_refusal(self, change: RunningChange[Any]) -> None:
+        for path in _paths(change):
             self._refused.pop(path, None)
             self._refused[path] = self._now()
         while len(self._refused) > self._most_refused:
             del self._refused[next(iter(self._refused))]
 
-    async def _send(self, key: Any, queue: _Queue, attempts: list[Attempt[Any]]) -> None:
-        """Send a transaction that counts as under way; return once its attempts have their results."""
-        is_counted = True
+    async def _send(self, key: Any, queue: _Queue, changes: list[RunningChange[Any]]) -> None:
+        """Send a transaction that counts as under way; return once its changes have their results."""
+        is_counted, is_awaited = True, changes[0].replied is not None
 
         def replied() -> None:
             nonlocal is_counted
@@ -297,14 +338,16 @@ class Committer:
                 self._send_waiting(key, queue)
 
         try:
-            await self.commit(attempts, max(each.caller.deadline for each in attempts), replied)
+            await self.commit(changes, max(each.caller.deadline for each in changes), replied)
         except Exception as error:
-            if attempts[0].ended is None:
+            if not is_awaited:
                 raise  # to its caller, who did not wait
-            for attempt in attempts:
-                fault = RuntimeError(f"The shared transaction failed: {error}")
-                fault.__cause__ = error
-                attempt.end(attempt.result or fault)
+            for change in changes:
+                # A refused change may have begun its next attempt already, for which nobody waits.
+                if change.replied is not None and not change.replied.is_set():
+                    fault = RuntimeError(f"The shared transaction failed: {error}")
+                    fault.__cause__ = error
+                    change.reply(change.result or fault)
         finally:
             replied()
 
@@ -317,35 +360,35 @@ class Committer:
             self._queues.pop(key, None)
 
 
-def end_all(attempts: Sequence[Attempt[Any]], result: AttemptResult) -> None:
-    """Give attempts the same result."""
-    for attempt in attempts:
-        attempt.end(result)
+def reply_all(changes: Sequence[RunningChange[Any]], result: AttemptResult) -> None:
+    """Give changes the same result."""
+    for change in changes:
+        change.reply(result)
 
 
-def _is_of_one_caller(attempts: Sequence[Attempt[Any]]) -> bool:
-    return all(attempt.caller is attempts[0].caller for attempt in attempts)
+def _is_of_one_caller(changes: Sequence[RunningChange[Any]]) -> bool:
+    return all(change.caller is changes[0].caller for change in changes)
 
 
-async def _wait(queue: _Queue, attempt: Attempt[Any]) -> None:
-    """Wait until an attempt has its result, until the deadline of its caller."""
-    ended = attempt.ended = asyncio.Event()
-    queue.waiting.append(attempt)
+async def _wait(queue: _Queue, change: RunningChange[Any]) -> None:
+    """Wait until a change has its result, until the deadline of its caller."""
+    replied = change.replied = asyncio.Event()
+    queue.waiting.append(change)
     try:
         with span("wait"):
-            async with asyncio.timeout(attempt.caller.deadline - time.monotonic()):
-                await ended.wait()
+            async with asyncio.timeout(change.caller.deadline - time.monotonic()):
+                await replied.wait()
     except TimeoutError:
-        if attempt in queue.waiting:
-            queue.waiting.remove(attempt)
-            attempt.result = UnavailableError(
+        if change in queue.waiting:
+            queue.waiting.remove(change)
+            change.result = UnavailableError(
                 "The deadline passed before anything was submitted; nothing was applied, try again", retry_after_s=1
             )
-        elif attempt.result is None:
-            attempt.result = TransactionUnknown()
+        elif change.result is None:
+            change.result = TransactionUnknown()
         else:
-            await ended.wait()  # its outcome is being written
+            await replied.wait()  # its outcome is being written
 
 
-def _paths(attempt: Attempt[Any]) -> list[str]:
-    return [f"{attempt.store.name}{write.path}" for write in attempt.draft.writes]
+def _paths(change: RunningChange[Any]) -> list[str]:
+    return [f"{change.store.name}{write.path}" for write in change.draft.writes]

@@ -9,12 +9,13 @@ an earlier attempt.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from confplane.services.ports.trail import CHANGE
 from confplane.services.ports.transactions import Guarded
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from confplane.domain.entities import Entity
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from confplane.services.ports.transactions import Write
 
 D = TypeVar("D")
+
+CONTENDED: Final = "Other writers kept changing the same entity until the deadline; nothing was applied, try again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +79,16 @@ class Decide(Protocol[D]):
         Raises:
             ConfplaneError: The change is refused, and ends with this error.
         """
+
+
+class ChangeJob(NamedTuple, Generic[D]):
+    """A change to run."""
+
+    decide: Decide[D]
+    paths: Sequence[str]
+    """Full paths of the znodes that changes of this process write in turn."""
+    waits: bool = False
+    """True if the first decision waits, for the answer of a Kafka cluster or for a read. Such decisions are made at
+    once; each of them is a task, which costs as much as a short decision."""
+    contended: str = CONTENDED
+    """The error's text when conflicts last until the deadline."""

@@ -17,7 +17,7 @@ from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import ConfplaneError, UnavailableError, UnknownTopicError
 from confplane.domain.facets import FacetName, Tree, full_path
 from confplane.domain.risks import MIN_INSYNC
-from confplane.services.changes.draft import Draft, NoChange
+from confplane.services.changes.draft import ChangeJob, Draft, NoChange
 from confplane.services.changes.edits import EditResult, EntityDraft, not_attempted
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.ports.history import Znode
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.facets import Rank
     from confplane.services.changes.bulk import Planned
-    from confplane.services.changes.change import ChangeResult
+    from confplane.services.changes.commit import ChangeResult
     from confplane.services.changes.edits import Edit
     from confplane.services.changes.rule_check import PreparedEdit, RuleCheck
     from confplane.services.cluster_facet import ClusterFacet
@@ -77,6 +77,11 @@ class EntitiesChange:
             or (item.rules.risks is not None and any(op.key == MIN_INSYNC for op in item.edit.ops))
             for item in self.items
         )
+
+    def job(self, planned: Planned) -> ChangeJob[Drafts]:
+        """Return the job of the change, given the results of earlier edits of the same request."""
+        self.planned = planned
+        return ChangeJob(self.decide, self.paths, waits=self.waits)
 
     @property
     def rank(self) -> Rank | None:

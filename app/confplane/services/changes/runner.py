@@ -12,24 +12,24 @@ lost reply is never followed by another attempt, because the first may still be 
 All attempts of a change are made under one ZooKeeper session, that of the first. So once its writer node is gone the
 change can't commit any more, and a settler need not know whether another attempt is under way.
 
-Several changes of one caller make their first attempts together (services/changes/change.py), and single changes of
-different callers share the transactions of their first attempts (services/changes/commit.py). A change that does not
-end by this attempt continues by itself (services/changes/change.py).
+Several changes of one caller make their first attempts together, and single changes of different callers share the
+transactions of theirs (services/changes/commit.py). A change that such an attempt does not end continues by itself
+(services/changes/change.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from confplane.domain.errors import ConcurrentChangeError, ConfplaneError, WriteOutcome
 from confplane.services.changes.bulk import Bulk, LoadSemaphores, chains
-from confplane.services.changes.change import CONTENDED, ChangeJob, ChangeResult, RunningChange, Submission
+from confplane.services.changes.change import Submission
 from confplane.services.changes.commit import Committer
-from confplane.services.cooperative_yielding import TimeSlice
-from confplane.services.metrics import Sample, span
+from confplane.services.changes.draft import CONTENDED, ChangeJob
+from confplane.services.metrics import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -37,17 +37,13 @@ if TYPE_CHECKING:
 
     from confplane.services.changes.bulk import ReadyEdit
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.draft import D, Decide, NoChange
+    from confplane.services.changes.commit import ChangeResult, RunningChange
+    from confplane.services.changes.draft import D, Decide
     from confplane.services.changes.entities_change import Drafts, EntitiesChange
-    from confplane.services.ports.cluster_states import LayoutCheck
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import AuditLog
 
 T = TypeVar("T")
-_PLANNED: Final = 50
-"""Changes decided at once, of those whose decisions wait."""
-_PATHS: Final = 65_536
-"""Characters of paths in one confirmation, at most: far below ZooKeeper's limit of a request."""
 
 
 class ChangeRunner:
@@ -92,33 +88,38 @@ class ChangeRunner:
                 return [await self.run(store, change.decide, caller, paths=change.paths, validate_only=validate_only)]
             except ConfplaneError as error:
                 return [error]
+        return await self._run_bulk(store, changes, caller, validate_only=validate_only)
+
+    async def _run_bulk(
+        self, store: ClusterStore, changes: Sequence[EntitiesChange], caller: Caller, *, validate_only: bool
+    ) -> list[ChangeResult[Drafts] | ConfplaneError]:
         ends: dict[int, ChangeResult[Drafts] | ConfplaneError] = {}
         bulk = Bulk(chains(change.rank for change in changes))
 
-        async def send(load: Sequence[ReadyEdit]) -> None:
-            def report(number: int, ended: ChangeResult[Drafts] | Exception) -> None:
-                if isinstance(ended, Exception) and not isinstance(ended, ConfplaneError):
-                    bulk.failed(ended)
-                    return
-                position = load[number].position
-                ends[position] = ended
-                if isinstance(ended, ConfplaneError) or ended.error is not None:
-                    bulk.ended(position, None)
-                else:
-                    bulk.ended(position, changes[position].made(ended.decided))
+        def record(position: int, end: asyncio.Future[ChangeResult[Drafts] | Exception]) -> None:
+            ended = end.result()
+            if isinstance(ended, Exception) and not isinstance(ended, ConfplaneError):
+                bulk.failed(ended)
+                return
+            ends[position] = ended
+            if isinstance(ended, ConfplaneError) or ended.error is not None:
+                bulk.ended(position, None)
+            else:
+                bulk.ended(position, changes[position].made(ended.decided))
 
+        async def send(load: Sequence[ReadyEdit]) -> None:
             try:
                 async with self._semaphores.slot(store.name, len(load), caller.deadline):
                     caller.check_in_time()
-                    jobs = []
-                    for at, planned in load:
-                        change = changes[at]
-                        change.planned = planned
-                        jobs.append(ChangeJob(change.decide, change.paths, waits=change.waits))
-                    await self.run_together(store, jobs, caller, report, validate_only=validate_only)
+                    jobs = [changes[position].job(planned) for position, planned in load]
+                    found = await self.run_together(store, jobs, caller, validate_only=validate_only)
             except ConfplaneError as error:
-                for number in range(len(load)):
-                    report(number, error)
+                found = [_ended(error) for _ in load]
+            for (position, _), end in zip(load, found, strict=True):
+                if end.done():
+                    record(position, end)
+                else:
+                    end.add_done_callback(partial(record, position))
 
         await bulk.run(send)
         return [ends[position] for position in range(len(changes))]
@@ -151,22 +152,15 @@ class ChangeRunner:
         """
         store.writer()  # without a session no change queues
         submission = Submission(store, caller, self._committer, validate_only=validate_only, shared=True)
-        ended = await asyncio.shield(
-            self._begin(self._alone(RunningChange(submission, ChangeJob(decide, paths), contended)))
-        )
+        change = submission.change(ChangeJob(decide, paths, contended=contended))
+        ended = await asyncio.shield(self._begin(self._alone(submission, change)))
         if isinstance(ended, Exception):
             raise ended
         return ended
 
     async def run_together(
-        self,
-        store: ClusterStore,
-        jobs: Iterable[ChangeJob[D]],
-        caller: Caller,
-        report: Callable[[int, ChangeResult[D] | Exception], None],
-        *,
-        validate_only: bool = False,
-    ) -> None:
+        self, store: ClusterStore, jobs: Iterable[ChangeJob[D]], caller: Caller, *, validate_only: bool = False
+    ) -> list[asyncio.Future[ChangeResult[D] | Exception]]:
         """Run several changes in shared transactions; return once the changes of shared attempts have ended.
 
         A change runs by itself, and may end later, if another change has its turn at the znode, if ZooKeeper refuses
@@ -176,16 +170,18 @@ class ChangeRunner:
             store: The cluster.
             jobs: The changes. None of them reads or writes an entity of another.
             caller: The caller, with the deadline.
-            report: Called once for each job, with its number and the end or error that :meth:`run` gives.
             validate_only: End before the intents.
+
+        Returns:
+            The end of each job, in order: the result that :meth:`run` returns, or the error that it raises.
 
         Raises:
             UnavailableError: There is no session; nothing was begun.
         """
         writer = store.writer()
         submission = Submission(store, caller, self._committer, validate_only=validate_only)
-        changes = [RunningChange(submission, job) for job in jobs]
-        await asyncio.shield(self._begin(self._together(submission, writer, changes, report)))
+        changes = [submission.change(job) for job in jobs]
+        return await asyncio.shield(self._begin(self._together(submission, writer, changes)))
 
     def _begin(self, work: Coroutine[Any, Any, T], context: Context | None = None) -> asyncio.Task[T]:
         task = asyncio.create_task(work, context=context)
@@ -193,49 +189,55 @@ class ChangeRunner:
         task.add_done_callback(self._running.discard)
         return task
 
-    async def _alone(self, change: RunningChange[D]) -> ChangeResult[D] | Exception:
+    def _turn(self, change: RunningChange[Any]) -> Turn:
+        name = change.store.name
+        return Turn(self._turns, [f"{name}{path}" for path in change.job.paths], change.caller.deadline)
+
+    async def _alone(self, submission: Submission, change: RunningChange[D]) -> ChangeResult[D] | Exception:
         """Wait for a change's turn, and run the change to its end."""
         self._in_flight += 1
         try:
-            async with Turn(self._turns, change.keys, change.deadline):
-                return await change.run()
-        except ConfplaneError as error:
+            async with self._turn(change):
+                return await submission.run(change)
+        except Exception as error:  # noqa: BLE001 - raised to the caller of the change
             return error
         finally:
             self._in_flight -= 1
 
     async def _together(
-        self,
-        submission: Submission,
-        writer: str,
-        changes: Sequence[RunningChange[D]],
-        report: Callable[[int, ChangeResult[D] | Exception], None],
-    ) -> None:
-        free: dict[int, tuple[RunningChange[D], Turn]] = {}
+        self, submission: Submission, writer: str, changes: Sequence[RunningChange[D]]
+    ) -> list[asyncio.Future[ChangeResult[D] | Exception]]:
+        turns: dict[RunningChange[D], Turn] = {}
+        ends: dict[RunningChange[D], asyncio.Future[ChangeResult[D] | Exception]] = {}
         try:
-            for number, change in enumerate(changes):
-                turn = Turn(self._turns, change.keys, change.deadline)
+            for change in changes:
+                turn = self._turn(change)
                 if await turn.enter_if_free():
                     self._in_flight += 1
-                    free[number] = change, turn
+                    turns[change] = turn
                 else:
-                    self._begin(_reported(number, self._alone(change), report))
-            ends = await _first_attempts(submission, writer, {number: change for number, (change, _) in free.items()})
-            for number in list(free):
-                change, turn = free.pop(number)
-                if number in ends:
+                    ends[change] = self._begin(self._alone(submission, change))
+            await submission.make_first(writer, list(turns))
+            for change in list(turns):
+                turn = turns.pop(change)
+                if change.end is None:
+                    ends[change] = self._begin(self._by_itself(submission, change, turn))
+                else:
                     self._leave(turn)
-                    report(number, ends[number])
-                else:
-                    self._begin(_reported(number, self._by_itself(change, turn), report))
+                    ends[change] = _ended(change.end)
         finally:
-            for _, turn in free.values():
+            for turn in turns.values():
                 self._leave(turn)
+        return [ends[change] for change in changes]
 
-    async def _by_itself(self, change: RunningChange[D], turn: Turn) -> ChangeResult[D] | Exception:
+    async def _by_itself(
+        self, submission: Submission, change: RunningChange[D], turn: Turn
+    ) -> ChangeResult[D] | Exception:
         """Run a change to its end within its turn."""
         try:
-            return await change.run()
+            return await submission.run(change)
+        except Exception as error:  # noqa: BLE001 - raised to the caller of the change
+            return error
         finally:
             self._leave(turn)
 
@@ -256,80 +258,10 @@ class ChangeRunner:
             await asyncio.wait(self._running, timeout=left)
 
 
-async def _reported(
-    number: int,
-    work: Coroutine[Any, Any, ChangeResult[D] | Exception],
-    report: Callable[[int, ChangeResult[D] | Exception], None],
-) -> None:
-    try:
-        ended = await work
-    except Exception as error:  # noqa: BLE001 - raised to the caller of the change
-        ended = error
-    report(number, ended)
-
-
-async def _first_attempts(
-    submission: Submission, writer: str, changes: dict[int, RunningChange[D]]
-) -> dict[int, ChangeResult[D] | Exception]:
-    """Make the first attempts of changes together; return the ends of the changes that need no more attempts."""
-    ends: dict[int, ChangeResult[D] | Exception] = {}
-    time_slice = TimeSlice()
-    with span("draft", cluster=submission.store.name, changes=len(changes)):
-        for number, change in changes.items():
-            if not change.job.waits and (error := await change.plan(writer)) is not None:
-                ends[number] = error
-            if time_slice.due:
-                await time_slice.pause()
-        waiting = iter([(number, change) for number, change in changes.items() if change.job.waits])
-        while some := dict(islice(waiting, _PLANNED)):
-            errors = await asyncio.gather(*(change.plan(writer) for change in some.values()))
-            ends |= {number: error for number, error in zip(some, errors, strict=True) if error is not None}
-            if time_slice.due:
-                await time_slice.pause()
-    attempts = [change.first for change in changes.values() if change.first is not None]
-    confirmed, _ = await asyncio.gather(_confirm(submission, writer, changes), submission.make(attempts))
-    ends |= confirmed
-    for number, change in changes.items():
-        ended = change.ended
-        if ended is not None:
-            ends[number] = ended
-    return ends
-
-
-async def _confirm(
-    submission: Submission, writer: str, changes: dict[int, RunningChange[D]]
-) -> dict[int, ChangeResult[D] | Exception]:
-    """Confirm decisions to write nothing with ZooKeeper, many at a time; return the ends that it confirmed."""
-    ends: dict[int, ChangeResult[D] | Exception] = {}
-    for layout, piece in _pieces(changes):
-        seen = [each for _, decision in piece.values() for each in decision.seen or ()]
-        try:
-            revision = await submission.store.confirm(writer, seen, submission.caller.deadline, layout=layout)
-        except ConfplaneError:
-            continue  # each change asks by itself, and gets its own error
-        if revision is not None:
-            ends |= {number: change.left(decision, revision) for number, (change, decision) in piece.items()}
-    return ends
-
-
-def _pieces(
-    changes: dict[int, RunningChange[D]],
-) -> Iterator[tuple[LayoutCheck | None, dict[int, tuple[RunningChange[D], NoChange[D]]]]]:
-    """Cut decisions to write nothing into pieces of one confirmation each."""
-    piece: dict[int, tuple[RunningChange[D], NoChange[D]]] = {}
-    layout, size = None, 0
-    for number, change in changes.items():
-        decision = change.unchanged
-        if decision is None or decision.seen is None:
-            continue
-        length = sum(len(entity.path) for _, entity, _ in decision.seen)
-        if piece and (decision.layout != layout or size + length > _PATHS):
-            yield layout, piece
-            piece, size = {}, 0
-        piece[number], layout = (change, decision), decision.layout
-        size += length
-    if piece:
-        yield layout, piece
+def _ended(end: T) -> asyncio.Future[T]:
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    future.set_result(end)
+    return future
 
 
 # ---------------------------------------------------------------- turns

@@ -19,7 +19,7 @@ from confplane.domain.errors import (
 from confplane.domain.facets import Tree, full_path
 from confplane.services.changes.bulk import AT_ONCE
 from confplane.services.changes.callers import Caller
-from confplane.services.changes.change import ChangeJob
+from confplane.services.changes.draft import ChangeJob
 from confplane.services.kraft import topics
 from confplane.services.kraft.decisions import UNWRITTEN, ClusterDecisions, FollowDecision, metadata_of
 from confplane.services.kraft.observe.poller import Poller
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.observed import ObservedRules
     from confplane.domain.redaction import Redact
-    from confplane.services.changes.change import ChangeResult
+    from confplane.services.changes.commit import ChangeResult
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.kraft.decisions import EntityObservation
     from confplane.services.ports.applying import Correction, ReconciledCluster, TargetStates
@@ -243,14 +243,6 @@ class FollowWriter:
         deadline = time.monotonic() + _LOAD_S
         external = Caller.operator(EXTERNAL_PRINCIPAL, SOURCE, "", deadline)
         own = Caller.operator(SERVICE, SOURCE, "", deadline, reason=_NO_TOPIC)
-        ends: dict[int, ChangeResult[tuple[FollowDecision, ...]] | Exception] = {}
-        all_ended = asyncio.Event()
-
-        def on_end(numbers: list[int], at: int, end: ChangeResult[tuple[FollowDecision, ...]] | Exception) -> None:
-            ends[numbers[at]] = end
-            if len(ends) == len(load):
-                all_ended.set()
-
         jobs = [
             ChangeJob(
                 partial(self._drafts.decide, observations, deadline=deadline),
@@ -261,12 +253,12 @@ class FollowWriter:
         ]
         undone = [number for number, each in enumerate(load) if all(map(self._has_no_topic, each))]
         followed = sorted(set(range(len(load))).difference(undone))
+        ends: dict[int, asyncio.Future[ChangeResult[tuple[FollowDecision, ...]] | Exception]] = {}
         for caller, numbers in ((external, followed), (own, undone)):
             if numbers:
                 some = [jobs[number] for number in numbers]
-                await self._runner.run_together(self._store, some, caller, partial(on_end, numbers))
-        await all_ended.wait()
-        return [ends[number] for number in range(len(load))]
+                ends |= zip(numbers, await self._runner.run_together(self._store, some, caller), strict=True)
+        return [await ends[number] for number in range(len(load))]
 
     def _has_no_topic(self, observed: EntityObservation) -> bool:
         """Return whether a topic is gone, or never was, and its znode has only client changes that no topic got."""

@@ -34,6 +34,8 @@ _STRONG = "confplane.strong"
 """Scope key that marks a read with strong consistency."""
 REVERT_AT = "confplane.revert-at"
 """Scope key of the time at which the changes of a request end."""
+BREAK_GLASS = "confplane.break-glass"
+"""Scope key of the reason for which a request writes past the rules."""
 _RECHECK_S = 0.5
 """Seconds between two checks of the credential of a waiting request."""
 
@@ -126,8 +128,6 @@ class Call(ServiceCall):
     """Seconds to wait until a write is applied. None if the request does not ask for it."""
     run: RequestRun | None = None
     """The run of a request with an Idempotency-Key."""
-    break_glass: str | None = None
-    """The reason to write past the rules."""
     bypass: RuleBypass | None = None
     """Opens the change request of a write past the rules."""
     observed_at: int | None = None
@@ -137,9 +137,10 @@ class Call(ServiceCall):
     def caller(self) -> Caller:
         """The caller, in the form that changes store."""
         context: RequestContext = self.request.scope[REQUEST_CONTEXT]
-        terms = self.reason, self.ticket, self.run, context.refused, self.request.scope.get(REVERT_AT)
-        glass, bypass = self.break_glass, self.bypass
-        return Caller(self.access, context.deadline, *terms, break_glass=glass, bypass=bypass)
+        scope = self.request.scope
+        terms = self.reason, self.ticket, self.run, context.refused, scope.get(REVERT_AT)
+        glass = scope.get(BREAK_GLASS)
+        return Caller(self.access, context.deadline, *terms, break_glass=glass, bypass=self.bypass)
 
     def take(self, kind: LimitClass) -> None:
         """Count the request against one more class of limits, in addition to that of its operation.

@@ -1,17 +1,16 @@
-"""``Confplane-Break-Glass``: wraps writing handlers, so that a request may write past the rules of the policies."""
+"""``Confplane-Break-Glass``: a request may write past the rules of the policies."""
 
 from __future__ import annotations
 
 import contextlib
-import inspect
 from dataclasses import replace
-from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from fastapi import Header
+from fastapi import Depends, Header
+from starlette.requests import Request
 
-from confplane.api.dependencies import MAX_REASON
-from confplane.api.routing.operations import Handler
+from confplane.api.dependencies import BREAK_GLASS, MAX_REASON
+from confplane.api.routing.operations import Handler, validates_only
 from confplane.api.services import CHANGE_REQUESTS
 from confplane.domain.errors import ConfplaneError, WriteOutcome
 from confplane.services.changes.callers import RuleBypass
@@ -39,23 +38,22 @@ _Reason = Annotated[
 ]
 
 
-def breakable(handler: Handler) -> Handler:
-    """Make a handler honour the header; it takes ``call`` and optionally a body."""
+async def _break_glass(request: Request, reason: _Reason = None) -> None:
+    request.scope[BREAK_GLASS] = reason
 
-    @wraps(handler)
-    async def bypassing(call: Call, *, break_glass: str | None = None, **given: Any) -> Response:
-        if break_glass is None:
-            return await handler(call=call, **given)
-        call = replace(call, break_glass=break_glass)
-        if call.validate_only or getattr(given.get("body"), "validate_only", False):
+
+BreakGlass: Any = Depends(_break_glass)
+"""The header, as a parameter of an operation; :func:`breakable` acts on it."""
+
+
+def breakable(handler: Handler) -> Handler:
+    """Make a handler, which takes ``call`` and optionally a body, act on the header."""
+
+    async def bypassing(call: Call, **given: Any) -> Response:
+        if call.request.scope.get(BREAK_GLASS) is None or validates_only(call, given):
             return await handler(call=call, **given)
         return await _bypassing(handler, call, given)
 
-    signature = inspect.signature(handler, eval_str=True)
-    added = inspect.Parameter("break_glass", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Reason)
-    bypassing.__signature__ = signature.replace(  # type: ignore[attr-defined]  # what inspect looks for
-        parameters=[*signature.parameters.values(), added]
-    )
     return bypassing
 
 

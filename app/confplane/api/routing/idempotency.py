@@ -1,21 +1,19 @@
-"""``Idempotency-Key``: wraps writing handlers, so that a repeated request gets the stored response."""
+"""``Idempotency-Key``: a repeated request gets the stored response."""
 
 from __future__ import annotations
 
-import inspect
 import re
 from dataclasses import replace
-from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from fastapi import Header
+from fastapi import Depends, Header
 from starlette.requests import Request
 
 from confplane.api import patterns
 from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.responses import PreparedResponse, consistency_headers, encoded
 from confplane.api.routing.bodies import BODY
-from confplane.api.routing.operations import Handler
+from confplane.api.routing.operations import Handler, validates_only
 from confplane.api.services import IDEMPOTENCY
 from confplane.domain.errors import ConfplaneError, IdempotencyUnsupportedError, InvalidRequestError
 from confplane.services.changes.idempotency import POINTER, RequestKey
@@ -28,6 +26,8 @@ if TYPE_CHECKING:
     from confplane.services.clusters import Cluster
 
 _NAME: Final = b"idempotency-key"
+_GIVEN: Final = "confplane.idempotency-key"
+"""Scope key of the header's value."""
 _REPLAYED: Final = "idempotency-replayed"
 _REVISION: Final = "confplane-revision"
 _VALID_KEY: Final = re.compile(patterns.IDEMPOTENCY_KEY)
@@ -46,30 +46,32 @@ _STORED_HEADERS: Final = ("content-type", "etag", "location", "confplane-change-
 _SUCCESS: Final = 300
 
 
-def idempotent(handler: Handler) -> Handler:
-    """Make a handler honour Idempotency-Key; it takes ``call`` and optionally a body."""
+async def _idempotency_key(request: Request, key: _Key = None) -> None:
+    request.scope[_GIVEN] = key
 
-    @wraps(handler)
-    async def once(call: Call, *, idempotency_key: str | None = None, **given: Any) -> Response:
-        if idempotency_key is None:
+
+IdempotencyKey: Any = Depends(_idempotency_key)
+"""The header, as a parameter of an operation; :func:`idempotent` acts on it."""
+
+
+def idempotent(handler: Handler) -> Handler:
+    """Make a handler, which takes ``call`` and optionally a body, act on the header."""
+
+    async def once(call: Call, **given: Any) -> Response:
+        sent = call.request.scope.get(_GIVEN)
+        if sent is None:
             return await handler(call=call, **given)
-        key = _key(call.request, idempotency_key)
-        if call.validate_only or getattr(given.get("body"), "validate_only", False):
+        key = _key(call.request, sent)
+        if validates_only(call, given):
             return await handler(call=call, **given)
         return await _once(handler, call, key, given)
 
-    signature = inspect.signature(handler, eval_str=True)
-    added = inspect.Parameter("idempotency_key", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Key)
-    once.__signature__ = signature.replace(  # type: ignore[attr-defined]  # what inspect looks for
-        parameters=[*signature.parameters.values(), added]
-    )
     return once
 
 
 def keyless(handler: Handler) -> Handler:
-    """Make a handler refuse an Idempotency-Key instead of ignoring it; it takes ``call``."""
+    """Make a handler, which takes ``call``, refuse the header instead of ignoring it."""
 
-    @wraps(handler)
     async def refusing(call: Call | ServiceCall, **given: Any) -> Response:
         if _NAME in call.request.scope[REQUEST_CONTEXT].headers and not call.validate_only:
             raise IdempotencyUnsupportedError(

@@ -5,7 +5,7 @@ The route acts on them, and the specification is made from them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from functools import partial
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-Handler = Callable[..., Awaitable[Response]]
+    from confplane.api.dependencies import ServiceCall
+
+Handler = Callable[..., Coroutine[Any, Any, Response]]
 
 
 class Effect(Enum):
@@ -101,6 +103,11 @@ class RouteOperation:
         return {
             status: each if isinstance(each, ResponseSpec) else ResponseSpec(each) for status, each in given.items()
         }
+
+
+def validates_only(call: ServiceCall, arguments: Mapping[str, Any]) -> bool:
+    """Return True if a request is only validated: by its parameter, or by its body among a handler's arguments."""
+    return call.validate_only or getattr(arguments.get("body"), "validate_only", False)
 
 
 read = partial(RouteOperation, effect=Effect.NOTHING)

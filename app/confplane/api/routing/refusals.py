@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confplane.api.problems import FindingsError, problem_type_of
 from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.responses import CLUSTER
-from confplane.api.routing.operations import Effect
+from confplane.api.routing.operations import Effect, validates_only
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError
 from confplane.services.ports.cluster_states import ENTITY
@@ -68,7 +68,7 @@ def record(
 def _validates_only(error: ConfplaneError, arguments: Mapping[str, Any] | None) -> bool:
     if arguments is None:
         return isinstance(error, FindingsError) and error.validate_only
-    return arguments["call"].validate_only or getattr(arguments.get("body"), "validate_only", False)
+    return validates_only(arguments["call"], arguments)
 
 
 def _entity_id(request: Request, tag: str | None) -> str:

@@ -16,8 +16,8 @@ from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.routing import refusals
 from confplane.api.routing.binding import Binder
 from confplane.api.routing.bounded import bulk_response
-from confplane.api.routing.break_glass import breakable
-from confplane.api.routing.idempotency import idempotent, keyless
+from confplane.api.routing.break_glass import BreakGlass, breakable
+from confplane.api.routing.idempotency import IdempotencyKey, idempotent, keyless
 from confplane.api.routing.operations import Effect, Handler
 from confplane.api.routing.preconditions import refuse_conditions
 from confplane.api.services import REFUSALS
@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
 Responder = Callable[[Request], Coroutine[Any, Any, Response]]
 Decorator = Callable[[Handler], Handler]
+_PARAMETERS: Final[dict[Effect, Sequence[Any]]] = {
+    Effect.CHANGE: (BreakGlass, IdempotencyKey),
+    Effect.PROPOSING: (IdempotencyKey,),
+}
+"""The headers that operations of an effect take in addition to their own parameters."""
 _WRAPPED: Final[dict[Effect, Callable[[Handler], Handler]]] = {
     Effect.CHANGE: lambda handler: idempotent(breakable(handler)),
     Effect.PROPOSING: idempotent,
@@ -77,7 +82,7 @@ class StrictRoute(APIRoute):
         self.operation = operation
         super().__init__(
             path,
-            _WRAPPED.get(operation.effect, _plain)(handler),
+            handler,
             methods=[method],
             operation_id=operation.id or to_camel(handler.__name__),
             summary=operation.summary,
@@ -86,7 +91,7 @@ class StrictRoute(APIRoute):
             response_class=Response,
             responses={status: answer.described() for status, answer in operation.answers.items()},
             tags=[] if tag is None else [tag],
-            dependencies=checks,
+            dependencies=[*_PARAMETERS.get(operation.effect, ()), *checks],
             include_in_schema=operation.listed,
         )
 
@@ -100,7 +105,7 @@ class StrictRoute(APIRoute):
 
     def get_route_handler(self) -> Responder:
         """Return :attr:`answer`."""
-        bind, handler = Binder(self.dependant), self.endpoint
+        bind, handler = Binder(self.dependant), _WRAPPED.get(self.operation.effect, _plain)(self.endpoint)
         in_turn = take_turn if self.operation.limit is LimitClass.BULK else _at_once
         unconditional = self.operation.effect is Effect.CHANGE and not self.takes("If-Match")
         limit, longest_s = self.operation.limit, self.operation.longest_s

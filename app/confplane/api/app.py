@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from confplane.api.services import ServiceDependency
     from confplane.api.traffic import Traffic
     from confplane.security.authenticator import Authenticator
+    from confplane.services.access import Access
 
 DESCRIPTION = (
     "Describe and alter the dynamic configuration of Apache Kafka clusters: validated, versioned, notified to every "
@@ -93,7 +94,7 @@ FAMILIES: Final = (
 def create_api(
     services: Mapping[ServiceDependency[Any], Any],
     *,
-    authenticator: Authenticator,
+    authenticator: Authenticator[Access],
     max_body_bytes: int,
     deadline_ms: int,
     traffic: Traffic,

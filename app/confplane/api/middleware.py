@@ -87,7 +87,7 @@ class RequestMiddleware:
         self,
         app: ASGIApp,
         *,
-        authenticator: Authenticator,
+        authenticator: Authenticator[Access],
         clusters: ClusterRegistry,
         deadline_ms: int,
         open_paths: Collection[str],

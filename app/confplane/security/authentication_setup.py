@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 from confplane.security.admin_token import AdminToken
 from confplane.security.authenticator import Authenticator
 from confplane.security.certificates import Certificates
 from confplane.security.mapping import PrincipalMapper
+from confplane.services.ports.access import AccessT
 from confplane.services.watched_files import FileWatch, WatchedFiles
 from confplane.settings import UnusableSettingsError
 
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 
     from confplane.security.credentials import TokenAuthenticator
     from confplane.security.oidc.provider import Provider
-    from confplane.services.access import AccessControl
+    from confplane.services.ports.access import AccessSource
     from confplane.settings import Settings
 
 
-class AuthenticationSetup:
+class AuthenticationSetup(Generic[AccessT]):
     """Builds the authenticator of a process.
 
     Args:
@@ -44,7 +45,7 @@ class AuthenticationSetup:
         self,
         settings: Settings,
         api_tokens: TokenAuthenticator,
-        control: AccessControl,
+        control: AccessSource[AccessT],
         files: Sequence[WatchedFiles] = (),
     ) -> None:
         authenticators, watched = [api_tokens], list(files)

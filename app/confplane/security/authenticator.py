@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic
 
 from confplane.domain.access.identities import ADMIN, USER, Authentication, Identity
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.access.ranges import spell
 from confplane.domain.entities import DEFAULT_NODE
 from confplane.domain.errors import InvalidRequestError, UnauthenticatedError
+from confplane.services.ports.access import AccessT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from confplane.security.certificates import Certificates
     from confplane.security.credentials import Credentials, TokenAuthenticator
-    from confplane.services.access import Access, AccessControl
+    from confplane.services.ports.access import AccessSource
 
 
 BEHALF_OF: Final = "Confplane-On-Behalf-Of"
@@ -26,7 +27,7 @@ _LONGEST: Final = 1_024
 """Characters of the longest name of a user."""
 
 
-class Authenticator:
+class Authenticator(Generic[AccessT]):
     """Authenticates requests. It never waits, because everything that it needs is in memory.
 
     Args:
@@ -38,14 +39,14 @@ class Authenticator:
     def __init__(
         self,
         authenticators: Sequence[TokenAuthenticator],
-        control: AccessControl,
+        control: AccessSource[AccessT],
         certificates: Certificates | None = None,
     ) -> None:
         self._authenticators = authenticators
         self._control = control
         self._certificates = certificates
 
-    def authenticate(self, credentials: Credentials, cluster: str | None, source: str, request_id: str) -> Access:
+    def authenticate(self, credentials: Credentials, cluster: str | None, source: str, request_id: str) -> AccessT:
         """Return the access of a request.
 
         Args:

@@ -8,7 +8,7 @@ from confplane.domain.access.identities import Authentication
 from confplane.domain.errors import UnauthenticatedError
 from confplane.security.authentication_setup import AuthenticationSetup
 from confplane.security.credentials import Credentials
-from confplane.services.access import AccessControl
+from confplane.services.access import Access, AccessControl
 from confplane.settings import Settings, UnusableSettingsError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class NoTokens:
         del identity
 
 
-def authentication_setup(admin: Path | None, **http: Any) -> AuthenticationSetup:
+def authentication_setup(admin: Path | None, **http: Any) -> AuthenticationSetup[Access]:
     settings = Settings.model_validate(
         {
             "clusters": {"default": {"zookeeper": "localhost:2181"}},
@@ -53,7 +53,7 @@ def authentication_setup(admin: Path | None, **http: Any) -> AuthenticationSetup
     return AuthenticationSetup(settings, tokens, AccessControl(tokens))
 
 
-def identity(made: AuthenticationSetup, authorization: str | None, certificate: str | None = None) -> Identity:
+def identity(made: AuthenticationSetup[Access], authorization: str | None, certificate: str | None = None) -> Identity:
     credentials = Credentials(None if authorization is None else authorization.encode(), certificate)
     return made.authenticator.authenticate(credentials, None, "127.0.0.1", "r").identity
 

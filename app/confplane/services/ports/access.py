@@ -6,7 +6,7 @@ The copy is implemented by ``confplane.security``, the tables by ``confplane.aud
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +37,33 @@ class AccessCopy(Protocol):
         Raises:
             UnauthenticatedError: The token was revoked or has expired.
             UnavailableError: The copy is missing or too old to decide.
+        """
+
+
+class CallerAccess(Protocol):
+    """The rights of one request's caller, as the authenticator uses them."""
+
+    def require(self, cluster: str | None, operation: Operation, spelling: str, *, pointer: str | None = None) -> None:
+        """Refuse an operation that the caller may not run, and record the refusal.
+
+        Raises:
+            ForbiddenError: The grant is missing; the text names it.
+        """
+
+
+AccessT = TypeVar("AccessT", bound=CallerAccess)
+AccessT_co = TypeVar("AccessT_co", bound=CallerAccess, covariant=True)
+
+
+class AccessSource(Protocol[AccessT_co]):
+    """Creates the access of each request."""
+
+    def access(self, identity: Identity, source: str, request_id: str) -> AccessT_co:
+        """Return the access of a request.
+
+        Raises:
+            UnauthenticatedError: The credential is no longer valid.
+            UnavailableError: The copy of tokens and grants is missing, or too old.
         """
 
 

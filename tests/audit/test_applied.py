@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from confplane.audit import Database, PostgresAppliedReports
-from confplane.audit.applied_view import MAX_PER_ENTITY, AppliedView, Instance, Room
+from confplane.audit.applied import MAX_PER_ENTITY, AppliedView, Instance, Room
 from confplane.audit.write_behind_buffer import WriteBehindOptions
 from confplane.domain.errors import LimitExceededError, UnavailableError
 from confplane.services.metrics import Sample

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg.types.json import Jsonb
 
-from confplane.audit import entity_history
+from confplane.audit import history
 from confplane.services.ports.pages import PAGE_BYTES
 from tests.audit.rows import change_id, committed, entity, fetch, intent, rejected
 
@@ -65,8 +65,8 @@ async def test_pages_of_any_size_are_sorted_by_revision(
     log: PostgresAuditLog, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Small bounds, so that few changes pass them as many would pass the real ones.
-    monkeypatch.setattr(entity_history, "CONCURRENT", 2)
-    monkeypatch.setattr(entity_history, "MOST_OVERTAKING", 30)
+    monkeypatch.setattr(history, "CONCURRENT", 2)
+    monkeypatch.setattr(history, "MOST_OVERTAKING", 30)
     dice = random.Random(seed)  # noqa: S311 - no secret
     changes = []
     revision, at_ms = 1_000, 0

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from confplane.audit import Database, PostgresRegistrationLog
-from confplane.audit.registration_budget import RegistrationBudget
 from confplane.audit.registration_view import MAX_PER_ENTITY, RegistrationView, SoftwareVersion
+from confplane.audit.registrations import RegistrationBudget
 from confplane.audit.write_behind_buffer import WriteBehindOptions
 from confplane.domain.errors import InvalidRequestError, UnavailableError
 from confplane.services.ports.registrations import ClientRegistration

@@ -524,7 +524,7 @@ FUNCTIONS: Final = (
     "expire_registrations(bigint, integer)",
     "expire_refused_attempts()",
 )
-"""Functions that the service's role may call, with the rights of the owner (``audit/rollup_partitions.py``,
+"""Functions that the service's role may call, with the rights of the owner (``audit/rollup_runs.py``,
 ``audit/registrations.py``, ``audit/refusals.py``)."""
 
 access_version: Final = Table(

@@ -15,7 +15,7 @@ from sqlalchemy import Uuid, any_, bindparam, select
 from sqlalchemy.dialects.postgresql import ARRAY
 from typing_extensions import override
 
-from confplane.audit import checks, entity_history, trail_queries
+from confplane.audit import checks, history, trail_queries
 from confplane.audit.group_commit import GroupCommitOptions, GroupWriter, RowRefusedError, WritePartition
 from confplane.audit.statements import INSERT_CLAIMED_INTENTS, INSERT_INTENTS, INSERT_OUTCOMES
 from confplane.audit.tables import outcomes as outcomes_table
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
-_MAX_KEPT: Final = 100_000
-"""Maximum number of outcomes held while Postgres is unavailable, about 40 MB. Settling intents recovers the rest."""
 _RESEND_ROWS: Final = 256
 _RESEND_PAUSE_S: Final = 0.5
 _CLOSE_PATIENCE_S: Final = 3.0
@@ -210,7 +208,7 @@ class PostgresAuditLog(AuditLog):
         self, cluster: str, entity_id: str, *, page_size: int, after: HistoryPosition | None
     ) -> tuple[list[AuditRecord], HistoryPosition | None]:
         return await self._database.read(
-            lambda connection: entity_history.page(connection, cluster, entity_id, page_size=page_size, after=after)
+            lambda connection: history.page(connection, cluster, entity_id, page_size=page_size, after=after)
         )
 
     @override

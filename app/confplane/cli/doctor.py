@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from confplane import __version__
 from confplane.audit import Database, PostgresStorePositions
-from confplane.audit.diagnosis import postgres_facts
+from confplane.audit.checks import postgres_facts
 from confplane.cli import archive_files, callers
 from confplane.cli.doctor_settings import settings_facts
 from confplane.cli.output import is_json, print_json, print_table, say

@@ -1,7 +1,7 @@
 """Generate ``app/confplane/kraft/wire/messages/`` from the definitions of messages inside Kafka's own jars.
 
-The service writes requests, and reads answers and records. The other direction, for doubles of brokers and for bytes
-beside those of other implementations, is generated as ``tests/kraft/messages/``.
+The service writes requests, and reads answers and records. ``tests/kraft/messages.py`` has the other direction, for
+doubles of brokers and for bytes beside those of other implementations; its table of fields is generated as well.
 
 One command, from the root of the repository, with Maven on the path::
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 KAFKA_VERSION: Final = "4.4.0"
 FOLDER: Final = Path(__file__).parents[2] / "app" / "confplane" / "kraft" / "wire" / "messages"
-OTHER_FOLDER: Final = Path(__file__).parent / "messages"
+TABLE: Final = Path(__file__).with_name("messages.txt")
 
 _TIMEOUT_S: Final = 600
 _ANY: Final = 32767
@@ -92,8 +92,8 @@ _PRIMITIVES: Final = {
 }
 
 
-def generate() -> dict[Path, dict[str, str]]:
-    """Return folder -> file name -> text of each generated file.
+def generate() -> dict[Path, str]:
+    """Return file -> text of each generated file.
 
     Raises:
         ToolError: Maven is missing or fails.
@@ -105,16 +105,16 @@ def generate() -> dict[Path, dict[str, str]]:
         for file, apis in FILES.items()
     }
     files["records"] = dict.fromkeys(RECORDS, (0, 0))
-    made = {
-        FOLDER: {"__init__.py": _package(files)},
-        OTHER_FOLDER: {"__init__.py": _other_package(files)},
-    }
+    modules = {"__init__.py": _package(files)}
+    lines: list[str] = []
     for file, wanted in files.items():
         own = _with_unique_structs([definitions[name] for name in wanted])
-        messages = [(definition, *wanted[definition["name"]]) for definition in own]
-        made[FOLDER][f"{file}.py"] = _module([_Message(*message) for message in messages])
-        made[OTHER_FOLDER][f"{file}.py"] = _other_module(file, [_Other(*message) for message in messages])
-    return {folder: _formatted(texts) for folder, texts in made.items()}
+        messages = [_Message(definition, *wanted[definition["name"]]) for definition in own]
+        modules[f"{file}.py"] = _module(messages)
+        lines += [line for message in messages for line in message.structs.values()]
+    with tempfile.TemporaryDirectory() as empty:
+        made = {FOLDER / name: text for name, text in formatted(modules, Path(empty)).items()}
+    return made | {TABLE: "\n".join(lines) + "\n"}
 
 
 def _with_unique_structs(definitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -135,11 +135,6 @@ def _structs(definition: dict[str, Any]) -> set[str]:
     types = {kind.removeprefix("[]") for kind in re.findall(r'"type": "([^"]+)"', json.dumps(definition))}
     common = {struct["name"] for struct in definition.get("commonStructs", [])}
     return types - common - {*_PRIMITIVES, definition["type"]}
-
-
-def _formatted(files: dict[str, str]) -> dict[str, str]:
-    with tempfile.TemporaryDirectory() as empty:
-        return formatted(files, Path(empty))
 
 
 def read_definitions(jars: str) -> dict[str, dict[str, Any]]:
@@ -174,10 +169,7 @@ def _is_written(name: str) -> bool:
 
 
 class _Message:
-    """The classes of one message, in the direction that the service has."""
-
-    value = "self"
-    """The name of the message in a method that writes it."""
+    """The classes of one message, in the direction that the service has, and its lines of the table."""
 
     def __init__(self, definition: dict[str, Any], low: int, high: int) -> None:
         first, last = _span(definition["validVersions"])
@@ -192,6 +184,7 @@ class _Message:
             item["name"]: item["fields"] for item in definition.get("commonStructs", [])
         }
         self.classes: dict[str, str] = {}
+        self.structs: dict[str, str] = {}
         self.span = low, high  # of the class that is being written
         self._class(self.name, definition["fields"], self.span, top=True)
 
@@ -209,6 +202,7 @@ class _Message:
                 self._class(struct, item.get("fields") or self.common[struct], inner)
                 self.span = span
         self.classes[name] = self._emitted(name, fields, top=top)
+        self.structs[name] = " ".join([self.name if top else f"{self.name}.{name}", *map(self._listed, fields)])
 
     def _emitted(self, name: str, fields: list[dict[str, Any]], *, top: bool) -> str:
         lines = ["@dataclass(frozen=True, slots=True)", f"class {name}{'(Message)' if top else ''}:"]
@@ -234,13 +228,18 @@ class _Message:
                 "",
                 "    @classmethod",
                 f"    def {'_steps' if top else 'read'}(cls, reader: Reader, version: int) -> {given}:",
-                *_indented(self._reading(fields, "cls", top=top)),
+                *_indented(self._reading(fields, top=top)),
             ]
         return "\n".join([*lines, ""])
 
-    def _of_module(self, kind: str) -> str:
-        """Return the name of a struct, as the written module knows it."""
-        return kind
+    def _listed(self, item: dict[str, Any]) -> str:
+        """Return a field in the form that tests/kraft/messages.py explains."""
+        kind = str(item["type"])
+        inner = kind.removeprefix("[]")
+        text = f"{_snake(item['name'])}:{'[]' * kind.startswith('[]')}{_PRIMITIVES[inner][1] if inner in _PRIMITIVES else inner}"
+        text += "?" if self._nullable(item) else ""
+        text += f"@{item['versions']}" if self._conditions(item["versions"]) else ""
+        return text + (f"#{item['tag']}" if self._tagged(item) else "") + ("~" if item.get("ignorable") else "")
 
     def _in_range(self, versions: str) -> bool:
         first, last = _span(versions)
@@ -263,7 +262,7 @@ class _Message:
     def _declared(self, item: dict[str, Any]) -> str:
         kind = str(item["type"])
         inner = kind.removeprefix("[]")
-        annotation = _PRIMITIVES[inner][0] if inner in _PRIMITIVES else self._of_module(inner)
+        annotation = _PRIMITIVES[inner][0] if inner in _PRIMITIVES else inner
         if kind.startswith("[]"):
             annotation = f"tuple[{annotation}, ...]"
         if self._nullable(item):
@@ -288,7 +287,7 @@ class _Message:
         """Return the value of a field whose definition names none."""
         if kind.startswith("[]"):
             return "()"
-        return _PRIMITIVES[kind][2] if kind in _PRIMITIVES else f"{self._of_module(kind)}()"
+        return _PRIMITIVES[kind][2] if kind in _PRIMITIVES else f"{kind}()"
 
     def _conditions(self, versions: str) -> str:
         """Return the test for the versions of a field, "" where all known versions have the field."""
@@ -316,10 +315,7 @@ class _Message:
 
     # -- reading
 
-    def _read_struct(self, kind: str) -> str:
-        return f"{kind}.read(reader, version)"
-
-    def _reading(self, fields: list[dict[str, Any]], made: str, *, top: bool) -> list[str]:
+    def _reading(self, fields: list[dict[str, Any]], *, top: bool) -> list[str]:
         body: list[str] = []
         plain = [item for item in fields if not self._tagged(item)]
         tagged = [item for item in fields if self._tagged(item)]
@@ -345,7 +341,7 @@ class _Message:
             body.append("reader.skip_tags()")
         if top and not pauses:
             body.append("yield")
-        body.append(f"return {made}({', '.join(_snake(item['name']) for item in fields)})")
+        body.append(f"return cls({', '.join(_snake(item['name']) for item in fields)})")
         return body
 
     def _absent(self, item: dict[str, Any], name: str) -> list[str]:
@@ -356,11 +352,11 @@ class _Message:
         kind, nullable = str(item["type"]), self._nullable(item)
         if not kind.startswith("[]"):
             if kind not in _PRIMITIVES:
-                return [f"{name} = {self._read_struct(kind)}"]
+                return [f"{name} = {kind}.read(reader, version)"]
             call = _PRIMITIVES[kind][1]
             return [f"{name} = reader.{'nullable_' if nullable else ''}{call}()"]
         inner = kind.removeprefix("[]")
-        one = f"reader.{_PRIMITIVES[inner][1]}()" if inner in _PRIMITIVES else self._read_struct(inner)
+        one = f"reader.{_PRIMITIVES[inner][1]}()" if inner in _PRIMITIVES else f"{inner}.read(reader, version)"
         least = self._least(item)
         lines: list[str] = []
         if not nullable and not (top and inner not in _PRIMITIVES):
@@ -378,15 +374,12 @@ class _Message:
 
     # -- writing
 
-    def _write_struct(self, _kind: str, name: str, out: str) -> str:
-        return f"{name}.write({out}, version)"
-
     def _writing(self, fields: list[dict[str, Any]]) -> list[str]:
         body: list[str] = []
         for item in fields:
             if not self._tagged(item):
                 condition = self._conditions(item["versions"])
-                writing = self._write_field(item, f"{self.value}.{_snake(item['name'])}", "out")
+                writing = self._write_field(item, f"self.{_snake(item['name'])}", "out")
                 if condition:
                     body += [f"if {condition}:"] + ["    " + line for line in writing] + self._refused(item)
                 else:
@@ -395,7 +388,7 @@ class _Message:
         if tagged:
             body.append("tags: list[tuple[int, Writer]] = []")
             for item in tagged:
-                name, condition = f"{self.value}.{_snake(item['name'])}", self._conditions(item["versions"])
+                name, condition = f"self.{_snake(item['name'])}", self._conditions(item["versions"])
                 test = f"{condition} and {self._differs(item, name)}" if condition else self._differs(item, name)
                 body += [f"if {test}:", "    tag = Writer()"]
                 body += ["    " + line for line in self._write_field(item, name, "tag")]
@@ -416,7 +409,7 @@ class _Message:
         """Return the refusal of a value that the version has no place for; Kafka calls other fields ignorable."""
         if item.get("ignorable"):
             return []
-        name = f"{self.value}.{_snake(item['name'])}"
+        name = f"self.{_snake(item['name'])}"
         message = f"this version has no place for {_snake(item['name'])}"
         return [f"elif {self._differs(item, name)}:", f'    raise ValueError("{message}")']
 
@@ -424,44 +417,20 @@ class _Message:
         kind = str(item["type"])
         if not kind.startswith("[]"):
             if kind not in _PRIMITIVES:
-                return [self._write_struct(kind, name, out)]
+                return [f"{name}.write({out}, version)"]
             return [f"{out}.{_PRIMITIVES[kind][1]}({name})"]
         inner = kind.removeprefix("[]")
-        each = f"one_of_{name.removeprefix(f'{self.value}.')}"
+        each = f"one_of_{name.removeprefix('self.')}"
         plain = inner in _PRIMITIVES
-        one = f"{out}.{_PRIMITIVES[inner][1]}({each})" if plain else self._write_struct(inner, each, out)
+        one = f"{out}.{_PRIMITIVES[inner][1]}({each})" if plain else f"{each}.write({out}, version)"
         if self._nullable(item):
             size = f"None if {name} is None else len({name})"
             return [f"{out}.count({size})", f"for {each} in {name} or ():", f"    {one}"]
         return [f"{out}.count(len({name}))", f"for {each} in {name}:", f"    {one}"]
 
 
-class _Other(_Message):
-    """The functions of one message, in the direction that the service does not have."""
-
-    value = "value"
-
-    def _emitted(self, name: str, fields: list[dict[str, Any]], *, top: bool) -> str:
-        kind = f"ours.{name}"
-        if not _is_written(self.name):
-            head = f"def {'' if top else '_'}write_{_snake(name)}(value: {kind}, out: Writer, version: int) -> None:"
-            return "\n".join([head, *_indented(self._writing(fields), 4), ""])
-        given = f"Generator[None, None, {kind}]" if top else kind
-        head = f"def {'' if top else '_'}read_{_snake(name)}(reader: Reader, version: int) -> {given}:"
-        return "\n".join([head, *_indented(self._reading(fields, kind, top=top), 4), ""])
-
-    def _read_struct(self, kind: str) -> str:
-        return f"_read_{_snake(kind)}(reader, version)"
-
-    def _write_struct(self, kind: str, name: str, out: str) -> str:
-        return f"_write_{_snake(kind)}({name}, {out}, version)"
-
-    def _of_module(self, kind: str) -> str:
-        return f"ours.{kind}"
-
-
-def _indented(lines: list[str], by: int = 8) -> list[str]:
-    return [" " * by + line for line in lines]
+def _indented(lines: list[str]) -> list[str]:
+    return [" " * 8 + line for line in lines]
 
 
 def _module(messages: list[_Message]) -> str:
@@ -485,23 +454,6 @@ def _module(messages: list[_Message]) -> str:
         *(["    from uuid import UUID"] if ": UUID" in body else []),
         "",
         f"    from confplane.kraft.wire.codec import {', '.join(typed)}",
-        "",
-        "",
-        body,
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _other_module(file: str, messages: list[_Message]) -> str:
-    body = _body(messages)
-    codec = [name for name in ("ZERO_UUID", "Reader", "Writer") if name in body]
-    lines = [
-        *_title(),
-        *(["from collections.abc import Generator"] if "Generator" in body else []),
-        *(["from uuid import UUID"] if ": UUID" in body else []),
-        "",
-        f"from confplane.kraft.wire.codec import {', '.join(codec)}",
-        f"from confplane.kraft.wire.messages import {file} as ours",
         "",
         "",
         body,
@@ -533,42 +485,15 @@ def _package(files: Mapping[str, Collection[str]]) -> str:
     )
 
 
-def _other_package(files: Mapping[str, Collection[str]]) -> str:
-    """Return the module whose import gives the service's messages the other direction."""
-    names = [(file, name) for file, names in files.items() for name in names]
-    written = "".join(f"messages.{name}: {file}.write_{_snake(name)}," for file, name in names if not _is_written(name))
-    read = "".join(f"messages.{name}: {file}.read_{_snake(name)}," for file, name in names if _is_written(name))
-    return f'''"""The direction of messages that the service does not have: requests from bytes, answers and records as bytes.
-
-Whoever imports this package can encode and decode all of ``confplane.kraft.wire.messages``. Generated by
-tests/kraft/generate.py; never edited by hand.
-"""
-
-from typing import Any
-
-from confplane.kraft.wire import messages
-from tests.kraft.messages import {", ".join(files)}
-
-_WRITTEN: dict[type[Any], Any] = {{{written}}}
-_READ: dict[type[Any], Any] = {{{read}}}
-
-for _message, _write in _WRITTEN.items():
-    _message._write = _write
-for _message, _steps in _READ.items():
-    _message._steps = staticmethod(_steps)
-'''
-
-
 def main() -> None:
     """Write the files."""
-    for folder, made in generate().items():
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.glob("*.py"):
-            if path.name not in made:
-                path.unlink()
-        for name, text in made.items():
-            (folder / name).write_text(text)
-        sys.stdout.write(f"{len(made)} files written to {folder}\n")
+    made = generate()
+    for path in FOLDER.glob("*.py"):
+        if path not in made:
+            path.unlink()
+    for path, text in made.items():
+        path.write_text(text)
+    sys.stdout.write(f"{len(made)} files written to {FOLDER} and {TABLE}\n")
 
 
 if __name__ == "__main__":

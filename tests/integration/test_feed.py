@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import pytest
 
-from confplane.client import ClientError
 from confplane.domain.entities import Entity
 from confplane.services.feed.positions import decode, encode
 from tests.support.both_clients import KINDS, Kind, connected
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     from tests.support.facets import ConfplaneClient
     from tests.support.servers import Database
-    from tests.support.world import World
 
 RATE: Final = "producer_byte_rate"
 
@@ -350,53 +348,6 @@ async def test_a_long_poll_ends_with_the_first_event(pair: tuple[Service, Servic
         written = await client.put("client-quotas", user("polled"), {RATE: 1})
     answer = await waiting
     assert [event["changeId"] for event in answer.json()["events"]] == [written.change_id]
-
-
-async def test_a_change_without_an_outcome_is_waited_for(world: World) -> None:
-    """The writer stops between its commit and the outcome; another writes after it, and the leader settles."""
-    async with world.service() as one, world.service() as two:
-        two.wait_recorded()
-        position = await start(two)
-        async with one.client() as writer, two.client() as other:
-            one.dies_at("transaction")
-            with pytest.raises(ClientError):
-                await writer.put("client-quotas", user("stuck"), {RATE: 1}, reason="step")
-            assert await asyncio.to_thread(one.died)
-            later = await other.put("client-quotas", user("later"), {RATE: 2})
-        found: list[dict[str, Any]] = []
-        while len(found) < 2:
-            answer = await page(two, after=position, wait="30")
-            assert answer.status_code == 200, answer.text
-            found += answer.json()["events"]
-            position = answer.json()["position"]
-    assert [quota(event)[0][0] for event in found] == ["user=stuck", "user=later"]
-    assert [event["source"] for event in found] == ["confplane", "confplane"]
-    assert (found[0]["reason"], found[1]["changeId"]) == ("step", later.change_id)
-
-
-async def test_a_change_that_can_not_be_settled_does_not_stop_the_feed(world: World) -> None:
-    """Its marker is damaged: what it wrote comes as an external change, and later changes come after it."""
-    async with world.service() as one, world.service() as two:
-        two.wait_recorded()
-        position = await start(two)
-        async with one.client() as writer, two.client() as other:
-            one.dies_at("transaction")
-            with pytest.raises(ClientError):
-                await writer.put("client-quotas", user("undecided"), {RATE: 1})
-            assert await asyncio.to_thread(one.died)
-            [marker] = world.zk.get_children("/confplane/commits")
-            world.zk.set(f"/confplane/commits/{marker}", b"damaged")
-            await other.put("client-quotas", user("later"), {RATE: 2})
-        found: list[dict[str, Any]] = []
-        while len(found) < 2:
-            answer = await page(two, after=position, wait="30")
-            assert answer.status_code == 200, answer.text
-            found += answer.json()["events"]
-            position = answer.json()["position"]
-    assert [(event["source"], *quota(event)) for event in found] == [
-        ("external", ("user=undecided", None, 1)),
-        ("confplane", ("user=later", None, 2)),
-    ]
 
 
 @pytest.mark.parametrize(

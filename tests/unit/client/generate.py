@@ -5,8 +5,8 @@ One command, from the root of the repository; ``make openapi`` runs it::
 
     python -m tests.unit.client.generate
 
-The bodies that one family of operations alone knows are in a file of that family, all others in ``shared.py``. A body
-that has all members of another inherits them.
+The bodies that one family of operations alone knows are in the file of that family, all others in ``shared.py``. Small
+families share a file. A body that has all members of another inherits them.
 """
 
 from __future__ import annotations
@@ -30,6 +30,19 @@ MANIFEST: Final = FILE.with_name("manifest.schema.json")
 FOLDER: Final = ROOT / "app" / "confplane" / "client" / "types"
 
 _SHARED: Final = "shared"
+_FILES: Final = {
+    "clients": "client_quotas",
+    "config-definitions": "configs",
+    "entity-configs": "configs",
+    "freezes": "drift",
+    "global-config": "configs",
+    "grants": "access",
+    "registrations": "drift",
+    "schedules": "change_requests",
+    "tokens": "access",
+    "webhooks": "feed",
+}
+"""The file of each family that has no file of its own."""
 _SCALARS: Final = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 _PARTS: Final = {
     "EntityChangeResult": (
@@ -177,7 +190,7 @@ def _homes(specification: dict[str, Any]) -> dict[str, str]:
     schemas: dict[str, Any] = specification["components"]["schemas"]
     families: dict[str, set[str]] = {}
     waiting = [
-        (name, operation["tags"][0].replace("-", "_"))
+        (name, _FILES.get(tag := operation["tags"][0], tag.replace("-", "_")))
         for item in specification["paths"].values()
         for operation in item.values()
         for name in _references(bodies(operation))
@@ -196,7 +209,8 @@ def _file(
 ) -> str:
     title = "Bodies that several families of operations have."
     if home != _SHARED:
-        title = f"Bodies of the operations of the family {home.replace('_', '-')}."
+        families = sorted([home.replace("_", "-"), *(tag for tag, file in _FILES.items() if file == home)])
+        title = f"Bodies of the operations of {', '.join(families)}."
     names = sorted((name for name in homes if homes[name] == home), key=lambda name: (_depth(name, bases), name))
     own = {name: _own(schemas[name], schemas.get(bases.get(name, ""))) for name in names}
     text = "\n\n".join(_class(name, own[name], bases.get(name, "TypedDict")) for name in names)

@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.client.asynchronous import AsyncConfplane
-from confplane.client.dynamic.config_follower import ConfigFollower
-from confplane.client.dynamic.last_known_good import LastKnownGoodFile
+from confplane.client.dynamic.config_follower import ConfigFollower, LastKnownGoodFile
 from confplane.client.dynamic.names import CLIENT_ID, METADATA_MAX_AGE
 from confplane.client.dynamic.reconfigurable import ReconfigurableRegistry
 from confplane.client.dynamic.reports import ConfigsInUse, Reporter, redact_reason

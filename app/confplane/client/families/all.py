@@ -7,19 +7,13 @@ from typing import TYPE_CHECKING, Any
 from confplane.client.core.operations import Family, S
 from confplane.client.families.access import AccessQueries, Grants, Tokens
 from confplane.client.families.audit import Audit
-from confplane.client.families.change_requests import ChangeRequests
-from confplane.client.families.client_configs import ClientConfigs
-from confplane.client.families.client_quotas import ClientQuotas
-from confplane.client.families.clients import Clients
-from confplane.client.families.cluster import ClusterConfigDefinitions, Clusters, Drift, Registrations
-from confplane.client.families.configs import Configs
-from confplane.client.families.feed import Feed
-from confplane.client.families.kips import EntityConfigs, GlobalConfigs
+from confplane.client.families.change_requests import ChangeRequests, Schedules
+from confplane.client.families.clients import ClientConfigs, ClientQuotas, Clients
+from confplane.client.families.cluster import ClusterConfigDefinitions, Clusters, Drift, Process, Registrations
+from confplane.client.families.configs import Configs, EntityConfigs, GlobalConfigs
+from confplane.client.families.feed import Feed, Webhooks
 from confplane.client.families.manifests import Manifests
 from confplane.client.families.rollups import Rollups
-from confplane.client.families.schedules import Schedules
-from confplane.client.families.service import Process
-from confplane.client.families.webhooks import Webhooks
 
 if TYPE_CHECKING:
     from confplane.client.families.resources import FacetResources

@@ -1,4 +1,4 @@
-"""Change requests: changes that two people agree on."""
+"""Change requests, and temporary changes with their ends."""
 
 from __future__ import annotations
 
@@ -16,16 +16,21 @@ if TYPE_CHECKING:
 
     from confplane.client.core.calls import (
         ApiCall,
+        CommonWriteOptions,
         PageOptions,
         ProposalOptions,
         UnkeyedConditionalWriteOptions,
         UnkeyedWriteOptions,
+        WriteOptions,
     )
     from confplane.client.types import (
         ChangeRequestData,
         ChangeRequestPage,
         ChangeRequestSummary,
         ProposedEdit,
+        ScheduleData,
+        SchedulePage,
+        SchedulePauseState,
         SuppliedValue,
     )
     from confplane.domain.entities import Entity
@@ -186,3 +191,45 @@ def _times(expires_at: str | None, apply_at: str | None) -> dict[str, str]:
 
 def _comment(comment: str | None) -> dict[str, str]:
     return {} if comment is None else {"comment": comment}
+
+
+class Schedules(Family[S]):
+    """The temporary changes of the cluster. Writes begin them, with ``expires_in`` or ``revert_at``."""
+
+    @listing
+    def list(
+        self,
+        *,
+        ended: bool = False,
+        entity: Entity | str | None = None,
+        **page: Unpack[PageOptions],
+    ) -> Paged[SchedulePage, ScheduleData]:
+        """List temporary changes, newest first.
+
+        Args:
+            ended: Those that have ended, instead of those that have not.
+            entity: Only changes of this entity.
+            **page: The page.
+        """
+        query = {"ended": "true" if ended else None, "entity": None if entity is None else id_of(entity)}
+        return Paged(call("GET", f"{self._base}/schedules", page, params=query))
+
+    @operation
+    def end(self, change_id: str, **terms: Unpack[WriteOptions]) -> ApiCall[ScheduleData]:
+        """End a temporary change now."""
+        return call("POST", f"{self._base}/schedules/{segment(change_id)}:end", terms, keyed=True)
+
+    @operation
+    def pause(self, reason: str, **terms: Unpack[CommonWriteOptions]) -> ApiCall[SchedulePauseState]:
+        """Pause the ends of all temporary changes.
+
+        Args:
+            reason: The reason, which the pause shows.
+            **terms: The terms of the write.
+        """
+        return call("POST", f"{self._base}/schedules:pause", terms, json={"reason": reason}, repeatable=True)
+
+    @operation
+    def resume(self, **terms: Unpack[UnkeyedWriteOptions]) -> ApiCall[SchedulePauseState]:
+        """Resume the ends of temporary changes."""
+        return call("POST", f"{self._base}/schedules:resume", terms, repeatable=True)

@@ -1,4 +1,4 @@
-"""The clusters, their freezes and drift, the definitions of configs, and the software that clients registered."""
+"""The service itself and its clusters: their state, definitions of configs, drift, and registrations."""
 
 from __future__ import annotations
 
@@ -31,11 +31,47 @@ if TYPE_CHECKING:
         DriftedEntity,
         DriftPage,
         FreezeState,
+        Liveness,
+        ReadinessReport,
         ReappliedDrift,
         RegistrationData,
         RegistrationPage,
+        ResourceMetadata,
+        WhoAmI,
     )
     from confplane.domain.entities import Entity
+
+
+class Process(Family[S]):
+    """The process that answers."""
+
+    @operation
+    def livez(self) -> ApiCall[Liveness]:
+        """Check that the process is alive."""
+        return call("GET", "/livez")
+
+    @operation
+    def readyz(self) -> ApiCall[ReadinessReport]:
+        """Read the readiness of the process.
+
+        Status 503 with such a report raises a ProblemError with the report as its body.
+        """
+        return call("GET", "/readyz", once=True)
+
+    @operation
+    def metrics(self) -> ApiCall[str]:
+        """Read the metrics of the process in Prometheus' text format."""
+        return call("GET", "/metrics", text=True)
+
+    @operation
+    def protected_resource(self) -> ApiCall[ResourceMetadata]:
+        """Read the issuers of access tokens for this service (RFC 9728)."""
+        return call("GET", "/.well-known/oauth-protected-resource")
+
+    @operation
+    def whoami(self) -> ApiCall[WhoAmI]:
+        """Read the caller's principal, its groups, limits and grants."""
+        return call("GET", "/v1/whoami")
 
 
 class Clusters(Family[S]):

@@ -1,11 +1,11 @@
-"""Configs of topics, brokers, groups and client metrics: the resources, and KIP-133's and KIP-339's requests."""
+"""Configs of topics, brokers, groups and client metrics: the resources, and requests of KIP-133, 339, 21 and 5."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
 from confplane.client.core.calls import call
-from confplane.client.core.operations import S, operation
+from confplane.client.core.operations import Family, S, operation
 from confplane.client.families.bodies import Change, incremental
 from confplane.client.families.resources import FacetResources
 
@@ -17,12 +17,19 @@ if TYPE_CHECKING:
     from confplane.client.core.calls import ApiCall, ReadOptions, WriteOptions
     from confplane.client.types import (  # noqa: F401 - bases of classes name some of them as texts
         AlteredConfigResource,
+        AlteredEntity,
+        AlteredEntityConfigs,
         AlteredResources,
+        ChangedGlobalConfig,
         ConfigResource,
         ConfigsList,
         ConfigsResource,
+        DescribedEntityConfigs,
         DescribedResources,
         EffectiveConfigs,
+        EntityName,
+        GlobalConfig,
+        GlobalConfigOp,
     )
 
 
@@ -85,3 +92,33 @@ class Configs(FacetResources[S, "str | None", "ConfigsList", "ConfigsResource", 
     def _altered(self, resources: Sequence[object], *, atomic: bool, terms: WriteOptions) -> ApiCall[AlteredResources]:
         body = {"resources": list(resources), "atomic": atomic}
         return call("POST", f"{self._base}/configs:incrementalAlter", terms, json=body, keyed=True)
+
+
+class EntityConfigs(Family[S]):
+    """Configs of entities of any type (KIP-21)."""
+
+    @operation
+    def describe(self, entities: Sequence[EntityName], **fresh: Unpack[ReadOptions]) -> ApiCall[DescribedEntityConfigs]:
+        """Describe the configs that entities declare (DescribeConfig)."""
+        body = {"entities": list(entities)}
+        return call("POST", f"{self._base}/entity-configs:describe", fresh, json=body, reads=True)
+
+    @operation
+    def alter(self, entities: Sequence[AlteredEntity], **terms: Unpack[WriteOptions]) -> ApiCall[AlteredEntityConfigs]:
+        """Add and delete configs of entities (AlterConfig)."""
+        body = {"entities": list(entities)}
+        return call("POST", f"{self._base}/entity-configs:alter", terms, json=body, keyed=True)
+
+
+class GlobalConfigs(Family[S]):
+    """The configs of the default of all brokers (KIP-5)."""
+
+    @operation
+    def get(self, **fresh: Unpack[ReadOptions]) -> ApiCall[GlobalConfig]:
+        """Read the global config."""
+        return call("GET", f"{self._base}/global-config", fresh)
+
+    @operation
+    def change(self, ops: Sequence[GlobalConfigOp], **terms: Unpack[WriteOptions]) -> ApiCall[ChangedGlobalConfig]:
+        """Change keys of the global config."""
+        return call("POST", f"{self._base}/global-config:change", terms, json={"configData": list(ops)}, keyed=True)

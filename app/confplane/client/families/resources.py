@@ -8,7 +8,7 @@ from confplane.client.core.answers import member, unreadable_answer_error
 from confplane.client.core.calls import call, id_of, path_of
 from confplane.client.core.operations import Family, S, listing, operation, procedure, tagged
 from confplane.client.core.pages import Paged
-from confplane.client.core.retries import backoff_s
+from confplane.client.core.senders import backoff_s
 from confplane.client.errors import PreconditionFailedError, ResourceNotFoundError
 
 if TYPE_CHECKING:

@@ -122,13 +122,6 @@ class ConfigOp(TypedDict):
     remove: NotRequired[bool]
 
 
-class ConfigPair(TypedDict):
-    """A config and its value."""
-
-    configKey: str
-    configValue: str | None  # null: a secret
-
-
 class DeletedResource(TypedDict):
     """Answer of DELETE."""
 
@@ -161,23 +154,6 @@ class EntityData(TypedDict):
 
     entityType: str
     entityName: str | None
-
-
-class GrantData(TypedDict):
-    """A grant."""
-
-    principal: str
-    permission: Literal["allow", "deny"]
-    cluster: str | None  # null: all clusters
-    operation: str | None
-    role: str | None
-    resourceType: str | None  # null: all resources of the role
-    patternType: Literal["literal", "prefixed"] | None  # null: the resource has no names
-    name: str | None  # null: the resource has no names
-    id: str  # UUIDv7
-    note: str | None
-    createdAt: str  # RFC 3339 in UTC
-    createdBy: str  # The principal that made it
 
 
 class HistoryItem(TypedDict):
@@ -290,29 +266,6 @@ class ProblemPart(TypedDict):
 
     pointer: str  # JSON pointer into the body, or the name of a parameter
     detail: str
-
-
-class QuotaDiff(TypedDict):
-    """A quota before and after; null is absent."""
-
-    key: str
-    before: float | None
-    after: float | None
-
-
-class QuotaEntityComponent(TypedDict):
-    """One component of an entity that has quotas. ``entityName`` null is the default entity."""
-
-    entityType: Literal["user", "client-id", "ip"]
-    entityName: str | None  # null is the default entity
-
-
-class QuotaOp(TypedDict):
-    """Set a quota, or remove it."""
-
-    key: str
-    value: NotRequired[float | None]  # A JSON number
-    remove: NotRequired[bool]
 
 
 class RefusedKey(TypedDict):

@@ -17,7 +17,7 @@ from confplane.client.dynamic import (
     Service,
 )
 from confplane.client.dynamic import config as module
-from confplane.client.dynamic.last_known_good import LastKnownGoodFile
+from confplane.client.dynamic.config_follower import LastKnownGoodFile
 from confplane.client.dynamic.source import DynamicValues, SourceUnavailable, SourceUnsupported, UnchangedValues
 from tests.support.waiting import PATIENCE_S, run_ready_tasks, until, wait_for
 from tests.unit.client.dynamic.scripted import OWN, SERVICE, Script

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from confplane.client.dynamic.last_known_good import LastKnownGoodFile
+from confplane.client.dynamic.config_follower import LastKnownGoodFile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,7 +3,7 @@
 The routes are those of the facets: ``api/client_quotas``, ``api/client_configs`` and ``api/configs``.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -16,8 +16,7 @@ from confplane.api.dependencies import Call
 from confplane.api.models import DeletedResource, ResourceBody
 from confplane.api.rendering.polled_response import PolledResponse
 from confplane.api.resources import owners, past
-from confplane.api.resources.render import full_resource, resource
-from confplane.api.responses import JSON, PreparedResponse, consistency_headers, json_response
+from confplane.api.responses import JSON, PreparedResponse, consistency_headers, json_response, number, timestamp
 from confplane.api.routing.operations import ResponseSpec, RouteOperation, change, read
 from confplane.api.routing.preconditions import ConditionalHeaders, not_modified
 from confplane.api.services import ResourceReads
@@ -26,15 +25,58 @@ from confplane.domain.changes import Node
 from confplane.domain.definitions import Catalog
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError, NotFoundError
-from confplane.domain.facets import FacetName
+from confplane.domain.facets import FacetName, JsonValue
 from confplane.domain.ops import Op, OpType
 from confplane.domain.texts import step
 from confplane.services.changes.alter import AlterService
 from confplane.services.changes.edits import Edit, EditResult, Mode
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.clusters import Cluster
+from confplane.services.kraft.refresh import observed_at
 from confplane.services.limits import LimitClass
 from confplane.services.reads.describe import DescribeService, ListQuery
+
+
+def resource(cluster_facet: ClusterFacet, entity_id: str, declared: Mapping[str, JsonValue]) -> dict[str, Any]:
+    """Return a resource in the default view."""
+    return {"id": entity_id, cluster_facet.facet.member: {key: number(value) for key, value in declared.items()}}
+
+
+async def full_resource(
+    cluster_facet: ClusterFacet,
+    entity_id: str,
+    stored: Mapping[str, str],
+    *,
+    node: Node | None,
+    warnings: Sequence[str] = (),
+    refreshed_at: int | None = None,
+    members: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return a resource in the full view: ``node`` unchanged, and ``stored`` as its map, actual or planned.
+
+    ``refreshed_at`` is the time of the request's own refresh of an observed Kafka cluster, in milliseconds since the
+    epoch. ``members`` are further members of the status.
+    """
+    entity = Entity.from_id(entity_id)
+    observed = None if cluster_facet.laid_out else refreshed_at or observed_at(cluster_facet.store, entity)
+    declared, etag = cluster_facet.tagged(entity, stored, node)
+    managed = sorted(cluster_facet.managed_keys(entity) & declared.keys())
+    fingerprints = await cluster_facet.fingerprints(entity, stored)
+    return {
+        **resource(cluster_facet, entity_id, declared),
+        "entity": entity.as_dict(),
+        "status": {
+            "revision": None if node is None else str(node.mzxid),
+            "etag": etag,
+            "updatedAt": None if node is None else timestamp(node.mtime_ms),
+            **({} if observed is None else {"observedAt": timestamp(observed)}),
+            **({"managedKeys": managed} if managed else {}),
+            **(members or {}),
+            "warnings": list(warnings),
+            **({} if fingerprints is None else {"fingerprints": fingerprints}),
+        },
+    }
+
 
 Test = Callable[[Entity], Awaitable[bool]]
 """The test of an entity by its current state."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from starlette.responses import Response
 
 from confplane.api import batches, problems, refresh, reverts
-from confplane.api.configs import models, render
+from confplane.api.configs import models
 from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
 from confplane.api.rendering.polled_response import PolledResponse
 from confplane.api.resources import handlers, owners, past
@@ -22,9 +22,11 @@ from confplane.api.schedules.temporary import Temporary
 from confplane.api.services import AlterDep, HistoryDep, ResourceReadsDep, RevertsDep
 from confplane.domain import id_patterns
 from confplane.domain.access.operations import Operation
+from confplane.domain.broker_keys import definition_of
+from confplane.domain.broker_levels import EffectiveConfigEntry
 from confplane.domain.config_resources import ConfigResourceType, resource_entity, resource_type
-from confplane.domain.configs import check_release
-from confplane.domain.definitions import Catalog
+from confplane.domain.configs import KINDS, check_release
+from confplane.domain.definitions import Catalog, ConfigKind, description
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, ErrorList, InvalidRequestError
 from confplane.domain.facets import FacetName
@@ -33,6 +35,60 @@ from confplane.domain.topics import check_topic_name
 from confplane.services.changes.edits import Edit, EditResult
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.limits import LimitClass
+from confplane.services.reads.config_describe import ConfigsDescription
+
+
+def _effective_json(found: ConfigsDescription) -> dict[str, Any]:
+    """Return the effective configs of an entity."""
+    return {
+        "id": found.entity.id,
+        "entity": found.entity.as_dict(),
+        "configs": [
+            {
+                "key": item.name,
+                "value": item.value,
+                "source": item.source.value,
+                **_config_members(item),
+                "synonyms": _synonyms(item),
+            }
+            for item in found.configs
+        ],
+        "warnings": found.warnings,
+    }
+
+
+def _described_config(
+    catalog: Catalog, entity: Entity, item: EffectiveConfigEntry, *, synonyms: bool, documentation: bool
+) -> dict[str, Any]:
+    """Return one config in the form of DescribeConfigs, documented from the catalog of the cluster's release."""
+    return {
+        "name": item.name,
+        "value": item.value,
+        "configSource": item.source.value,
+        **_config_members(item),
+        "synonyms": _synonyms(item) if synonyms else [],
+        "documentation": _documentation(catalog, entity, item.name) if documentation else None,
+    }
+
+
+def _config_members(item: EffectiveConfigEntry) -> dict[str, Any]:
+    return {
+        "readOnly": item.read_only,
+        "isSensitive": item.sensitive,
+        "configType": "UNKNOWN" if item.type is None else item.type.value,
+        "assumed": item.assumed,
+    }
+
+
+def _synonyms(item: EffectiveConfigEntry) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value, "source": source.value} for name, value, source in item.synonyms]
+
+
+def _documentation(catalog: Catalog, entity: Entity, name: str) -> str | None:
+    kind = KINDS[entity.types]
+    definition = definition_of(catalog, name) if kind is ConfigKind.BROKER else catalog.of(kind).get(name)
+    return None if definition is None else definition.description or description(kind, definition.name)
+
 
 routes = Routes(tag="configs")
 _OF: Final = handlers.ResourceOperations.of(
@@ -76,7 +132,7 @@ async def effective_configs(call: CallDep, entity: _Entity, if_none_match: IfNon
     """Also for an entity without configs of its own."""
     await refresh.refresh_levels(call, FacetName.CONFIGS, [entity])
     found = await call.cluster.configs.effective(call.access, entity)
-    rendered = PolledResponse.of(render.effective_configs(found), found.etag)
+    rendered = PolledResponse.of(_effective_json(found), found.etag)
     return handlers.polled(call.cluster, rendered, if_none_match)
 
 
@@ -226,7 +282,7 @@ async def _described(
         }, error
     catalog = _catalog(call)
     configs = [
-        render.described_config(
+        _described_config(
             catalog, entity, config, synonyms=body.include_synonyms, documentation=body.include_documentation
         )
         for config in found.configs

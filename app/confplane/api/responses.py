@@ -1,29 +1,23 @@
 """JSON responses and their common headers."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, NamedTuple, Self
+from uuid import UUID
 
 import orjson
+from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from confplane.domain.facets import JsonValue
 from confplane.domain.numbers import plain_number
 from confplane.domain.texts import rfc3339
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
-    from uuid import UUID
-
-    from starlette.requests import Request
-    from starlette.types import Receive, Scope, Send
-
-    from confplane.domain.facets import JsonValue
-    from confplane.services.clusters import Cluster
-    from confplane.services.ports.store import ClusterStore
-    from confplane.services.ports.trail import Intent
+from confplane.services.clusters import Cluster
+from confplane.services.ports.store import ClusterStore
+from confplane.services.ports.trail import Intent
 
 _INT64: Final = 2**63
 CLUSTER: Final = "confplane.cluster"
@@ -132,6 +126,20 @@ class StreamedResponse(PreparedResponse):
         finally:
             gone.cancel()
         await send({"type": "http.response.body", "body": b""})
+
+
+class PolledResponse(NamedTuple):
+    """The response to a polled read, without the consistency headers."""
+
+    body: bytes
+    etag: str
+    tag: tuple[bytes, bytes]
+    """The ETag as a header."""
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any], etag: str) -> Self:
+        """Render a content."""
+        return cls(orjson.dumps(content), etag, (b"etag", etag.encode()))
 
 
 async def disconnected(receive: Receive) -> None:

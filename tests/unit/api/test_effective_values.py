@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from confplane.api.rendering import effective_values as module
 from confplane.api.rendering.effective_values import EffectiveValueRenderer
-from confplane.api.rendering.polled_response import PolledResponse
+from confplane.api.responses import PolledResponse
 from confplane.domain.changes import Node
 from confplane.domain.client_configs import ClientConfigsFacet
 from confplane.domain.entities import Entity

@@ -10,9 +10,9 @@ from starlette.responses import Response
 from confplane.api import batches, problems, refresh, reverts
 from confplane.api.configs import models
 from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
-from confplane.api.rendering.polled_response import PolledResponse
 from confplane.api.resources import handlers, owners, past
 from confplane.api.resources.filters import ListFilters
+from confplane.api.responses import PolledResponse
 from confplane.api.reverts import RevertEntity
 from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.paths import entity_in_path

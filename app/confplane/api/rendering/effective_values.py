@@ -6,8 +6,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from confplane.api.rendering.entries import described, entry
-from confplane.api.rendering.polled_response import PolledResponse
-from confplane.api.responses import number
+from confplane.api.responses import PolledResponse, number
 from confplane.domain.entities import CACHED_LENGTH
 from confplane.services.reads.describe import exact_client
 

@@ -14,9 +14,16 @@ from starlette.responses import Response
 from confplane.api import apply_waits, refresh
 from confplane.api.dependencies import Call
 from confplane.api.models import DeletedResource, ResourceBody
-from confplane.api.rendering.polled_response import PolledResponse
 from confplane.api.resources import owners, past
-from confplane.api.responses import JSON, PreparedResponse, consistency_headers, json_response, number, timestamp
+from confplane.api.responses import (
+    JSON,
+    PolledResponse,
+    PreparedResponse,
+    consistency_headers,
+    json_response,
+    number,
+    timestamp,
+)
 from confplane.api.routing.operations import ResponseSpec, RouteOperation, change, read
 from confplane.api.routing.preconditions import ConditionalHeaders, not_modified
 from confplane.api.services import ResourceReads

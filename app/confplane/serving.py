@@ -16,8 +16,8 @@ from confplane.api import services as provided
 from confplane.api.app import create_api, specification
 from confplane.api.cors import Cors
 from confplane.api.feed.render import event_json
-from confplane.api.listener_errors import ListenerErrorRenderer
 from confplane.api.middleware import MiddlewareOptions
+from confplane.api.problems import ListenerErrorRenderer
 from confplane.api.rendering.effective_values import EffectiveValueRenderer
 from confplane.api.rendering.entries import EntryRenderer
 from confplane.api.resource import ProtectedResource

@@ -4,29 +4,26 @@ The domain knows nothing of HTTP. The table below maps each error to its status 
 in the table has the problem type of its parent.
 """
 
-from __future__ import annotations
-
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import orjson
+from fastapi import FastAPI
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
+from uuid_utils import uuid7
 
-from confplane.api.request_context import REQUEST_CONTEXT
-from confplane.api.responses import CHALLENGE, json_response, timestamp
+from confplane.api.cors import Cors
+from confplane.api.request_context import REQUEST_CONTEXT, RequestContext
+from confplane.api.responses import CHALLENGE, NOSNIFF, json_response, timestamp
+from confplane.api.traffic import Traffic
 from confplane.domain import errors
 from confplane.domain.errors import ConfplaneError, KafkaCode
 from confplane.domain.texts import step
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fastapi import FastAPI
-    from starlette.requests import Request
-    from starlette.responses import Response
-
-    from confplane.api.request_context import RequestContext
 
 logger = logging.getLogger(__name__)
 
@@ -261,6 +258,38 @@ def internal(request: Request, error: Exception) -> Response:
     """Render a bug: the log has all details, the response only the request id by which they can be found."""
     logger.error("unhandled error for request %s", request.scope[REQUEST_CONTEXT].request_id, exc_info=error)
     return respond(request, ConfplaneError("An error on our side; its log line carries this request id"))
+
+
+class ListenerErrorRenderer:
+    """Renders errors of the listener as problems, each with its own request id, and counts them.
+
+    Args:
+        traffic: Counts the errors as requests that reached no route.
+        cors: The origins whose pages may read the responses. None if there are no such origins.
+    """
+
+    def __init__(self, traffic: Traffic, cors: Cors | None = None) -> None:
+        self._traffic = traffic
+        self._cors = cors
+
+    def __call__(self, error: ConfplaneError, origin: bytes | None) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        """Return status, headers and body. ``origin`` is the Origin header of the request, if it was read."""
+        request_id = str(uuid7())
+        found = problem(error, request_id=request_id)
+        status: int = found["status"]
+        self._traffic.count("other", None, status, 0.0)
+        body = orjson.dumps(found)
+        headers = [
+            (b"content-type", MEDIA_TYPE.encode()),
+            (b"content-length", b"%d" % len(body)),
+            (b"x-request-id", request_id.encode()),
+            NOSNIFF,
+        ]
+        if error.retry_after_s is not None:
+            headers.append((b"retry-after", b"%d" % error.retry_after_s))
+        if self._cors is not None:
+            headers += self._cors.headers(origin)
+        return status, headers, body
 
 
 def _pointer(loc: Sequence[str | int], sent: Any, *, missing: bool) -> str:

@@ -15,6 +15,7 @@ from confplane.api import (
     audit,
     client_configs,
     client_quotas,
+    docs_page,
     drift,
     entity_configs,
     freezes,
@@ -36,7 +37,6 @@ from confplane.api.manifests import routes as manifests
 from confplane.api.middleware import RequestMiddleware
 from confplane.api.routing.lookup import Lookup
 from confplane.api.schedules import routes as schedules
-from confplane.api.service import docs_page
 from confplane.api.service import routes as service
 from confplane.api.services import CLUSTERS, READINESS, missing
 from confplane.api.specification import build

@@ -208,8 +208,8 @@ class World:
         """Run changes of these entities together, and return how each ended."""
         runner = more.pop("runner", None) or self.runner()
         olga = Caller.operator("User:olga", "here", "r-1", time.monotonic() + more.pop("seconds", 60))
-        caller = replace(olga, run=more.pop("key", None))
-        ends = await runner.run_together(cast("ClusterStore", self), [self.job(of) for of in names], caller, **more)
+        caller = replace(olga, run=more.pop("key", None), **more)
+        ends = await runner.run_together(cast("ClusterStore", self), [self.job(of) for of in names], caller)
         await runner.drain(60)
         assert not runner._turns
         assert next(iter(runner.metrics())).value == 0

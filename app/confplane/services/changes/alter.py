@@ -29,7 +29,7 @@ from confplane.domain.policies import Policies
 from confplane.services.changes.config_drafts import deleted_unknown_keys, unknown_key_error
 from confplane.services.changes.edits import Edit, EditResult, EntryResult, not_attempted, offender
 from confplane.services.changes.entities_change import EntitiesChange
-from confplane.services.changes.rule_check import PreparedEdit, RuleCheck
+from confplane.services.changes.rule_check import PreparedEdit
 from confplane.services.cooperative_yielding import in_slices
 from confplane.services.metrics import Sample, span
 from confplane.services.ports.kafka import kraft_type_of
@@ -134,6 +134,8 @@ class AlterService:
         place. Entries whose checks read each other's entity run in the order given: each is checked against the results
         of the entries before it.
         """
+        if validate_only:
+            caller = replace(caller, validate_only=True)
         parts = [part for entry in entries for part in entry.items()]
         run = caller.run
         with span("authorize", edits=len(parts)) as current:
@@ -149,12 +151,12 @@ class AlterService:
         else:
             ends = accumulate(map(len, entries))
             changes = [range(end - len(entry), end) for end, entry in zip(ends, entries, strict=True)]
-        results = await self._run(prepared, changes, caller, validate_only=validate_only)
+        results = await self._run(prepared, changes, caller)
         ended = list(zip(parts, results, strict=True))
         if run is not None:
             ended = [(part, result) for part, result in ended if result is not part[1]]
             run.record([result for _, result in ended])
-        self._count(((part[0], result) for part, result in ended), caller, validate_only=validate_only)
+        self._count(((part[0], result) for part, result in ended), caller)
         left = iter(results)
         return [EntryResult.of(islice(left, len(entry))) for entry in entries]
 
@@ -171,9 +173,9 @@ class AlterService:
         if error is not None:
             raise error
         items = [each for each in prepared if isinstance(each, PreparedEdit)]
-        facts = await self._facts.read(items, caller)
-        change = EntitiesChange(items, RuleCheck(caller, facts, validate_only=True))
-        [ended] = await self._runner.run_entries(parts[0][0].store, [change], caller, validate_only=True)
+        caller = replace(caller, validate_only=True)
+        change = EntitiesChange(items, await self._facts.read(items, caller))
+        [ended] = await self._runner.run_entries(parts[0][0].store, [change], caller)
         if isinstance(ended, ConfplaneError):
             raise ended
         if ended.error is not None:
@@ -234,19 +236,18 @@ class AlterService:
         if not policies:
             rules = replace(rules, risks=None, policies=Policies())
         item = PreparedEdit(cluster_facet, edit, decide, rules)
-        facts = await self._facts.read([item], caller)
-        change = EntitiesChange([item], RuleCheck(caller, facts, validate_only=validate_only))
-        [ended] = await self._runner.run_entries(cluster_facet.store, [change], caller, validate_only=validate_only)
+        if validate_only:
+            caller = replace(caller, validate_only=True)
+        change = EntitiesChange([item], await self._facts.read([item], caller))
+        [ended] = await self._runner.run_entries(cluster_facet.store, [change], caller)
         [result] = change.results(ended)
         drafts: Drafts = [] if isinstance(ended, ConfplaneError) else ended.decided
-        self._count([(cluster_facet, result)], caller, validate_only=validate_only)
+        self._count([(cluster_facet, result)], caller)
         return result, drafts[0] if drafts else None
 
-    def _count(
-        self, results: Iterable[tuple[ClusterFacet, EditResult]], caller: Caller, *, validate_only: bool
-    ) -> None:
+    def _count(self, results: Iterable[tuple[ClusterFacet, EditResult]], caller: Caller) -> None:
         """Count the results of edits, by Kafka's names of errors, and collect the refused ones."""
-        refused = None if validate_only else caller.refused
+        refused = None if caller.validate_only else caller.refused
         for cluster_facet, result in results:
             if caller.bypass is not None:
                 caller.bypass.record(result)
@@ -254,7 +255,7 @@ class AlterService:
                 if refused is not None:
                     refused.append(RefusedEdit(result.edit.entity.id, [op.key for op in result.edit.ops], error))
                 ended = (error.outcome or WriteOutcome.NOT_APPLIED).value, error.code.name
-            elif validate_only:
+            elif caller.validate_only:
                 ended = "validated", _NONE
             else:
                 ended = "unchanged" if result.change_id is None else "applied", _NONE
@@ -282,16 +283,10 @@ class AlterService:
         return PreparedEdit(cluster_facet, edit, decide, rules)
 
     async def _run(
-        self,
-        prepared: Sequence[PreparedEdit | EditResult],
-        positions: Sequence[range],
-        caller: Caller,
-        *,
-        validate_only: bool,
+        self, prepared: Sequence[PreparedEdit | EditResult], positions: Sequence[range], caller: Caller
     ) -> list[EditResult]:
         """Run changes, each of the edits in a range; errors are in the results."""
-        facts = await self._facts.read([item for item in prepared if isinstance(item, PreparedEdit)], caller)
-        check = RuleCheck(caller, facts, validate_only=validate_only)
+        check = await self._facts.read([item for item in prepared if isinstance(item, PreparedEdit)], caller)
 
         def change_of(some: range) -> EntitiesChange | None:
             items = [item for item in prepared[some.start : some.stop] if isinstance(item, PreparedEdit)]
@@ -310,7 +305,7 @@ class AlterService:
                 more = (entity.id for _, entity in caller.altered)
                 allows = partial(caller.access.allows, store.name, Operation.ALTER_CONFIGS)
                 caller.bypass.include(filter(allows, more))
-            ends.extend(await self._runner.run_entries(store, to_run, caller, validate_only=validate_only))
+            ends.extend(await self._runner.run_entries(store, to_run, caller))
 
         def results_of(found: tuple[range, EntitiesChange | None]) -> list[EditResult]:
             some, change = found

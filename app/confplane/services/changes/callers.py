@@ -95,6 +95,8 @@ class Caller:
     """The reason to write past the rules of the policies and their approvals; None for changes within them."""
     bypass: RuleBypass | None = None
     """Opens the change request of a write past the rules. None if ``break_glass`` is, and where nothing is written."""
+    validate_only: bool = False
+    """True if changes end before their intents, so that nothing is written."""
 
     @classmethod
     def operator(

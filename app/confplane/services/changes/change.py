@@ -55,7 +55,6 @@ class Submission:
         store: The cluster.
         caller: The caller, with the deadline.
         committer: Commits the attempts.
-        validate_only: End at the admission.
         shared: Commit a single change together with those of other callers.
     """
 
@@ -65,14 +64,12 @@ class Submission:
         caller: Caller,
         committer: Committer,
         *,
-        validate_only: bool = False,
         shared: bool = False,
     ) -> None:
         self.store = store
         self.caller = caller
         self._audit = committer.audit
         self._committer = committer
-        self._validate_only = validate_only
         self._shared = shared
 
     def change(self, job: ChangeJob[D]) -> RunningChange[D]:
@@ -253,7 +250,7 @@ class Submission:
         except ConfplaneError as error:
             reply_all(changes, error)
         else:
-            if self._validate_only:
+            if self.caller.validate_only:
                 reply_all(changes, Validated())
             else:
                 await self._intend(changes)

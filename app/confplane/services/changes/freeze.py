@@ -71,7 +71,7 @@ class FreezeService:
                 outcome=WriteOutcome.NOT_APPLIED,
             )
 
-        return await self._run(store, after, replace(caller, reason=reason), validate_only=validate_only)
+        return await self._run(store, after, replace(caller, reason=reason, validate_only=validate_only))
 
     async def thaw(
         self, store: ClusterStore, reason: str, caller: Caller, *, validate_only: bool = False
@@ -81,16 +81,11 @@ class FreezeService:
         Raises:
             ConfplaneError: As of :meth:`freeze`.
         """
-        caller = replace(caller, reason=checked_reason(reason))
-        return await self._run(store, lambda _: None, caller, validate_only=validate_only)
+        caller = replace(caller, reason=checked_reason(reason), validate_only=validate_only)
+        return await self._run(store, lambda _: None, caller)
 
     async def _run(
-        self,
-        store: ClusterStore,
-        after: Callable[[Freeze | None], Freeze | None],
-        caller: Caller,
-        *,
-        validate_only: bool,
+        self, store: ClusterStore, after: Callable[[Freeze | None], Freeze | None], caller: Caller
     ) -> FreezeResult:
         caller.require(store.name, Operation.FREEZE, ResourceType.CLUSTER)
         run = caller.run
@@ -106,7 +101,7 @@ class FreezeService:
             answers=lambda change: () if run is None else (_kept(change),),
         )
         try:
-            ended = await self._runner.run(store, decide, caller, validate_only=validate_only, contended=_CONTENDED)
+            ended = await self._runner.run(store, decide, caller, contended=_CONTENDED)
         except ConfplaneError as error:
             if run is not None:
                 run.record_error(error)

@@ -81,24 +81,6 @@ class PreparedEdit(NamedTuple):
         return self.rules.policies.asks_for_owners(name, entity, caller.principal, caller.behalf_of)
 
 
-@dataclass(frozen=True, slots=True)
-class RuleFacts:
-    """The facts of a request that rules depend on besides its drafts."""
-
-    altered: frozenset[tuple[str, Entity]]
-    """As of :class:`~confplane.domain.policy_rules.PolicyRequest`."""
-    owners: Mapping[Znode, Mapping[str, str]]
-    """The owners of keys, by znode."""
-
-    def owners_of(self, draft: EntityDraft) -> Mapping[str, str]:
-        """Return the owners of the keys of a draft's znode."""
-        return self.owners.get(Znode(draft.cluster_facet.tree, draft.edit.entity.id), {})
-
-    def taken_over(self, draft: EntityDraft) -> frozenset[str]:
-        """Return the keys that a draft takes over from another owner."""
-        return _taken_over(draft.cluster_facet, draft.edit, self.owners)
-
-
 class RuleFactsReader:
     """Reads the facts of requests. One instance serves all clusters of a process.
 
@@ -111,15 +93,15 @@ class RuleFactsReader:
         self._audit = audit
         self._ownerships = ownerships
 
-    async def read(self, items: Sequence[PreparedEdit], caller: Caller) -> RuleFacts:
-        """Return the facts that the rules about some edits of a cluster depend on.
+    async def read(self, items: Sequence[PreparedEdit], caller: Caller) -> RuleCheck:
+        """Return the check of some edits of a cluster, with the facts that the rules about them depend on.
 
         Raises:
             UnavailableError: Postgres is unavailable.
         """
         owners = await self._owners([item for item in items if item.needs_owners(caller)], caller)
         measured = any(item.is_measured(caller) for item in items)
-        return RuleFacts(await self._altered(items, owners, caller) if measured else frozenset(), owners)
+        return RuleCheck(caller, await self._altered(items, owners, caller) if measured else frozenset(), owners)
 
     async def _altered(
         self, items: Sequence[PreparedEdit], owners: Mapping[Znode, Mapping[str, str]], caller: Caller
@@ -169,15 +151,17 @@ class RuleCheck:
     """Checks the drafts of a request.
 
     Args:
-        caller: The caller.
-        facts: The facts of the request.
-        validate_only: Nothing will be written: missing approvals are a warning.
+        caller: The caller. If nothing will be written, missing approvals are a warning.
+        altered: As of :class:`~confplane.domain.policy_rules.PolicyRequest`.
+        owners: The owners of keys, by znode.
     """
 
-    def __init__(self, caller: Caller, facts: RuleFacts, *, validate_only: bool) -> None:
+    def __init__(
+        self, caller: Caller, altered: frozenset[tuple[str, Entity]], owners: Mapping[Znode, Mapping[str, str]]
+    ) -> None:
         self.caller = caller
-        self._facts = facts
-        self._validate_only = validate_only
+        self._altered = altered
+        self._owners = owners
 
     async def admit(
         self, rules: AlterRules, draft: EntityDraft, planned: Mapping[str, Mapping[str, str]]
@@ -196,7 +180,7 @@ class RuleCheck:
             ForbiddenError: The caller may not bypass the rules.
             UnavailableError: The change request of a bypass can't be opened.
         """
-        if not draft.diff and not self._facts.taken_over(draft):
+        if not draft.diff and not self._taken_over(draft):
             return draft
         self._check_temporary(draft)
         risks = await self._risks(rules, draft, planned)
@@ -218,7 +202,7 @@ class RuleCheck:
         if not lacking:
             return draft
         text = approval_text(entity, lacking)
-        if self._validate_only and caller.break_glass is None:
+        if caller.validate_only and caller.break_glass is None:
             return replace(draft, warnings=(*draft.warnings, text))
         return await self._bypassed(draft, approval_error(request.cluster, entity, lacking, pointer=pointer), text)
 
@@ -270,6 +254,9 @@ class RuleCheck:
                 await caller.bypass.open()
         return replace(draft, warnings=(*draft.warnings, f"Past the rules: {text}"))
 
+    def _taken_over(self, draft: EntityDraft) -> frozenset[str]:
+        return _taken_over(draft.cluster_facet, draft.edit, self._owners)
+
     def _policy_request(self, draft: EntityDraft, risks: tuple[Risk, ...]) -> PolicyRequest:
         cluster_facet, entity, after = draft.cluster_facet, draft.edit.entity, draft.after
         before = {} if draft.node is None else draft.node.config
@@ -277,6 +264,7 @@ class RuleCheck:
         shown = redact(tree, entity.id, after)
         changed = {difference.key for difference in draft.diff}
         owns = cluster_facet.facet.owns
+        owners = self._owners.get(Znode(tree, entity.id), {})
         return PolicyRequest(
             cluster=cluster_facet.store.name,
             principal=self.caller.principal,
@@ -286,13 +274,13 @@ class RuleCheck:
             removed=frozenset(changed - after.keys()),
             before={key: value for key, value in redact(tree, entity.id, before).items() if owns(entity, key)},
             after={key: value for key, value in shown.items() if owns(entity, key)},
-            validate_only=self._validate_only,
+            validate_only=self.caller.validate_only,
             pointers={op.key: op.pointer for op in draft.edit.ops if op.pointer is not None},
             behalf_of=self.caller.behalf_of,
             risks=risks,
-            altered=self._facts.altered,
-            owners={key: owner for key, owner in self._facts.owners_of(draft).items() if owns(entity, key)},
-            taken_over=self._facts.taken_over(draft),
+            altered=self._altered,
+            owners={key: owner for key, owner in owners.items() if owns(entity, key)},
+            taken_over=self._taken_over(draft),
         )
 
 

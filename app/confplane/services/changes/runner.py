@@ -65,7 +65,7 @@ class ChangeRunner:
         self._semaphores = LoadSemaphores()
 
     async def run_entries(
-        self, store: ClusterStore, changes: Sequence[EntitiesChange], caller: Caller, *, validate_only: bool = False
+        self, store: ClusterStore, changes: Sequence[EntitiesChange], caller: Caller
     ) -> list[ChangeResult[Drafts] | ConfplaneError]:
         """Run the changes of one request, and return the end or error of each, in order.
 
@@ -76,7 +76,6 @@ class ChangeRunner:
             store: The cluster.
             changes: The changes, of different entities.
             caller: The caller, with the deadline.
-            validate_only: End before the intents.
 
         Raises:
             Exception: A fault of a change, once all changes under way have ended.
@@ -85,13 +84,13 @@ class ChangeRunner:
             [change] = changes
             try:
                 caller.check_in_time()
-                return [await self.run(store, change.decide, caller, paths=change.paths, validate_only=validate_only)]
+                return [await self.run(store, change.decide, caller, paths=change.paths)]
             except ConfplaneError as error:
                 return [error]
-        return await self._run_bulk(store, changes, caller, validate_only=validate_only)
+        return await self._run_bulk(store, changes, caller)
 
     async def _run_bulk(
-        self, store: ClusterStore, changes: Sequence[EntitiesChange], caller: Caller, *, validate_only: bool
+        self, store: ClusterStore, changes: Sequence[EntitiesChange], caller: Caller
     ) -> list[ChangeResult[Drafts] | ConfplaneError]:
         ends: dict[int, ChangeResult[Drafts] | ConfplaneError] = {}
         bulk = Bulk(chains(change.rank for change in changes))
@@ -112,7 +111,7 @@ class ChangeRunner:
                 async with self._semaphores.slot(store.name, len(load), caller.deadline):
                     caller.check_in_time()
                     jobs = [changes[position].job(planned) for position, planned in load]
-                    found = await self.run_together(store, jobs, caller, validate_only=validate_only)
+                    found = await self.run_together(store, jobs, caller)
             except ConfplaneError as error:
                 found = [_ended(error) for _ in load]
             for (position, _), end in zip(load, found, strict=True):
@@ -131,7 +130,6 @@ class ChangeRunner:
         caller: Caller,
         *,
         paths: Sequence[str] = (),
-        validate_only: bool = False,
         contended: str = CONTENDED,
     ) -> ChangeResult[D]:
         """Run one change to its end. Cancelling the call does not cancel the change.
@@ -141,7 +139,6 @@ class ChangeRunner:
             decide: Decides each attempt.
             caller: The caller, with the deadline.
             paths: Full paths of the znodes that changes of this process write in turn.
-            validate_only: End before the intent.
             contended: The error's text when conflicts last until the deadline.
 
         Raises:
@@ -151,7 +148,7 @@ class ChangeRunner:
             ConfplaneError: The errors of ``decide`` and of the store's admission; nothing was applied.
         """
         store.writer()  # without a session no change queues
-        submission = Submission(store, caller, self._committer, validate_only=validate_only, shared=True)
+        submission = Submission(store, caller, self._committer, shared=True)
         change = submission.change(ChangeJob(decide, paths, contended=contended))
         ended = await asyncio.shield(self._begin(self._alone(submission, change)))
         if isinstance(ended, Exception):
@@ -159,7 +156,7 @@ class ChangeRunner:
         return ended
 
     async def run_together(
-        self, store: ClusterStore, jobs: Iterable[ChangeJob[D]], caller: Caller, *, validate_only: bool = False
+        self, store: ClusterStore, jobs: Iterable[ChangeJob[D]], caller: Caller
     ) -> list[asyncio.Future[ChangeResult[D] | Exception]]:
         """Run several changes in shared transactions; return once the changes of shared attempts have ended.
 
@@ -170,7 +167,6 @@ class ChangeRunner:
             store: The cluster.
             jobs: The changes. None of them reads or writes an entity of another.
             caller: The caller, with the deadline.
-            validate_only: End before the intents.
 
         Returns:
             The end of each job, in order: the result that :meth:`run` returns, or the error that it raises.
@@ -179,7 +175,7 @@ class ChangeRunner:
             UnavailableError: There is no session; nothing was begun.
         """
         writer = store.writer()
-        submission = Submission(store, caller, self._committer, validate_only=validate_only)
+        submission = Submission(store, caller, self._committer)
         changes = [submission.change(job) for job in jobs]
         return await asyncio.shield(self._begin(self._together(submission, writer, changes)))
 

@@ -30,6 +30,7 @@ from confplane.audit import (
     PostgresAuditLog,
     PostgresEntityStates,
     PostgresRequestKeys,
+    PostgresStorePositions,
     PostgresTableWriter,
     PostgresTargetStates,
 )
@@ -73,6 +74,8 @@ STEPS: Final = {
     "marked": "the target is one that no earlier release reads, and its states were not moved",
     "moved": "the states of an earlier release were moved, nothing was sent",
     "recorded": "the recorder moved states, its watermark was not raised",
+    "accounted": "an adoption advanced the states over the changes of this service, and the watermark",
+    "adopted": "the trail has the new incarnation, ZooKeeper does not",
     "znodes": "a restore wrote some znodes",
     "rows": "a restore sent some rows to Postgres, and did not commit them",
     "restored": "a restore wrote both stores, and did not adopt them",
@@ -149,6 +152,8 @@ class Steps:
         self._wrap_seek()
         self._wrap(CommitMarkers, "drop", before="sweep", after="swept")
         self._wrap(PostgresEntityStates, "move", before="record", after="recorded")
+        self._wrap(PostgresEntityStates, "advance", after="accounted")
+        self._wrap(PostgresStorePositions, "adopt", after="adopted")
         self._wrap(PostgresTargetStates, "begin", after="claimed")
         self._wrap(KraftCluster, "alter_quotas", before="sending", after="sent")
         self._wrap(KraftCluster, "alter_configs", before="sending", after="sent")

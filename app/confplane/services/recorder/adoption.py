@@ -4,8 +4,8 @@ Each entity whose content differs from the last one that the trail explains gets
 the time of the adoption. The trail covers the past of the new incarnation from that revision on. The adoption itself is
 a change of the cluster, with its principal and its reason.
 
-An interrupted adoption is run again: recorded differences no longer count, and the store stays rejected
-until the last step, which writes the new incarnation into ZooKeeper.
+An interrupted adoption is run again. The difference of an entity is recorded in one transaction with its new state, so
+it is recorded once. The store stays rejected until the last step, which writes the new incarnation into ZooKeeper.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from confplane.domain.entities import Entity
+from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree, full_path
 from confplane.domain.znode_versions import ABSENT, Gap
 from confplane.services.changes.freeze import checked_reason
@@ -34,11 +35,10 @@ if TYPE_CHECKING:
 
     from confplane.domain.ownership import Ownership
     from confplane.domain.redaction import Redact
-    from confplane.domain.znode_versions import OwnWrite
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.ports.incarnation import StorePosition, StorePositions
-    from confplane.services.ports.recording import EntityStates, Key
+    from confplane.services.ports.recording import EntityStates, Key, Watermark
 
 _PAGE: Final = 500
 _CALL_S: Final = 30.0
@@ -54,7 +54,7 @@ class Adoption:
 
     incarnation: int
     differing: int
-    """Entities whose content differs from the last one in the trail."""
+    """Entities whose content differs from the last one in the trail; without those that an interrupted run recorded."""
     change_id: UUID | None
     revision: int | None
 
@@ -123,46 +123,66 @@ class AdoptionService:
         watermark = await self._states.watermark(self._store.name)
         if watermark is None:
             return 0  # external changes were never recorded
+        await self._account(watermark)
         time_slice = TimeSlice()
-        async for moves in self._moves(found, watermark.revision):
-            await self._explainer.move(moves, watermark.server)
+        async for moves in self._moves(found):
+            await self._move(moves, watermark)
             if time_slice.due:
                 await time_slice.pause()
         return self._explainer.recorded
 
-    async def _moves(self, found: StorePosition, watermark: int) -> AsyncIterator[list[Move]]:
+    async def _account(self, watermark: Watermark) -> None:
+        """Advance the states over the changes that ended after the recorder's last round, and then the watermark.
+
+        From then on the trail explains these states. A run that is repeated would apply the changes again to entities
+        whose differences are recorded.
+        """
+        own = await self._explainer.own(watermark.revision, lambda _: True)
+        keys = list(own)
+        for start in range(0, len(keys), _PAGE):
+            stored = await self._states.known(self._store.name, keys[start : start + _PAGE], whole=True)
+            before = {key: stored.get(key, ABSENT) for key in keys[start : start + _PAGE]}
+            last = await self._explainer.last_states(before, own)
+            moves = [Move(key, stored.get(key), state) for key, state in last.items() if state != before[key]]
+            await self._move(moves, watermark)
+        if own:
+            newest = max(write.revision for writes in own.values() for write in writes)
+            await self._states.advance(self._store.name, newest, complete=False, server=watermark.server)
+
+    async def _move(self, moves: Sequence[Move], watermark: Watermark) -> None:
+        moved = await self._explainer.move(moves, watermark.server)
+        if {move.key for move in moves} - moved - self._explainer.refused:
+            raise UnavailableError(
+                f"Cluster {self._store.name}: Postgres was restarted, or another adoption is running. Run the command"
+                " again"
+            )
+
+    async def _moves(self, found: StorePosition) -> AsyncIterator[list[Move]]:
         store, name = self._store.recording, self._store.name
-        # Changes that ended after the recorder's last round. Their entities are last: repeated, they would count again.
-        own = await self._explainer.own(watermark, lambda _: True)
         for tree in store.trees:
             after = ""
             while nodes := store.nodes(tree, after, _PAGE):
                 after = nodes[-1].id
-                keys = [(tree.value, node.id) for node in nodes]
-                yield await self._page([key for key in keys if key not in own], {}, found)
+                yield await self._page([(tree.value, node.id) for node in nodes], found)
             after = ""
             while ids := await self._states.present(name, tree.value, after, _PAGE):
                 after = ids[-1]
                 keys = [(tree.value, entity_id) for entity_id in ids if self._store.get(tree, entity_id) is None]
-                yield await self._page([key for key in keys if key not in own], {}, found)
-        for start in range(0, len(own), _PAGE):
-            yield await self._page(list(own)[start : start + _PAGE], own, found)
+                yield await self._page(keys, found)
 
-    async def _page(self, keys: Sequence[Key], own: Mapping[Key, list[OwnWrite]], found: StorePosition) -> list[Move]:
-        """Return the moves of entities from the last states that the trail explains to those in the mirror."""
+    async def _page(self, keys: Sequence[Key], found: StorePosition) -> list[Move]:
+        """Return the moves of entities from the states that the trail explains to those in the mirror."""
         stored = await self._states.known(self._store.name, keys, whole=True) if keys else {}
-        last = await self._explainer.last_states({key: stored.get(key, ABSENT) for key in keys}, own)
         moves = []
-        for key, before in last.items():
+        for key in keys:
             tree, entity = Tree(key[0]), Entity.from_id(key[1])
-            node = self._store.get(tree, key[1])
+            before, node = stored.get(key, ABSENT), self._store.get(tree, key[1])
             if node is not None:
                 now = self._explainer.point(tree, node)
-                is_same = stored.get(key) == before == now
+                is_same = before == now
             else:
                 now = replace(ABSENT, czxid=before.czxid, mzxid=found.revision)
-                was_absent = not before.present and not stored.get(key, ABSENT).present
-                is_same = was_absent or self._store.recording.unreadable(tree, entity)
+                is_same = not before.present or self._store.recording.unreadable(tree, entity)
             if is_same:
                 continue
             gap = Gap(before, now, found.revision, found.time_ms, found.time_ms)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 CLUSTER = "c"
 ALICE = "user=alice"
 SINCE_MS = 1_763_682_000_123
+REFUSED = DriftRecord(DriftCause.REFUSED, "1", SINCE_MS, RefusedValue("2", 40, "No"))
 EARLIER = """
 INSERT INTO target_states (
   cluster, entity_id, sent_mzxid, sent, applied_mzxid, applied_offset, applied, refused_code, refused_text, reapply,
@@ -157,14 +158,54 @@ async def test_a_mode_that_begins_forgets_all_except_the_values_that_may_arrive(
     states: PostgresTargetStates, migrated: servers.Database
 ) -> None:
     run(migrated.owner_dsn, EARLIER)
-    await states.forget(CLUSTER, [KraftEntityType.QUOTAS])
+    await states.forget(CLUSTER, [KraftEntityType.QUOTAS], {})
     await states.move_earlier(CLUSTER)
     await deliver(states, 20, {"rate": "5"})
-    await states.forget(CLUSTER, [KraftEntityType.QUOTAS])
+    await states.forget(CLUSTER, [KraftEntityType.QUOTAS], {})
     state = await load(states)
     assert (state.sent_mzxid, state.applied_mzxid, state.applied_offset, state.applied) == (0, 0, -1, {})
     assert (state.reapply, state.drift, state.base, state.put_back_at) == (frozenset(), {}, {}, {})
     assert state.uncertain == {"late": ("1",), "oldest": ("3",), "rate": ("5",)}
+
+
+@pytest.mark.parametrize(
+    ("revision", "last", "left", "kept"),
+    [
+        pytest.param(1, None, {}, True, id="unchanged"),
+        pytest.param(1, None, {"other": DriftRecord(DriftCause.CONTESTED, "9", SINCE_MS)}, True, id="contested"),
+        pytest.param(2, None, {}, False, id="changed"),
+        pytest.param(None, None, {}, False, id="followed"),
+        pytest.param(2, AlterRefused(42, "No"), {}, False, id="refused"),
+        pytest.param(2, AlterRetriable("away"), {}, False, id="not-sent"),
+        pytest.param(2, AlterApplied(), {"other": REFUSED}, False, id="partly-refused"),
+    ],
+)
+async def test_what_the_cluster_has_taken_of_an_unchanged_entity_outlasts_the_mode(
+    states: PostgresTargetStates, revision: int | None, last: Any, left: dict[str, DriftRecord], *, kept: bool
+) -> None:
+    await deliver(states, 1, {"rate": "1", "other": "1"}, AlterApplied(), 5)
+    if last is not None:
+        made = Delivery(ALICE, 2, {"other": "2"})
+        await states.begin(CLUSTER, [made])
+        await states.end(CLUSTER, [DeliveryOutcome(made, last, 6, left)])
+    elif left:
+        assert await states.correct(CLUSTER, [Correction(ALICE, 1, 6, (), left, {"other": [1.5]}, None)])
+    revisions = {} if revision is None else {ALICE: revision}
+    for _ in range(2):  # at the end and at the begin
+        await states.forget(CLUSTER, [KraftEntityType.QUOTAS], revisions)
+    found = (await states.load(CLUSTER, [ALICE])).get(ALICE)
+    assert (found is not None) is kept
+    if found is not None:
+        assert found.is_settled(1)
+        assert found.applied == {"rate": "1", "other": "1"}
+        assert (found.drift, found.put_back_at, found.taken_at) == ({}, {}, {"rate": 5, "other": 5})
+
+
+async def test_a_key_to_put_back_does_not_outlast_the_mode(states: PostgresTargetStates) -> None:
+    await deliver(states, 1, {"rate": "1"}, AlterApplied(), 5)
+    assert await states.correct(CLUSTER, [Correction(ALICE, 1, 6, ("rate",), {}, {}, None)])
+    await states.forget(CLUSTER, [KraftEntityType.QUOTAS], {ALICE: 1})
+    assert await states.load(CLUSTER, [ALICE]) == {}
 
 
 @pytest.mark.parametrize(
@@ -322,7 +363,7 @@ async def test_an_earlier_release_between_two_periods_of_this_one_leaves_nothing
     await deliver(states, 5, {"refused": "2"}, AlterApplied(), 21)
     assert await states.correct(CLUSTER, [Correction(ALICE, 5, 22, ("first",), drift, {"first": [1.5]}, None)])
     # The mode ends, and the earlier release begins it.
-    await states.forget(CLUSTER, list(KraftEntityType))
+    await states.forget(CLUSTER, list(KraftEntityType), {ALICE: 5})
     assert await states.drifting_entities(CLUSTER) == await states.undelivered(CLUSTER) == []
     run(migrated.owner_dsn, EARLIER)
     for moved in (0, 1):

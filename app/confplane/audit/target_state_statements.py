@@ -310,16 +310,30 @@ _OF_TYPES: Final = "cluster = :cluster AND substring(entity_id FROM '^[a-z-]+') 
 FORGET: Final = [
     _ids(each, "types")
     for each in (
-        f"DELETE FROM applied_keys WHERE {_OF_TYPES}",  # noqa: S608 - a constant
         f"""
-DELETE FROM applied_entities AS known WHERE {_OF_TYPES} AND NOT EXISTS (
-  SELECT FROM deliveries WHERE cluster = :cluster AND deliveries.entity_id = known.entity_id AND {_MAY_ARRIVE})
+UPDATE applied_entities AS known SET sent_mzxid = 0, applied_mzxid = 0, applied_offset = -1, delivery_id = NULL,
+  refused_code = NULL, refused_text = NULL
+WHERE {_OF_TYPES} AND (
+  applied_mzxid <> sent_mzxid OR refused_code IS NOT NULL
+  OR (entity_id, sent_mzxid) NOT IN (
+    SELECT entity_id, mzxid FROM jsonb_to_recordset(CAST(:kept AS jsonb)) AS kept(entity_id text, mzxid bigint))
+  OR EXISTS (
+    SELECT FROM applied_keys
+    WHERE cluster = :cluster AND applied_keys.entity_id = known.entity_id AND state IN ('resend', 'refused')))
 """,  # noqa: S608 - constants
         f"""
-UPDATE applied_entities SET sent_mzxid = 0, applied_mzxid = 0, applied_offset = -1, delivery_id = NULL,
-  refused_code = NULL, refused_text = NULL
-WHERE {_OF_TYPES}
-""",  # noqa: S608 - a constant
+DELETE FROM applied_keys AS known WHERE {_OF_TYPES} AND NOT (taken AND EXISTS (
+  SELECT FROM applied_entities
+  WHERE cluster = :cluster AND applied_entities.entity_id = known.entity_id AND sent_mzxid > 0))
+""",  # noqa: S608 - constants
+        f"""
+UPDATE applied_keys SET {_AT_REST}, put_back_at = '{{}}', base_value = NULL, base_offset = NULL
+WHERE {_OF_TYPES} AND (state <> 'applied' OR put_back_at <> '{{}}' OR base_offset IS NOT NULL)
+""",  # noqa: S608 - constants
+        f"""
+DELETE FROM applied_entities AS known WHERE {_OF_TYPES} AND sent_mzxid = 0 AND NOT EXISTS (
+  SELECT FROM deliveries WHERE cluster = :cluster AND deliveries.entity_id = known.entity_id AND {_MAY_ARRIVE})
+""",  # noqa: S608 - constants
     )
 ]
 # A secret's refusal is known by the delivery.

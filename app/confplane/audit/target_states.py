@@ -219,11 +219,16 @@ class PostgresTargetStates(TargetStates):
         return await self._database.scalars(sql.DRIFTING, cluster=cluster)
 
     @override
-    async def forget(self, cluster: str, entity_types: Collection[KraftEntityType]) -> None:
+    async def forget(
+        self, cluster: str, entity_types: Collection[KraftEntityType], revisions: Mapping[str, int]
+    ) -> None:
         types = [kind.value for kind in EntityType if kraft_type_of_entity_type(kind) in entity_types]
+        kept = to_json([{"entity_id": entity_id, "mzxid": mzxid} for entity_id, mzxid in revisions.items()])
 
         async def work(pipeline: Pipeline) -> None:
-            for statement in (*sql.FORGET, *earlier_states.FORGET):
+            for statement in sql.FORGET:
+                await pipeline.send(statement, cluster=cluster, types=types, kept=kept)
+            for statement in earlier_states.FORGET:
                 await pipeline.send(statement, cluster=cluster, types=types)
 
         await self._database.atomically(work)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.errors import AlreadyExistsError, NotFoundError, WriteOutcome
+from confplane.domain.facets import Tree
 from confplane.services.changes.states import decide_state
 from confplane.services.ports.cluster_states import Target, TargetMode
 from confplane.services.ports.kafka import KraftEntityType
@@ -85,21 +86,28 @@ class TargetService:
 
         Under ``observe`` no client change commits from then on, and no delivery begins. The states of deliveries are
         deleted when a mode ends. They are also deleted for types that clients could not write until now, because they
-        may belong to another ZooKeeper ensemble with other revisions. Values that may still arrive are kept.
+        may belong to another ZooKeeper ensemble with other revisions. Values that may still arrive are kept, and so is
+        what the cluster has taken of entities that did not change since.
 
         Raises:
             NotFoundError: There is no target, or its import is not complete.
         """
         target = (await self._store.read_state(Target, caller.deadline)).value
         if target is not None and mode is not TargetMode.OBSERVE:
-            await self._states.forget(
-                self._store.name, [each for each in entity_types or KraftEntityType if not target.applies_to(each)]
-            )
+            begun = [each for each in entity_types or KraftEntityType if not target.applies_to(each)]
+            await self._forget(begun, caller.deadline)
         changed = await self._change(lambda target: self._imported(target).with_mode(mode, entity_types), caller)
         if mode is TargetMode.OBSERVE:
             # An earlier release that begins the next mode would not know them.
-            await self._states.forget(self._store.name, entity_types or list(KraftEntityType))
+            await self._forget(entity_types or list(KraftEntityType), caller.deadline)
         return changed
+
+    async def _forget(self, entity_types: Collection[KraftEntityType], deadline: float) -> None:
+        """Delete the states of entity types, except of entities that the cluster has taken as they are now."""
+        await self._store.catch_up(deadline)
+        pending = [self._store.get(Tree.CONFIG, each) for each in self._store.entities_with_pending_keys()]
+        revisions = {node.id: node.mzxid for node in pending if node is not None}
+        await self._states.forget(self._store.name, entity_types, revisions)
 
     def _imported(self, target: Target | None) -> Target:
         known = self._known(target)

@@ -446,8 +446,19 @@ class TargetStates(Protocol):
             Entity id and key -> the author; without keys that are not in the newest hundred changes of the entity.
         """
 
-    async def forget(self, cluster: str, entity_types: Collection[KraftEntityType]) -> None:
-        """Drop the states of some of a cluster's entity types, except for values that may still arrive."""
+    async def forget(
+        self, cluster: str, entity_types: Collection[KraftEntityType], revisions: Mapping[str, int]
+    ) -> None:
+        """Drop the states of some of a cluster's entity types.
+
+        Values that may still arrive are kept. So are the keys that the cluster has taken of an entity whose present
+        revision it has taken completely: these are not sent again.
+
+        Args:
+            cluster: The cluster.
+            entity_types: The entity types.
+            revisions: Entity id -> the revision of its znode, of the entities with pending keys.
+        """
 
     async def expire(self, cluster: str) -> None:
         """Remove the deliveries of more than 30 days ago."""

@@ -38,7 +38,7 @@ from confplane.services.ports.applying import (
 from confplane.services.ports.kafka import KraftEntityType, kraft_type_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from confplane.services.kraft.apply.applied_watermark import AppliedWatermark
     from confplane.services.kraft.apply.deliveries import EntityDelivery
@@ -153,6 +153,12 @@ class ApplyQueue:
         target = self._parts.store.target()
         if target is not None and self.pending:
             await self._due_nodes(target)
+
+    def list_refused_of(self, entity_types: Collection[KraftEntityType]) -> None:
+        """Leave refused entities of other types out of the report: they are only observed now."""
+        self.refused = {
+            each: text for each, text in self.refused.items() if kraft_type_of(Entity.from_id(each)) in entity_types
+        }
 
     def _record_failure(self, problem: str) -> None:
         self.problem = problem

@@ -24,6 +24,7 @@ from confplane.services.metrics import Sample, of_cluster
 from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.cluster_states import Freeze
 from confplane.services.ports.journal import ExpiredCursor
+from confplane.services.ports.kafka import KraftEntityType
 from confplane.services.ports.observation_report import ApplyReport, ListedNames
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class ApplyQueues:
         """Forget what is queued: the tree and the durable states have it."""
         self._watermark.begin_term()
         self._cursor: Cursor | None = None
+        self._applied_types: frozenset[KraftEntityType] = frozenset()
         self._queues: defaultdict[str, ApplyQueue] = defaultdict(lambda: ApplyQueue(self._parts))
         self._in_flight: dict[str, asyncio.Task[None]] = {}
         self.problem = ""
@@ -183,10 +185,11 @@ class ApplyQueues:
     async def collect(self) -> None:
         """Queue the entities that clients wrote since the last call.
 
-        The first call, and a call after a gap in the journal, queues every entity with pending keys. Every few seconds
-        the entities that another process wants to be sent are queued too: reapplied keys, and external changes to put
-        back.
+        The first call, and a call after a gap in the journal or a change of the modes, queues every entity with pending
+        keys. Every few seconds the entities that another process wants to be sent are queued too: reapplied keys, and
+        external changes to put back.
         """
+        self._follow_modes()
         if time.monotonic() - self.states_read_at >= STATES_POLL_S:
             for entity_id in await self._states.undelivered(self._store.name):
                 self._add(entity_id)
@@ -208,6 +211,15 @@ class ApplyQueues:
         for entity_id in found:
             self._add(entity_id)
         self._watermark.record_collected(found, read.cursor.revision)
+
+    def _follow_modes(self) -> None:
+        """Queue all entities again if clients write other entity types than before: those were left out until now."""
+        target = self._store.target()
+        applied = frozenset(each for each in KraftEntityType if target is not None and target.applies_to(each))
+        if applied != self._applied_types:
+            self._applied_types, self._cursor = applied, None
+            for queue in self._queues.values():
+                queue.list_refused_of(applied)
 
     @property
     def _waiting(self) -> set[str]:

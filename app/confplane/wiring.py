@@ -28,7 +28,7 @@ from confplane.domain.broker_keys import is_password, is_sensitive
 from confplane.domain.client_configs import ClientConfigsFacet
 from confplane.domain.configs import ConfigsFacet
 from confplane.domain.definitions import catalog_of
-from confplane.domain.errors import InvalidRequestError, InvalidTopicError
+from confplane.domain.errors import InvalidRequestError, InvalidTopicError, UnavailableError
 from confplane.domain.facets import ClientConfigsLayout, FacetName, Tree
 from confplane.domain.quotas import ClientQuotasFacet
 from confplane.domain.redaction import facets_by_tree, redactor
@@ -200,8 +200,31 @@ async def open_cluster(settings: Settings, name: str, *, timeout_s: float = 30.0
     parts = build(settings, [name])
     async with parts.running():
         await parts.audit.check()
-        await parts.stores[name].wait_for(0, time.monotonic() + timeout_s)
+        await wait_until_loaded(parts.stores[name], timeout_s)
         yield parts
+
+
+async def wait_until_loaded(store: ClusterStore, timeout_s: float) -> None:
+    """Wait until the configs are loaded. A million entities may take minutes.
+
+    Args:
+        store: The cluster, started.
+        timeout_s: Seconds without progress after which to give up.
+
+    Raises:
+        UnavailableError: ZooKeeper does not respond.
+    """
+    read = -1
+    while True:
+        try:
+            await store.wait_for(0, time.monotonic() + timeout_s)
+        except UnavailableError:
+            load = store.status().load
+            if load is None or load.read <= read:
+                raise
+            read = load.read
+        else:
+            return
 
 
 def rotation(settings: Settings, name: str, parts: ServiceParts) -> RotateService:

@@ -28,7 +28,7 @@ from confplane.services.ports.doctor_facts import ClusterFacts, Facts, KafkaFact
 from confplane.services.ports.kafka import EntityTypePermission
 from confplane.services.ports.observation_report import ListedNames, parse
 from confplane.services.upkeep.incarnation import lost_changes, restored
-from confplane.wiring import build
+from confplane.wiring import build, wait_until_loaded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,8 +85,8 @@ async def _cluster(settings: Settings, name: str) -> ClusterFacts:
     store = parts.stores[name]
     store.start(purges=False)
     try:
+        await wait_until_loaded(store, _CLUSTER_S)
         deadline = time.monotonic() + _CLUSTER_S
-        await store.wait_for(0, deadline)
         facts = await _store(store, PostgresStorePositions(parts.database), settings.clusters[name].kafka, deadline)
     except ConfplaneError as error:
         return ClusterFacts(name, fault=error.detail.rstrip("."))

@@ -200,11 +200,8 @@ def test_examples_of_parameters_and_members_are_what_their_schemas_describe() ->
     for name, model in SPEC["components"]["schemas"].items():
         for member, part in model.get("properties", {}).items():
             for example in part.get("examples", []):
-                # References reach back into the components, so the part is judged within the whole.
-                assert jsonschema_rs.is_valid({**part, "components": SPEC["components"]}, example), (
-                    name,
-                    member,
-                    example,
-                )
+                # References reach back into the components, so a part that has some is judged within the whole.
+                schema = {**part, "components": SPEC["components"]} if "$ref" in str(part) else part
+                assert jsonschema_rs.is_valid(schema, example), (name, member, example)
                 checked += 1
     assert checked > 50

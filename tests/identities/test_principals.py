@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from confplane.crypto.subjects import subject_of
+from confplane.crypto.certificates import subject_of
 from confplane.security.mapping import PrincipalMapper, UnmappedError
 from tests.support import tools
 from tests.support.certificates import NO_RULES, RULES, SUBJECTS, Authority

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from confplane.crypto.expiry import days_until_expiry
+from confplane.crypto.certificates import days_until_expiry
 from confplane.services.ports.doctor_facts import ClusterChoices, FileFacts, SettingsFacts
 from confplane.settings import UnusableSettingsError
 from confplane.wiring import build

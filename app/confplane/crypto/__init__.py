@@ -3,12 +3,11 @@
 The only package that imports cryptography.
 """
 
-from confplane.crypto.cipher import KafkaCipher
-from confplane.crypto.config_fingerprints import ConfigFingerprinter
+from confplane.crypto.certificates import subject_of
+from confplane.crypto.cipher import KafkaCipher, KafkaRotator
+from confplane.crypto.fingerprints import ConfigFingerprinter
 from confplane.crypto.keyring import BrokerSecrets, Keyring, KeyringError
-from confplane.crypto.rotation import KafkaRotator
 from confplane.crypto.sealing import ConsoleKey, WebhookKey
-from confplane.crypto.subjects import subject_of
 
 __all__ = [
     "BrokerSecrets",

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from confplane.crypto.ciphers import HASHES, SCHEMES
-from confplane.crypto.password_encoder import EncoderParameters, PasswordEncoder
+from confplane.crypto.password_encoder import HASHES, SCHEMES, EncoderParameters, PasswordEncoder
 from confplane.domain.errors import UndecodablePasswordError
 from tests.catalog.kafka_jars import ToolError
 from tests.catalog.passwords.generate import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, get_args
 
-from confplane.crypto.ciphers import HASHES, SCHEMES
-from confplane.crypto.password_encoder import MAX_ITERATIONS, MIN_ITERATIONS
+from confplane.crypto.password_encoder import HASHES, MAX_ITERATIONS, MIN_ITERATIONS, SCHEMES
 from confplane.settings import BrokerEncoderSettings, ClusterSettings, PasswordEncoderSettings
 
 

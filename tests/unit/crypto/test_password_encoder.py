@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from confplane.crypto.ciphers import HASHES, SCHEMES
-from confplane.crypto.password_encoder import MAX_ITERATIONS, EncoderParameters, PasswordEncoder
+from confplane.crypto.password_encoder import HASHES, MAX_ITERATIONS, SCHEMES, EncoderParameters, PasswordEncoder
 from confplane.domain.errors import InvalidRequestError, UndecodablePasswordError
 from tests.unit.crypto.vectors import VECTORS, Vector, base64
 

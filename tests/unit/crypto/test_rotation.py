@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from confplane.crypto import BrokerSecrets, KafkaRotator, Keyring
+from confplane.crypto.cipher import plan_rotation
 from confplane.crypto.password_encoder import EncoderParameters, PasswordEncoder
-from confplane.crypto.rotation import plan_rotation
 from confplane.domain.errors import EncoderSecretMissingError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confplane.crypto.subjects import subject_of
+from confplane.crypto.certificates import subject_of
 from confplane.domain.access.identities import Authentication
 from confplane.domain.errors import UnauthenticatedError
 from confplane.security.certificates import Certificates

@@ -1,16 +1,39 @@
-"""Subjects of X.509 certificates as Java's ``X500Principal.getName()`` writes them, from which Kafka makes principals.
+"""Certificates: their subjects as Java's ``X500Principal.getName()`` writes them, and the end of their validity.
+
+Kafka makes principals from subjects.
 
 Source: RFC 2253; sun.security.x509.AVA#toRFC2253String and RDN, X500Name of OpenJDK 17.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from cryptography import x509
 from cryptography.x509 import InvalidVersion, load_der_x509_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+
+def days_until_expiry(path: Path, now: datetime) -> float | None:
+    """Return the days until the first certificate of a PEM file expires; None if the file has no certificate.
+
+    Raises:
+        OSError: The file can't be read.
+    """
+    data = path.read_bytes()
+    if b"-----BEGIN CERTIFICATE-----" not in data:
+        return None
+    try:
+        certificates = x509.load_pem_x509_certificates(data)
+    except ValueError:
+        return None
+    earliest = min(each.not_valid_after_utc for each in certificates)
+    return (earliest - now.astimezone(UTC)).total_seconds() / 86_400
+
 
 _KEYWORDS: Final = {
     "2.5.4.3": "CN",

@@ -21,8 +21,7 @@ from confplane.api.responses import CHALLENGE, CLUSTER, NOSNIFF, Headers, Prepar
 from confplane.api.traffic import CLIENT_CLOSED_REQUEST
 from confplane.domain.errors import ConfplaneError, InvalidRequestError, UnauthenticatedError, UnknownRouteError
 from confplane.domain.texts import rfc3339
-from confplane.security.authenticator import BEHALF_OF
-from confplane.security.credentials import CERTIFICATE, Credentials
+from confplane.security.authenticator import BEHALF_OF, CERTIFICATE, Credentials
 from confplane.services.metrics import REQUEST_ID
 
 if TYPE_CHECKING:

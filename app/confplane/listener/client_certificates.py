@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from confplane.crypto import subject_of
 from confplane.listener.forwarded import Proxies
-from confplane.security.credentials import CERTIFICATE
+from confplane.security.authenticator import CERTIFICATE
 
 if TYPE_CHECKING:
     import asyncio

@@ -19,7 +19,7 @@ from confplane.domain.errors import (
 )
 from confplane.listener.client_certificates import subject_of_peer
 from confplane.listener.connections import CloseReason
-from confplane.security.credentials import CERTIFICATE
+from confplane.security.authenticator import CERTIFICATE
 
 if TYPE_CHECKING:
     import asyncio

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from confplane.security.admin_token import AdminToken
-from confplane.security.authenticator import Authenticator
-from confplane.security.certificates import Certificates
+from confplane.security.authenticator import Authenticator, Certificates
 from confplane.security.mapping import PrincipalMapper
 from confplane.services.ports.access import AccessT
 from confplane.services.watched_files import FileWatch, WatchedFiles
@@ -15,7 +14,7 @@ from confplane.settings import UnusableSettingsError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from confplane.security.credentials import TokenAuthenticator
+    from confplane.security.authenticator import TokenAuthenticator
     from confplane.security.oidc.provider import Provider
     from confplane.services.ports.access import AccessSource
     from confplane.settings import Settings

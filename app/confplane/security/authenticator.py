@@ -3,21 +3,102 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Generic
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol
 
-from confplane.domain.access.identities import ADMIN, USER, Authentication, Identity
+from confplane.domain.access.identities import ADMIN, EVERYBODY, USER, Authentication, Identity
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.access.ranges import spell
 from confplane.domain.entities import DEFAULT_NODE
 from confplane.domain.errors import InvalidRequestError, UnauthenticatedError
+from confplane.domain.texts import LONGEST_PRINCIPAL
+from confplane.security.mapping import UnmappedError
 from confplane.services.ports.access import AccessT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
-    from confplane.security.certificates import Certificates
-    from confplane.security.credentials import Credentials, TokenAuthenticator
+    from confplane.security.mapping import PrincipalMapper
     from confplane.services.ports.access import AccessSource
+
+
+CERTIFICATE: Final = "confplane.certificate"
+"""Scope key of the subject of a verified client certificate. Absent if the client has no certificate."""
+
+
+class Credentials(NamedTuple):
+    """The credentials of one request."""
+
+    authorization: bytes | None = None
+    """The header ``Authorization``."""
+    certificate: str | None = None
+    """The subject of a verified client certificate, in the form of RFC 2253. Empty if it can't be read."""
+    behalf_of: bytes | None = None
+    """The header ``Confplane-On-Behalf-Of``."""
+
+
+class TokenAuthenticator(Protocol):
+    """Turns one kind of bearer token into an identity. Implementations never wait."""
+
+    def authenticate(self, given: bytes) -> Identity | None:
+        """Return the identity of a bearer token, or None if the token is of another kind.
+
+        Raises:
+            UnauthenticatedError: The token is of this kind and not valid. The message never repeats it.
+            UnavailableError: The token's validity cannot be checked at the moment.
+        """
+
+    def groups_of(self, principal: str) -> frozenset[str]:
+        """Return the groups of a user according to its valid tokens, as far as this process knows them."""
+
+
+MAX_SUBJECT: Final = 1024
+"""The most characters of a subject."""
+_CACHE_SIZE: Final = 4096
+_RESERVED: Final = frozenset({ADMIN, EVERYBODY})
+
+
+class Certificates:
+    """Turns subjects of verified client certificates into identities.
+
+    Args:
+        mapper: The rules of the brokers.
+        reserved_prefixes: Prefixes of the issuers of access tokens, which no principal of a certificate can have.
+    """
+
+    def __init__(self, mapper: PrincipalMapper, reserved_prefixes: Collection[str] = ()) -> None:
+        self._mapper = mapper
+        self._reserved_prefixes = tuple(reserved_prefixes)
+        self._identities = lru_cache(maxsize=_CACHE_SIZE)(self._identity)
+
+    def identify(self, subject: str) -> Identity:
+        """Return the identity of a subject. An empty subject means a certificate that can't be read.
+
+        Raises:
+            UnauthenticatedError: The subject has no valid principal.
+        """
+        return self._identities(subject)
+
+    def _identity(self, subject: str) -> Identity:
+        if not 0 < len(subject) <= MAX_SUBJECT:
+            raise UnauthenticatedError(
+                f"The client certificate can't be read, or its subject is empty or longer than {MAX_SUBJECT} characters"
+            )
+        try:
+            name = self._mapper.name(subject)
+        except UnmappedError as error:
+            raise UnauthenticatedError(
+                f"No principal is made of the client certificate: {error}; see http.ssl_principal_mapping_rules"
+            ) from None
+        principal = USER + name
+        if len(principal.encode()) > LONGEST_PRINCIPAL:
+            raise UnauthenticatedError(
+                f"The principal of the client certificate takes more than {LONGEST_PRINCIPAL} bytes; see"
+                " http.ssl_principal_mapping_rules"
+            )
+        if not name or not name.isprintable() or principal in _RESERVED or name.startswith(self._reserved_prefixes):
+            raise UnauthenticatedError("The client certificate names a principal that no certificate can have")
+        return Identity(principal, Authentication.CERTIFICATE)
 
 
 BEHALF_OF: Final = "Confplane-On-Behalf-Of"

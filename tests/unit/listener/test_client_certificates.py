@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from confplane.listener.client_certificates import UNREADABLE, CertificateHeaderMiddleware
-from confplane.security.credentials import CERTIFICATE
+from confplane.security.authenticator import CERTIFICATE
 from tests.support.certificates import CN, Authority, name
 
 if TYPE_CHECKING:

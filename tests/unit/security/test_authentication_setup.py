@@ -7,7 +7,7 @@ import pytest
 from confplane.domain.access.identities import Authentication
 from confplane.domain.errors import UnauthenticatedError
 from confplane.security.authentication_setup import AuthenticationSetup
-from confplane.security.credentials import Credentials
+from confplane.security.authenticator import Credentials
 from confplane.services.access import Access, AccessControl
 from confplane.settings import Settings, UnusableSettingsError
 

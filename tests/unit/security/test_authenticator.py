@@ -11,8 +11,7 @@ from confplane.domain.access.grants import Grant
 from confplane.domain.access.identities import ADMIN, Authentication, Identity
 from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType
 from confplane.domain.errors import ForbiddenError, InvalidRequestError, UnauthenticatedError
-from confplane.security.authenticator import BEHALF_OF, Authenticator
-from confplane.security.credentials import Credentials
+from confplane.security.authenticator import BEHALF_OF, Authenticator, Credentials
 from confplane.services.access import AccessControl
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from confplane.crypto.certificates import subject_of
 from confplane.domain.access.identities import Authentication
 from confplane.domain.errors import UnauthenticatedError
-from confplane.security.certificates import Certificates
+from confplane.security.authenticator import Certificates
 from confplane.security.mapping import PrincipalMapper, UnmappedError
 from tests.support.certificates import CN, NO_RULES, RULES, SUBJECTS, Authority, name
 

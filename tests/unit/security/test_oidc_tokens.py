@@ -12,9 +12,8 @@ import pytest_asyncio
 from confplane.domain.access.identities import Authentication
 from confplane.domain.errors import UnauthenticatedError, UnavailableError
 from confplane.security.oidc import compact
-from confplane.security.oidc.claims import identity_of
 from confplane.security.oidc.provider import OLDEST_S, Provider
-from confplane.security.oidc.tokens import OidcTokens
+from confplane.security.oidc.tokens import OidcTokens, identity_of
 from tests.support.forged import forged, resigned
 from tests.support.issuer import AUDIENCE, Issuer, Signer
 from tests.support.waiting import until

@@ -1,23 +1,145 @@
-"""The authenticator of OIDC access tokens."""
+"""OIDC access tokens: their verification, their claims, and the identity that they make."""
 
 from __future__ import annotations
 
 import hashlib
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING, NamedTuple
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from confplane.domain.access.identities import ADMIN, EVERYBODY, GROUP, USER, Authentication, Identity
 from confplane.domain.errors import UnauthenticatedError
 from confplane.security.oidc import compact
-from confplane.security.oidc.claims import identity_of
 from confplane.security.oidc.keys import is_signed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from confplane.domain.access.identities import Identity
+    from confplane.identity_settings import OidcSettings
     from confplane.security.oidc.keys import KeySet
     from confplane.security.oidc.provider import Provider
+
+
+MAX_NAME: Final = 255
+"""The most characters of a name, prefix included."""
+_RESERVED: Final = frozenset({ADMIN, EVERYBODY})
+_ENTRA_GROUPS: Final = "groups"
+_LATEST: Final = 253_402_300_800
+"""Seconds from 1970 to the year 10000: no calendar has later ends."""
+
+
+def identity_of(
+    claims: Mapping[str, Any], settings: OidcSettings, other_prefixes: Collection[str], now: float
+) -> Identity:
+    """Return the identity of a token whose signature is valid.
+
+    Args:
+        claims: The token's claims.
+        settings: The settings of the issuer.
+        other_prefixes: Prefixes of all other issuers. This issuer cannot have principals with one of them.
+        now: Seconds since 1970.
+
+    Raises:
+        UnauthenticatedError: A claim is absent or refused.
+    """
+    expires = _check_times(claims, settings, now)
+    _check_audience(claims.get("aud"), settings)
+    for name, allowed in settings.required_claims.items():
+        if not _fulfils(claims.get(name), allowed if isinstance(allowed, tuple) else (allowed,)):
+            raise UnauthenticatedError(f"The access token's claim {name} is absent, or not among the allowed values")
+    principal = USER + _name(claims.get(settings.principal_claim), settings, settings.principal_claim)
+    if principal in _RESERVED or principal.removeprefix(USER).startswith(tuple(other_prefixes)):
+        raise UnauthenticatedError("The access token names a principal that no token of its issuer can have")
+    return Identity(
+        principal,
+        Authentication.OIDC,
+        groups=_groups(claims, settings),
+        issuer=settings.issuer,
+        is_kafka_user=settings.kafka_users,
+        expires_at=datetime.fromtimestamp(expires, UTC),
+    )
+
+
+def _check_times(claims: Mapping[str, Any], settings: OidcSettings, now: float) -> float:
+    """Check the times of a token and return its end."""
+    expires, begins, issued = (_time(claims, name) for name in ("exp", "nbf", "iat"))
+    skew = settings.clock_skew_s
+    if expires is None:
+        raise UnauthenticatedError("The access token has no exp: one without an end is not accepted")
+    if now >= expires + skew:
+        raise UnauthenticatedError("The access token has expired; get a new one")
+    if max(begins or 0, issued or 0) > now + skew:
+        raise UnauthenticatedError("The access token is not valid yet; compare its issuer's clock and this service's")
+    if expires - (now + skew if issued is None else issued) > settings.max_lifetime_s:
+        raise UnauthenticatedError(
+            f"The access token lives longer than {settings.max_lifetime_s} seconds; have its issuer make shorter ones"
+        )
+    return expires
+
+
+def _time(claims: Mapping[str, Any], name: str) -> float | None:
+    value = claims.get(name)
+    if value is None and name not in claims:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _LATEST:
+        raise UnauthenticatedError(f"The access token's {name} is not a time in seconds since 1970")
+    return value
+
+
+def _check_audience(given: object, settings: OidcSettings) -> None:
+    named = given if isinstance(given, list) else [given]
+    if not any(isinstance(name, str) and name in settings.audiences for name in named):
+        raise UnauthenticatedError("The access token is for another audience than this service")
+
+
+def _fulfils(given: object, allowed: tuple[object, ...]) -> bool:
+    """Compare with types: ``true`` is neither 1 nor the text ``"true"``."""
+    values = given if isinstance(given, list) else [given]
+    return any(type(value) is type(wanted) and value == wanted for value in values for wanted in allowed)
+
+
+def _groups(claims: Mapping[str, Any], settings: OidcSettings) -> frozenset[str]:
+    """Return the groups. Where some would be lost nobody is let in: a deny may be on one of them."""
+    name = settings.groups_claim
+    if name is None:
+        return frozenset()
+    if _leaves_out(claims, name):
+        raise UnauthenticatedError(
+            f"The access token leaves {name} out, as it would be too many; have the issuer send those of this service"
+        )
+    if settings.groups_required and name not in claims:
+        raise UnauthenticatedError(
+            f"The access token has no claim {name}, which this service requires; have the issuer send it, or ask for a"
+            " token with the scope that has it"
+        )
+    given = claims.get(name, [])
+    listed = given if isinstance(given, list) else [given]
+    return frozenset(GROUP + _name(group, settings, name) for group in listed)
+
+
+def _leaves_out(claims: Mapping[str, Any], name: str) -> bool:
+    """Return True if the issuer says that there are groups which are not in the token.
+
+    It names a source of them (OpenID Connect Core, section 5.6.2), or only says that there are some, as Microsoft Entra
+    does of its claim ``groups`` with ``hasgroups``.
+    """
+    if claims.get("hasgroups", False) is not False and (name == _ENTRA_GROUPS or name not in claims):
+        return True
+    elsewhere = claims.get("_claim_names", {})
+    return not isinstance(elsewhere, dict) or name in elsewhere
+
+
+def _name(given: object, settings: OidcSettings, claim: str) -> str:
+    if not isinstance(given, str) or not given:
+        raise UnauthenticatedError(f"The access token's claim {claim} is absent, or not a text")
+    name = settings.prefix + given
+    if len(name) > MAX_NAME or not name.isprintable() or name != name.strip():
+        raise UnauthenticatedError(
+            f"The access token's claim {claim} has a name that is not printable, has spaces around it, or is longer "
+            f"than {MAX_NAME} characters with its prefix"
+        )
+    return name
 
 
 class _ValidatedToken(NamedTuple):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from confplane.devstack.cancellation import Cancellation
+from confplane.devstack.process import Cancellation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

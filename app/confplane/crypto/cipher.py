@@ -54,11 +54,6 @@ class KafkaCipher(Cipher):
         return self._keyring.secret_for(broker_id).fingerprint(key, plain)
 
 
-if TYPE_CHECKING:
-    # Only for the type checker.
-    _: type[Cipher] = KafkaCipher
-
-
 # Replacement of an encoder secret: the values of a broker's stored map to encode again, and the resulting map.
 #
 # This is a pure function of the stored map. Values under the current secret are not changed, so another run resumes a
@@ -116,4 +111,4 @@ def _plain(encoder: PasswordEncoder, stored: str) -> str | None:
 
 if TYPE_CHECKING:
     # Only for the type checker.
-    _: type[Rotator] = KafkaRotator
+    _: tuple[type[Cipher], type[Rotator]] = (KafkaCipher, KafkaRotator)

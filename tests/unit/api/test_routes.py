@@ -248,3 +248,13 @@ def test_what_is_bound_is_the_signature_of_the_handler() -> None:
     rewritten = [each.path for family in FAMILIES for each in family if hasattr(each.endpoint, "__signature__")]
     assert len(rewritten) == len(ROLLUPS)
     assert all("/rollups/" in path for path in rewritten)
+
+
+def test_a_family_is_a_file_of_at_most_400_lines_or_a_folder_of_at_most_three_files() -> None:
+    for family in FAMILIES:
+        file = Path(inspect.getfile(next(iter(family)).endpoint))
+        if file.parent == API:
+            assert len(file.read_text().splitlines()) <= 400, file.name
+        else:
+            files = {each.name for each in file.parent.glob("*.py")} - {"__init__.py"}
+            assert len(files) <= 3, f"{file.parent.name}: {files}"

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.access.operations import Operation
@@ -146,19 +146,16 @@ class AlterService:
             parts = await self._refreshed(parts, caller)
             repeated = _repeated(entries) if len(entries) > 1 else frozenset()
             prepared = await in_slices(lambda part: self._prepare(part, repeated), parts)
-        if atomic:
-            changes = [range(len(parts))] if parts else []
-        else:
-            ends = accumulate(map(len, entries))
-            changes = [range(end - len(entry), end) for end, entry in zip(ends, entries, strict=True)]
-        results = await self._run(prepared, changes, caller)
+        prepared_left = iter(prepared)
+        changes = [prepared] if atomic else [list(islice(prepared_left, len(entry))) for entry in entries]
+        results = await self._run(changes, caller)
         ended = list(zip(parts, results, strict=True))
         if run is not None:
             ended = [(part, result) for part, result in ended if result is not part[1]]
             run.record([result for _, result in ended])
         self._count(((part[0], result) for part, result in ended), caller)
-        left = iter(results)
-        return [EntryResult.of(islice(left, len(entry))) for entry in entries]
+        results_left = iter(results)
+        return [EntryResult.of(islice(results_left, len(entry))) for entry in entries]
 
     async def decide_entries(self, entries: Sequence[Entry], caller: Caller) -> Drafts:
         """Decide entries as one change that is not written, and return the drafts of their edits.
@@ -172,7 +169,7 @@ class AlterService:
         error = offender(each.error for each in prepared if isinstance(each, EditResult))
         if error is not None:
             raise error
-        items = [each for each in prepared if isinstance(each, PreparedEdit)]
+        items = _runnable(prepared)
         caller = replace(caller, validate_only=True)
         change = EntitiesChange(items, await self._facts.read(items, caller))
         [ended] = await self._runner.run_entries(parts[0][0].store, [change], caller)
@@ -282,19 +279,15 @@ class AlterService:
             return EditResult(edit, error)
         return PreparedEdit(cluster_facet, edit, decide, rules)
 
-    async def _run(
-        self, prepared: Sequence[PreparedEdit | EditResult], positions: Sequence[range], caller: Caller
-    ) -> list[EditResult]:
-        """Run changes, each of the edits in a range; errors are in the results."""
-        check = await self._facts.read([item for item in prepared if isinstance(item, PreparedEdit)], caller)
+    async def _run(self, prepared: Sequence[Sequence[PreparedEdit | EditResult]], caller: Caller) -> list[EditResult]:
+        """Run changes, each of some edits; errors are in the results."""
+        check = await self._facts.read([each for some in prepared for each in _runnable(some)], caller)
 
-        def change_of(some: range) -> EntitiesChange | None:
-            items = [item for item in prepared[some.start : some.stop] if isinstance(item, PreparedEdit)]
-            if len(items) < len(some):
-                return None
-            return EntitiesChange(items, check)
+        def change_of(some: Sequence[PreparedEdit | EditResult]) -> EntitiesChange | None:
+            items = _runnable(some)
+            return EntitiesChange(items, check) if items and len(items) == len(some) else None
 
-        changes = await in_slices(change_of, positions)
+        changes = await in_slices(change_of, prepared)
         to_run = [change for change in changes if change is not None]
         # Each end is freed with its result, and not thousands of them at once.
         ends: deque[ChangeResult[Drafts] | ConfplaneError] = deque()
@@ -307,13 +300,10 @@ class AlterService:
                 caller.bypass.include(filter(allows, more))
             ends.extend(await self._runner.run_entries(store, to_run, caller))
 
-        def results_of(found: tuple[range, EntitiesChange | None]) -> list[EditResult]:
-            some, change = found
-            if change is None:
-                return _without_run(prepared[some.start : some.stop])
-            return change.results(ends.popleft())
+        def results_of(some: Sequence[PreparedEdit | EditResult], change: EntitiesChange | None) -> list[EditResult]:
+            return _without_run(some) if change is None else change.results(ends.popleft())
 
-        results = await in_slices(results_of, zip(positions, changes, strict=True))
+        results = await in_slices(lambda found: results_of(*found), zip(prepared, changes, strict=True))
         return [result for some in results for result in some]
 
 
@@ -366,6 +356,10 @@ def _compared(part: FacetEdit, refused: Mapping[KraftEntityType, ConfplaneError]
             if op.key in unknown and op.key not in reported:
                 return part[0], EditResult(edit, unknown_key_error(edit.entity, op.key, op.pointer))
     return part[0], replace(edit, reported=reported)
+
+
+def _runnable(items: Sequence[PreparedEdit | EditResult]) -> list[PreparedEdit]:
+    return [item for item in items if isinstance(item, PreparedEdit)]
 
 
 def _without_run(items: Sequence[PreparedEdit | EditResult]) -> list[EditResult]:

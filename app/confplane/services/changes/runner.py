@@ -96,6 +96,8 @@ class ChangeRunner:
         bulk = Bulk(chains(change.rank for change in changes))
 
         def record(position: int, end: asyncio.Future[ChangeResult[Drafts] | Exception]) -> None:
+            if end.cancelled():
+                return  # the process ends
             ended = end.result()
             if isinstance(ended, Exception) and not isinstance(ended, ConfplaneError):
                 bulk.failed(ended)

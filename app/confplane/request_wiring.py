@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from confplane.audit import PostgresChangeRequests
+from confplane.audit import PostgresChangeRequests, PostgresManifestRuns
+from confplane.services.plans.apply import ApplyService
 from confplane.services.requests.applier import RequestApplier
 from confplane.services.requests.participants import Participants
 from confplane.services.requests.proposals import RequestProposals
 from confplane.services.requests.reader import RequestReader
+from confplane.services.requests.requested import RequestedChanges
 from confplane.services.requests.reviews import RequestReviews
 from confplane.services.requests.scheduler import RequestScheduler
 from confplane.services.requests.service import ChangeRequestService
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from confplane.services.access import AccessControl
+    from confplane.services.plans.plan import PlanService
     from confplane.services.ports.access import AccessStore
     from confplane.services.reverts.service import RevertService
     from confplane.wiring import ServiceParts
@@ -37,6 +40,8 @@ class RequestWiring:
     service: ChangeRequestService
     schedulers: Sequence[RequestScheduler]
     """One for each cluster."""
+    applies: ApplyService
+    """Applies manifests, those of requests too."""
 
     @classmethod
     def of(
@@ -46,6 +51,8 @@ class RequestWiring:
         tokens: AccessStore,
         refresh: Callable[[], Awaitable[None]],
         reverts: RevertService,
+        plans: PlanService,
+        *,
         now: Callable[[], datetime] = _now,
     ) -> RequestWiring:
         """Build them.
@@ -56,16 +63,21 @@ class RequestWiring:
             tokens: The tokens.
             refresh: Reads tokens and grants into memory, for ``control``.
             reverts: Decides reverts.
+            plans: Plans manifests.
             now: The clock.
         """
         store = PostgresChangeRequests(parts.database)
         reader, participants = RequestReader(store), Participants(control, tokens, refresh, now)
         transitions = RequestTransitions(store, now)
-        rest: dict[str, Any] = {"alter": parts.alter, "fingerprints": parts.fingerprints, "now": now}
+        applies = ApplyService(plans, parts.alter, PostgresManifestRuns(parts.database))
+        changes = RequestedChanges(parts.alter, plans, applies, participants, parts.fingerprints)
+        rest: dict[str, Any] = {"changes": changes, "now": now}
         applier = RequestApplier(store, transitions, participants, control=control, **rest)
         service = ChangeRequestService(
             reader,
-            RequestProposals(reader, transitions, participants, audit=parts.audit, reverts=reverts, **rest),
+            RequestProposals(
+                reader, transitions, participants, audit=parts.audit, reverts=reverts, alter=parts.alter, **rest
+            ),
             RequestReviews(reader, transitions, participants, applier=applier, **rest),
             applier=applier,
             transitions=transitions,
@@ -76,4 +88,4 @@ class RequestWiring:
         schedulers = [
             RequestScheduler(cluster, store, transitions, applier, now=now, ticks=ticks) for cluster in parts.clusters
         ]
-        return cls(service, schedulers)
+        return cls(service, schedulers, applies)

@@ -28,7 +28,6 @@ from confplane.audit import (
     PostgresConsoleSessions,
     PostgresEntityStates,
     PostgresFeedTrail,
-    PostgresManifestRuns,
     PostgresOwnerships,
     PostgresRefusedAttempts,
     PostgresRegistrationLog,
@@ -56,7 +55,6 @@ from confplane.services.changes.idempotency import IdempotencyService
 from confplane.services.feed.hub import FeedHub
 from confplane.services.kraft.warnings import UnobservedWarnings
 from confplane.services.limits import LimitClass, Limiter, LimitOverride, RateLimit, RateLimits
-from confplane.services.plans.apply import ApplyService
 from confplane.services.plans.owners import OwnershipReader
 from confplane.services.plans.plan import PlanService
 from confplane.services.reads.describe import DescribeService
@@ -180,7 +178,8 @@ def create_app(
     describe = DescribeService(registrations)
     history = HistoryService(trail, parts.audit, describe)
     reverts = RevertService(parts.audit, trail, history, parts.alter)
-    requests = RequestWiring.of(parts, control, access_store, token_cache.refresh, reverts)
+    plans = _plans(parts, trail, recorders)
+    requests = RequestWiring.of(parts, control, access_store, token_cache.refresh, reverts, plans)
     feeds = FeedHub(
         parts.clusters,
         PostgresFeedTrail(parts.database),
@@ -276,14 +275,13 @@ def create_app(
         applied,
         refusals,
     ]
-    plans = _plans(parts, trail, recorders)
     api = create_api(
         dict(
             (
                 provided.ACCESS_ADMIN.entry(tokens_and_grants(settings, access_store, control, token_cache.refresh)),
                 provided.ALTER.entry(parts.alter),
                 provided.APPLIED.entry(applied),
-                provided.APPLIES.entry(ApplyService(plans, parts.alter, PostgresManifestRuns(parts.database))),
+                provided.APPLIES.entry(requests.applies),
                 provided.AUDIT.entry(parts.audit),
                 provided.CHANGE_REQUESTS.entry(requests.service),
                 provided.CLUSTERS.entry(parts.clusters),

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from confplane.audit import PostgresAccessStore, PostgresChangeRequests
+from confplane.audit import PostgresAccessStore, PostgresChangeRequests, PostgresOwnerships, PostgresTrailHistory
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.request_wiring import RequestWiring
 from confplane.services.changes.callers import Caller
-from confplane.services.changes.edits import Edit
+from confplane.services.changes.edits import Edit, Mode
+from confplane.services.plans.owners import OwnershipReader
+from confplane.services.plans.plan import PlanService
+from confplane.services.plans.planned import PlanOptions
+from confplane.services.requests.manifests import ProposedManifest
 from confplane.services.requests.proposals import RequestTerms
 from tests.support.access_world import World as AccessWorld
 from tests.support.reverting import reverts_of
@@ -23,7 +28,16 @@ if TYPE_CHECKING:
     from confplane.services.changes.alter import Entry
     from confplane.services.ports.change_requests import ChangeRequest
     from confplane.services.ports.trail import AuditRecord
+    from confplane.wiring import ServiceParts
     from tests.support.replicas import Replica
+
+
+def plans_of(parts: ServiceParts) -> PlanService:
+    """The plans of a process that records the external changes of all of its clusters."""
+    trail = PostgresTrailHistory(parts.database)
+    return PlanService(
+        parts.alter, OwnershipReader(PostgresOwnerships(parts.database), trail, [each.name for each in parts.clusters])
+    )
 
 
 class Requests:
@@ -41,7 +55,8 @@ class Requests:
             self.access.store,
             self.access.book.refresh,
             reverts_of(replica.parts),
-            self.now,
+            plans_of(replica.parts),
+            now=self.now,
         )
         self.service = wiring.service
         [self.scheduler] = wiring.schedulers
@@ -62,6 +77,22 @@ class Requests:
     async def propose(self, author: Identity, *entries: Entry, **terms: datetime) -> ChangeRequest:
         caller = self.caller(author, reason="more load", ticket="CHG-1")
         return await self.service.proposals.create(self.cluster, entries, RequestTerms(**terms), caller)
+
+    def manifest(self, *entries: Entry, **options: Any) -> ProposedManifest:
+        """A manifest of whole entities."""
+        document = [
+            {facet: replace(edit, mode=Mode.REPLACE) for facet, edit in entry.items() if isinstance(edit, Edit)}
+            for entry in entries
+        ]
+        return ProposedManifest(document, PlanOptions(**options))
+
+    async def propose_manifest(
+        self, author: Identity, manifest: ProposedManifest, *, validate_only: bool = False, **terms: datetime | None
+    ) -> ChangeRequest:
+        caller = self.caller(author, reason="more load", ticket="CHG-1")
+        return await self.service.proposals.create(
+            self.cluster, manifest, RequestTerms(**terms), caller, validate_only=validate_only
+        )
 
     async def approve(self, request: ChangeRequest, *approvers: Identity) -> ChangeRequest:
         """Approve the content of a request as read."""

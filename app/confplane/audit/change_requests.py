@@ -40,10 +40,12 @@ if TYPE_CHECKING:
 
 _TIME: Final = TIMESTAMP(timezone=True)
 _AFTER_REVERTS: Final[Mapping[str, str]] = {
+    RequestAction.FINISH_PARTLY: RequestState.PARTLY_APPLIED,
     RequestAction.REVERT: RequestState.REVERTING,
     RequestAction.FINISH_REVERT: RequestState.REVERTED,
     RequestAction.FINISH_REVERT_PARTLY: RequestState.REVERTED_PARTLY,
 }
+_ENDS: Final = frozenset({RequestAction.FINISH, RequestAction.FINISH_PARTLY})
 _COLUMNS: Final = "id, cluster, state, version, revision, entity_ids, created_at, expires_at, apply_at, content"
 _REVISION: Final = """
 INSERT INTO change_request_revisions (request_id, revision, digest, draft)
@@ -115,7 +117,9 @@ FROM change_requests WHERE cluster = :cluster AND id = :id
 """).bindparams(bindparam("id", type_=Uuid))  # noqa: S608 - as above
 _LIST: Final = text(f"""
 SELECT {_COLUMNS} FROM change_requests
-WHERE cluster = :cluster AND (CAST(:state AS text) IS NULL OR coalesce(content->>'revert_state', state) = :state)
+WHERE cluster = :cluster AND (
+    CAST(:state AS text) IS NULL OR coalesce(content->>'shown_state', content->>'revert_state', state) = :state
+  )
   AND (CAST(:before AS uuid) IS NULL OR id < :before)
   AND (CAST(:entity_id AS text) IS NULL OR :entity_id = ANY(entity_ids))
 ORDER BY id DESC LIMIT :most
@@ -127,8 +131,13 @@ SELECT id, action, revision, state, at, principal, behalf_of, text FROM change_r
 WHERE request_id = :id ORDER BY id DESC LIMIT :most
 """).bindparams(bindparam("id", type_=Uuid))
 _ATTEMPTS: Final = text("""
-SELECT intents.change_id, outcomes.committed FROM intents LEFT JOIN outcomes USING (change_id)
+SELECT intents.change_id, outcomes.committed, ARRAY(
+  SELECT ARRAY[facet, entity_id] FROM intent_entities AS altered
+  WHERE committed AND (altered.change_id, altered.attempt) = (intents.change_id, intents.attempt)
+) AS places
+FROM intents LEFT JOIN outcomes USING (change_id)
 WHERE intents.applies = :id
+ORDER BY intents.change_id
 """).bindparams(bindparam("id", type_=Uuid))
 _LATE: Final = text("""
 SELECT id FROM change_requests
@@ -237,6 +246,9 @@ class PostgresChangeRequests(ChangeRequestStore):
             state = RequestState(state_after(row.action, row.state))
             if row.action == COMMENT and state is RequestState.APPLIED and found:
                 state = found[-1].state
+            ends = [each.state for each in found if each.action in _ENDS]
+            if row.action == RequestAction.DROP_REVERT and ends:
+                state = ends[-1]
             found.append(
                 RequestEvent(row.id, row.action, row.at, row.principal, row.behalf_of, row.text, row.revision, state)
             )
@@ -246,7 +258,8 @@ class PostgresChangeRequests(ChangeRequestStore):
     async def attempts(self, request_id: UUID) -> RequestAttempts:
         rows = await self._database.rows(_ATTEMPTS, id=request_id)
         committed = next((row.change_id for row in rows if row.committed), None)
-        return RequestAttempts(committed, any(row.committed is None for row in rows))
+        places = frozenset((facet, entity_id) for row in rows for facet, entity_id in row.places)
+        return RequestAttempts(committed, any(row.committed is None for row in rows), places)
 
     @override
     async def late(self, cluster: str, most: int) -> list[UUID]:
@@ -291,8 +304,8 @@ def _given(request: ChangeRequest, event: RequestEvent) -> dict[str, Any]:
 
 
 def _stored(state: RequestState) -> str:
-    """Return the state to store: earlier releases know none of those after ``applied``, which the content has."""
-    return RequestState.APPLIED.value if state in WRITTEN else state.value
+    """Return the state to store. Earlier releases know none of those after ``applied``, which the content has."""
+    return RequestState.APPLIED.value if state in WRITTEN | {RequestState.PARTLY_APPLIED} else state.value
 
 
 def state_after(action: str, stored: str) -> str:
@@ -335,6 +348,7 @@ def _content(request: ChangeRequest) -> dict[str, Any]:
         "reverts": request.reverts,
         "reverts_partly": request.reverts_partly,
         "reverted_by": request.reverted_by,
+        "shown_state": request.state if request.state is RequestState.PARTLY_APPLIED else None,
         "revert_state": request.state if request.state in WRITTEN - {RequestState.APPLIED} else None,
     }
 
@@ -345,7 +359,7 @@ def _request(row: Row[Any]) -> ChangeRequest:
     return ChangeRequest(
         row.id,
         row.cluster,
-        RequestState(content.get("revert_state") or row.state),
+        RequestState(content.get("shown_state") or content.get("revert_state") or row.state),
         row.version,
         row.revision,
         content["digest"],

@@ -34,6 +34,7 @@ _PATH: Final = "/console/clusters/{cluster}/requests"
 _LISTED: Final = 50
 _PENDING: Final = frozenset({RequestState.OPEN, RequestState.APPROVED, RequestState.SCHEDULED, RequestState.FAILED})
 """The states in which the change of a request is still to come."""
+_APPLICABLE: Final = frozenset({RequestState.APPROVED, RequestState.PARTLY_APPLIED})
 _COMPARED: Final = 5
 """Changes of a request whose impact is shown."""
 _SEARCHED: Final = 500
@@ -270,6 +271,6 @@ def _steps(caller: Mapping[str, Any], cluster: str, request: Mapping[str, Any]) 
             "revert": may_propose_all and request["changeId"] is not None,
         }
     possible = {"comment", *TRANSITIONS[RequestState(request["state"])]}
-    if RequestAction.BEGIN in possible and request["state"] == RequestState.APPROVED:
+    if RequestAction.BEGIN in possible and request["state"] in _APPLICABLE:
         possible.add("apply")
     return {step for step, right in rights.items() if right and step in possible}

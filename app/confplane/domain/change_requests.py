@@ -3,8 +3,9 @@
 A request is decided once, and then approved and applied exactly as it was decided::
 
     open ──► approved ──► applying ──► applied ──► reverting ──► reverted, reverted-partly
-      ▲  └─► scheduled ──►   │            ▲            │
-      │                      │            └────────────┘  the request that reverts it ends without a change
+      ▲  └─► scheduled ──►   │ │  ▲       ▲            │
+      │                      │ │  │       └────────────┘  the request that reverts it ends without a change
+      │                      │ └► partly-applied  the run of a manifest has ended before its last entity
       └──────────────────────┘  the content or the approvals do not hold any more
 
 Two people are needed. A person is known by several names: the principal of the credential, the user for whom a portal
@@ -47,6 +48,8 @@ class RequestState(StrEnum):
     APPLYING = "applying"
     """Its change is being made, or its outcome is not known yet."""
     APPLIED = "applied"
+    PARTLY_APPLIED = "partly-applied"
+    """A refusal, or the time, ended the run of its manifest, which can be continued."""
     REVERTING = "reverting"
     """Another request that reverts it has not ended."""
     REVERTED = "reverted"
@@ -76,6 +79,8 @@ class RequestAction(StrEnum):
     """Its change begins to be made."""
     FINISH = "finish"
     """Its change is committed."""
+    FINISH_PARTLY = "finish-partly"
+    """Some changes of its manifest are committed, and others are not."""
     DELAY = "delay"
     """Nothing was written, and it may be applied again."""
     REOPEN = "reopen"
@@ -102,6 +107,7 @@ class RequestEventType(StrEnum):
     EXPIRED = "expired"
     REOPENED = "reopened"
     APPLIED = "applied"
+    PARTLY_APPLIED = "partly-applied"
     FAILED = "failed"
     REVERTED = "reverted"
     """Another request gave its keys, or some of them, their earlier values again."""
@@ -123,6 +129,7 @@ _EVENT_TYPES: Final[Mapping[str, RequestEventType]] = {
     RequestAction.EXPIRE: RequestEventType.EXPIRED,
     RequestAction.REOPEN: RequestEventType.REOPENED,
     RequestAction.FINISH: RequestEventType.APPLIED,
+    RequestAction.FINISH_PARTLY: RequestEventType.PARTLY_APPLIED,
     RequestAction.FAIL: RequestEventType.FAILED,
     RequestAction.FINISH_REVERT: RequestEventType.REVERTED,
     RequestAction.FINISH_REVERT_PARTLY: RequestEventType.REVERTED,
@@ -149,12 +156,13 @@ def event_type(kind: str, action: str, state: str) -> RequestEventType | None:
 WRITTEN: Final = frozenset(
     {RequestState.APPLIED, RequestState.REVERTING, RequestState.REVERTED, RequestState.REVERTED_PARTLY}
 )
-"""The states of requests whose change is committed."""
+"""The states of requests whose change is committed as a whole."""
 WITHOUT_CHANGE: Final = frozenset({RequestState.REJECTED, RequestState.CANCELLED, RequestState.EXPIRED})
 """The states of requests that ended without a change."""
 _O, _A, _S = RequestState.OPEN, RequestState.APPROVED, RequestState.SCHEDULED
 _COMMITTED: Final[Mapping[RequestAction, frozenset[RequestState]]] = {
-    RequestAction.FINISH: frozenset({RequestState.APPLIED})
+    RequestAction.FINISH: frozenset({RequestState.APPLIED}),
+    RequestAction.FINISH_PARTLY: frozenset({RequestState.PARTLY_APPLIED}),
 }
 """A process that was paused may commit the change after the request was given back, and even after it ended."""
 _REVERTED: Final[Mapping[RequestAction, frozenset[RequestState]]] = {
@@ -189,13 +197,19 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestAction, frozenset[Reques
         RequestAction.CANCEL: frozenset({RequestState.CANCELLED}),
         **_COMMITTED,
     },
+    RequestState.PARTLY_APPLIED: {
+        RequestAction.BEGIN: frozenset({RequestState.APPLYING}),
+        RequestAction.FINISH: frozenset({RequestState.APPLIED}),
+        RequestAction.REVERT: frozenset({RequestState.REVERTING}),
+        **_REVERTED,
+    },
     RequestState.APPLIED: {
         RequestAction.REVERT: frozenset({RequestState.REVERTING}),
         **_REVERTED,
     },
     RequestState.REVERTING: {
         **_REVERTED,
-        RequestAction.DROP_REVERT: frozenset({RequestState.APPLIED}),
+        RequestAction.DROP_REVERT: frozenset({RequestState.APPLIED, RequestState.PARTLY_APPLIED}),
     },
     RequestState.REVERTED: {},
     RequestState.REVERTED_PARTLY: {},

@@ -13,6 +13,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
+from typing_extensions import override
+
 from confplane.domain.access.grants import ANY, Grant, GrantRules, narrowed
 from confplane.domain.access.identities import Authentication, CredentialNarrowing, Identity
 from confplane.domain.access.operations import OF_CLUSTER, Operation, ResourceType, forbidden_error
@@ -254,6 +256,31 @@ def unrestricted(access: Access) -> Access:
     rights = Rights(access.identity, _Unrestricted())
     rights.unlimited = True
     return Access(rights, access.source, access.request_id)
+
+
+class _ApprovedRights(Rights):
+    """The rights of an author whose change others approved: to read what the author may read, and to write anything."""
+
+    def __init__(self, rights: Rights) -> None:
+        super().__init__(rights.identity, _Unrestricted())
+        self._rights = rights
+
+    @override
+    def allowed(self, cluster: str | None, operation: Operation) -> NameRanges:
+        if operation is Operation.DESCRIBE_CONFIGS:
+            return self._rights.allowed(cluster, operation)
+        return EVERYTHING
+
+
+def approved(rights: Rights, access: Access, request_id: str) -> Access:
+    """Return an access that sees the configs that the rights show, and that needs no grant to write.
+
+    Args:
+        rights: The rights of the author.
+        access: The access of the request.
+        request_id: The id of the changes.
+    """
+    return Access(_ApprovedRights(rights), access.source, request_id)
 
 
 def _text(refusal: DeniedRight, cluster: str | None, operation: Operation, spelling: str) -> str:

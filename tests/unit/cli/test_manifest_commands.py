@@ -116,29 +116,29 @@ def test_an_apply_for_a_text_that_is_no_duration_is_refused(answered: Recorded, 
     assert (refused.exit_code, answered.sent) == (64, [])
 
 
-def test_the_changes_of_a_plan_are_proposed_as_one_request(answered: Recorded, manifest: str) -> None:
-    answered.answers["plan"] = plan(
-        change("topic=a", "update", key("flush.ms", "1", "2"), key("retention.ms", "1", None)),
-        change("topic=b", "none"),
-        change("user=c", "create", key("producer_byte_rate", None, 1.5), facet="client-quotas"),
-    )
+def test_a_plan_is_proposed_with_its_document_and_options(answered: Recorded, manifest: str) -> None:
+    answered.answers["plan"] = plan(change("topic=a", "update", key("flush.ms", "1", "2")))
     answered.answers["change-requests"] = {"id": "0195f3a0-6c1e-7d3a-9b7e-2f6c1d0a4b5c"}
+    with Path(manifest).open("a") as file:
+        file.write("owner: team\n")
+    options = ["--prune", "--scope", "topic:a", "--max-deletes", "3", "--force", "topic=a/flush.ms"]
     times = ["--apply-at", "2030-01-31T12:00:00Z"]
-    proposed = CliRunner().invoke(cli, ["apply", manifest, "--propose", "--yes", "--reason", "load", *times])
+    proposed = CliRunner().invoke(cli, ["apply", manifest, "--propose", "--yes", "--reason", "load", *options, *times])
     assert (proposed.exit_code, "confplane requests show 0195f3a0" in proposed.stderr) == (0, True)
     [(_, planned), (path, body)] = answered.sent
-    assert (planned["atomic"], path) == (True, "change-requests?reason=load")
-    assert body == {
-        "edits": [
-            {
-                "facet": "configs",
-                "id": "topic=a",
-                "ops": [{"key": "flush.ms", "value": "2"}, {"key": "retention.ms", "op": "DELETE"}],
-            },
-            {"facet": "client-quotas", "id": "user=c", "ops": [{"key": "producer_byte_rate", "value": 1.5}]},
-        ],
-        "applyAt": "2030-01-31T12:00:00Z",
-    }
+    assert path == "change-requests?reason=load"
+    assert body == {"manifest": {**planned, "planId": PLAN_ID}, "applyAt": "2030-01-31T12:00:00Z"}
+    assert (planned["owner"], planned["scope"], planned["maxDeletes"]) == ("team", "topic:a", 3)
+
+
+def test_the_plan_of_a_file_is_proposed_as_it_is(answered: Recorded, manifest: str, tmp_path: Path) -> None:
+    answered.answers["plan"] = plan(change("topic=a", "update", key("flush.ms", "1", "2")))
+    answered.answers["change-requests"] = {"id": "0195f3a0-6c1e-7d3a-9b7e-2f6c1d0a4b5c"}
+    saved = str(tmp_path / "plan.json")
+    assert CliRunner().invoke(cli, ["plan", manifest, "--atomic", "--out", saved]).exit_code == 2
+    assert CliRunner().invoke(cli, ["apply", manifest, "--propose", "--plan", saved]).exit_code == 0
+    [_, (path, body)] = answered.sent
+    assert (path, body["manifest"]["planId"], body["manifest"]["atomic"]) == ("change-requests", PLAN_ID, True)
 
 
 def test_a_plan_that_does_not_fit_into_one_transaction_is_not_proposed(answered: Recorded, manifest: str) -> None:
@@ -149,23 +149,12 @@ def test_a_plan_that_does_not_fit_into_one_transaction_is_not_proposed(answered:
     assert [path for path, _ in answered.sent] == ["manifests:plan"]
 
 
-def test_a_secret_and_an_owner_are_not_proposed(answered: Recorded, manifest: str) -> None:
-    answered.answers["plan"] = plan(change("broker=1", "update", key("ssl.key.password", None, None, secret=True)))
-    secret = CliRunner().invoke(cli, ["apply", manifest, "--propose", "--yes"])
-    assert (secret.exit_code, "ssl.key.password is a secret" in secret.stderr) == (1, True)
-    with Path(manifest).open("a") as file:
-        file.write("owner: team\n")
-    owned = CliRunner().invoke(cli, ["apply", manifest, "--propose", "--yes"])
-    assert (owned.exit_code, "has an owner" in owned.stderr) == (1, True)
-    assert [path for path, _ in answered.sent] == ["manifests:plan"]
-
-
 def test_times_are_for_proposals(answered: Recorded, manifest: str) -> None:
     refused = CliRunner().invoke(cli, ["apply", manifest, "--yes", "--expires-at", "2h"])
     assert (refused.exit_code, answered.sent) == (64, [])
 
 
-@pytest.mark.parametrize("words", [["--for", "6h"], ["--force", "topic=a/k"], ["--break-glass", "x"], ["--plan", "p"]])
+@pytest.mark.parametrize("words", [["--for", "6h"], ["--break-glass", "x"]])
 def test_options_of_direct_changes_are_not_for_proposals(answered: Recorded, manifest: str, words: list[str]) -> None:
     refused = CliRunner().invoke(cli, ["apply", manifest, "--propose", *words])
     assert (refused.exit_code, answered.sent) == (64, [])

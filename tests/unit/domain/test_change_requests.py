@@ -31,6 +31,7 @@ open      cancel  cancelled
 open      expire  expired
 open      reopen  open
 open      finish  applied
+open      finish-partly partly-applied
 approved  revise  open
 approved  approve open approved scheduled
 approved  reject  rejected
@@ -39,6 +40,7 @@ approved  expire  expired
 approved  reopen  open
 approved  begin   applying
 approved  finish  applied
+approved  finish-partly partly-applied
 scheduled revise  open
 scheduled approve open approved scheduled
 scheduled reject  rejected
@@ -47,22 +49,33 @@ scheduled expire  expired
 scheduled reopen  open
 scheduled begin   applying
 scheduled finish  applied
+scheduled finish-partly partly-applied
 applying  finish  applied
+applying  finish-partly partly-applied
 applying  delay   approved scheduled
 applying  reopen  open
 applying  fail    failed
 failed    revise  open
 failed    cancel  cancelled
 failed    finish  applied
+failed    finish-partly partly-applied
+partly-applied begin applying
+partly-applied finish applied
+partly-applied revert reverting
+partly-applied finish-revert reverted
+partly-applied finish-revert-partly reverted-partly
 applied   revert  reverting
 applied   finish-revert reverted
 applied   finish-revert-partly reverted-partly
 reverting finish-revert reverted
 reverting finish-revert-partly reverted-partly
-reverting drop-revert applied
+reverting drop-revert applied partly-applied
 rejected  finish  applied
+rejected  finish-partly partly-applied
 cancelled finish  applied
+cancelled finish-partly partly-applied
 expired   finish  applied
+expired   finish-partly partly-applied
 """
 
 
@@ -86,7 +99,7 @@ def test_every_state_is_reached_from_open_and_each_action_is_used() -> None:
     assert {action for actions in TRANSITIONS.values() for action in actions} == set(RequestAction)
 
 
-@pytest.mark.parametrize("state", RequestState)
+@pytest.mark.parametrize("state", RequestState, ids="in {}".format)
 @pytest.mark.parametrize("action", RequestAction)
 @pytest.mark.parametrize("kind", RequestKind)
 def test_an_action_that_the_table_does_not_have_is_refused(

@@ -1,15 +1,18 @@
 """The forms of change requests."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StrictBool, StrictStr, WithJsonSchema
 
 from confplane.api import models as base
 from confplane.api import patterns
+from confplane.api.manifests.models import ClaimedKey, PlanManifest
 from confplane.api.models import AnswerModel, ChangeId, EntityId, Page, RequestModel, Scalar, Time
 from confplane.domain import id_patterns
 from confplane.domain.change_requests import RequestKind, RequestState
 from confplane.domain.facets import FacetNameText
+from confplane.domain.manifests import MOST_BYTES
+from confplane.services.requests.manifests import MOST_CHANGES, MOST_ENTITIES
 from confplane.services.requests.reader import LONGEST_COMMENT
 
 MOST_EDITS = 1_000
@@ -50,14 +53,29 @@ class ProposedEdit(RequestModel):
     ops: Annotated[list[ProposedOp], Field(max_length=base.MAX_KEYS)] = Field(default=[])
 
 
+class RequestManifest(PlanManifest):
+    """A manifest, the options of its plan, and the plan that was seen."""
+
+    plan_id: Annotated[StrictStr, Field(pattern=patterns.PLAN_ID)] | None = Field(
+        default=None, description="The plan of the same document and options; another one is refused"
+    )
+
+
 class ChangeRequestEdits(RequestModel):
-    """The content of a request: edits, or the revert of a change."""
+    """The content of a request: edits, the revert of a change, or a manifest."""
+
+    most_bytes: ClassVar[int | None] = MOST_BYTES
 
     edits: Annotated[list[ProposedEdit], Field(max_length=MOST_EDITS)] = Field(
         default=[], description="The edits, each facet of an entity once: one change"
     )
     revert: Annotated[StrictStr | None, base.text_like(patterns.CHANGE_ID)] = Field(
         default=None, description="Instead of edits: the id of a change, whose keys get their earlier values"
+    )
+    manifest: RequestManifest | None = Field(
+        default=None,
+        description=f"Instead of edits: a manifest. It has {MOST_ENTITIES:,} entities, and its plan {MOST_CHANGES:,}"
+        " changes at most",
     )
 
 
@@ -218,6 +236,30 @@ class ProposedChange(AnswerModel):
     id: EntityId
     mode: Literal["alter", "replace", "create"]
     diff: list[ProposedDiff]
+    claimed: list[ClaimedKey] | base.Absent = Field(
+        default=None, description="The keys that get the owner of the manifest; absent if there are none"
+    )
+
+
+class ForcedKeyData(AnswerModel):
+    """A key that the owner of a manifest takes over from another one."""
+
+    id: EntityId
+    key: str
+
+
+class PlannedManifest(AnswerModel):
+    """The plan of a manifest, with its options."""
+
+    plan_id: Annotated[str, Field(pattern=patterns.PLAN_ID)]
+    run_id: str = Field(description="The request id of all changes of the run that applies it")
+    atomic: bool
+    prune: bool
+    scope: str | None
+    max_deletes: int | None
+    owner: str | None
+    labels: dict[str, str]
+    force: list[ForcedKeyData] = Field(description="Keys that the owner takes over from another one")
 
 
 class ValueToSupply(AnswerModel):
@@ -248,6 +290,7 @@ class ChangeRequestData(ChangeRequestSummary):
         description="The rules that ask for approvals. Besides, each entity needs an approver who may alter it"
     )
     changes: list[ProposedChange]
+    manifest: PlannedManifest | None = Field(description="null: the request is of edits")
     to_supply: list[ValueToSupply]
     differences: list[DifferentEntity] = Field(description="What was changed since it was decided, as found last")
     events: list[RequestEventData] = Field(description="The last 200 events and comments, the oldest first")

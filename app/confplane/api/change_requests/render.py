@@ -10,6 +10,7 @@ from confplane.domain.facets import FacetName
 from confplane.domain.texts import rfc3339
 from confplane.services.changes.edits import json_of
 from confplane.services.changes.stored_draft import to_supply
+from confplane.services.requests.manifests import is_manifest, run_id
 from confplane.services.requests.participants import approvals_of_rules, lacking
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def whole(cluster: Cluster, request: ChangeRequest, events: Iterable[RequestEven
         "warnings": list(request.warnings),
         "approvalRules": [_rule(each) for each in approvals_of_rules(request)],
         "changes": [_change(cluster, edit) for edit in request.draft["edits"]],
+        "manifest": _manifest(request) if is_manifest(request.draft) else None,
         "toSupply": [{"id": entity_id, "key": key} for entity_id, key in to_supply(request.draft)],
         "differences": list(request.differences),
         "events": [_event(each) for each in events],
@@ -79,6 +81,8 @@ def _rule(found: RuleApprovals) -> dict[str, Any]:
 def _change(cluster: Cluster, edit: Mapping[str, Any]) -> dict[str, Any]:
     cluster_facet, entity = cluster.facets[FacetName(edit["facet"])], Entity.from_id(edit["entity"])
 
+    claimed: Mapping[str, str | None] = edit.get("claimed", {})
+
     def shown(key: str, value: str | None) -> Any:
         return number(json_of(cluster_facet, entity, key, value))
 
@@ -95,7 +99,13 @@ def _change(cluster: Cluster, edit: Mapping[str, Any]) -> dict[str, Any]:
             }
             for item in edit["diff"]
         ],
+        **({"claimed": [{"key": key, "owner": owner} for key, owner in claimed.items()]} if claimed else {}),
     }
+
+
+def _manifest(request: ChangeRequest) -> dict[str, Any]:
+    plan = request.draft["plan"]
+    return {"planId": plan["id"], "runId": run_id(request.id), **{name: plan[name] for name in plan if name != "id"}}
 
 
 def _event(event: RequestEvent) -> dict[str, Any]:

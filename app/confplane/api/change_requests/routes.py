@@ -1,6 +1,8 @@
 """Change requests: ``confplane requests`` over HTTP."""
 
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 from fastapi import Path, Query
@@ -9,6 +11,7 @@ from starlette.responses import Response
 from confplane.api import parsed, patterns
 from confplane.api.change_requests import models, render
 from confplane.api.dependencies import Call, CallDep, IfNoneMatch, PageSize, PageToken
+from confplane.api.manifests.documents import document_of, options_of
 from confplane.api.responses import json_response, page_response, unchanged
 from confplane.api.routing.operations import manage, propose, read
 from confplane.api.routing.preconditions import ConditionalHeadersDep, not_modified
@@ -17,22 +20,27 @@ from confplane.api.services import ChangeRequestsDep
 from confplane.domain import id_patterns
 from confplane.domain.change_requests import RequestState
 from confplane.domain.entities import Entity
-from confplane.domain.errors import InvalidRequestError
+from confplane.domain.errors import ConfplaneError, InvalidRequestError
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
-from confplane.services.changes.alter import Entry
 from confplane.services.changes.edits import Edit, EditResult, Mode
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.limits import LimitClass
 from confplane.services.ports.change_requests import ChangeRequest
+from confplane.services.requests.manifests import ProposedManifest
 from confplane.services.requests.proposals import RequestTerms
 from confplane.services.requests.reader import etag_of
 from confplane.services.requests.service import ChangeRequestService
+
+if TYPE_CHECKING:
+    from confplane.services.requests.requested import Proposal
 
 routes = Routes(tag="change-requests")
 
 _CREATED = 201
 _PROPOSED = (403, 404, 409, 413, 422, 503)
+_OF_REQUEST = ("/applyAt", "/expiresAt", "/reason", "/edits")
+"""The pointers of a body's own members."""
 _REVIEWED = (403, 404, 409, 422, 503)
 
 RequestId = Annotated[
@@ -83,13 +91,15 @@ async def list_change_requests(
 async def create_change_request(call: CallDep, requests: ChangeRequestsDep, body: models.NewChangeRequest) -> Response:
     """201 for a new request, 200 with `validateOnly`. Needs PROPOSE and DESCRIBE_CONFIGS on each entity.
 
-    The change is checked as a write of all edits in one transaction is. Each password is stored as a keyed fingerprint.
+    Edits are checked as a write of all of them in one transaction is, and a manifest is planned as `manifests:plan`
+    does. Each password is stored as a keyed fingerprint.
     """
-    call.charge(LimitClass.WRITE, len(body.edits))
+    call.charge(LimitClass.WRITE, _size(body))
     terms = RequestTerms(parsed.moment(body.expires_at, "/expiresAt"), parsed.moment(body.apply_at, "/applyAt"))
-    made = await requests.proposals.create(
-        call.cluster, await _entries(call, requests, body), terms, call.caller, validate_only=call.validate_only
-    )
+    with _pointing_into(body):
+        made = await requests.proposals.create(
+            call.cluster, await _proposed(call, requests, body), terms, call.caller, validate_only=call.validate_only
+        )
     return await _shown(call, requests, made, 200 if call.validate_only else _CREATED)
 
 
@@ -123,26 +133,27 @@ async def revise_change_request(
     conditions: ConditionalHeadersDep,
     body: models.RevisedChangeRequest,
 ) -> Response:
-    """Without edits, the same edits are decided on the present state. All approvals are dropped.
+    """Without a content, the same one is decided on the present state. All approvals are dropped.
 
     Times that the body names replace those of the request.
 
     Needs PROPOSE and DESCRIBE_CONFIGS on each entity of the new content, and to be an author, or PROPOSE on each entity
     of the content before, or ALTER on `change-requests`. The caller becomes an author.
     """
-    call.charge(LimitClass.WRITE, len(body.edits))
-    entries = await _entries(call, requests, body) if body.edits or body.revert is not None else None
+    call.charge(LimitClass.WRITE, _size(body))
     given = {"expires_at": (body.expires_at, "/expiresAt"), "apply_at": (body.apply_at, "/applyAt")}
     times = {name: parsed.moment(*given[name]) for name in given.keys() & body.model_fields_set}
-    revised = await requests.proposals.revise(
-        call.cluster,
-        _id(request_id),
-        entries,
-        call.caller,
-        conditions.precondition(),
-        times=times,
-        validate_only=call.validate_only,
-    )
+    is_new = bool(body.edits) or body.revert is not None or body.manifest is not None
+    with _pointing_into(body):
+        revised = await requests.proposals.revise(
+            call.cluster,
+            _id(request_id),
+            await _proposed(call, requests, body) if is_new else None,
+            call.caller,
+            conditions.precondition(),
+            times=times,
+            validate_only=call.validate_only,
+        )
     return await _shown(call, requests, revised)
 
 
@@ -207,7 +218,12 @@ async def comment_change_request(
 
 @routes.post(
     "/v1/clusters/{cluster}/change-requests/{requestId}:apply",
-    manage("Apply an approved change request", models.ChangeRequestData, tagged=True, problems=(*_PROPOSED, 504)),
+    manage(
+        "Apply an approved change request, or continue to",
+        models.ChangeRequestData,
+        tagged=True,
+        problems=(*_PROPOSED, 504),
+    ),
 )
 async def apply_change_request(
     call: CallDep, requests: ChangeRequestsDep, request_id: RequestId, body: models.RequestApplicationValues
@@ -215,7 +231,8 @@ async def apply_change_request(
     """Needs PROPOSE or ALTER_CONFIGS on each entity. Nothing is done to a request that is applied.
 
     The edits are written in one transaction, on the versions on which they were decided. 409 if an entity was changed
-    since: the request is open again.
+    since: the request is open again. A manifest is applied as a run of its plan; if a refusal ends the run, the request
+    is `partly-applied`, and the same call continues.
     """
     supplied: dict[tuple[str, str], str | int | float | bool | None] = {
         (each.id, each.key): each.value for each in body.values
@@ -270,14 +287,33 @@ async def _shown(call: Call, requests: ChangeRequestService, request: ChangeRequ
     return json_response(call.request, render.whole(call.cluster, request, events), status=status, headers=headers)
 
 
-async def _entries(call: Call, requests: ChangeRequestService, body: models.ChangeRequestEdits) -> list[Entry]:
-    """Return the content of a body as entries.
+def _size(body: models.ChangeRequestEdits) -> int:
+    return len(body.edits) if body.manifest is None else len(body.manifest.entities)
+
+
+@contextmanager
+def _pointing_into(body: models.ChangeRequestEdits) -> Iterator[None]:
+    """Let the errors of a manifest point into the body that has it."""
+    try:
+        yield
+    except ConfplaneError as error:
+        for each in (error, *error.further):
+            if body.manifest is not None and each.pointer is not None and each.pointer not in _OF_REQUEST:
+                each.pointer = f"/manifest{each.pointer}"
+        raise
+
+
+async def _proposed(call: Call, requests: ChangeRequestService, body: models.ChangeRequestEdits) -> "Proposal":
+    """Return the content of a body.
 
     Raises:
-        InvalidRequestError: It has both forms or none, or names a facet of an entity more than once.
+        InvalidRequestError: It has several forms or none, or names a facet of an entity more than once.
     """
-    if (body.revert is not None) == bool(body.edits):
-        raise InvalidRequestError("Give edits, or revert with the id of a change", pointer="/edits")
+    if [bool(body.edits), body.revert is not None, body.manifest is not None].count(True) != 1:
+        raise InvalidRequestError("Give edits, revert with the id of a change, or a manifest", pointer="/edits")
+    if body.manifest is not None:
+        document = await document_of(call, body.manifest)
+        return ProposedManifest(document, options_of(body.manifest), body.manifest.plan_id)
     if body.revert is not None:
         return await requests.proposals.reversal(call.cluster, parsed.uuid(body.revert, "/revert"), call.caller)
     entries: dict[str, dict[ClusterFacet, Edit | EditResult]] = {}

@@ -11,7 +11,6 @@ import typer
 
 from confplane.cli.command_group import CommandGroup, PipelineCommand
 from confplane.cli.output import echo, is_json, print_error, print_json, say
-from confplane.cli.remote.manifest_proposal import propose_plan
 from confplane.cli.remote.manifests import ManifestFiles
 from confplane.cli.remote.options import (
     ApplyAt,
@@ -183,12 +182,8 @@ def apply(
     options = plan_options(atomic=atomic, prune=prune, scope=scope, max_deletes=max_deletes, force=force)
     files = ManifestFiles(path, env_prefix)
     terms = {"reason": reason, "ticket": ticket, "expires_in": seconds_of(duration), "break_glass": break_glass}
-    if propose:
-        if plan_file is not None or force or duration is not None or break_glass is not None:
-            raise typer.BadParameter(
-                "--plan, --force, --for and --break-glass are options of direct changes.", param_hint="--propose"
-            )
-        options["atomic"] = True
+    if propose and (duration is not None or break_glass is not None):
+        raise typer.BadParameter("--for and --break-glass are options of direct changes.", param_hint="--propose")
     times = times_of(apply_at, expires_at, propose=propose)
     run = _Apply(files, options, terms, yes=yes, propose=propose, times=times)
     run_manifest(profile, cluster, files, lambda client: run.run(client, plan_file))
@@ -345,10 +340,6 @@ class _Apply:
 
     async def run(self, client: AsyncConfplane, plan_file: Path | None) -> int:
         """Apply the plan of a file, or a new one, and return the exit code."""
-        if self.propose and "owner" in self.files.document:
-            raise InvalidRequestError(
-                "The manifest has an owner, and change requests leave owners as they are. Leave out --propose"
-            )
         if plan_file is not None:
             plan_id, revision = self._read(plan_file)
         else:
@@ -359,15 +350,29 @@ class _Apply:
             if not (self.yes or typer.confirm(f"{'Propose' if self.propose else 'Apply'} this plan?", err=True)):
                 echo("Nothing was written", err=True)
                 return FAILED
-            if self.propose:
-                terms = {name: self.terms[name] for name in ("reason", "ticket")}
-                made = await propose_plan(client, found, {**terms, **self.times})
-                if is_json():
-                    print_json(made)
-                say(f"Proposed: request {made['id']}, see `confplane requests show {made['id']}`", err=True)
-                return DONE
             plan_id, revision = found["planId"], int(found["revision"])
+        if self.propose:
+            return await self._propose(client, plan_id)
         return await self._apply(client, plan_id, revision)
+
+    async def _propose(self, client: AsyncConfplane, plan_id: str) -> int:
+        """Propose the plan as a change request."""
+        given = self.options
+        manifest = {
+            **self.files.document,
+            "planId": plan_id,
+            "atomic": given["atomic"],
+            "prune": given.get("prune", False) or given["scope"] is not None,
+            "scope": given["scope"],
+            "maxDeletes": given["max_deletes"],
+            "force": [{"id": entity_id, "key": key} for entity_id, key in given.get("force", ())],
+        }
+        terms: Any = {name: self.terms[name] for name in ("reason", "ticket")} | {**self.times}
+        made: Any = (await client.change_requests.propose(manifest=manifest, **terms)).body
+        if is_json():
+            print_json(made)
+        say(f"Proposed: request {made['id']}, see `confplane requests show {made['id']}`", err=True)
+        return DONE
 
     def _read(self, plan_file: Path) -> tuple[str, int]:
         """Return the id and the revision of a plan, and take its options over.

@@ -68,6 +68,7 @@ class ChangeRequests(Family[S]):
         edits: Sequence[ProposedEdit] = (),
         *,
         revert: str | None = None,
+        manifest: Mapping[str, Any] | None = None,
         expires_at: str | None = None,
         apply_at: str | None = None,
         **terms: Unpack[ProposalOptions],
@@ -77,11 +78,12 @@ class ChangeRequests(Family[S]):
         Args:
             edits: The edits, each facet of an entity once.
             revert: Instead of edits, the id of a change that is to be reverted.
+            manifest: Instead of edits, a manifest with the options of its plan, and with the ``planId`` that was seen.
             expires_at: The time at which the request expires, RFC 3339; a week by default.
             apply_at: The time from which it is applied by itself once it is approved.
             **terms: The terms of the write.
         """
-        body = {**_content(edits, revert), **_times(expires_at, apply_at)}
+        body = {**_content(edits, revert, manifest), **_times(expires_at, apply_at)}
         return call("POST", f"{self._base}/change-requests", terms, json=body, keyed=True)
 
     @operation
@@ -91,6 +93,7 @@ class ChangeRequests(Family[S]):
         edits: Sequence[ProposedEdit] = (),
         *,
         revert: str | None = None,
+        manifest: Mapping[str, Any] | None = None,
         times: Mapping[str, str | None] = MappingProxyType({}),
         **terms: Unpack[UnkeyedConditionalWriteOptions],
     ) -> ApiCall[ChangeRequestData]:
@@ -100,10 +103,12 @@ class ChangeRequests(Family[S]):
             request_id: The request.
             edits: The new edits; without them, the same edits are decided again.
             revert: Instead of edits, the id of a change that is to be reverted.
+            manifest: Instead of edits, a manifest with the options of its plan.
             times: ``expiresAt`` and ``applyAt`` as far as they change; None for a week, and for no time.
             **terms: The terms of the write.
         """
-        return call("POST", f"{self._path(request_id)}:revise", terms, json={**_content(edits, revert), **times})
+        body = {**_content(edits, revert, manifest), **times}
+        return call("POST", f"{self._path(request_id)}:revise", terms, json=body)
 
     @operation
     def approve(
@@ -180,7 +185,9 @@ class ChangeRequests(Family[S]):
         return f"{self._base}/change-requests/{segment(request_id)}"
 
 
-def _content(edits: Sequence[ProposedEdit], revert: str | None) -> dict[str, Any]:
+def _content(edits: Sequence[ProposedEdit], revert: str | None, manifest: Mapping[str, Any] | None) -> dict[str, Any]:
+    if manifest is not None:
+        return {"manifest": {**manifest}}
     return {"edits": [*edits], **({} if revert is None else {"revert": revert})}
 
 

@@ -90,6 +90,7 @@ class FeedRequestData(TypedDict):
         "expired",
         "reopened",
         "applied",
+        "partly-applied",
         "failed",
         "reverted",
         "break-glass",

@@ -12,7 +12,7 @@ from confplane.client.types.shared import EntityChangeResult, RevertDiff
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
-    from confplane.client.types.shared import ProblemPart
+    from confplane.client.types.shared import ClaimedKey, ForcedKey, ManifestEntity, ProblemPart
 
 
 class AppliedManifest(TypedDict):
@@ -24,13 +24,6 @@ class AppliedManifest(TypedDict):
     runId: str  # The request id of all changes of the run; audit:revert takes it as requestId
     next: NextEntity | None  # null: all entities were sent. The same request continues the run
     results: list[AppliedChange]  # Of the entities that this request sent
-
-
-class ClaimedKey(TypedDict):
-    """A key that gets the owner of the document."""
-
-    key: str
-    owner: str | None  # The owner before; null: it had none
 
 
 class ExportedEntity(TypedDict):
@@ -53,23 +46,6 @@ class ExportedManifest(TypedDict):
     entities: list[ExportedEntity]
     # Paths of znodes that can't be read. A manifest has no such member: plans refuse it
     skipped: NotRequired[list[str]]
-
-
-class ForcedKey(TypedDict):
-    """A key of the document that its owner takes over from another one."""
-
-    id: str  # The entity id
-    key: str
-
-
-class ManifestEntity(TypedDict):
-    """An entity, with all keys that it has in the facets that are named; other facets stay as they are."""
-
-    id: str  # The entity id
-    quotas: NotRequired[dict[str, float]]  # All quotas of a user, a client-id or an ip
-    clientConfigs: NotRequired[dict[str, str]]  # All client configs of a user, alone or with a client-id
-    # All configs of a topic, a broker, a group or a subscription to client metrics. null keeps a stored secret
-    configs: NotRequired[dict[str, str | None]]
 
 
 class ManifestPlan(TypedDict):

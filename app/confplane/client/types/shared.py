@@ -60,6 +60,7 @@ StateName: TypeAlias = Literal[
     "scheduled",
     "applying",
     "applied",
+    "partly-applied",
     "reverting",
     "reverted",
     "reverted-partly",
@@ -104,6 +105,13 @@ class AppliedData(TypedDict):
     code: int | None  # Of what the cluster refused: Kafka's number of the error
     message: str | None  # Of refused: Kafka's text, or the reason why the change was undone
     refusedKeys: list[RefusedKey]  # The refused keys of partly-refused; empty otherwise
+
+
+class ClaimedKey(TypedDict):
+    """A key that gets the owner of the document."""
+
+    key: str
+    owner: str | None  # The owner before; null: it had none
 
 
 class ConfigDiff(TypedDict):
@@ -156,6 +164,13 @@ class EntityData(TypedDict):
     entityName: str | None
 
 
+class ForcedKey(TypedDict):
+    """A key of the document that its owner takes over from another one."""
+
+    id: str  # The entity id
+    key: str
+
+
 class HistoryItem(TypedDict):
     """One change of an entity in one facet."""
 
@@ -202,6 +217,16 @@ class ListPage(TypedDict):
     # `pageToken` of the next page; null at the end of the list, and only there. A page may have fewer items than
     # `pageSize`, or none, although further pages follow
     nextPageToken: str | None
+
+
+class ManifestEntity(TypedDict):
+    """An entity, with all keys that it has in the facets that are named; other facets stay as they are."""
+
+    id: str  # The entity id
+    quotas: NotRequired[dict[str, float]]  # All quotas of a user, a client-id or an ip
+    clientConfigs: NotRequired[dict[str, str]]  # All client configs of a user, alone or with a client-id
+    # All configs of a topic, a broker, a group or a subscription to client metrics. null keeps a stored secret
+    configs: NotRequired[dict[str, str | None]]
 
 
 class NarrowingData(TypedDict):

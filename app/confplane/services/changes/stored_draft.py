@@ -76,8 +76,11 @@ def store(drafts: Sequence[EntityDraft], fingerprint: Fingerprint) -> dict[str, 
 
 
 def to_supply(stored: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the entity id and the key of each value that :func:`restore` needs."""
-    return [(edit["entity"], op["key"]) for edit in stored["edits"] for op in edit["ops"] if "fingerprint" in op]
+    """Return the entity id and the key of each value that is needed to restore a content: edits, or a manifest."""
+    edits = stored["edits"]
+    if "document" in stored:
+        edits = [edit for entry in stored["document"] for edit in entry]
+    return [(edit["entity"], op["key"]) for edit in edits for op in edit["ops"] if "fingerprint" in op]
 
 
 def restore(
@@ -109,7 +112,7 @@ def _stored(draft: EntityDraft, fingerprint: Fingerprint) -> dict[str, Any]:
         "facet": draft.cluster_facet.name.value,
         "entity": edit.entity.id,
         "mode": edit.mode.value,
-        "ops": [_stored_op(draft.cluster_facet, edit.entity, op, fingerprint) for op in edit.ops],
+        "ops": [stored_op(draft.cluster_facet, edit.entity, op, fingerprint) for op in edit.ops],
         "reverts": [str(each) for each in edit.reverts],
         "path": draft.path,
         "version": draft.expected,
@@ -118,7 +121,12 @@ def _stored(draft: EntityDraft, fingerprint: Fingerprint) -> dict[str, Any]:
     }
 
 
-def _stored_op(cluster_facet: ClusterFacet, entity: Entity, op: Op, fingerprint: Fingerprint) -> dict[str, Any]:
+def stored_op(cluster_facet: ClusterFacet, entity: Entity, op: Op, fingerprint: Fingerprint) -> dict[str, Any]:
+    """Return an op as data, with a fingerprint in place of a sensitive value.
+
+    Raises:
+        EncoderSecretMissingError: The fingerprint of the value is not known.
+    """
     shown = {"key": op.key, "op": op.type.name}
     if op.type is OpType.DELETE or op.value is None:
         return {**shown, "value": None}  # in a replacement, null keeps a stored secret
@@ -142,16 +150,21 @@ def _edit(each: Mapping[str, Any], supplied: Mapping[tuple[str, str], JsonValue]
     entity = Entity.from_id(each["entity"])
     return Edit(
         entity,
-        tuple(_op(entity, op, supplied, fingerprint) for op in each["ops"]),
+        tuple(restored_op(entity, op, supplied, fingerprint) for op in each["ops"]),
         Mode(each["mode"]),
         expected=ExpectedVersion(each["path"], each["version"], each["czxid"]),
         reverts=tuple(UUID(change_id) for change_id in each["reverts"]),
     )
 
 
-def _op(
+def restored_op(
     entity: Entity, op: Mapping[str, Any], supplied: Mapping[tuple[str, str], JsonValue], fingerprint: Fingerprint
 ) -> Op:
+    """Return an op of :func:`stored_op`, with its sensitive value as it is supplied.
+
+    Raises:
+        InvalidRequestError: The value is missing, or differs from the one that was decided on.
+    """
     key, value = op["key"], op["value"]
     if "fingerprint" in op:
         value = supplied.get((entity.id, key))

@@ -39,7 +39,7 @@ class GivenApproval:
     approver: Participant
     at: datetime
     entities: frozenset[str]
-    """The ids of the request's entities that the approver may alter."""
+    """The ids of the request's entities that the approver may alter, and the owners of a manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,11 @@ class RequestAttempts(NamedTuple):
     """The changes that were made to apply a request."""
 
     committed: UUID | None
+    """The first one that is committed."""
     open: bool
     """True if one of them has no outcome yet."""
+    places: frozenset[tuple[str, str]] = frozenset()
+    """The facets and the ids of the entities that the committed ones altered."""
 
 
 @dataclass(frozen=True, slots=True)

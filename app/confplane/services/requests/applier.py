@@ -18,9 +18,15 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from uuid import UUID
 
-from confplane.domain.change_requests import WRITTEN, RequestAction, RequestState, check_action, uncovered
+from confplane.domain.change_requests import (
+    TRANSITIONS,
+    WRITTEN,
+    RequestAction,
+    RequestState,
+    check_action,
+    uncovered,
+)
 from confplane.domain.errors import (
     ConcurrentChangeError,
     ConfplaneError,
@@ -29,26 +35,25 @@ from confplane.domain.errors import (
     OutcomeUnknownError,
     PreconditionFailedError,
     RequestStateError,
+    StalePlanError,
     UnavailableError,
     WriteOutcome,
 )
 from confplane.domain.texts import rfc3339
 from confplane.services.access import Access, unrestricted
 from confplane.services.changes.callers import Caller
-from confplane.services.changes.edits import offender
 from confplane.services.ports.change_requests import RequestApplication
-from confplane.services.requests.contents import differences, entries_of, requirements_of
-from confplane.services.requests.participants import approval_of, lacking
+from confplane.services.requests.contents import differences
+from confplane.services.requests.manifests import is_complete
+from confplane.services.requests.participants import approval_of, lacking, to_cover
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from uuid import UUID
 
     from confplane.domain.approvals import Requirement
     from confplane.domain.facets import JsonValue
     from confplane.services.access import AccessControl
-    from confplane.services.changes.alter import AlterService, Entry
-    from confplane.services.changes.edits import EntryResult
-    from confplane.services.changes.stored_draft import Fingerprint
     from confplane.services.clusters import Cluster
     from confplane.services.ports.change_requests import (
         ChangeRequest,
@@ -57,11 +62,14 @@ if TYPE_CHECKING:
         Participant,
     )
     from confplane.services.requests.participants import Participants
+    from confplane.services.requests.requested import RequestedChange, RequestedChanges
     from confplane.services.requests.transitions import RequestTransitions
 
 _MARGIN: Final = timedelta(seconds=5)
 """The time after an attempt's deadline in which it may still write its outcome."""
-_PASSING: Final = (FrozenError, ObservedError)
+_STALE: Final = (PreconditionFailedError, StalePlanError)
+"""Refusals because what was decided does not hold any more."""
+_PASSING: Final = (FrozenError, ObservedError, ConcurrentChangeError)
 """Refusals that end without another request."""
 _CHANGED: Final = "An entity was changed after the request was decided, so the request is open again, without approvals"
 
@@ -87,8 +95,7 @@ class RequestApplier:
         transitions: Writes requests.
         participants: The people of requests.
         control: The rights of credentials.
-        alter: Runs the edits.
-        fingerprints: The fingerprints of sensitive values, by cluster.
+        changes: The changes of requests.
         now: The clock.
     """
 
@@ -99,16 +106,14 @@ class RequestApplier:
         participants: Participants,
         *,
         control: AccessControl,
-        alter: AlterService,
-        fingerprints: Mapping[str, Fingerprint],
+        changes: RequestedChanges,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store = store
         self._transitions = transitions
         self._participants = participants
         self._control = control
-        self._alter = alter
-        self._fingerprints = fingerprints
+        self._changes = changes
         self._now = now
 
     def author(
@@ -174,8 +179,8 @@ class RequestApplier:
             if request.state in WRITTEN:
                 return request
         self._check_ready(request)
-        entries = await entries_of(cluster, self._fingerprints[cluster.name], request.draft, supplied)
-        counting = await self._checked(cluster, request, entries, caller)
+        change = await self._changes.restore(cluster, request, supplied)
+        counting = await self._checked(cluster, request, change, caller)
         until = self._now() + timedelta(seconds=max(0.0, caller.deadline - time.monotonic())) + _MARGIN
         before = request.state
         request = await self._transitions.move(
@@ -188,7 +193,7 @@ class RequestApplier:
         )
         if (ended := await self._ended(request)) is not None:
             return ended
-        return await self._make(cluster, request, before, entries, self.author(request, caller, counting, applies=True))
+        return await self._make(cluster, request, before, change, self.author(request, caller, counting, applies=True))
 
     async def check(
         self, cluster: Cluster, request: ChangeRequest, caller: Caller, supplied: Mapping[tuple[str, str], JsonValue]
@@ -199,10 +204,10 @@ class RequestApplier:
             ConfplaneError: As of :meth:`apply`.
         """
         self._check_ready(request)
-        entries = await entries_of(cluster, self._fingerprints[cluster.name], request.draft, supplied)
+        change = await self._changes.restore(cluster, request, supplied)
         try:
-            judgement = await self._judge(request, entries, caller)
-        except PreconditionFailedError as error:
+            judgement = await self._judge(request, change, caller)
+        except _STALE as error:
             raise RequestStateError(error.detail, outcome=WriteOutcome.NOT_APPLIED) from None
         if judgement.error is not None:
             raise RequestStateError(judgement.error)
@@ -248,33 +253,37 @@ class RequestApplier:
             raise ConcurrentChangeError(
                 "The request is being applied; read it again", outcome=WriteOutcome.UNKNOWN, retry_after_s=1
             )
-        if (ended := await self._ended(request)) is not None:
+        gone = "The process that applied the request has ended"
+        if (ended := await self._ended(request, gone)) is not None:
             return ended
-        return await self._delay(request, RequestState.APPROVED, "The process that applied the request has ended")
+        return await self._delay(request, RequestState.APPROVED, gone)
 
     async def _checked(
-        self, cluster: Cluster, request: ChangeRequest, entries: Sequence[Entry], caller: Caller
+        self, cluster: Cluster, request: ChangeRequest, change: RequestedChange, caller: Caller
     ) -> tuple[GivenApproval, ...]:
         """Return the approvals that count, and open the request again if they do not suffice any more."""
         try:
-            judgement = await self._judge(request, entries, caller)
-        except PreconditionFailedError:
+            judgement = await self._judge(request, change, caller)
+        except _STALE:
             await self.reopen(cluster, request, caller)
             raise RequestStateError(_CHANGED, outcome=WriteOutcome.NOT_APPLIED) from None
         # A refusal ends the change in the same way, and then the request has it.
         counting, error = judgement.counting, judgement.error
+        if error is not None and request.state is RequestState.PARTLY_APPLIED:
+            raise RequestStateError(f"{error}; propose what is left as another request")
         if error is not None:
             changes: dict[str, Any] = {"approvals": counting, "requirements": judgement.requirements, "error": error}
             await self._transitions.move(request, RequestAction.REOPEN, RequestState.OPEN, text=error, **changes)
             raise RequestStateError(f"{error}; the request is open again")
         return counting
 
-    async def _judge(self, request: ChangeRequest, entries: Sequence[Entry], caller: Caller) -> _Judgement:
+    async def _judge(self, request: ChangeRequest, change: RequestedChange, caller: Caller) -> _Judgement:
         """Judge a request by the grants, tokens and rules of now.
 
         Raises:
             RequestStateError: The author may not propose the change any more.
             PreconditionFailedError: An entity was changed after the request was decided.
+            StalePlanError: What the plan of a manifest rests on was changed.
         """
         await self._participants.refresh()
         if not await self._participants.may_propose(request.authors[-1], request):
@@ -283,14 +292,12 @@ class RequestApplier:
                 " more, or the author's token was revoked"
             )
         counting = tuple(await self._participants.counting(request))
-        left = uncovered(request.entity_ids, [each.entities for each in counting])
+        left = uncovered(to_cover(request), [each.entities for each in counting])
         error = f"No approver may alter {left[0]} any more, or the approver's token was revoked" if left else None
         requirements, refusal = request.requirements, None
         try:
-            requirements = requirements_of(
-                await self._alter.decide_entries(entries, self.author(request, caller, counting))
-            )
-        except PreconditionFailedError:
+            requirements = await change.requirements(self.author(request, caller, counting))
+        except _STALE:
             raise
         except ConfplaneError as found:
             refusal = found
@@ -298,14 +305,19 @@ class RequestApplier:
             error = error or f"Approvals are missing: {'; '.join(map(str, asked))}"
         return _Judgement(counting, requirements, error, refusal)
 
-    async def _ended(self, request: ChangeRequest) -> ChangeRequest | None:
-        """Return the request as applied if an attempt was committed; None if none was.
+    async def _ended(self, request: ChangeRequest, reason: str | None = None) -> ChangeRequest | None:
+        """Return the request as applied if its change was committed; None if nothing was.
+
+        Args:
+            request: The request.
+            reason: Return it as applied in part, for this reason, if only some changes of its manifest were committed.
+                None: return None then.
 
         Raises:
             UnavailableError: An attempt has no outcome yet.
         """
         attempts = await self._store.attempts(request.id)
-        if attempts.committed is not None:
+        if attempts.committed is not None and is_complete(request.draft, attempts.places):
             return await self._finish(request, attempts.committed)
         if attempts.open:
             raise UnavailableError(
@@ -313,23 +325,25 @@ class RequestApplier:
                 outcome=WriteOutcome.UNKNOWN,
                 retry_after_s=2,
             )
+        if attempts.committed is not None and reason is not None:
+            return await self._finish(request, attempts.committed, f"Only a part is applied. {reason}")
         return None
 
     async def _make(
-        self, cluster: Cluster, request: ChangeRequest, before: RequestState, entries: Sequence[Entry], author: Caller
+        self, cluster: Cluster, request: ChangeRequest, before: RequestState, change: RequestedChange, author: Caller
     ) -> ChangeRequest:
         """Make the change of a request."""
-        results: list[EntryResult] = await self._alter.alter_entries(entries, author, atomic=True)
-        error = offender(result.error for result in results)
+        change_id, error = await change.make(author)
         if error is None:
-            change_id = next((result.change_id for result in results if result.change_id is not None), None)
-            return await self._finish(request, None if change_id is None else UUID(change_id))
+            return await self._finish(request, request.change_id or change_id)
         if isinstance(error, OutcomeUnknownError) or error.outcome is WriteOutcome.UNKNOWN:
             raise error
         # An attempt of another process may have committed the change, and so have changed the entities.
-        if (ended := await self._ended(request)) is not None:
+        if (ended := await self._ended(request, error.detail)) is not None:
+            if ended.state is RequestState.PARTLY_APPLIED and change_id is None:
+                raise error
             return ended
-        if isinstance(error, PreconditionFailedError):
+        if isinstance(error, _STALE):
             await self.reopen(cluster, request, author)
             raise RequestStateError(_CHANGED, outcome=WriteOutcome.NOT_APPLIED) from None
         if error.is_refusal and not isinstance(error, _PASSING):
@@ -346,22 +360,33 @@ class RequestApplier:
         Raises:
             UnavailableError: Postgres is unavailable.
         """
-        await self._ended(request)
+        await self._ended(request, "The change was committed late")
 
-    async def _finish(self, request: ChangeRequest, change_id: UUID | None) -> ChangeRequest:
-        """Record that a request is applied, also if it was written since it was read: its change is committed."""
-        while request.state not in WRITTEN:
+    async def _finish(
+        self, request: ChangeRequest, change_id: UUID | None, missing: str | None = None
+    ) -> ChangeRequest:
+        """Record that a request is applied, also if it was written since it was read: its change is committed.
+
+        Args:
+            request: The request.
+            change_id: The first of its changes.
+            missing: The reason why others are missing; None if all are committed.
+        """
+        action, state = RequestAction.FINISH, RequestState.APPLIED
+        if missing is not None:
+            action, state = RequestAction.FINISH_PARTLY, RequestState.PARTLY_APPLIED
+        while action in TRANSITIONS[request.state]:
             late = None
-            if request.state is not RequestState.APPLYING:
+            if request.state not in {RequestState.APPLYING, RequestState.PARTLY_APPLIED}:
                 late = f"The change was committed late; the request was {request.state} by then"
             try:
                 return await self._transitions.move(
                     request,
-                    RequestAction.FINISH,
-                    RequestState.APPLIED,
-                    text=late,
+                    action,
+                    state,
+                    text=missing if late is None else late,
                     change_id=change_id,
-                    error=None,
+                    error=missing,
                     differences=(),
                 )
             except ConcurrentChangeError:

@@ -18,15 +18,14 @@ from confplane.services.changes.edits import json_of
 from confplane.services.changes.stored_draft import restore, store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
     from confplane.domain.approvals import Requirement
     from confplane.domain.facets import JsonValue
     from confplane.services.changes.alter import AlterService, Entry
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.edits import Edit, EditResult
-    from confplane.services.changes.entities_change import Drafts
+    from confplane.services.changes.edits import Edit, EditResult, EntityDraft
     from confplane.services.changes.stored_draft import Fingerprint
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.clusters import Cluster
@@ -67,10 +66,10 @@ async def decide(alter: AlterService, fingerprint: Fingerprint, entries: list[En
     return RequestContent(draft, entity_ids, tuple(warnings), requirements_of(drafts))
 
 
-def requirements_of(drafts: Drafts) -> dict[str, tuple[Requirement, ...]]:
+def requirements_of(decided: Iterable[EntityDraft | EditResult]) -> dict[str, tuple[Requirement, ...]]:
     """Return the approvals that rules ask for, by entity id, each once."""
     found: dict[str, tuple[Requirement, ...]] = {}
-    for each in drafts:
+    for each in decided:
         if each.requirements:
             entity_id = each.edit.entity.id
             found[entity_id] = tuple(dict.fromkeys((*found.get(entity_id, ()), *each.requirements)))
@@ -143,7 +142,9 @@ def restores(cluster: Cluster, reverted: Mapping[str, Any], draft: Mapping[str, 
 def differences(cluster: Cluster, draft: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
     """Return the entities of a content that were changed since it was decided, without the values of secrets."""
     found = []
-    for edit in draft["edits"]:
+    unchanged = (part for entry in draft.get("document", ()) for part in entry)
+    edits = {(edit["facet"], edit["entity"]): edit for edit in (*unchanged, *draft["edits"])}
+    for edit in edits.values():
         cluster_facet, entity = cluster.facets[FacetName(edit["facet"])].placed(), Entity.from_id(edit["entity"])
         node = cluster_facet.get(entity.id)
         version, czxid = (None, None) if node is None else (node.version, node.czxid)
@@ -152,7 +153,7 @@ def differences(cluster: Cluster, draft: Mapping[str, Any]) -> tuple[dict[str, A
         now = cluster_facet.redact(cluster_facet.tree, entity.id, stored(node))
         keys = [
             {"key": item["key"], "decided": item["before"], "now": now.get(item["key"])}
-            for item in edit["diff"]
+            for item in edit.get("diff", ())
             if not item["secret"] and item["before"] != now.get(item["key"])
         ]
         found.append(

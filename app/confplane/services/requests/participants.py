@@ -10,6 +10,7 @@ from confplane.domain.access.operations import Operation
 from confplane.domain.approvals import Approval, missing
 from confplane.domain.errors import UnauthenticatedError
 from confplane.services.ports.change_requests import GivenApproval, Participant
+from confplane.services.requests.manifests import resources_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -97,31 +98,35 @@ class Participants:
             return None
         return rights
 
-    async def covered(self, participant: Participant, cluster: str, entity_ids: Iterable[str]) -> frozenset[str]:
-        """Return the entities that a participant may alter now; none if the credential was revoked."""
-        return await self._allowed(participant, cluster, Operation.ALTER_CONFIGS, entity_ids)
-
-    async def may_propose(self, participant: Participant, request: ChangeRequest) -> bool:
-        """Return True if an author may still propose a change of all entities of a request."""
-        allowed = await self._allowed(participant, request.cluster, Operation.PROPOSE, request.entity_ids)
-        return len(allowed) == len(request.entity_ids)
-
-    async def counting(self, request: ChangeRequest) -> list[GivenApproval]:
-        """Return the approvals of a request that count now, each for the entities that its approver may alter now."""
-        found = [
-            replace(each, entities=await self.covered(each.approver, request.cluster, request.entity_ids))
-            for each in request.approvals
-        ]
-        return [each for each in found if each.entities]
-
-    async def _allowed(
-        self, participant: Participant, cluster: str, operation: Operation, entity_ids: Iterable[str]
-    ) -> frozenset[str]:
+    async def covered(self, participant: Participant, request: ChangeRequest) -> frozenset[str]:
+        """Return what a participant may alter now of :func:`to_cover`; nothing if the credential was revoked."""
         rights = await self.rights(participant)
         if rights is None:
             return frozenset()
-        allowed = rights.allowed(cluster, operation)
-        return frozenset(each for each in entity_ids if each in allowed)
+        entities = ((Operation.ALTER_CONFIGS, each) for each in request.entity_ids)
+        return frozenset(
+            spelling
+            for operation, spelling in (*entities, *resources_of(request.draft))
+            if spelling in rights.allowed(request.cluster, operation)
+        )
+
+    async def may_propose(self, participant: Participant, request: ChangeRequest) -> bool:
+        """Return True if an author may still propose a change of all entities of a request."""
+        rights = await self.rights(participant)
+        if rights is None:
+            return False
+        allowed = rights.allowed(request.cluster, Operation.PROPOSE)
+        return all(each in allowed for each in request.entity_ids)
+
+    async def counting(self, request: ChangeRequest) -> list[GivenApproval]:
+        """Return the approvals of a request that count now, each for the entities that its approver may alter now."""
+        found = [replace(each, entities=await self.covered(each.approver, request)) for each in request.approvals]
+        return [each for each in found if each.entities]
+
+
+def to_cover(request: ChangeRequest) -> list[str]:
+    """Return what needs an approver who may alter it: the entities, and the owners of a manifest."""
+    return [*request.entity_ids, *(spelling for _, spelling in resources_of(request.draft))]
 
 
 def lacking(request: ChangeRequest, approvals: Iterable[GivenApproval]) -> tuple[Requirement, ...]:

@@ -22,11 +22,12 @@ from confplane.domain.errors import (
 )
 from confplane.services.access import unrestricted
 from confplane.services.changes.callers import Caller
-from confplane.services.changes.edits import EditResult, offender
+from confplane.services.changes.edits import offender
 from confplane.services.changes.stored_draft import to_supply
 from confplane.services.ports.change_requests import ChangeRequest, RequestClaim
 from confplane.services.reads import trail as reading
-from confplane.services.requests.contents import decide, digest_of, entries_of, restores
+from confplane.services.requests.contents import digest_of, restores
+from confplane.services.requests.manifests import is_manifest, run_id
 from confplane.services.requests.reader import check_text, etag_of, is_author, manages
 from confplane.services.reverts.service import RevertSelection
 
@@ -36,9 +37,8 @@ if TYPE_CHECKING:
 
     from confplane.domain.etags import Precondition
     from confplane.services.changes.alter import AlterService, Entry
-    from confplane.services.changes.edits import Edit
+    from confplane.services.changes.edits import Edit, EditResult
     from confplane.services.changes.idempotency import RequestRun
-    from confplane.services.changes.stored_draft import Fingerprint
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.clusters import Cluster
     from confplane.services.ports.change_requests import Participant
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from confplane.services.requests.contents import RequestContent
     from confplane.services.requests.participants import Participants
     from confplane.services.requests.reader import RequestReader
+    from confplane.services.requests.requested import Proposal, RequestedChanges
     from confplane.services.requests.transitions import RequestTransitions
     from confplane.services.reverts.service import RevertService
 
@@ -84,8 +85,8 @@ class RequestProposals:
         participants: The people of requests.
         audit: The trail.
         reverts: Decides reverts.
-        alter: Decides the edits.
-        fingerprints: The fingerprints of sensitive values, by cluster.
+        alter: Decides which entities can be reverted.
+        changes: Decides what is proposed.
         now: The clock.
     """
 
@@ -98,7 +99,7 @@ class RequestProposals:
         audit: AuditLog,
         reverts: RevertService,
         alter: AlterService,
-        fingerprints: Mapping[str, Fingerprint],
+        changes: RequestedChanges,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._reader = reader
@@ -107,13 +108,13 @@ class RequestProposals:
         self._audit = audit
         self._reverts = reverts
         self._alter = alter
-        self._fingerprints = fingerprints
+        self._changes = changes
         self._now = now
 
     async def create(
         self,
         cluster: Cluster,
-        entries: Sequence[Entry],
+        proposed: Proposal,
         terms: RequestTerms,
         caller: Caller,
         *,
@@ -124,7 +125,7 @@ class RequestProposals:
 
         Args:
             cluster: The cluster.
-            entries: The entities to change, each once.
+            proposed: The edits or the manifest.
             terms: The times of the request.
             caller: The author, with the reason and the ticket of the change, and the run of an Idempotency-Key.
             reverted: The request whose change this one reverts.
@@ -142,7 +143,7 @@ class RequestProposals:
             run.wrote = True
             return made
         self._check_future(terms.apply_at)
-        content = await self._decided(cluster, entries, caller)
+        content = await self._changes.decide(cluster, proposed, caller)
         expires_at = self._expiry(terms, content)
         author = await self._participants.of(caller.access.identity)
         request = ChangeRequest(
@@ -188,7 +189,7 @@ class RequestProposals:
         self,
         cluster: Cluster,
         request_id: UUID,
-        entries: Sequence[Entry] | None,
+        proposed: Proposal | None,
         caller: Caller,
         precondition: Precondition,
         *,
@@ -200,7 +201,7 @@ class RequestProposals:
         Args:
             cluster: The cluster.
             request_id: The request.
-            entries: The new content; None for the same edits.
+            proposed: The new content; None for the same one.
             caller: The caller, who becomes an author.
             precondition: The precondition on the request.
             times: The times that change, by their names in :class:`RequestTerms`.
@@ -219,10 +220,10 @@ class RequestProposals:
         if not is_author(caller, request) and not manages(caller.access, request):
             for each in request.entity_ids:
                 caller.require(cluster.name, Operation.PROPOSE, each)
-        if entries is None:
-            entries = await entries_of(cluster, self._fingerprints[cluster.name], request.draft, {}, on_versions=False)
+        if proposed is None:
+            proposed = await self._changes.proposal_of(cluster, request.draft)
         self._check_future(times.get("apply_at"))
-        content = await self._decided(cluster, entries, caller)
+        content = await self._changes.decide(cluster, proposed, caller)
         terms = replace(RequestTerms(request.expires_at, request.apply_at), **times)
         expires_at = self._expiry(terms, content)
         author = await self._participants.of(caller.access.identity)
@@ -276,7 +277,11 @@ class RequestProposals:
         check_action(request.kind, request.state, RequestAction.REVERT)
         if request.change_id is None:
             raise RequestStateError("The request changed nothing that could be reverted")
-        entries = await self.reversal(cluster, request.change_id, caller, partly=partly)
+        if is_manifest(request.draft):
+            selection = RevertSelection(request_id=run_id(request.id))
+            entries = await self._reversal(cluster, selection, request.entity_ids, caller, partly=partly)
+        else:
+            entries = await self.reversal(cluster, request.change_id, caller, partly=partly)
         made = await self.create(cluster, entries, terms, caller, reverted=request, validate_only=validate_only)
         if validate_only:
             return made
@@ -307,10 +312,23 @@ class RequestProposals:
         """
         with caller.preparing():
             record = await reading.find(self._audit, caller.access, cluster.name, change_id)
-        for entity in record.intent.entities:
-            caller.require(cluster.name, Operation.PROPOSE, entity.entity_id)
+        entity_ids = [entity.entity_id for entity in record.intent.entities]
+        return await self._reversal(cluster, RevertSelection(change_id=change_id), entity_ids, caller, partly=partly)
+
+    async def _reversal(
+        self,
+        cluster: Cluster,
+        selection: RevertSelection,
+        entity_ids: Sequence[str],
+        caller: Caller,
+        *,
+        partly: bool,
+    ) -> list[Entry]:
+        """Return the entries that give the keys of changes of some entities their earlier values."""
+        for entity_id in entity_ids:
+            caller.require(cluster.name, Operation.PROPOSE, entity_id)
         planner = Caller(unrestricted(caller.access), caller.deadline)
-        done = await self._reverts.changes(cluster, RevertSelection(change_id=change_id), planner, validate_only=True)
+        done = await self._reverts.changes(cluster, selection, planner, validate_only=True)
         entries: dict[str, dict[ClusterFacet, Edit | EditResult]] = {}
         for each in done.results:
             entries.setdefault(each.result.edit.entity.id, {})[each.cluster_facet] = each.result.edit
@@ -321,29 +339,16 @@ class RequestProposals:
             each.result.edit.entity.id for each in done.results if isinstance(each.result.error, NotRevertibleError)
         }
         kept: list[Entry] = [entry for entity_id, entry in entries.items() if entity_id not in lost] if partly else []
-        found = [entry for entry in kept if await self._is_revertible(entry, planner)]
+        # The changes of one transaction are not decided one by one, so the first conflict hides the others.
+        decided = await self._alter.alter_entries(kept, planner, validate_only=True)
+        found = [
+            entry
+            for entry, result in zip(kept, decided, strict=True)
+            if not isinstance(result.error, RevertConflictError)
+        ]
         if not found:
             raise error
         return found
-
-    async def _is_revertible(self, entry: Entry, planner: Caller) -> bool:
-        """Return False if later changes touched the keys of an entry: those of one change are not decided alone."""
-        try:
-            await self._alter.decide_entries([entry], planner)
-        except RevertConflictError:
-            return False
-        return True
-
-    async def _decided(self, cluster: Cluster, entries: Sequence[Entry], caller: Caller) -> RequestContent:
-        """Decide entries for an author who may propose them."""
-        for cluster_facet, edit in (part for entry in entries for part in entry.items()):
-            if isinstance(edit, EditResult):
-                raise edit.error or ValueError("an edit that can't be formed has an error")
-            for operation in (Operation.DESCRIBE_CONFIGS, Operation.PROPOSE):
-                caller.require(cluster_facet.store.name, operation, edit.entity.id, pointer=edit.pointer)
-        author = Caller(unrestricted(caller.access), caller.deadline, caller.reason, caller.ticket)
-        with caller.preparing():
-            return await decide(self._alter, self._fingerprints[cluster.name], list(entries), author)
 
     def _check_future(self, apply_at: datetime | None) -> None:
         """Refuse a new time that has passed. A time that was given earlier may have passed.

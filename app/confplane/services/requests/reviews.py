@@ -19,22 +19,20 @@ from confplane.domain.change_requests import (
 from confplane.domain.errors import ForbiddenError, PreconditionFailedError, RequestStateError, StalePlanError
 from confplane.services.changes.stored_draft import to_supply
 from confplane.services.ports.change_requests import GivenApproval
-from confplane.services.requests.contents import entries_of, requirements_of
-from confplane.services.requests.participants import lacking
+from confplane.services.requests.participants import lacking, to_cover
 from confplane.services.requests.reader import check_manages, check_some, check_text, is_author
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from uuid import UUID
 
-    from confplane.services.changes.alter import AlterService
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.stored_draft import Fingerprint
     from confplane.services.clusters import Cluster
     from confplane.services.ports.change_requests import ChangeRequest, Participant
     from confplane.services.requests.applier import RequestApplier
     from confplane.services.requests.participants import Participants
     from confplane.services.requests.reader import RequestReader
+    from confplane.services.requests.requested import RequestedChanges
     from confplane.services.requests.transitions import RequestTransitions
 
 
@@ -46,8 +44,7 @@ class RequestReviews:
         transitions: Writes requests.
         participants: The people of requests.
         applier: Opens requests again, and names their authors.
-        alter: Decides the edits.
-        fingerprints: The fingerprints of sensitive values, by cluster.
+        changes: Decides requests again.
         now: The clock.
     """
 
@@ -58,16 +55,14 @@ class RequestReviews:
         participants: Participants,
         *,
         applier: RequestApplier,
-        alter: AlterService,
-        fingerprints: Mapping[str, Fingerprint],
+        changes: RequestedChanges,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._reader = reader
         self._transitions = transitions
         self._participants = participants
         self._applier = applier
-        self._alter = alter
-        self._fingerprints = fingerprints
+        self._changes = changes
         self._now = now
 
     async def approve(
@@ -106,7 +101,7 @@ class RequestReviews:
             )
         approver = await self._approver(request, caller)
         await self._participants.refresh()
-        covered = await self._participants.covered(approver, cluster.name, request.entity_ids)
+        covered = await self._participants.covered(approver, request)
         given = GivenApproval(approver, self._now(), covered)
         counting = await self._participants.counting(request)
         approvals = with_approval(counting, given, lambda each: each.approver.person)
@@ -146,13 +141,13 @@ class RequestReviews:
         self, cluster: Cluster, request: ChangeRequest, caller: Caller, approvals: Sequence[GivenApproval]
     ) -> ChangeRequest:
         """Decide a request again, on the versions on which it was decided; return it with what rules ask for now."""
-        entries = await entries_of(cluster, self._fingerprints[cluster.name], request.draft, {})
+        change = await self._changes.restore(cluster, request, {})
         try:
-            drafts = await self._alter.decide_entries(entries, self._applier.author(request, caller, approvals))
-        except PreconditionFailedError as error:
+            requirements = await change.requirements(self._applier.author(request, caller, approvals))
+        except (PreconditionFailedError, StalePlanError) as error:
             await self._applier.reopen(cluster, request, caller)
             raise RequestStateError(f"{error.detail}. The request is open again, without approvals") from None
-        return replace(request, requirements=requirements_of(drafts))
+        return replace(request, requirements=requirements)
 
     async def reject(
         self, cluster: Cluster, request_id: UUID, comment: str | None, caller: Caller, *, validate_only: bool = False
@@ -224,7 +219,7 @@ class RequestReviews:
 
 def _state(request: ChangeRequest, approvals: Sequence[GivenApproval]) -> RequestState:
     """Return the state of a request with these approvals."""
-    if uncovered(request.entity_ids, [each.entities for each in approvals]) or lacking(request, approvals):
+    if uncovered(to_cover(request), [each.entities for each in approvals]) or lacking(request, approvals):
         return RequestState.OPEN
     if request.kind is RequestKind.BREAK_GLASS:
         return RequestState.ACKNOWLEDGED

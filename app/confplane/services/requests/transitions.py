@@ -100,7 +100,7 @@ class RequestTransitions:
             ConcurrentChangeError: The reverted request was written in the meantime.
         """
         found = await self._store.find(request.cluster, reverted)
-        if found is None or found.state not in {RequestState.APPLIED, RequestState.REVERTING}:
+        if found is None or RequestAction.FINISH_REVERT not in TRANSITIONS[found.state]:
             return
         if request.state in WRITTEN:
             action, state = RequestAction.FINISH_REVERT, RequestState.REVERTED
@@ -113,7 +113,9 @@ class RequestTransitions:
             request.id,
         ):
             text = f"The request {request.id}, which would have reverted it, is {request.state}"
-            await self.move(found, RequestAction.DROP_REVERT, RequestState.APPLIED, text=text, reverted_by=None)
+            # A request that was applied in part has the reason.
+            before = RequestState.APPLIED if found.error is None else RequestState.PARTLY_APPLIED
+            await self.move(found, RequestAction.DROP_REVERT, before, text=text, reverted_by=None)
 
     async def comment(self, request: ChangeRequest, by: Participant, text: str) -> None:
         """Add a comment, which does not change the request."""

@@ -38,6 +38,7 @@ _REQUEST_WORDS: Final = {
     RequestEventType.EXPIRED: "Nobody applied the {request} in time",
     RequestEventType.REOPENED: "The {request} needs new approvals",
     RequestEventType.APPLIED: "{who} applied the {request}",
+    RequestEventType.PARTLY_APPLIED: "{who} applied a part of the {request}",
     RequestEventType.FAILED: "The {request} could not be applied",
     RequestEventType.REVERTED: "The change of the {request} was reverted",
     RequestEventType.BREAK_GLASS: "Break glass: {who} changes {what} past the rules, and needs an acknowledgement",

@@ -109,6 +109,7 @@ async def test_everything_that_an_earlier_release_stored_is_read_and_moved(
             base={"again": BaseValue("4", 39)},
             taken_at={"gone": 30, "late": 40},
             under_way=True,
+            absent=frozenset({"refused"}),
         )
     )
     # A value counts as often as it was sent without an outcome.

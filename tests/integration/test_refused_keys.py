@@ -23,7 +23,7 @@ from tests.support.observing import caller
 from tests.support.stores import soon
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
     from confplane.services.kraft.apply.apply_status import ApplyStatus
@@ -66,10 +66,10 @@ async def status(one: Observing, entity: Entity) -> ApplyStatus:
     return (await ApplyWaiter(one.store, one.states).statuses([node]))[entity.id]
 
 
-async def alter_unasked(one: Observing, kafka: KafkaDouble, entity: Entity, values: dict[str, str]) -> None:
+async def alter_unasked(one: Observing, kafka: KafkaDouble, entity: Entity, values: Mapping[str, str | None]) -> None:
     """Change an entity while the cluster is away, so that it is not asked before the commit."""
     kafka.down = "No broker answers"
-    await alter(one, entity, values)
+    await alter(one, entity, {**values})
     kafka.down = None
 
 
@@ -383,8 +383,10 @@ async def test_a_refusal_stays_if_a_poll_shows_a_later_change_as_equal(opened: O
 
 
 @pytest.mark.parametrize("others", [{}, {"log.cleaner.threads": "2"}], ids=["refused", "partly refused"])
-async def test_a_refused_key_can_be_removed_after_a_request_without_an_answer(
-    opened: Opener, kafka: KafkaDouble, others: dict[str, str]
+@pytest.mark.parametrize("adopts", [False, True], ids=["delete", "adopt"])
+@pytest.mark.parametrize("removals", [0, 2], ids=["", "and removals"])
+async def test_a_refused_key_can_be_removed_after_requests_without_an_answer(
+    opened: Opener, kafka: KafkaDouble, others: dict[str, str], removals: int, *, adopts: bool
 ) -> None:
     """A request that is lost while the broker starts would have been refused as well."""
     one = await opened()
@@ -394,7 +396,49 @@ async def test_a_refused_key_can_be_removed_after_a_request_without_an_answer(
     await apply(one)
     await apply(one)
     assert (await status(one, BROKER)).state == ("partly-refused" if others else "refused")
-    await alter(one, BROKER, {MANAGED: None})
+    if adopts:
+        [result] = await adopt_drift(one, DriftSelection(BROKER, frozenset({MANAGED})))
+        assert result.error is None
+    else:
+        await alter(one, BROKER, {MANAGED: None})
+    for _ in range(removals):
+        kafka.cut = "before"
+        await apply(one)
     await apply(one)
     assert (await status(one, BROKER)).state == "applied"
     assert one.config(BROKER) == kafka.now.configs.get(BROKER, {}) == others
+    assert await drift(one) == []
+
+
+@pytest.mark.parametrize("again", ["another value", "reapply"])
+async def test_a_key_that_was_refused_twice_can_be_removed(opened: Opener, kafka: KafkaDouble, again: str) -> None:
+    one = await opened()
+    kafka.refused_keys = {MANAGED: {"2", "3", None}}
+    await alter_unasked(one, kafka, BROKER, {MANAGED: "2", "log.cleaner.threads": "2"})
+    await apply(one)
+    if again == "reapply":
+        assert await one.drift.reapply([DriftSelection(BROKER, None)], ADMIN, validate_only=False)
+    else:
+        await alter_unasked(one, kafka, BROKER, {MANAGED: "3"})
+    await apply(one)
+    assert (await status(one, BROKER)).state == "refused"
+    await alter(one, BROKER, {MANAGED: None})
+    await apply(one)
+    assert (await status(one, BROKER)).state == "applied"
+    assert one.config(BROKER) == kafka.now.configs[BROKER] == {"log.cleaner.threads": "2"}
+
+
+async def test_a_value_that_was_lost_after_its_refusal_may_be_there(opened: Opener, kafka: KafkaDouble) -> None:
+    """The cluster may have accepted it by then. It refuses the removal, which is not done then."""
+    one = await opened()
+    kafka.refused_keys = {MANAGED: {"2", None}}
+    await alter_unasked(one, kafka, BROKER, {MANAGED: "2"})
+    await apply(one)
+    kafka.refused_keys = {MANAGED: {None}}
+    assert await one.drift.reapply([DriftSelection(BROKER, None)], ADMIN, validate_only=False)
+    kafka.cut = "after"
+    await apply(one)
+    await alter_unasked(one, kafka, BROKER, {MANAGED: None})
+    await apply(one)
+    assert kafka.now.configs[BROKER] == {MANAGED: "2"}
+    assert (await status(one, BROKER)).state == "refused"

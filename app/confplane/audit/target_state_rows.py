@@ -112,10 +112,13 @@ def state_of(row: Row[Any]) -> TargetState:
     """Return the state of an entity with its keys and deliveries."""
     keys: dict[str, dict[str, Any]] = {each["key"]: each for each in row.key_rows}
     uncertain: dict[str, list[str | None]] = {}
+    refused: dict[str, dict[str | None, bool]] = {}
     newest: dict[str, str] = {}
     for each in row.delivery_rows:
         if each["may_arrive"]:
             uncertain.setdefault(each["key"], []).append(each["value"])
+            values = refused.setdefault(each["key"], {})
+            values[each["value"]] = values.get(each["value"], True) and each["refused_later"]
             newest[each["key"]] = each["sent_at"]
     applied = {key: each["value"] for key, each in keys.items() if each["taken"]}
     taken_at = {
@@ -149,6 +152,12 @@ def state_of(row: Row[Any]) -> TargetState:
         },
         taken_at,
         row.delivery_id is not None,
+        {
+            key: frozenset(value for value, later in values.items() if later)
+            for key, values in refused.items()
+            if any(values.values())
+        },
+        frozenset(key for key, each in keys.items() if each["refused_absent"] and not each["taken"]),
     )
 
 

@@ -33,9 +33,9 @@ _NEWEST: Final = """JOIN LATERAL (
   SELECT FROM applied_entities WHERE cluster = :cluster AND entity_id = given.entity_id AND delivery_id = given.id
 ) AS newest ON true"""
 """SQL that leaves out the deliveries that another one followed, or that have an outcome."""
-_NOT_LEFT: Final = """
-  theirs = NULL, since = NULL, refused_value = NULL, refused_code = NULL, refused_text = NULL, refused_absent = NULL"""
-_AT_REST: Final = f"state = CASE WHEN taken THEN 'applied' ELSE 'observed' END, {_NOT_LEFT}"
+_NOT_LEFT: Final = "theirs = NULL, since = NULL, refused_value = NULL, refused_code = NULL, refused_text = NULL"
+"""SQL for a key that is to be sent again. That the cluster never had it is known until it has taken a value."""
+_AT_REST: Final = f"state = CASE WHEN taken THEN 'applied' ELSE 'observed' END, {_NOT_LEFT}, refused_absent = NULL"
 """SQL for a key that is neither to be sent again nor left alone."""
 
 
@@ -56,7 +56,11 @@ WITH {unmoved} states AS MATERIALIZED (
   FROM (SELECT * FROM applied_keys {_OF_IDS} {keys}) AS rows GROUP BY entity_id
 ), sent AS MATERIALIZED (
   SELECT entity_id, jsonb_agg(jsonb_build_object(
-    'key', key, 'value', value, 'sent_at', sent_at, 'may_arrive', {_MAY_ARRIVE}, 'last', mzxid = sent_mzxid
+    'key', key, 'value', value, 'sent_at', sent_at, 'may_arrive', {_MAY_ARRIVE}, 'last', mzxid = sent_mzxid,
+    'refused_later', {_MAY_ARRIVE} AND EXISTS (
+      SELECT FROM deliveries AS later
+      WHERE later.cluster = :cluster AND later.entity_id = rows.entity_id AND later.key = rows.key
+        AND later.value IS NOT DISTINCT FROM rows.value AND later.sent_at > rows.sent_at AND later.outcome = 'refused')
   ) ORDER BY sent_at) AS delivery_rows
   FROM (
     SELECT cluster, entity_id, mzxid, id, key, value, sent_at, outcome FROM deliveries {_OF_IDS} AND {_MAY_ARRIVE}
@@ -169,7 +173,7 @@ CROSS JOIN LATERAL (
 ON CONFLICT {UNIQUE_KEY} DO UPDATE SET
   state = CASE WHEN known.state IN ('observed', 'resend') THEN 'applied' ELSE known.state END, taken = true,
   value = excluded.value, "offset" = excluded."offset", delivered_at = excluded.delivered_at,
-  base_value = NULL, base_offset = NULL
+  refused_absent = NULL, base_value = NULL, base_offset = NULL
 """)  # noqa: S608 - constants
 
 _KEY: Final = """
@@ -187,8 +191,8 @@ FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(id uuid, {_KEY})
 %s
 ON CONFLICT {UNIQUE_KEY} DO UPDATE SET ({_KEY_NAMES}) = ROW(
   CASE WHEN excluded.state = 'observed' THEN known.state ELSE excluded.state END, excluded.theirs, excluded.since,
-  excluded.refused_value, excluded.refused_code, excluded.refused_text, excluded.refused_absent, excluded.put_back_at,
-  excluded.base_value, excluded.base_offset)
+  excluded.refused_value, excluded.refused_code, excluded.refused_text,
+  excluded.refused_absent OR known.refused_absent, excluded.put_back_at, excluded.base_value, excluded.base_offset)
 """  # noqa: S608 - constants
 PUT_KEYS: Final = text(_PUT_KEYS % "")
 REFUSE_KEYS: Final = text(_PUT_KEYS % _NEWEST)

@@ -289,6 +289,10 @@ class TargetState:
     A key is left out once another value was sent that may have arrived since."""
     under_way: bool = False
     """True if the newest delivery has no known outcome."""
+    refused_later: Mapping[str, frozenset[str | None]] = field(default_factory=dict)
+    """Key -> those of its values in :attr:`uncertain` that the cluster refused after each of these deliveries."""
+    absent: frozenset[str] = frozenset()
+    """Keys that the cluster refused, of which it has taken no value, and that it never had according to the trail."""
 
     def is_of(self, topic_id: str | None) -> bool:
         """Return True if the state may belong to a topic, and not to an earlier one of the same name."""

@@ -150,11 +150,10 @@ async def find_absent_keys(
         for key in keys:
             if state is not None and _may_be_there(state, key):
                 continue
-            refused = None if state is None else state.refused_keys.get(key)
-            if refused is None:
-                unknown.setdefault(entity_id, set()).add(key)
-            elif refused.absent:
+            if state is not None and key in state.absent:
                 found.setdefault(entity_id, set()).add(key)
+            elif state is None or key not in state.refused_keys:
+                unknown.setdefault(entity_id, set()).add(key)
     befores = await states.values_before(cluster, unknown) if unknown else {}
     for (entity_id, key), before in befores.items():
         if before is None:
@@ -165,14 +164,13 @@ async def find_absent_keys(
 def _may_be_there(state: TargetState, key: str) -> bool:
     """Return True if the cluster took a value of a key, may still take one, or was seen with one.
 
-    An earlier delivery of the removal without a known outcome can't have set the key, and neither can one of the value
-    that the cluster refuses: a first request is often lost while the cluster comes back.
+    A delivery of the removal without a known outcome can't have set the key, and neither can one of a value that the
+    cluster refused later: a first request is often lost while the cluster comes back.
     """
     base = state.base.get(key)
     seen = base is not None and base.value is not None
-    refused = state.refused_keys.get(key)
-    without_effect = {None, None if refused is None else refused.value}
-    if state.refused is not None and key in state.sent:
-        without_effect.add(state.sent[key])
+    without_effect = {None, *state.refused_later.get(key, ())}
     uncertain = not without_effect.issuperset(state.uncertain.get(key, ()))
-    return seen or state.applied.get(key) is not None or uncertain or key in state.reapply
+    # A key to put back may be there, but not one that a client reapplies after a refusal.
+    put_back = key in state.reapply - state.absent
+    return seen or state.applied.get(key) is not None or uncertain or put_back

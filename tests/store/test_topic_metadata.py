@@ -176,6 +176,19 @@ async def test_reassignments_are_those_in_the_metadata_of_topics(store: ZooKeepe
     assert await store.reassigned_topics({"still"}, soon()) == frozenset()
 
 
+async def test_reassignments_of_more_topics_than_are_read_at_once_are_found(
+    store: ZooKeeperStore, raw_zk: KazooClient
+) -> None:
+    names = [f"t{number}" for number in range(1_500)]
+    raw_zk.ensure_path("/brokers/topics")
+    made = [
+        raw_zk.create_async(f"/brokers/topics/{name}", reassigned(adding=[2] if name == "t700" else [], removing=[]))
+        for name in names
+    ]
+    assert all(each.get() for each in made)
+    assert await store.reassigned_topics(names, soon()) == frozenset({"t700"})
+
+
 @pytest.mark.parametrize("path", ["/brokers/topics/added", "/admin/reassign_partitions"])
 async def test_reassignments_that_may_not_be_read_are_unknown(
     store: ZooKeeperStore, raw_zk: KazooClient, path: str

@@ -405,18 +405,23 @@ class ZooKeeperStore(ClusterStore):
         Raises:
             UnavailableError: ZooKeeper did not answer in time.
         """
-        names = sorted(topics)
-        session = self._session_manager.current
-        found: list[bytes | None] = []
-        for reply in [session.get(path) for path in (znodes.REASSIGNED, *map(znodes.topic_path, names))]:
-            try:
-                content, _ = await self._answer(_or_forbidden(reply), deadline, None)
-            except NoNodeError:
-                content = None
-            if content is FORBIDDEN:
-                return None
-            found.append(content)
-        return metadata.reassigned_topics(found[0], dict(zip(names, found[1:], strict=True)))
+        by_path = {znodes.topic_path(topic): topic for topic in topics}
+        found, forbidden = set[str](), list[str]()
+
+        def take(paths: Sequence[str], values: Sequence[Any]) -> None:
+            for path, value in zip(paths, values, strict=True):
+                if value is FORBIDDEN:
+                    forbidden.append(path)
+                elif value is not None and path == znodes.REASSIGNED:
+                    found.update(metadata.requested_reassignments(value[0]))
+                elif value is not None and metadata.is_reassigned(value[0]):
+                    found.add(by_path[path])
+
+        reads = ReadWindow(self._session_manager.current)
+        reads.data(take, SizeEstimate()).request([znodes.REASSIGNED, *by_path])
+        reads.start()
+        await self._answer(reads.done(), deadline, None)
+        return None if forbidden else frozenset(found)
 
     async def _read(self, session: Session, path: str, deadline: float) -> tuple[bytes | None, Any] | None:
         """Read a node's data and Stat after all writes before the call. Returns None if the node is absent."""
@@ -751,14 +756,6 @@ class ZooKeeperStore(ClusterStore):
         [result] = await self._answer(self._session_manager.current.multi([operation]), deadline, None)
         if isinstance(result, Exception) and not isinstance(result, (BadVersionError, NodeExistsError, NoNodeError)):
             raise unavailable(f"Cluster {self.name}: ZooKeeper refused with {type(result).__name__}")
-
-
-async def _or_forbidden(reply: Awaitable[Any]) -> Any:
-    """Return the data and the Stat of a node, or :data:`FORBIDDEN` and None."""
-    try:
-        return await reply
-    except NoAuthError:
-        return FORBIDDEN, None
 
 
 def _starts_incarnation(writes: Sequence[Write]) -> bool:

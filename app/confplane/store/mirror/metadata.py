@@ -9,7 +9,6 @@ Source: kafka.server.ZkAdminManager, which refuses configs of topics that are no
 
 from __future__ import annotations
 
-import contextlib
 import json
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from kazoo.exceptions import NoAuthError, NoNodeError, ZookeeperError
 from confplane.store import znodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
 
     from confplane.store.session.session_manager import Session, Watcher
 
@@ -83,20 +82,16 @@ def replication_factor(content: bytes | None) -> int | None:
         return None
 
 
-def reassigned_topics(requested: bytes | None, topics: Mapping[str, bytes | None]) -> frozenset[str]:
-    """Return the topics with a reassignment in progress (kafka.zk.TopicZNode, kafka.zk.ReassignPartitionsZNode).
-
-    Args:
-        requested: The znode of reassignments that were not begun through a broker; None if there is none.
-        topics: Topics, each with its znode; None if the topic does not exist.
-    """
-    found = {topic for topic, content in topics.items() if _is_reassigned(content)}
-    with contextlib.suppress(ValueError, TypeError, KeyError):
-        found |= {each["topic"] for each in json.loads(requested or b"")["partitions"]}
-    return frozenset(found)
+def requested_reassignments(content: bytes | None) -> frozenset[str]:
+    """Return the topics of reassignments that were not begun through a broker (kafka.zk.ReassignPartitionsZNode)."""
+    try:
+        return frozenset(each["topic"] for each in json.loads(content or b"")["partitions"])
+    except (ValueError, TypeError, KeyError):
+        return frozenset()
 
 
-def _is_reassigned(content: bytes | None) -> bool:
+def is_reassigned(content: bytes | None) -> bool:
+    """Return True if a topic's znode shows a reassignment in progress (kafka.zk.TopicZNode)."""
     try:
         found = json.loads(content or b"")
         return any(found.get(member) for member in ("adding_replicas", "removing_replicas"))

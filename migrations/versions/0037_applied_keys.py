@@ -96,7 +96,7 @@ def upgrade() -> None:
         ["cluster", "entity_id"],
         postgresql_where=sa.text("outcome IS NULL"),
     )
-    op.create_index("ix_deliveries_sent_at", DELIVERIES, ["sent_at"], postgresql_using="brin")
+    op.create_index("ix_deliveries_sent_at", DELIVERIES, ["sent_at"])
     for table in (KEYS, DELIVERIES):
         # Without a primary key, a publication of all tables would refuse to update rows.
         op.execute(f"ALTER TABLE {table} REPLICA IDENTITY FULL")

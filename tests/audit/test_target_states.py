@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from sqlalchemy import text
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from confplane.audit import Database, PostgresTargetStates, earlier_states
 from confplane.audit import target_state_statements as statements
@@ -31,6 +33,8 @@ from tests.audit.rows import fetch, run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from sqlalchemy import TextClause
 
     from tests.support import servers
 
@@ -376,3 +380,23 @@ async def test_an_earlier_release_between_two_periods_of_this_one_leaves_nothing
         # What may arrive may do so whichever release sent it.
         assert state.uncertain == {"first": ("2",), "late": ("1",), "oldest": ("3",)}
         assert await states.move_earlier(CLUSTER) == 1 - moved
+
+
+@pytest.mark.parametrize("statement", [statements.LOAD, statements.BEGIN, statements.END], ids=["load", "begin", "end"])
+async def test_a_delivery_reads_its_own_rows_only(migrated: servers.Database, statement: TextClause) -> None:
+    for table, columns, values in (
+        ("applied_entities", "", ""),
+        ("applied_keys", ", key, state", ", 'k', 'resend'"),
+        ("deliveries", ", key, mzxid, id", ", 'k', 1, gen_random_uuid()"),
+    ):
+        entities = f"SELECT 'c', 'user=' || number{values} FROM generate_series(1, 20000) AS number"  # noqa: S608 - constants
+        run(migrated.owner_dsn, f"INSERT INTO {table} (cluster, entity_id{columns}) {entities}")
+    run(migrated.owner_dsn, "ANALYZE")
+    given = {"cluster": CLUSTER, "ids": ["user=1"], "rows": '[{"entity_id": "user=1"}]'}
+    with psycopg.connect(migrated.service_dsn) as connection:
+        connection.execute("SET plan_cache_mode = force_generic_plan")
+        sent = str(statement.compile(dialect=PGDialect_psycopg())).encode()  # type: ignore[no-untyped-call]
+        plan = str(connection.execute(b"EXPLAIN " + sent, given).fetchall())
+    assert "Index Cond: ((cluster = 'c'::text) AND (entity_id = ANY" in plan
+    assert "Index Cond: (cluster = 'c'::text)'" not in plan
+    assert not re.search("Seq Scan on (applied_entities|applied_keys|deliveries)", plan)

@@ -393,7 +393,7 @@ deliveries: Final = Table(
     Column("ended_at", DateTime(timezone=True)),
     Index("uq_deliveries", "cluster", "entity_id", "mzxid", "id", _KEY_HASH, unique=True),
     Index("ix_deliveries_unknown", "cluster", "entity_id", postgresql_where=UNKNOWN),
-    Index("ix_deliveries_sent_at", "sent_at", postgresql_using="brin"),
+    Index("ix_deliveries_sent_at", "sent_at"),
     comment="The values sent to Kafka clusters, with their outcomes; rows of more than 30 days are removed",
 )
 """``outcome`` is ``applied``, ``refused``, ``not-sent``, ``late`` (a stale in-flight write, which arrived) or

@@ -46,34 +46,15 @@ def value_rows(entity_id: str, values: Mapping[str, str | None]) -> list[dict[st
 
 def outcome_row(result: DeliveryOutcome) -> dict[str, Any]:
     """Return the row of an entity with the outcome of its delivery."""
-    refused = result.outcome if isinstance(result.outcome, AlterRefused) else None
-    return entity_row(result.delivery) | {
-        "taken": isinstance(result.outcome, AlterApplied),
-        "offset": result.offset,
-        "code": None if refused is None else refused.code,
-        "said": None if refused is None else refused.text,
-    }
-
-
-def delivery_rows(result: DeliveryOutcome) -> list[dict[str, Any]]:
-    """Return the rows of the keys of a delivery with their outcomes."""
+    outcome: dict[str, Any]
     match result.outcome:
         case AlterApplied():
-            outcome = "applied"
-        case AlterRefused():
-            outcome = "refused"
+            outcome = {"outcome": "applied", "refused": list(result.drift)}
+        case AlterRefused(code, said):
+            outcome = {"outcome": "refused", "code": code, "said": said}
         case _:
-            outcome = "not-sent"
-    return [
-        entity_row(result.delivery)
-        | {
-            "key": key,
-            "value": value,
-            "outcome": "refused" if key in result.drift else outcome,
-            "offset": result.offset,
-        }
-        for key, value in result.delivery.values.items()
-    ]
+            outcome = {"outcome": "not-sent"}
+    return entity_row(result.delivery) | {"offset": result.offset, **outcome}
 
 
 def drift_row(drift: DriftRecord) -> dict[str, Any]:

@@ -96,84 +96,88 @@ SELECT :cluster, entity_id FROM unnest(:ids) AS given(entity_id) ORDER BY entity
 ON CONFLICT DO NOTHING
 """)
 
-_RESEND: Final = f"EXISTS (SELECT FROM applied_keys WHERE {_ONE} AND state = 'resend')"
-BEGIN: Final = text(f"""
-UPDATE applied_entities AS known SET
-  sent_mzxid = mzxid, topic_id = given.topic_id, delivery_id = id, refused_code = NULL, refused_text = NULL
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(entity_id text, mzxid bigint, topic_id text, id uuid)
-WHERE cluster = :cluster AND known.entity_id = given.entity_id AND coalesce(known.topic_id = given.topic_id, true)
-  AND (sent_mzxid < mzxid OR (sent_mzxid = mzxid AND refused_code IS NULL AND (applied_mzxid <> mzxid OR {_RESEND})))
-RETURNING known.entity_id
-""")  # noqa: S608 - constants
-# Ahead of the row of the entity. A key that was changed here is no longer left alone.
-BEGIN_KEYS: Final = text(f"""
-UPDATE applied_keys AS known SET
-  state = CASE WHEN state = 'resend' THEN state WHEN taken THEN 'applied' ELSE 'observed' END, {_NOT_LEFT},
-  put_back_at = '{{}}'
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(entity_id text, mzxid bigint, topic_id text, key text)
-JOIN applied_entities AS entity USING (entity_id)
-WHERE known.cluster = :cluster AND known.entity_id = given.entity_id AND known.key = given.key
-  AND (state IN {_LEFT_ALONE} OR put_back_at <> '{{}}')
-  AND entity.cluster = :cluster AND sent_mzxid < mzxid AND coalesce(entity.topic_id = given.topic_id, true)
-""")  # noqa: S608 - constants
-BEGIN_DELIVERIES: Final = text(f"""
-INSERT INTO deliveries (cluster, entity_id, mzxid, id, key, value)
-SELECT :cluster, entity_id, mzxid, id, key, value
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(entity_id text, mzxid bigint, id uuid, key text, value text)
-{_NEWEST}
-ON CONFLICT DO NOTHING
-""")  # noqa: S608 - a constant
-# While a cluster answers nothing, its entities are sent every few seconds.
-LIMIT_UNKNOWN: Final = _ids(f"""
-DELETE FROM deliveries USING (
-  SELECT ctid, row_number() OVER (PARTITION BY entity_id, key, value ORDER BY sent_at DESC) AS number
-  FROM deliveries WHERE cluster = :cluster AND entity_id = ANY(:ids) AND {UNKNOWN.text}
-) AS counted WHERE deliveries.ctid = counted.ctid AND number > {MOST_UNKNOWN}
+# A key that was changed here is no longer left alone. While a cluster answers nothing, its entities are sent every few
+# seconds. The ids are given once more as an array, so that the planner expects few rows.
+BEGIN: Final = _ids(f"""
+WITH given AS MATERIALIZED (
+  SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(
+    entity_id text, mzxid bigint, topic_id text, id uuid, "values" jsonb)
+), begun AS (
+  INSERT INTO applied_entities AS known (cluster, entity_id, sent_mzxid, topic_id, delivery_id)
+  SELECT :cluster, entity_id, mzxid, topic_id, id FROM given ORDER BY entity_id COLLATE "C"
+  ON CONFLICT (cluster, entity_id) DO UPDATE SET
+    sent_mzxid = excluded.sent_mzxid, topic_id = excluded.topic_id, delivery_id = excluded.delivery_id,
+    refused_code = NULL, refused_text = NULL
+  WHERE coalesce(known.topic_id = excluded.topic_id, true) AND (
+    known.sent_mzxid < excluded.sent_mzxid OR (
+      known.sent_mzxid = excluded.sent_mzxid AND known.refused_code IS NULL AND (
+        known.applied_mzxid <> known.sent_mzxid OR known.entity_id IN (
+          SELECT entity_id FROM applied_keys {_OF_IDS} AND state = 'resend'))))
+  RETURNING entity_id
+), sent AS MATERIALIZED (
+  SELECT given.*, key, value FROM begun JOIN given USING (entity_id) CROSS JOIN jsonb_each_text("values")
+), changed AS (
+  UPDATE applied_keys AS known SET
+    state = CASE WHEN state = 'resend' THEN state WHEN taken THEN 'applied' ELSE 'observed' END, {_NOT_LEFT},
+    put_back_at = '{{}}'
+  FROM sent JOIN applied_entities AS before USING (entity_id)
+  WHERE known.cluster = :cluster AND known.entity_id = ANY(:ids) AND known.entity_id = sent.entity_id
+    AND known.key = sent.key AND (state IN {_LEFT_ALONE} OR put_back_at <> '{{}}')
+    AND before.cluster = :cluster AND before.entity_id = ANY(:ids) AND sent_mzxid < mzxid
+), superseded AS (
+  DELETE FROM deliveries WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM (
+      SELECT deliveries.ctid, row_number() OVER (PARTITION BY entity_id, key, value ORDER BY sent_at DESC) AS number
+      FROM begun JOIN deliveries USING (entity_id)
+      WHERE cluster = :cluster AND deliveries.entity_id = ANY(:ids) AND {UNKNOWN.text}
+    ) AS counted WHERE number >= {MOST_UNKNOWN}))
+), inserted AS (
+  INSERT INTO deliveries (cluster, entity_id, mzxid, id, key, value)
+  SELECT :cluster, entity_id, mzxid, id, key, value FROM sent
+  ON CONFLICT DO NOTHING
+)
+SELECT entity_id FROM begun
 """)  # noqa: S608 - constants
 
+# A refusal keeps the revision that the cluster accepted before. A retry replaces a delivery of which nothing was sent.
 # If a crash of Postgres loses an outcome, it is unknown, and the values are sent again. Later durable transactions
 # include it, because Postgres has one log.
-NOT_DURABLE: Final = text("SET LOCAL synchronous_commit = 'off'")
-# A refusal keeps the revision that the cluster accepted before.
-END: Final = text("""
-UPDATE applied_entities AS known SET
-  delivery_id = NULL, applied_mzxid = CASE WHEN given.taken THEN mzxid ELSE applied_mzxid END,
-  applied_offset = greatest(applied_offset, given."offset"), refused_code = code, refused_text = said
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(
-  entity_id text, mzxid bigint, id uuid, taken boolean, "offset" bigint, code integer, said text)
-WHERE cluster = :cluster AND known.entity_id = given.entity_id AND delivery_id = id
-RETURNING known.entity_id
-""")
-END_DELIVERIES: Final = text(f"""
-UPDATE deliveries AS known SET outcome = given.outcome, "offset" = given."offset", ended_at = clock_timestamp()
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(
-  entity_id text, mzxid bigint, id uuid, key text, outcome text, "offset" bigint)
-{_NEWEST}
-WHERE cluster = :cluster AND known.entity_id = given.entity_id AND known.mzxid = given.mzxid AND known.id = given.id
-  AND known.key = given.key AND known.outcome IS NULL
-""")  # noqa: S608 - constants
-# A retry replaces a delivery of which nothing was sent.
-DROP_NOT_SENT: Final = text("""
-DELETE FROM deliveries AS known USING jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(
-  entity_id text, mzxid bigint, id uuid)
-WHERE cluster = :cluster AND known.entity_id = given.entity_id AND known.mzxid = given.mzxid AND known.id <> given.id
-  AND outcome = 'not-sent'
-""")
-TAKE_KEYS: Final = text(f"""
-INSERT INTO applied_keys AS known (cluster, entity_id, key, state, taken, value, "offset", delivered_at)
-SELECT :cluster, entity_id, key, 'applied', true, value, given."offset", sent_at
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(
-  entity_id text, mzxid bigint, id uuid, key text, value text, "offset" bigint)
-{_NEWEST}
-CROSS JOIN LATERAL (
-  SELECT sent_at FROM deliveries
-  WHERE cluster = :cluster AND deliveries.entity_id = given.entity_id AND deliveries.mzxid = given.mzxid
-    AND deliveries.id = given.id AND deliveries.key = given.key
-) AS sent
-ON CONFLICT {UNIQUE_KEY} DO UPDATE SET
-  state = CASE WHEN known.state IN ('observed', 'resend') THEN 'applied' ELSE known.state END, taken = true,
-  value = excluded.value, "offset" = excluded."offset", delivered_at = excluded.delivered_at,
-  refused_absent = NULL, base_value = NULL, base_offset = NULL
+END: Final = _ids(f"""
+WITH given AS MATERIALIZED (
+  SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(
+    entity_id text, mzxid bigint, id uuid, outcome text, "offset" bigint, code integer, said text, refused text[])
+), locked AS MATERIALIZED (
+  SELECT known.entity_id FROM given JOIN applied_entities AS known USING (entity_id)
+  WHERE cluster = :cluster AND known.entity_id = ANY(:ids) AND delivery_id = given.id
+  ORDER BY known.entity_id FOR UPDATE OF known
+), ended AS (
+  UPDATE applied_entities AS known SET
+    delivery_id = NULL, applied_mzxid = CASE outcome WHEN 'applied' THEN mzxid ELSE applied_mzxid END,
+    applied_offset = greatest(applied_offset, given."offset"), refused_code = code, refused_text = said
+  FROM given JOIN locked USING (entity_id)
+  WHERE cluster = :cluster AND known.entity_id = ANY(:ids) AND known.entity_id = given.entity_id AND delivery_id = id
+  RETURNING given.*
+), sent AS (
+  UPDATE deliveries AS known SET
+    outcome = CASE WHEN key = ANY(refused) THEN 'refused' ELSE ended.outcome END, "offset" = ended."offset",
+    ended_at = clock_timestamp()
+  FROM ended
+  WHERE cluster = :cluster AND known.entity_id = ANY(:ids) AND known.entity_id = ended.entity_id
+    AND known.mzxid = ended.mzxid AND known.id = ended.id AND known.{UNKNOWN.text}
+  RETURNING known.*
+), replaced AS (
+  DELETE FROM deliveries AS known USING ended
+  WHERE ended.outcome = 'not-sent' AND cluster = :cluster AND known.entity_id = ended.entity_id
+    AND known.mzxid = ended.mzxid AND known.id <> ended.id AND known.outcome = 'not-sent'
+), taken AS (
+  INSERT INTO applied_keys AS known (cluster, entity_id, key, state, taken, value, "offset", delivered_at)
+  SELECT cluster, entity_id, key, 'applied', true, value, "offset", sent_at FROM sent WHERE outcome = 'applied'
+  ON CONFLICT {UNIQUE_KEY} DO UPDATE SET
+    state = 'applied', {_NOT_LEFT}, taken = true, value = excluded.value,
+    "offset" = excluded."offset", delivered_at = excluded.delivered_at, refused_absent = NULL,
+    base_value = NULL, base_offset = NULL
+)
+SELECT set_config('synchronous_commit', 'off', true)
 """)  # noqa: S608 - constants
 
 _KEY: Final = """
@@ -208,7 +212,7 @@ UPDATE applied_entities AS known SET
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(entity_id text, mzxid bigint, "offset" bigint, topic_id text)
 WHERE cluster = :cluster AND known.entity_id = given.entity_id AND coalesce(known.topic_id = given.topic_id, true)
   AND sent_mzxid <= mzxid AND applied_mzxid = sent_mzxid AND refused_code IS NULL AND applied_offset <= given."offset"
-  AND NOT {_RESEND}
+  AND NOT EXISTS (SELECT FROM applied_keys WHERE {_ONE} AND state = 'resend')
 RETURNING known.entity_id
 """)  # noqa: S608 - constants
 ARRIVE: Final = text(f"""

@@ -2,7 +2,8 @@
 
 Each transaction locks the rows of its entities first, in the order of ids, and changes only those whose conditions
 still hold: no row with a newer revision of the znode. So two concurrent leaders, one of which lost the leadership,
-can't revert each other's newer values. Each transaction may be repeated.
+can't revert each other's newer values. Each transaction may be repeated. A delivery is begun by one statement and ended
+by one, because they are most of its cost.
 
 A delivery has one row for each key. It is written before the request, and has no outcome until the cluster's answer is
 known. If another delivery of the entity began in between, the answer is ignored, because the earlier one may arrive
@@ -19,7 +20,6 @@ from confplane.audit import earlier_states, key_changes
 from confplane.audit import target_state_statements as sql
 from confplane.audit.statements import INSERT_INTENTS
 from confplane.audit.target_state_rows import (
-    delivery_rows,
     drift_row,
     entity_row,
     key_rows,
@@ -35,7 +35,6 @@ from confplane.services.ports.kafka import kraft_type_of_entity_type
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from psycopg import AsyncCursor
     from sqlalchemy import TextClause
 
     from confplane.audit.database import Database, Pipeline
@@ -65,28 +64,17 @@ class PostgresTargetStates(TargetStates):
 
     @override
     async def begin(self, cluster: str, deliveries: Sequence[Delivery]) -> set[str]:
-        rows = [entity_row(each) for each in deliveries]
-        values = [
-            entity_row(each) | {"key": key, "value": value} for each in deliveries for key, value in each.values.items()
-        ]
-        ids = sorted(each.entity_id for each in deliveries)
-
-        async def work(pipeline: Pipeline) -> AsyncCursor[tuple[Any, ...]]:
-            send = _Statements(pipeline, cluster)
-            await send.lock(ids, add=True)
-            await send.all(sql.BEGIN_KEYS, values)
-            begun = await pipeline.send(sql.BEGIN, cluster=cluster, rows=to_json(rows))
-            await send.all(sql.BEGIN_DELIVERIES, values)
-            await send.of_ids(sql.LIMIT_UNKNOWN, ids)
-            return begun
-
-        begun = await self._database.atomically(work)
-        return {entity_id for (entity_id,) in await begun.fetchall()}
+        rows = [entity_row(each) | {"values": each.values} for each in deliveries]
+        ids = [each.entity_id for each in deliveries]
+        return set(await self._database.scalars(sql.BEGIN, cluster=cluster, ids=ids, rows=to_json(rows)))
 
     @override
     async def end(self, cluster: str, outcomes: Sequence[DeliveryOutcome]) -> None:
-        rows = [outcome_row(each) for each in outcomes]
-        keys = [row for each in outcomes for row in delivery_rows(each)]
+        ended = {
+            "cluster": cluster,
+            "ids": [each.delivery.entity_id for each in outcomes],
+            "rows": to_json([outcome_row(each) for each in outcomes]),
+        }
         refused = [
             entity_row(each.delivery) | {"key": key, **drift_row(drift)}
             for each in outcomes
@@ -95,15 +83,14 @@ class PostgresTargetStates(TargetStates):
 
         async def work(pipeline: Pipeline) -> None:
             send = _Statements(pipeline, cluster)
-            await pipeline.send(sql.NOT_DURABLE)
-            await send.lock(row["entity_id"] for row in rows)
-            await send.all(sql.TAKE_KEYS, [row for row in keys if row["outcome"] == "applied"])
+            await send.lock(ended["ids"])
             await send.all(sql.REFUSE_KEYS, refused)
-            await send.all(sql.END_DELIVERIES, keys)
-            await send.all(sql.DROP_NOT_SENT, [row for row in keys if row["outcome"] == "not-sent"])
-            await send.all(sql.END, rows)
+            await pipeline.send(sql.END, **ended)
 
-        await self._database.atomically(work)
+        if refused:
+            await self._database.atomically(work)
+        else:
+            await self._database.execute(sql.END, **ended)
 
     @override
     async def correct(self, cluster: str, corrections: Sequence[Correction]) -> set[str]:

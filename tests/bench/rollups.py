@@ -154,14 +154,14 @@ def _whole(spark: SparkSession, name: str, sample: Path) -> list[DataFrame]:
     """Return the rows of a run from the beginning, and its fold where it has one."""
     from confplane.domain.extra_keys import Catalogs  # noqa: PLC0415 - DuckDB's process has no use for it
     from confplane.domain.releases import ON_ZOOKEEPER  # noqa: PLC0415 - DuckDB's process has no use for it
-    from confplane.rollups import past, schemas  # noqa: PLC0415 - as above
+    from confplane.rollups import history, schemas  # noqa: PLC0415 - as above
     from confplane.rollups.jobs import JOBS  # noqa: PLC0415 - as above
     from tests.rollups import samples  # noqa: PLC0415 - as above
 
     frames, options = samples.frames(spark, sample), _options(sample)
     if name == "compare":
         at = datetime.fromisoformat(options["as_of"]) - timedelta(days=60)
-        frames["other_znodes"] = past.znodes_at(frames["changes"], frames["znodes"], at)
+        frames["other_znodes"] = history.znodes_at(frames["changes"], frames["znodes"], at)
         options |= {"other": at.isoformat(), "other_catalogs": Catalogs(), "other_release": ON_ZOOKEEPER}
     elif name == "usage":
         frames["usage"] = spark.read.schema(schemas.USAGE).parquet(str(_usage(sample)))

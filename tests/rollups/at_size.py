@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from confplane.domain.entities import Entity
-from confplane.rollups import past, schemas
+from confplane.rollups import history, schemas
 from confplane.rollups.jobs import JOBS
 from tests.bench.sample import clients
 from tests.bench.sample.files import write_frame
@@ -183,7 +183,7 @@ class AtSize:
 
     @cached_property
     def _compare(self) -> set[tuple[Any, ...]]:
-        changes = self._rows("changes", past.CHANGE_COLUMNS, order=_OF_A_PLACE)
+        changes = self._rows("changes", history.CHANGE_COLUMNS, order=_OF_A_PLACE)
         then = compare.znodes_at(changes, self._rows("znodes"), self.earlier)
         return compare.compare(self._rows("znodes"), then, self.earlier.isoformat())
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from confplane.rollups.java_settings import SETTINGS
 from confplane.rollups.session import session
-from confplane.rollups.small_clusters import SETTINGS
 from tests.support.sampling import FULL_SIZE
 
 if TYPE_CHECKING:

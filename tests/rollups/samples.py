@@ -17,7 +17,7 @@ from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.domain.teams import Teams
 from confplane.rollups import schemas
 from confplane.rollups.jobs import JOBS
-from confplane.rollups.registrations import current_registrations
+from confplane.rollups.reading import current_registrations
 from tests.bench.sample.files import write_frame
 from tests.rollups import effective
 from tests.rollups.lake import limited

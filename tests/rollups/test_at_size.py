@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from confplane.devstack.zookeeper import ZooKeeper
 from confplane.rollups import stores
-from confplane.rollups.exports.alterations import ExportAlterations
+from confplane.rollups.exports.columns import ExportAlterations
 from confplane.rollups.exports.exporter import NAMES, Exporter, exclusive_export
 from confplane.rollups.jobs import JOBS
 from confplane.rollups.origin import Origin

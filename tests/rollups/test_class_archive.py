@@ -13,7 +13,7 @@ import pytest
 
 from confplane.devstack.java import find_java
 from confplane.rollups.class_archive import ClassArchive
-from confplane.rollups.small_clusters import join_java_options
+from confplane.rollups.java_settings import join_java_options
 from tests.audit.rows import run
 from tests.rollups.test_command import SEEN
 from tests.support.commands import Commands

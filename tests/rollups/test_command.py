@@ -22,9 +22,9 @@ from confplane.cli.rollup_options import READ_BY
 from confplane.domain.errors import UnavailableError
 from confplane.domain.rollups import ROLLUPS
 from confplane.rollups import session
+from confplane.rollups.java_settings import SETTINGS
 from confplane.rollups.jobs import JOBS
 from confplane.rollups.session import StageProgress
-from confplane.rollups.small_clusters import SETTINGS
 from tests.audit.rows import fetch, run
 from tests.rollups.lake import current, runs
 from tests.support.commands import Commands, Said

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from confplane.domain.extra_keys import Catalogs
 from confplane.domain.releases import ON_ZOOKEEPER
-from confplane.rollups import past, schemas, stores
+from confplane.rollups import history, schemas, stores
 from confplane.rollups.jobs import compare
 from confplane.rollups.origin import Origin
 from confplane.rollups.reading import NotInReadingError
@@ -152,9 +152,9 @@ def test_of_an_earlier_time_the_znodes_follow_from_the_trail(
     changes, znodes = made
     times = sorted(row["time"] for row in changes if row["time"] is not None)
     at = times[int(quantile * (len(times) - 1))]
-    schema = spark.createDataFrame([], schemas.CHANGES).select(*past.CHANGE_COLUMNS).schema
-    now = spark.createDataFrame([], schemas.ZNODES).select(*past.ZNODE_COLUMNS).schema
-    then = past.znodes_at(frame(spark, changes, schema), frame(spark, znodes, now), at)
+    schema = spark.createDataFrame([], schemas.CHANGES).select(*history.CHANGE_COLUMNS).schema
+    now = spark.createDataFrame([], schemas.ZNODES).select(*history.ZNODE_COLUMNS).schema
+    then = history.znodes_at(frame(spark, changes, schema), frame(spark, znodes, now), at)
     by_place = sorted(changes, key=lambda row: (row["path"], row["entity_id"]))
     wanted = list(reference.znodes_at(by_place, znodes, at))
     told = {repr([_plain(row[name]) for name in COLUMNS]) for row in then.collect()}

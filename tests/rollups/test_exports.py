@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from confplane.domain.errors import ConcurrentChangeError
 from confplane.domain.extra_keys import Catalogs
 from confplane.rollups import stores
-from confplane.rollups.exports.alterations import REMOVABLE, ExportAlterations, pseudonym
+from confplane.rollups.exports.columns import REMOVABLE, ExportAlterations, pseudonym
 from confplane.rollups.exports.exporter import NAMES, Exporter, exclusive_export
 from confplane.rollups.exports.manifest import UnreadableLakeError
 from confplane.rollups.exports.reading import read_lake

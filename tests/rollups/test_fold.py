@@ -16,7 +16,7 @@ from confplane.audit.rollup_parts import fold_id
 from confplane.audit.rollup_runs import RollupRuns
 from confplane.domain.rollups import Column, ColumnType, Rollup
 from confplane.rollups import folding, schemas
-from confplane.rollups.file_frames import FileFrames
+from confplane.rollups.exports.reading import FileFrames
 from confplane.rollups.job import CarriedFold, Fold, Job
 from confplane.rollups.jobs import integrity
 from confplane.rollups.reading import reading_of

@@ -11,7 +11,7 @@ import pytest
 
 from confplane.cli import spark_session as command
 from confplane.devstack.java import find_java
-from confplane.rollups import heap, small_clusters
+from confplane.rollups import java_settings
 from tests.support.spark import launched
 
 GIB = 2**30
@@ -19,7 +19,7 @@ GIB = 2**30
 
 @pytest.fixture(autouse=True)
 def _nothing_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*small_clusters._GIVEN, "SPARK_DRIVER_MEMORY", "SPARK_CONF_DIR"):
+    for name in (*java_settings._GIVEN, "SPARK_DRIVER_MEMORY", "SPARK_CONF_DIR"):
         monkeypatch.setenv(name, "")  # so that it is absent again afterwards
         monkeypatch.delenv(name)
 
@@ -35,17 +35,17 @@ def _nothing_given(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_limit_is_half_of_the_memory(options: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JDK_JAVA_OPTIONS", options)
-    assert heap.limit(find_java()) == limit
+    assert java_settings.limit(find_java()) == limit
 
 
 @pytest.mark.parametrize("java", [Path("/nowhere/java"), Path("/bin/echo"), Path("/bin/false")], ids=str)
 def test_limit_is_that_of_spark_where_java_names_none(java: Path) -> None:
-    assert heap.limit(java) == 1 * GIB
+    assert java_settings.limit(java) == 1 * GIB
 
 
 def test_limit_of_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_DRIVER_MEMORY", "7g")
-    heap.set_limit(find_java())
+    java_settings.set_limit(find_java())
     assert os.environ["SPARK_DRIVER_MEMORY"] == "7g"
 
 

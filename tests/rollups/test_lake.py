@@ -23,7 +23,7 @@ from confplane.rollups.runner import RunOptions, runner
 from confplane.rollups.schemas import USAGE
 from confplane.rollups.sinks import parquet
 from confplane.rollups.sinks.files import Files
-from confplane.rollups.sinks.row_schema import OF_THE_RUN, row_schema
+from confplane.rollups.sinks.parquet import OF_THE_RUN, row_schema
 from confplane.rollups.sources.tables import first_id_at
 from confplane.settings import ClusterSettings
 from tests.audit.rows import fetch

@@ -14,10 +14,10 @@ from uuid_utils.compat import uuid7
 
 from confplane.audit.rollup_runs import RollupRuns
 from confplane.domain.rollups import ROLLUPS
-from confplane.rollups import charts, report, units
+from confplane.rollups import cells, charts, report
 from confplane.rollups.cells import Links
 from confplane.rollups.jobs import JOBS
-from confplane.rollups.notable_rows import NotableRows
+from confplane.rollups.report import NotableRows
 from confplane.rollups.summaries import summary
 from tests.support.commands import Commands
 
@@ -288,19 +288,19 @@ def test_rows_that_say_most_of_each_rollup() -> None:
     ],
 )
 def test_quotas_have_units(key: str, value: float, says: str) -> None:
-    assert units.amount(key, value) == says
+    assert cells.amount(key, value) == says
 
 
 def test_cells_are_in_words_that_people_know() -> None:
     text = made(ROWS)
-    cells = re.findall(r"<td.*?>(.*?)</td>", text)
-    assert {"250 kB/s", "25 %", "125 %", "user", "any client-id", "POLICY_VIOLATION"} <= set(cells)
+    texts = re.findall(r"<td.*?>(.*?)</td>", text)
+    assert {"250 kB/s", "25 %", "125 %", "user", "any client-id", "POLICY_VIOLATION"} <= set(texts)
     facts = [text for text in Page(text).text if text.startswith("producer_byte_rate: ")]
     assert facts == [
         "producer_byte_rate: 1.25 MB/s promised (125 % of a broker's 1 MB/s) to 2 of 3 registered clients; 1 unlimited.",
         "producer_byte_rate: 1 MB/s promised, 200 % of a broker's 500 kB/s; 1 MB/s used at the peak.",
     ]
-    assert (units.error_name(44), units.error_name(41)) == ("POLICY_VIOLATION", "41")
+    assert (cells.error_name(44), cells.error_name(41)) == ("POLICY_VIOLATION", "41")
 
 
 def test_links_lead_to_the_api_and_nowhere_else() -> None:

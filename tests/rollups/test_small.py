@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import SecretStr
 
-from confplane.rollups import small_clusters, stores
+from confplane.rollups import java_settings, stores
 from confplane.rollups.jobs import activity, integrity
 from confplane.rollups.origin import Origin
 from confplane.settings import ClusterSettings
@@ -33,27 +33,27 @@ def test_a_cluster_is_small_by_its_tables_and_its_znodes(
     for number in range(3):
         raw_zk.create(f"/config/users/u{number}", rate(number), makepath=True)
     raw_zk.create("/confplane/client-configs/clients/c", rate(1), makepath=True)
-    assert small_clusters.is_small(origin, reads_znodes=True)
-    monkeypatch.setattr(small_clusters, "ZNODES", 4)
-    assert small_clusters.is_small(origin, reads_znodes=True)
-    monkeypatch.setattr(small_clusters, "ZNODES", 3)
-    assert not small_clusters.is_small(origin, reads_znodes=True)
-    assert small_clusters.is_small(origin, reads_znodes=False)
-    monkeypatch.setattr(small_clusters, "BYTES", 8191)  # an empty table has a page of its own beside it
-    assert not small_clusters.is_small(origin, reads_znodes=False)
+    assert java_settings.is_small(origin, reads_znodes=True)
+    monkeypatch.setattr(java_settings, "ZNODES", 4)
+    assert java_settings.is_small(origin, reads_znodes=True)
+    monkeypatch.setattr(java_settings, "ZNODES", 3)
+    assert not java_settings.is_small(origin, reads_znodes=True)
+    assert java_settings.is_small(origin, reads_znodes=False)
+    monkeypatch.setattr(java_settings, "BYTES", 8191)  # an empty table has a page of its own beside it
+    assert not java_settings.is_small(origin, reads_znodes=False)
 
 
 def test_a_zookeeper_that_is_away_is_not_asked_for_what_needs_none(migrated: servers.Database) -> None:
     away = Origin(CLUSTER, ClusterSettings(zookeeper="127.0.0.1:1"), SecretStr(migrated.service_dsn))
-    assert small_clusters.is_small(away, reads_znodes=False)
+    assert java_settings.is_small(away, reads_znodes=False)
 
 
 def test_a_collector_that_the_environment_names_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"):
         monkeypatch.delenv(name, raising=False)
-    assert small_clusters.java_options() == ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    assert java_settings.java_options() == ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xss4m -XX:+UseZGC")
-    assert small_clusters.java_options() == ["-XX:TieredStopAtLevel=1"]
+    assert java_settings.java_options() == ["-XX:TieredStopAtLevel=1"]
 
 
 def frames(spark: SparkSession, origin: Origin, *jobs: Job) -> dict[str, tuple[bool, list[str]]]:

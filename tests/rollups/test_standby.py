@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from confplane.audit.dsn import parse_dsn
 from confplane.cli.rollups import kinds_read, most_parts
 from confplane.rollups import standby, stores
-from confplane.rollups.exports.alterations import ExportAlterations
+from confplane.rollups.exports.columns import ExportAlterations
 from confplane.rollups.exports.exporter import Exporter, exclusive_export
 from confplane.rollups.exports.manifest import UnreadableLakeError
 from confplane.rollups.jobs import JOBS, integrity

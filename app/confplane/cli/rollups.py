@@ -20,16 +20,16 @@ from confplane.devstack.errors import DevStackError
 from confplane.domain.errors import ConfplaneError, NotFoundError, UnavailableError
 from confplane.rollups.errors import SparkFailedError, spark_errors
 from confplane.rollups.exports import manifest
-from confplane.rollups.exports.alterations import LEAST_KEY_BYTES, REMOVABLE, ExportAlterations
+from confplane.rollups.exports.columns import LEAST_KEY_BYTES, REMOVABLE, ExportAlterations
 from confplane.rollups.exports.exporter import Exporter, exclusive_export
 from confplane.rollups.exports.reading import count_rows, read_lake
+from confplane.rollups.java_settings import ROWS, is_small
 from confplane.rollups.jobs import JOBS, integrity
 from confplane.rollups.origin import Origin
 from confplane.rollups.reading import NotInReadingError
 from confplane.rollups.runner import RunOptions, runner
 from confplane.rollups.session import stages_of
 from confplane.rollups.sinks.files import Files, check_writable
-from confplane.rollups.small_clusters import ROWS, is_small
 from confplane.rollups.sources.tables import TABLES
 from confplane.rollups.sources.usage import Measurements, read_usage
 from confplane.rollups.standby import standby_dsn

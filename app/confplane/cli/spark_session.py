@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confplane.cli.output import bars, echo
 from confplane.devstack.java import find_java
-from confplane.rollups import heap
+from confplane.rollups import java_settings
 from confplane.rollups.class_archive import ClassArchive
 from confplane.rollups.errors import spark_errors
+from confplane.rollups.java_settings import SETTINGS, java_options, join_java_options, names_archive
 from confplane.rollups.session import is_running, session, submitted
-from confplane.rollups.small_clusters import SETTINGS, java_options, join_java_options, names_archive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +35,7 @@ def spark_session(settings: Settings, master: str | None, *, small: bool, archiv
     Args:
         settings: The service's.
         master: As of :func:`session`.
-        small: The command reads little (rollups/small_clusters.py), which matters only if Spark runs on this machine
+        small: The command reads little (rollups/java_settings.py), which matters only if Spark runs on this machine
             alone.
         archives_classes: Use an archive of Java's classes if the command reads little, and make one at the end of the
             block if there is none.
@@ -80,7 +80,7 @@ def _start(settings: Settings, master: str | None, *, small: bool, archive: Clas
             given |= SETTINGS
             options += java_options()
         else:
-            heap.set_limit(java)
+            java_settings.set_limit(java)
     if archive is not None:
         options += archive.options()
     return session(master, settings={"spark.driver.extraJavaOptions": join_java_options(options), **given})

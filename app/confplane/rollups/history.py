@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
+
+from confplane.rollups.folding import ENTITY, of_znodes, tree_of
+from confplane.rollups.schemas import COMMITTED, OTHER_ZNODES
 from confplane.rollups.sources.postgres import literal
 from confplane.rollups.sources.tables import time_of
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from pyspark.sql import Column, DataFrame
 
     from confplane.rollups.sources.postgres import ReadOnlyTransaction
     from confplane.rollups.sources.tables import TableScope
@@ -59,3 +65,75 @@ class PostgresHistory:
 
 def _begin(*ids: str | None) -> datetime | None:
     return min((time_of(each) for each in ids if each is not None), default=None)
+
+
+# The znodes of an earlier time, by the trail: the same rule as the API's ``?at=``, for all entities at once.
+#
+# The content of a znode is that after its last change up to the time. Before the first known change, it is the content
+# on which that change was made. A znode without any change is unchanged until now, unless it was written since: in that
+# case its content at the time is not known. Within a run of external writes, the content is that before the run.
+
+CHANGE_COLUMNS: Final = (
+    "path", "entity_id", "facet", "outcome", "revision", "time", "version_read", "version", "keys", "before", "after"
+)  # fmt: skip
+"""Columns of the changes that :func:`znodes_at` reads."""
+ZNODE_COLUMNS: Final = (*OTHER_ZNODES.names, "mtime")
+"""Columns of the znodes that :func:`znodes_at` reads."""
+
+
+def znodes_at(changes: DataFrame, znodes: DataFrame, at: datetime) -> DataFrame:
+    """Return the znodes of a time, with the schema ``OTHER_ZNODES``.
+
+    The trail has neither values nor fingerprints of secrets: a secret that was not altered since has its current
+    fingerprint, and any other secret has null. Entities whose content is not known are ``undecodable``.
+
+    Args:
+        changes: All changes, with :data:`CHANGE_COLUMNS`.
+        znodes: The znodes as they are, with :data:`ZNODE_COLUMNS`.
+        at: The time, by ZooKeeper's clock.
+
+    Costs one shuffle of a row per entity, and holds the different sets of keys of an entity's later changes in memory.
+    """
+    is_later = F.col("time") > F.lit(at)
+    left = F.struct(F.col("after").alias("config"), F.col("version").isNotNull().alias("present"))
+    found = F.struct(F.col("before").alias("config"), F.col("version_read").isNotNull().alias("present"))
+    revision = F.col("revision")
+    then = (
+        of_znodes(changes)
+        .where(F.col("outcome") == COMMITTED)
+        .withColumn("tree", tree_of(F.col("path")))
+        .groupBy(*ENTITY)
+        .agg(
+            F.max_by(F.when(~is_later, left), F.when(~is_later, revision)).alias("left"),
+            F.min_by(F.when(is_later, found), F.when(is_later, revision)).alias("found"),
+            F.array_distinct(F.flatten(F.collect_set(F.when(is_later, F.col("keys"))))).alias("altered"),
+        )
+        .select(*ENTITY, F.coalesce("left", "found").alias("then"), "altered")
+    )
+    now = znodes.where("entity_id IS NOT NULL").withColumnRenamed("config", "config_now")
+    has_changes, is_unwritten = F.col("then").isNotNull(), F.col("mtime") <= F.lit(at)
+    return (
+        now.join(then, list(ENTITY), "full")
+        .where(F.coalesce(F.col("then.present"), F.expr("true")))
+        .select(
+            *ENTITY,
+            F.when(has_changes, F.col("then.config")).otherwise(F.col("config_now")).alias("config"),
+            "altered",
+            F.col("fingerprints").alias("known"),
+            (~has_changes & (F.col("undecodable") | ~is_unwritten)).alias("undecodable"),
+            (~has_changes & F.col("forbidden")).alias("forbidden"),
+        )
+        .withColumn("fingerprints", _fingerprints())
+        .select(*OTHER_ZNODES.names)
+    )
+
+
+def _fingerprints() -> Column:
+    """Return secret -> fingerprint: the keys with hidden values that were altered since, or have a fingerprint now."""
+    altered = F.coalesce("altered", F.array())
+    known = F.coalesce("known", F.create_map())
+    hidden = F.map_filter(
+        "config",
+        lambda key, value: value.isNull() & (F.array_contains(altered, key) | F.map_contains_key(known, key)),
+    )
+    return F.transform_values(hidden, lambda key, _: F.when(~F.array_contains(altered, key), known[key]))

@@ -209,9 +209,9 @@ ZNODES: Final = StructType(
 OTHER_ZNODES: Final = StructType(
     [ZNODES[name] for name in ("tree", "entity_id", "config", "fingerprints", "undecodable", "forbidden")]
 )
-"""Current znodes of another cluster, or znodes of the same cluster at an earlier time, by the trail (rollups/past.py).
-Fingerprints are made under the name of the run's cluster. At an earlier time, an entity whose content is not known is
-``undecodable``."""
+"""Current znodes of another cluster, or znodes of the same cluster at an earlier time, by the trail
+(rollups/history.py). Fingerprints are made under the name of the run's cluster. At an earlier time, an entity whose
+content is not known is ``undecodable``."""
 
 STATES: Final = StructType(
     [

@@ -13,11 +13,10 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.types import StructType
 
-from confplane.rollups import past, schemas, standby
+from confplane.rollups import history, schemas, standby
 from confplane.rollups.history import PostgresHistory
 from confplane.rollups.origin import Origin
-from confplane.rollups.reading import NotInReadingError, reading_of
-from confplane.rollups.registrations import EVENT_COLUMNS
+from confplane.rollups.reading import EVENT_COLUMNS, NotInReadingError, reading_of
 from confplane.rollups.source_binding import register
 from confplane.rollups.sources import trail, znodes
 from confplane.rollups.sources.postgres import literal, open_transaction
@@ -83,7 +82,7 @@ def read(
     with ExitStack() as stack:
         columns = _columns_of_znodes(jobs, _ZNODES)
         if isinstance(other, datetime):
-            columns = columns and [*columns, *(name for name in past.ZNODE_COLUMNS if name not in columns)]
+            columns = columns and [*columns, *(name for name in history.ZNODE_COLUMNS if name not in columns)]
         found = None if as_of is not None or not columns else stack.enter_context(_znodes(spark, origin, columns))
         beside: DataFrame | datetime | None = None
         other_release = None if found is None else found.release
@@ -144,7 +143,7 @@ def _passes(jobs: Sequence[Job], other: Side | None) -> dict[str, list[Sequence[
     if any("registrations" in job.inputs for job in jobs):
         found["registration_events"].append(EVENT_COLUMNS)
     if isinstance(other, datetime) and any(_OTHER_ZNODES in job.inputs for job in jobs):
-        found["changes"].append(past.CHANGE_COLUMNS)
+        found["changes"].append(history.CHANGE_COLUMNS)
     return found
 
 
@@ -324,8 +323,8 @@ class StoreFrames:
         if self._other is None:
             raise NotInReadingError("There is nothing to compare with: --with names a cluster or a time")
         if isinstance(self._other, datetime):
-            changes = self.frame("changes", past.CHANGE_COLUMNS)
-            return past.znodes_at(changes, self._of_znodes(past.ZNODE_COLUMNS), self._other)
+            changes = self.frame("changes", history.CHANGE_COLUMNS)
+            return history.znodes_at(changes, self._of_znodes(history.ZNODE_COLUMNS), self._other)
         return self._other
 
     @property

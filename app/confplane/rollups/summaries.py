@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import altair as alt
 
 from confplane.domain.rollups import ROLLUPS
+from confplane.rollups.cells import LEVELS, amount, error_name, percent
 from confplane.rollups.charts import MOST, WIDTH, Picture, bars, chart, colour, describe_count, stacked
-from confplane.rollups.units import LEVELS, amount, error_name, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

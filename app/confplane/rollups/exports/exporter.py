@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from confplane.rollups.exports.alterations import ExportAlterations
+    from confplane.rollups.exports.columns import ExportAlterations
     from confplane.rollups.reading import Reading
     from confplane.rollups.stores import StoreFrames
 

@@ -29,8 +29,7 @@ from confplane.domain.broker_levels import DynamicLevel
 from confplane.domain.entities import EntityType
 from confplane.domain.facets import Tree
 from confplane.domain.rollups import ROLLUPS
-from confplane.rollups.columns import entity_type
-from confplane.rollups.effective import drop_ignored, effective
+from confplane.rollups.columns import drop_ignored, effective, entity_type
 from confplane.rollups.folding import empty_map
 from confplane.rollups.job import Job
 from confplane.rollups.schemas import OTHER_ZNODES

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 
 from confplane.domain.rollups import ROLLUPS
 from confplane.rollups.job import Job
-from confplane.rollups.registrations import EVENT_COLUMNS, uncleared
+from confplane.rollups.reading import EVENT_COLUMNS, uncleared
 from confplane.rollups.schemas import TEXTS
 
 if TYPE_CHECKING:

@@ -29,8 +29,7 @@ from confplane.domain.broker_levels import DynamicLevel
 from confplane.domain.entities import EntityType
 from confplane.domain.facets import Tree
 from confplane.domain.rollups import ROLLUPS
-from confplane.rollups.columns import entity_type, first_ids, first_of, is_named
-from confplane.rollups.effective import drop_ignored, effective
+from confplane.rollups.columns import drop_ignored, effective, entity_type, first_ids, first_of, is_named
 from confplane.rollups.job import Job
 from confplane.rollups.schemas import CONFIG, TEXTS
 from confplane.services.ports.observed_topics import OUTDATED

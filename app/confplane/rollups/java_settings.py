@@ -1,15 +1,10 @@
-"""Small clusters: settings with which Java starts, plans and ends faster, for runs with few rows.
-
-On a small cluster, most of a run's time is Java's start and the planning and compiling of queries. In this case the
-JVM's quick compiler and its serial collector suffice, plans are interpreted instead of compiled, and each shuffle has
-one part. The size is queried before Java is started. A wrong guess costs time but does not change rows, because the
-transforms are the same.
-"""
+"""Settings of Spark's Java: the heap of a local session, and settings for small clusters."""
 
 from __future__ import annotations
 
 import os
 import re
+import subprocess
 from typing import TYPE_CHECKING, Final
 
 from confplane.rollups.sources.postgres import open_transaction
@@ -18,8 +13,52 @@ from confplane.store.scan import Scanner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from confplane.rollups.origin import Origin
+
+
+_MIB: Final = 2**20
+_LEAST: Final = 1024 * _MIB
+"""Spark's own limit, in bytes."""
+_MOST: Final = 31 * 1024 * _MIB
+"""The largest heap, in bytes, in which Java's references take four bytes; above it they take eight."""
+_SHARE: Final = "-XX:MaxRAMPercentage=50"
+_LIMIT: Final = re.compile(r"\bMaxHeapSize\s*=\s*(\d+)")
+
+
+def set_limit(java: Path) -> None:
+    """Let the Java that Spark starts next use half of the memory of this machine or container.
+
+    Every other way to set a limit takes precedence: options of spark-submit, ``spark-defaults.conf``, the variable
+    itself.
+
+    Args:
+        java: The program, which knows the limits of containers on every system.
+    """
+    os.environ.setdefault("SPARK_DRIVER_MEMORY", f"{limit(java) // _MIB}m")
+
+
+def limit(java: Path) -> int:
+    """Return half of the memory, in bytes, between Spark's own limit and 31 GB.
+
+    A limit in Java's own options takes precedence. If Java does not answer, the limit is Spark's own.
+    """
+    asked = [str(java), _SHARE, "-XX:+PrintFlagsFinal", "-version"]
+    try:
+        said = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True).stdout  # noqa: S603 - the user's own java
+    except (OSError, subprocess.SubprocessError):
+        return _LEAST
+    found = _LIMIT.search(said)
+    return _LEAST if found is None else min(max(int(found[1]), _LEAST), _MOST)
+
+
+# Small clusters: settings with which Java starts, plans and ends faster, for runs with few rows.
+#
+# On a small cluster, most of a run's time is Java's start and the planning and compiling of queries. In this case the
+# JVM's quick compiler and its serial collector suffice, plans are interpreted instead of compiled, and each shuffle has
+# one part. The size is queried before Java is started. A wrong guess costs time but does not change rows, because the
+# transforms are the same.
 
 BYTES: Final = 32 * 2**20
 """Maximum size of a small cluster's tables in Postgres: about 40,000 changes with as many registrations."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import platform
+import stat
 import time
 import zipfile
 from contextlib import suppress
@@ -13,24 +14,35 @@ from datetime import UTC, datetime
 from importlib.metadata import distributions
 from typing import TYPE_CHECKING, Final
 
+from pydantic import BaseModel
+
 from confplane import __version__
 from confplane.audit import Database, PostgresStorePositions
 from confplane.audit.checks import postgres_facts
 from confplane.cli import archive_files, callers
-from confplane.cli.doctor_settings import settings_facts
 from confplane.cli.output import is_json, print_json, print_table, say
 from confplane.cli.target import open_kafka
+from confplane.crypto.certificates import days_until_expiry
 from confplane.domain.errors import ConfplaneError, CorruptZnodeError, UnavailableError
 from confplane.kraft_wiring import max_ages_of
 from confplane.services.doctor.diagnosis import diagnose, exit_code
 from confplane.services.kraft import warnings
-from confplane.services.ports.doctor_facts import ClusterFacts, Facts, KafkaFacts
+from confplane.services.ports.doctor_facts import (
+    ClusterChoices,
+    ClusterFacts,
+    Facts,
+    FileFacts,
+    KafkaFacts,
+    SettingsFacts,
+)
 from confplane.services.ports.kafka import EntityTypePermission
 from confplane.services.ports.observation_report import ListedNames, parse
 from confplane.services.upkeep.incarnation import lost_changes, restored
+from confplane.settings import UnusableSettingsError
 from confplane.wiring import build, wait_until_loaded
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from confplane.connection_settings import KafkaSettings
@@ -38,6 +50,7 @@ if TYPE_CHECKING:
     from confplane.services.ports.incarnation import StorePositions
     from confplane.settings import Settings
     from confplane.store import ZooKeeperStore
+
 
 _CLUSTER_S: Final = 20.0
 _OLD_MARKER_MS: Final = 600_000
@@ -188,3 +201,56 @@ def _bundle(settings: Settings, facts: Facts, findings: list[Finding]) -> bytes:
         for name, value in content.items():
             bundle.writestr(name, json.dumps(value, indent=1, default=str))
     return file.getvalue()
+
+
+def settings_facts(settings: Settings, now: datetime) -> SettingsFacts:
+    """Return the facts about settings and the files that they name."""
+    problems: list[str] = []
+    for name in settings.clusters:
+        try:
+            build(settings, [name])
+        except UnusableSettingsError as error:
+            problems += error.problems
+    return SettingsFacts(
+        problems,
+        settings.postgres.pool_size,
+        settings.http.drain_ms,
+        settings.limits.enabled,
+        settings.webhooks.key_file is not None,
+        settings.webhooks.insecure_http,
+        {
+            name: ClusterChoices(
+                cluster.zookeeper,
+                cluster.session_timeout_ms,
+                cluster.notifications_max,
+                cluster.record_external_changes,
+                cluster.kafka is not None,
+            )
+            for name, cluster in settings.clusters.items()
+        },
+        [_file(setting, path, now) for setting, path in _files(settings)],
+    )
+
+
+def _files(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Path]]:
+    """Yield each setting whose value is the path of a file, with its path."""
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        setting = f"{prefix}{name}"
+        if isinstance(value, BaseModel):
+            yield from _files(value, f"{setting}.")
+        elif isinstance(value, dict):
+            for key, each in value.items():
+                if isinstance(each, BaseModel):
+                    yield from _files(each, f"{setting}.{key}.")
+        elif name.endswith("_file") and value is not None:
+            yield setting, value
+
+
+def _file(setting: str, path: Path, now: datetime) -> FileFacts:
+    try:
+        mode = path.stat().st_mode
+        days = days_until_expiry(path, now)
+    except OSError as error:
+        return FileFacts(setting, str(path), problem=error.strerror)
+    return FileFacts(setting, str(path), None, bool(mode & (stat.S_IWGRP | stat.S_IWOTH)), days)

@@ -206,7 +206,6 @@ class _Message:
 
     def _emitted(self, name: str, fields: list[dict[str, Any]], *, top: bool) -> str:
         lines = ["@dataclass(frozen=True, slots=True)", f"class {name}{'(Message)' if top else ''}:"]
-        lines += [f'    """Kafka\'s {name}{"" if top else f" in {self.name}"}."""', ""]
         if top:
             lines += [
                 f'    NAME: ClassVar[str] = "{name}"',

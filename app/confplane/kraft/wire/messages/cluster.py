@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DescribeClusterRequest(Message):
-    """Kafka's DescribeClusterRequest."""
-
     NAME: ClassVar[str] = "DescribeClusterRequest"
     API_KEY: ClassVar[int | None] = 60
     VERSIONS: ClassVar[range] = range(1, 3)
@@ -40,8 +38,6 @@ class DescribeClusterRequest(Message):
 
 @dataclass(frozen=True, slots=True)
 class DescribeClusterBroker:
-    """Kafka's DescribeClusterBroker in DescribeClusterResponse."""
-
     broker_id: int = 0
     host: str = ""
     port: int = 0
@@ -63,8 +59,6 @@ class DescribeClusterBroker:
 
 @dataclass(frozen=True, slots=True)
 class DescribeClusterResponse(Message):
-    """Kafka's DescribeClusterResponse."""
-
     NAME: ClassVar[str] = "DescribeClusterResponse"
     API_KEY: ClassVar[int | None] = 60
     VERSIONS: ClassVar[range] = range(1, 3)
@@ -109,8 +103,6 @@ class DescribeClusterResponse(Message):
 
 @dataclass(frozen=True, slots=True)
 class ListPartitionReassignmentsTopics:
-    """Kafka's ListPartitionReassignmentsTopics in ListPartitionReassignmentsRequest."""
-
     name: str = ""
     partition_indexes: tuple[int, ...] = ()
 
@@ -124,8 +116,6 @@ class ListPartitionReassignmentsTopics:
 
 @dataclass(frozen=True, slots=True)
 class ListPartitionReassignmentsRequest(Message):
-    """Kafka's ListPartitionReassignmentsRequest."""
-
     NAME: ClassVar[str] = "ListPartitionReassignmentsRequest"
     API_KEY: ClassVar[int | None] = 46
     VERSIONS: ClassVar[range] = range(1)
@@ -144,8 +134,6 @@ class ListPartitionReassignmentsRequest(Message):
 
 @dataclass(frozen=True, slots=True)
 class OngoingPartitionReassignment:
-    """Kafka's OngoingPartitionReassignment in ListPartitionReassignmentsResponse."""
-
     partition_index: int = 0
     replicas: tuple[int, ...] = ()
     adding_replicas: tuple[int, ...] = ()
@@ -163,8 +151,6 @@ class OngoingPartitionReassignment:
 
 @dataclass(frozen=True, slots=True)
 class OngoingTopicReassignment:
-    """Kafka's OngoingTopicReassignment in ListPartitionReassignmentsResponse."""
-
     name: str = ""
     partitions: tuple[OngoingPartitionReassignment, ...] = ()
 
@@ -178,8 +164,6 @@ class OngoingTopicReassignment:
 
 @dataclass(frozen=True, slots=True)
 class ListPartitionReassignmentsResponse(Message):
-    """Kafka's ListPartitionReassignmentsResponse."""
-
     NAME: ClassVar[str] = "ListPartitionReassignmentsResponse"
     API_KEY: ClassVar[int | None] = 46
     VERSIONS: ClassVar[range] = range(1)
@@ -207,8 +191,6 @@ class ListPartitionReassignmentsResponse(Message):
 
 @dataclass(frozen=True, slots=True)
 class MetadataRequestTopic:
-    """Kafka's MetadataRequestTopic in MetadataRequest."""
-
     topic_id: UUID = ZERO_UUID
     name: str | None = ""
 
@@ -220,8 +202,6 @@ class MetadataRequestTopic:
 
 @dataclass(frozen=True, slots=True)
 class MetadataRequest(Message):
-    """Kafka's MetadataRequest."""
-
     NAME: ClassVar[str] = "MetadataRequest"
     API_KEY: ClassVar[int | None] = 3
     VERSIONS: ClassVar[range] = range(11, 14)
@@ -242,8 +222,6 @@ class MetadataRequest(Message):
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponseBroker:
-    """Kafka's MetadataResponseBroker in MetadataResponse."""
-
     node_id: int = 0
     host: str = ""
     port: int = 0
@@ -261,8 +239,6 @@ class MetadataResponseBroker:
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponsePartition:
-    """Kafka's MetadataResponsePartition in MetadataResponse."""
-
     error_code: int = 0
     partition_index: int = 0
     leader_id: int = 0
@@ -286,8 +262,6 @@ class MetadataResponsePartition:
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponseTopic:
-    """Kafka's MetadataResponseTopic in MetadataResponse."""
-
     error_code: int = 0
     name: str | None = ""
     topic_id: UUID = ZERO_UUID
@@ -309,8 +283,6 @@ class MetadataResponseTopic:
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponse(Message):
-    """Kafka's MetadataResponse."""
-
     NAME: ClassVar[str] = "MetadataResponse"
     API_KEY: ClassVar[int | None] = 3
     VERSIONS: ClassVar[range] = range(11, 14)

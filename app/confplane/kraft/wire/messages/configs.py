@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsResource:
-    """Kafka's DescribeConfigsResource in DescribeConfigsRequest."""
-
     resource_type: int = 0
     resource_name: str = ""
     configuration_keys: tuple[str, ...] | None = ()
@@ -32,8 +30,6 @@ class DescribeConfigsResource:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsRequest(Message):
-    """Kafka's DescribeConfigsRequest."""
-
     NAME: ClassVar[str] = "DescribeConfigsRequest"
     API_KEY: ClassVar[int | None] = 32
     VERSIONS: ClassVar[range] = range(4, 5)
@@ -54,8 +50,6 @@ class DescribeConfigsRequest(Message):
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsSynonym:
-    """Kafka's DescribeConfigsSynonym in DescribeConfigsResponse."""
-
     name: str = ""
     value: str | None = ""
     source: int = 0
@@ -71,8 +65,6 @@ class DescribeConfigsSynonym:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsResourceResult:
-    """Kafka's DescribeConfigsResourceResult in DescribeConfigsResponse."""
-
     name: str = ""
     value: str | None = ""
     read_only: bool = False
@@ -98,8 +90,6 @@ class DescribeConfigsResourceResult:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsResult:
-    """Kafka's DescribeConfigsResult in DescribeConfigsResponse."""
-
     error_code: int = 0
     error_message: str | None = ""
     resource_type: int = 0
@@ -119,8 +109,6 @@ class DescribeConfigsResult:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsResponse(Message):
-    """Kafka's DescribeConfigsResponse."""
-
     NAME: ClassVar[str] = "DescribeConfigsResponse"
     API_KEY: ClassVar[int | None] = 32
     VERSIONS: ClassVar[range] = range(4, 5)
@@ -144,8 +132,6 @@ class DescribeConfigsResponse(Message):
 
 @dataclass(frozen=True, slots=True)
 class AlterableConfig:
-    """Kafka's AlterableConfig in IncrementalAlterConfigsRequest."""
-
     name: str = ""
     config_operation: int = 0
     value: str | None = field(default="", repr=False)
@@ -159,8 +145,6 @@ class AlterableConfig:
 
 @dataclass(frozen=True, slots=True)
 class AlterConfigsResource:
-    """Kafka's AlterConfigsResource in IncrementalAlterConfigsRequest."""
-
     resource_type: int = 0
     resource_name: str = ""
     configs: tuple[AlterableConfig, ...] = ()
@@ -176,8 +160,6 @@ class AlterConfigsResource:
 
 @dataclass(frozen=True, slots=True)
 class IncrementalAlterConfigsRequest(Message):
-    """Kafka's IncrementalAlterConfigsRequest."""
-
     NAME: ClassVar[str] = "IncrementalAlterConfigsRequest"
     API_KEY: ClassVar[int | None] = 44
     VERSIONS: ClassVar[range] = range(1, 2)
@@ -196,8 +178,6 @@ class IncrementalAlterConfigsRequest(Message):
 
 @dataclass(frozen=True, slots=True)
 class AlterConfigsResourceResponse:
-    """Kafka's AlterConfigsResourceResponse in IncrementalAlterConfigsResponse."""
-
     error_code: int = 0
     error_message: str | None = ""
     resource_type: int = 0
@@ -215,8 +195,6 @@ class AlterConfigsResourceResponse:
 
 @dataclass(frozen=True, slots=True)
 class IncrementalAlterConfigsResponse(Message):
-    """Kafka's IncrementalAlterConfigsResponse."""
-
     NAME: ClassVar[str] = "IncrementalAlterConfigsResponse"
     API_KEY: ClassVar[int | None] = 44
     VERSIONS: ClassVar[range] = range(1, 2)
@@ -240,8 +218,6 @@ class IncrementalAlterConfigsResponse(Message):
 
 @dataclass(frozen=True, slots=True)
 class ListConfigResourcesRequest(Message):
-    """Kafka's ListConfigResourcesRequest."""
-
     NAME: ClassVar[str] = "ListConfigResourcesRequest"
     API_KEY: ClassVar[int | None] = 74
     VERSIONS: ClassVar[range] = range(2)
@@ -261,8 +237,6 @@ class ListConfigResourcesRequest(Message):
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """Kafka's ConfigResource in ListConfigResourcesResponse."""
-
     resource_name: str = ""
     resource_type: int = 16
 
@@ -278,8 +252,6 @@ class ConfigResource:
 
 @dataclass(frozen=True, slots=True)
 class ListConfigResourcesResponse(Message):
-    """Kafka's ListConfigResourcesResponse."""
-
     NAME: ClassVar[str] = "ListConfigResourcesResponse"
     API_KEY: ClassVar[int | None] = 74
     VERSIONS: ClassVar[range] = range(2)

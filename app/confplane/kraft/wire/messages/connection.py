@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ApiVersionsRequest(Message):
-    """Kafka's ApiVersionsRequest."""
-
     NAME: ClassVar[str] = "ApiVersionsRequest"
     API_KEY: ClassVar[int | None] = 18
     VERSIONS: ClassVar[range] = range(5)
@@ -35,8 +33,6 @@ class ApiVersionsRequest(Message):
 
 @dataclass(frozen=True, slots=True)
 class ApiVersion:
-    """Kafka's ApiVersion in ApiVersionsResponse."""
-
     api_key: int = 0
     min_version: int = 0
     max_version: int = 0
@@ -52,8 +48,6 @@ class ApiVersion:
 
 @dataclass(frozen=True, slots=True)
 class SupportedFeatureKey:
-    """Kafka's SupportedFeatureKey in ApiVersionsResponse."""
-
     name: str = ""
     min_version: int = 0
     max_version: int = 0
@@ -69,8 +63,6 @@ class SupportedFeatureKey:
 
 @dataclass(frozen=True, slots=True)
 class FinalizedFeatureKey:
-    """Kafka's FinalizedFeatureKey in ApiVersionsResponse."""
-
     name: str = ""
     max_version_level: int = 0
     min_version_level: int = 0
@@ -86,8 +78,6 @@ class FinalizedFeatureKey:
 
 @dataclass(frozen=True, slots=True)
 class ApiVersionsResponse(Message):
-    """Kafka's ApiVersionsResponse."""
-
     NAME: ClassVar[str] = "ApiVersionsResponse"
     API_KEY: ClassVar[int | None] = 18
     VERSIONS: ClassVar[range] = range(5)
@@ -141,8 +131,6 @@ class ApiVersionsResponse(Message):
 
 @dataclass(frozen=True, slots=True)
 class SaslAuthenticateRequest(Message):
-    """Kafka's SaslAuthenticateRequest."""
-
     NAME: ClassVar[str] = "SaslAuthenticateRequest"
     API_KEY: ClassVar[int | None] = 36
     VERSIONS: ClassVar[range] = range(1, 3)
@@ -157,8 +145,6 @@ class SaslAuthenticateRequest(Message):
 
 @dataclass(frozen=True, slots=True)
 class SaslAuthenticateResponse(Message):
-    """Kafka's SaslAuthenticateResponse."""
-
     NAME: ClassVar[str] = "SaslAuthenticateResponse"
     API_KEY: ClassVar[int | None] = 36
     VERSIONS: ClassVar[range] = range(1, 3)
@@ -182,8 +168,6 @@ class SaslAuthenticateResponse(Message):
 
 @dataclass(frozen=True, slots=True)
 class SaslHandshakeRequest(Message):
-    """Kafka's SaslHandshakeRequest."""
-
     NAME: ClassVar[str] = "SaslHandshakeRequest"
     API_KEY: ClassVar[int | None] = 17
     VERSIONS: ClassVar[range] = range(1, 2)
@@ -197,8 +181,6 @@ class SaslHandshakeRequest(Message):
 
 @dataclass(frozen=True, slots=True)
 class SaslHandshakeResponse(Message):
-    """Kafka's SaslHandshakeResponse."""
-
     NAME: ClassVar[str] = "SaslHandshakeResponse"
     API_KEY: ClassVar[int | None] = 17
     VERSIONS: ClassVar[range] = range(1, 2)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """Kafka's ReplicaState in FetchRequest."""
-
     replica_id: int = -1
     replica_epoch: int = -1
 
@@ -30,8 +28,6 @@ class ReplicaState:
 
 @dataclass(frozen=True, slots=True)
 class FetchPartition:
-    """Kafka's FetchPartition in FetchRequest."""
-
     partition: int = 0
     current_leader_epoch: int = -1
     fetch_offset: int = 0
@@ -62,8 +58,6 @@ class FetchPartition:
 
 @dataclass(frozen=True, slots=True)
 class FetchTopic:
-    """Kafka's FetchTopic in FetchRequest."""
-
     topic_id: UUID = ZERO_UUID
     partitions: tuple[FetchPartition, ...] = ()
 
@@ -77,8 +71,6 @@ class FetchTopic:
 
 @dataclass(frozen=True, slots=True)
 class ForgottenTopic:
-    """Kafka's ForgottenTopic in FetchRequest."""
-
     topic_id: UUID = ZERO_UUID
     partitions: tuple[int, ...] = ()
 
@@ -92,8 +84,6 @@ class ForgottenTopic:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest(Message):
-    """Kafka's FetchRequest."""
-
     NAME: ClassVar[str] = "FetchRequest"
     API_KEY: ClassVar[int | None] = 1
     VERSIONS: ClassVar[range] = range(15, 19)
@@ -139,8 +129,6 @@ class FetchRequest(Message):
 
 @dataclass(frozen=True, slots=True)
 class EpochEndOffset:
-    """Kafka's EpochEndOffset in FetchResponse."""
-
     epoch: int = -1
     end_offset: int = -1
 
@@ -154,8 +142,6 @@ class EpochEndOffset:
 
 @dataclass(frozen=True, slots=True)
 class LeaderIdAndEpoch:
-    """Kafka's LeaderIdAndEpoch in FetchResponse."""
-
     leader_id: int = -1
     leader_epoch: int = -1
 
@@ -169,8 +155,6 @@ class LeaderIdAndEpoch:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotId:
-    """Kafka's SnapshotId in FetchResponse."""
-
     end_offset: int = -1
     epoch: int = -1
 
@@ -184,8 +168,6 @@ class SnapshotId:
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """Kafka's AbortedTransaction in FetchResponse."""
-
     producer_id: int = 0
     first_offset: int = 0
 
@@ -199,8 +181,6 @@ class AbortedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class PartitionData:
-    """Kafka's PartitionData in FetchResponse."""
-
     partition_index: int = 0
     error_code: int = 0
     high_watermark: int = 0
@@ -255,8 +235,6 @@ class PartitionData:
 
 @dataclass(frozen=True, slots=True)
 class FetchableTopicResponse:
-    """Kafka's FetchableTopicResponse in FetchResponse."""
-
     topic_id: UUID = ZERO_UUID
     partitions: tuple[PartitionData, ...] = ()
 
@@ -270,8 +248,6 @@ class FetchableTopicResponse:
 
 @dataclass(frozen=True, slots=True)
 class NodeEndpoint:
-    """Kafka's NodeEndpoint in FetchResponse."""
-
     node_id: int = 0
     host: str = ""
     port: int = 0
@@ -289,8 +265,6 @@ class NodeEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse(Message):
-    """Kafka's FetchResponse."""
-
     NAME: ClassVar[str] = "FetchResponse"
     API_KEY: ClassVar[int | None] = 1
     VERSIONS: ClassVar[range] = range(15, 19)

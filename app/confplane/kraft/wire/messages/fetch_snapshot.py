@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotRequestSnapshotId:
-    """Kafka's FetchSnapshotRequestSnapshotId in FetchSnapshotRequest."""
-
     end_offset: int = 0
     epoch: int = 0
 
@@ -30,8 +28,6 @@ class FetchSnapshotRequestSnapshotId:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotRequestPartitionSnapshot:
-    """Kafka's FetchSnapshotRequestPartitionSnapshot in FetchSnapshotRequest."""
-
     partition: int = 0
     current_leader_epoch: int = 0
     snapshot_id: FetchSnapshotRequestSnapshotId = FetchSnapshotRequestSnapshotId()
@@ -53,8 +49,6 @@ class FetchSnapshotRequestPartitionSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotRequestTopicSnapshot:
-    """Kafka's FetchSnapshotRequestTopicSnapshot in FetchSnapshotRequest."""
-
     name: str = ""
     partitions: tuple[FetchSnapshotRequestPartitionSnapshot, ...] = ()
 
@@ -68,8 +62,6 @@ class FetchSnapshotRequestTopicSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotRequest(Message):
-    """Kafka's FetchSnapshotRequest."""
-
     NAME: ClassVar[str] = "FetchSnapshotRequest"
     API_KEY: ClassVar[int | None] = 59
     VERSIONS: ClassVar[range] = range(2)
@@ -96,8 +88,6 @@ class FetchSnapshotRequest(Message):
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotResponseSnapshotId:
-    """Kafka's FetchSnapshotResponseSnapshotId in FetchSnapshotResponse."""
-
     end_offset: int = 0
     epoch: int = 0
 
@@ -111,8 +101,6 @@ class FetchSnapshotResponseSnapshotId:
 
 @dataclass(frozen=True, slots=True)
 class LeaderIdAndEpoch:
-    """Kafka's LeaderIdAndEpoch in FetchSnapshotResponse."""
-
     leader_id: int = 0
     leader_epoch: int = 0
 
@@ -126,8 +114,6 @@ class LeaderIdAndEpoch:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotResponsePartitionSnapshot:
-    """Kafka's FetchSnapshotResponsePartitionSnapshot in FetchSnapshotResponse."""
-
     index: int = 0
     error_code: int = 0
     snapshot_id: FetchSnapshotResponseSnapshotId = FetchSnapshotResponseSnapshotId()
@@ -155,8 +141,6 @@ class FetchSnapshotResponsePartitionSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotResponseTopicSnapshot:
-    """Kafka's FetchSnapshotResponseTopicSnapshot in FetchSnapshotResponse."""
-
     name: str = ""
     partitions: tuple[FetchSnapshotResponsePartitionSnapshot, ...] = ()
 
@@ -172,8 +156,6 @@ class FetchSnapshotResponseTopicSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class NodeEndpoint:
-    """Kafka's NodeEndpoint in FetchSnapshotResponse."""
-
     node_id: int = 0
     host: str = ""
     port: int = 0
@@ -189,8 +171,6 @@ class NodeEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotResponse(Message):
-    """Kafka's FetchSnapshotResponse."""
-
     NAME: ClassVar[str] = "FetchSnapshotResponse"
     API_KEY: ClassVar[int | None] = 59
     VERSIONS: ClassVar[range] = range(2)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DescribeQuorumRequestPartitionData:
-    """Kafka's DescribeQuorumRequestPartitionData in DescribeQuorumRequest."""
-
     partition_index: int = 0
 
     def write(self, out: Writer, version: int) -> None:
@@ -28,8 +26,6 @@ class DescribeQuorumRequestPartitionData:
 
 @dataclass(frozen=True, slots=True)
 class DescribeQuorumRequestTopicData:
-    """Kafka's DescribeQuorumRequestTopicData in DescribeQuorumRequest."""
-
     topic_name: str = ""
     partitions: tuple[DescribeQuorumRequestPartitionData, ...] = ()
 
@@ -43,8 +39,6 @@ class DescribeQuorumRequestTopicData:
 
 @dataclass(frozen=True, slots=True)
 class DescribeQuorumRequest(Message):
-    """Kafka's DescribeQuorumRequest."""
-
     NAME: ClassVar[str] = "DescribeQuorumRequest"
     API_KEY: ClassVar[int | None] = 55
     VERSIONS: ClassVar[range] = range(1, 3)
@@ -61,8 +55,6 @@ class DescribeQuorumRequest(Message):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """Kafka's ReplicaState in DescribeQuorumResponse."""
-
     replica_id: int = 0
     replica_directory_id: UUID = ZERO_UUID
     log_end_offset: int = 0
@@ -84,8 +76,6 @@ class ReplicaState:
 
 @dataclass(frozen=True, slots=True)
 class DescribeQuorumResponsePartitionData:
-    """Kafka's DescribeQuorumResponsePartitionData in DescribeQuorumResponse."""
-
     partition_index: int = 0
     error_code: int = 0
     error_message: str | None = ""
@@ -122,8 +112,6 @@ class DescribeQuorumResponsePartitionData:
 
 @dataclass(frozen=True, slots=True)
 class DescribeQuorumResponseTopicData:
-    """Kafka's DescribeQuorumResponseTopicData in DescribeQuorumResponse."""
-
     topic_name: str = ""
     partitions: tuple[DescribeQuorumResponsePartitionData, ...] = ()
 
@@ -137,8 +125,6 @@ class DescribeQuorumResponseTopicData:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Kafka's Listener in DescribeQuorumResponse."""
-
     name: str = ""
     host: str = ""
     port: int = 0
@@ -154,8 +140,6 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Kafka's Node in DescribeQuorumResponse."""
-
     node_id: int = 0
     listeners: tuple[Listener, ...] = ()
 
@@ -169,8 +153,6 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class DescribeQuorumResponse(Message):
-    """Kafka's DescribeQuorumResponse."""
-
     NAME: ClassVar[str] = "DescribeQuorumResponse"
     API_KEY: ClassVar[int | None] = 55
     VERSIONS: ClassVar[range] = range(1, 3)

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AlterClientQuotasRequestEntityData:
-    """Kafka's AlterClientQuotasRequestEntityData in AlterClientQuotasRequest."""
-
     entity_type: str = ""
     entity_name: str | None = ""
 
@@ -28,8 +26,6 @@ class AlterClientQuotasRequestEntityData:
 
 @dataclass(frozen=True, slots=True)
 class OpData:
-    """Kafka's OpData in AlterClientQuotasRequest."""
-
     key: str = ""
     value: float = 0.0
     remove: bool = False
@@ -43,8 +39,6 @@ class OpData:
 
 @dataclass(frozen=True, slots=True)
 class AlterClientQuotasRequestEntryData:
-    """Kafka's AlterClientQuotasRequestEntryData in AlterClientQuotasRequest."""
-
     entity: tuple[AlterClientQuotasRequestEntityData, ...] = ()
     ops: tuple[OpData, ...] = ()
 
@@ -60,8 +54,6 @@ class AlterClientQuotasRequestEntryData:
 
 @dataclass(frozen=True, slots=True)
 class AlterClientQuotasRequest(Message):
-    """Kafka's AlterClientQuotasRequest."""
-
     NAME: ClassVar[str] = "AlterClientQuotasRequest"
     API_KEY: ClassVar[int | None] = 49
     VERSIONS: ClassVar[range] = range(2)
@@ -80,8 +72,6 @@ class AlterClientQuotasRequest(Message):
 
 @dataclass(frozen=True, slots=True)
 class AlterClientQuotasResponseEntityData:
-    """Kafka's AlterClientQuotasResponseEntityData in AlterClientQuotasResponse."""
-
     entity_type: str = ""
     entity_name: str | None = ""
 
@@ -95,8 +85,6 @@ class AlterClientQuotasResponseEntityData:
 
 @dataclass(frozen=True, slots=True)
 class AlterClientQuotasResponseEntryData:
-    """Kafka's AlterClientQuotasResponseEntryData in AlterClientQuotasResponse."""
-
     error_code: int = 0
     error_message: str | None = ""
     entity: tuple[AlterClientQuotasResponseEntityData, ...] = ()
@@ -112,8 +100,6 @@ class AlterClientQuotasResponseEntryData:
 
 @dataclass(frozen=True, slots=True)
 class AlterClientQuotasResponse(Message):
-    """Kafka's AlterClientQuotasResponse."""
-
     NAME: ClassVar[str] = "AlterClientQuotasResponse"
     API_KEY: ClassVar[int | None] = 49
     VERSIONS: ClassVar[range] = range(2)
@@ -137,8 +123,6 @@ class AlterClientQuotasResponse(Message):
 
 @dataclass(frozen=True, slots=True)
 class ComponentData:
-    """Kafka's ComponentData in DescribeClientQuotasRequest."""
-
     entity_type: str = ""
     match_type: int = 0
     match: str | None = ""
@@ -152,8 +136,6 @@ class ComponentData:
 
 @dataclass(frozen=True, slots=True)
 class DescribeClientQuotasRequest(Message):
-    """Kafka's DescribeClientQuotasRequest."""
-
     NAME: ClassVar[str] = "DescribeClientQuotasRequest"
     API_KEY: ClassVar[int | None] = 48
     VERSIONS: ClassVar[range] = range(2)
@@ -172,8 +154,6 @@ class DescribeClientQuotasRequest(Message):
 
 @dataclass(frozen=True, slots=True)
 class DescribeClientQuotasResponseEntityData:
-    """Kafka's DescribeClientQuotasResponseEntityData in DescribeClientQuotasResponse."""
-
     entity_type: str = ""
     entity_name: str | None = ""
 
@@ -187,8 +167,6 @@ class DescribeClientQuotasResponseEntityData:
 
 @dataclass(frozen=True, slots=True)
 class ValueData:
-    """Kafka's ValueData in DescribeClientQuotasResponse."""
-
     key: str = ""
     value: float = 0.0
 
@@ -202,8 +180,6 @@ class ValueData:
 
 @dataclass(frozen=True, slots=True)
 class DescribeClientQuotasResponseEntryData:
-    """Kafka's DescribeClientQuotasResponseEntryData in DescribeClientQuotasResponse."""
-
     entity: tuple[DescribeClientQuotasResponseEntityData, ...] = ()
     values: tuple[ValueData, ...] = ()
 
@@ -217,8 +193,6 @@ class DescribeClientQuotasResponseEntryData:
 
 @dataclass(frozen=True, slots=True)
 class DescribeClientQuotasResponse(Message):
-    """Kafka's DescribeClientQuotasResponse."""
-
     NAME: ClassVar[str] = "DescribeClientQuotasResponse"
     API_KEY: ClassVar[int | None] = 48
     VERSIONS: ClassVar[range] = range(2)

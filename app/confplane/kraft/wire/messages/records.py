@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AbortTransactionRecord(Message):
-    """Kafka's AbortTransactionRecord."""
-
     NAME: ClassVar[str] = "AbortTransactionRecord"
     API_KEY: ClassVar[int | None] = 25
     VERSIONS: ClassVar[range] = range(1)
@@ -40,8 +38,6 @@ class AbortTransactionRecord(Message):
 
 @dataclass(frozen=True, slots=True)
 class BeginTransactionRecord(Message):
-    """Kafka's BeginTransactionRecord."""
-
     NAME: ClassVar[str] = "BeginTransactionRecord"
     API_KEY: ClassVar[int | None] = 23
     VERSIONS: ClassVar[range] = range(1)
@@ -63,8 +59,6 @@ class BeginTransactionRecord(Message):
 
 @dataclass(frozen=True, slots=True)
 class EntityData:
-    """Kafka's EntityData in ClientQuotaRecord."""
-
     entity_type: str = ""
     entity_name: str | None = ""
 
@@ -78,8 +72,6 @@ class EntityData:
 
 @dataclass(frozen=True, slots=True)
 class ClientQuotaRecord(Message):
-    """Kafka's ClientQuotaRecord."""
-
     NAME: ClassVar[str] = "ClientQuotaRecord"
     API_KEY: ClassVar[int | None] = 14
     VERSIONS: ClassVar[range] = range(1)
@@ -107,8 +99,6 @@ class ClientQuotaRecord(Message):
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord(Message):
-    """Kafka's ConfigRecord."""
-
     NAME: ClassVar[str] = "ConfigRecord"
     API_KEY: ClassVar[int | None] = 4
     VERSIONS: ClassVar[range] = range(1)
@@ -132,8 +122,6 @@ class ConfigRecord(Message):
 
 @dataclass(frozen=True, slots=True)
 class EndTransactionRecord(Message):
-    """Kafka's EndTransactionRecord."""
-
     NAME: ClassVar[str] = "EndTransactionRecord"
     API_KEY: ClassVar[int | None] = 24
     VERSIONS: ClassVar[range] = range(1)
@@ -148,8 +136,6 @@ class EndTransactionRecord(Message):
 
 @dataclass(frozen=True, slots=True)
 class FeatureLevelRecord(Message):
-    """Kafka's FeatureLevelRecord."""
-
     NAME: ClassVar[str] = "FeatureLevelRecord"
     API_KEY: ClassVar[int | None] = 12
     VERSIONS: ClassVar[range] = range(1)
@@ -169,8 +155,6 @@ class FeatureLevelRecord(Message):
 
 @dataclass(frozen=True, slots=True)
 class RemoveTopicRecord(Message):
-    """Kafka's RemoveTopicRecord."""
-
     NAME: ClassVar[str] = "RemoveTopicRecord"
     API_KEY: ClassVar[int | None] = 9
     VERSIONS: ClassVar[range] = range(1)
@@ -188,8 +172,6 @@ class RemoveTopicRecord(Message):
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord(Message):
-    """Kafka's TopicRecord."""
-
     NAME: ClassVar[str] = "TopicRecord"
     API_KEY: ClassVar[int | None] = 2
     VERSIONS: ClassVar[range] = range(1)

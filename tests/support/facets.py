@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from confplane.client.asynchronous import AsyncConfplane
 from confplane.client.core.calls import ApiCall
 from confplane.client.core.pages import AsyncPages, Paged
-from confplane.client.core.settings import TIMEOUT_S
+from confplane.client.core.senders import TIMEOUT_S
 from confplane.client.families.bodies import Change, ClientChange
 
 if TYPE_CHECKING:

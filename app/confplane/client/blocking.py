@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import httpx
 
-from confplane.client.core.senders import BlockingSender
-from confplane.client.core.settings import TIMEOUT_S, TRIES, settings
+from confplane.client.core.senders import TIMEOUT_S, TRIES, BlockingSender, settings
 from confplane.client.families.all import Families
 from confplane.client.families.feed import WAIT_S, RepeatedEvents, snapshot_events
 

@@ -6,7 +6,9 @@ import asyncio
 import random
 import time
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
+
+import httpx
 
 from confplane.client.core.answers import FAILURES, answer_of, no_answer_error
 from confplane.client.core.calls import Answer, ApiCall
@@ -14,9 +16,36 @@ from confplane.client.errors import ClientError
 from confplane.client.tokens import authorization, authorization_in_thread
 
 if TYPE_CHECKING:
-    import httpx
+    import ssl
 
     from confplane.client.tokens import Token
+
+
+TRIES: Final = 4
+"""Number of times that a request may be sent, by default."""
+TIMEOUT_S: Final = 30.0
+
+
+class HttpxSettings(TypedDict):
+    """Arguments of httpx's clients."""
+
+    base_url: str
+    timeout: float
+    verify: ssl.SSLContext | bool
+    trust_env: bool
+    limits: httpx.Limits
+
+
+def settings(url: str, *, timeout_s: float, verify: ssl.SSLContext | bool) -> HttpxSettings:
+    """Return the arguments for httpx's clients."""
+    return {
+        "base_url": url,
+        "timeout": timeout_s,
+        # Redirects are not followed, so plain HTTP stays plain; loading all certificate authorities takes a while.
+        "verify": False if httpx.URL(url).scheme == "http" else verify,
+        "trust_env": False,
+        "limits": httpx.Limits(max_connections=1024, max_keepalive_connections=1024),
+    }
 
 
 _FIRST_PAUSE_S: Final = 0.2

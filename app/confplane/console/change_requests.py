@@ -15,6 +15,7 @@ from confplane.console.edit_form import TIMES, line_ends
 from confplane.console.impact import impact_of
 from confplane.console.page import ConsolePage, FormDep, FormFields, PageDep, redirect
 from confplane.console.rights import allowed
+from confplane.console.texts import sides
 from confplane.domain.access.identities import Authentication
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.access.ranges import spell
@@ -173,7 +174,7 @@ async def _one(
         cluster=cluster,
         proposal=request,
         etag=answer.headers["etag"],
-        changes=[_change(each) for each in request["changes"]],
+        changes=[{**each, **sides(each["diff"])} for each in request["changes"]],
         differences=[_difference(each) for each in request["differences"]],
         steps=_steps(page.caller, cluster, request),
         is_past=is_past,
@@ -196,16 +197,6 @@ async def _written(page: ConsolePage, cluster: str, request: dict[str, Any]) -> 
     except ApiRefusal:
         return []
     return [each for each in found["items"] if each["applies"] == request["id"]]
-
-
-def _change(change: dict[str, Any]) -> dict[str, Any]:
-    shown = [each for each in change["diff"] if not each.get("secret")]
-    return {
-        **change,
-        "before": {each["key"]: each["before"] for each in shown if each["before"] is not None},
-        "after": {each["key"]: each["after"] for each in shown if each["after"] is not None},
-        "secrets": [each["key"] for each in change["diff"] if each.get("secret")],
-    }
 
 
 def _difference(difference: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from fastapi import APIRouter
 from confplane.console.api import ApiRefusal
 from confplane.console.edit_form import DURATIONS
 from confplane.console.page import ConsolePage, FormDep, FormFields, PageDep
-from confplane.console.texts import entity_title
+from confplane.console.texts import entity_title, sides
 from confplane.domain.broker_keys import is_sensitive
 from confplane.domain.definitions import catalog_of
 from confplane.domain.errors import InvalidRequestError
@@ -162,15 +162,8 @@ def _show(
 
 
 def _change(change: dict[str, Any]) -> dict[str, Any]:
-    diff = change["diff"]
-    shown = [each for each in diff if not each.get("secret")]
-    return {
-        **change,
-        "before": {each["key"]: each["before"] for each in shown if each["before"] is not None},
-        "after": {each["key"]: each["after"] for each in shown if each["after"] is not None},
-        "secrets": [each["key"] for each in diff if each.get("secret")],
-        "fall": {each["key"]: _fallback(each["fallback"]) for each in diff if each.get("fallback")},
-    }
+    fall = {each["key"]: _fallback(each["fallback"]) for each in change["diff"] if each.get("fallback")}
+    return {**change, **sides(change["diff"]), "fall": fall}
 
 
 def _fallback(fallback: dict[str, Any]) -> str:

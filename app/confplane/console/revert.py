@@ -22,6 +22,7 @@ from confplane.console.edit_form import TIMES, emergency_of
 from confplane.console.entities import facets_of
 from confplane.console.entity import declared_in
 from confplane.console.page import ConsolePage, FormDep, FormFields, PageDep, redirect
+from confplane.console.texts import sides
 from confplane.domain.errors import KafkaCode
 
 if TYPE_CHECKING:
@@ -300,16 +301,7 @@ async def _preview(
         emergency=emergency_of(given),
         ways=ways,
         error=error or found.get("detail"),
-        results=[
-            {
-                **each,
-                "before": _side(each["diff"], "before"),
-                "after": _side(each["diff"], "after"),
-                "secrets": [part["key"] for part in each["diff"] if part.get("secret")],
-                "later": each.get("laterChanges") or (),
-            }
-            for each in results
-        ],
+        results=[{**each, **sides(each["diff"]), "later": each.get("laterChanges") or ()} for each in results],
         skipped=found["skipped"],
         possible=_is_possible(found) and any(each["diff"] for each in results),
         is_changed=is_changed,
@@ -318,8 +310,3 @@ async def _preview(
         attempt=str(uuid7()),
         command=page.command("POST", path, *cli, query=query, body=body),
     )
-
-
-def _side(diff: list[dict[str, Any]], side: str) -> dict[str, Any]:
-    """Return the values of one side of a diff by key, without secrets."""
-    return {each["key"]: each[side] for each in diff if each[side] is not None}

@@ -152,6 +152,16 @@ def _grouped(number: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def sides(diff: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the values before and after a change by key, and the keys of its secrets, whose values are not shown."""
+    shown = [each for each in diff if not each.get("secret")]
+    return {
+        "before": {each["key"]: each["before"] for each in shown if each["before"] is not None},
+        "after": {each["key"]: each["after"] for each in shown if each["after"] is not None},
+        "secrets": [each["key"] for each in diff if each.get("secret")],
+    }
+
+
 def entity_names(entity_id: str) -> tuple[tuple[str, str | None], ...]:
     """Return the types and names of an entity id; the name None is the default entity."""
     return split_id(entity_id)

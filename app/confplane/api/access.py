@@ -131,7 +131,7 @@ _Time = Annotated[
         "Search the history of tokens and grants, newest first",
         AccessChangePage,
         limit=LimitClass.BULK,
-        problems=(403, 503),
+        problems=(503,),
     ),
 )
 async def search_access_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
@@ -171,7 +171,7 @@ async def search_access_audit(  # noqa: PLR0913 - one argument a parameter is Fa
         "List the grants of somebody, or those to a resource",
         AccessReport,
         limit=LimitClass.BULK,
-        problems=(403, 503),
+        problems=(503,),
     ),
 )
 async def get_access(

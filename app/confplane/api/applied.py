@@ -178,7 +178,6 @@ async def report_client_configs(
         "Count the clients of an entity by the configs that they report",
         AppliedStatus,
         limit=LimitClass.BULK,
-        problems=(503,),
     ),
     checks=[Consistency],
 )

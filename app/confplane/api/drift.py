@@ -173,7 +173,6 @@ async def list_drift(
         partly(AdoptedDrift, "Some entities failed"),
         id="adoptDrift",
         problem=AdoptProblem,
-        problems=(413,),
     ),
 )
 async def adopt_drift(call: CallDep, alter: AlterDep, body: DriftDecision) -> Response:

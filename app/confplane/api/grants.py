@@ -93,7 +93,7 @@ _GrantId = Annotated[
 
 @routes.get(
     "/v1/grants",
-    read("List grants, oldest first", GrantPage, limit=LimitClass.BULK, problems=(403, 503)),
+    read("List grants, oldest first", GrantPage, limit=LimitClass.BULK, problems=(503,)),
 )
 async def list_grants(
     call: ServiceCallDep,
@@ -122,7 +122,7 @@ async def list_grants(
 
 @routes.post(
     "/v1/grants",
-    manage("Create a grant", {201: GrantData, 200: GrantData}, tagged=True, problems=(403, 503)),
+    manage("Create a grant", {201: GrantData, 200: GrantData}, tagged=True),
 )
 async def create_grant(call: ServiceCallDep, admin: AccessAdminDep, body: GrantBody) -> Response:
     """201 for a new grant; 200 with the grant that has this content already, and under `validateOnly`.
@@ -139,7 +139,7 @@ async def create_grant(call: ServiceCallDep, admin: AccessAdminDep, body: GrantB
 
 @routes.get(
     "/v1/grants/{grantId}",
-    read("One grant", GrantData, limit=LimitClass.BULK, tagged=True, problems=(403, 404, 503)),
+    read("One grant", GrantData, limit=LimitClass.BULK, tagged=True, problems=(404, 503)),
 )
 async def get_grant(
     call: ServiceCallDep, admin: AccessAdminDep, grant_id: _GrantId, if_none_match: IfNoneMatch = None
@@ -154,7 +154,7 @@ async def get_grant(
 
 @routes.put(
     "/v1/grants/{grantId}",
-    manage("Replace a grant", GrantData, tagged=True, problems=(403, 404, 409, 503)),
+    manage("Replace a grant", GrantData, tagged=True, problems=(404, 409)),
 )
 async def put_grant(
     call: ServiceCallDep,
@@ -183,7 +183,7 @@ async def put_grant(
 
 @routes.delete(
     "/v1/grants/{grantId}",
-    manage("Remove a grant", GrantData, problems=(403, 404, 409, 503)),
+    manage("Remove a grant", GrantData, problems=(404, 409)),
 )
 async def delete_grant(
     call: ServiceCallDep, admin: AccessAdminDep, grant_id: _GrantId, conditions: ConditionalHeadersDep

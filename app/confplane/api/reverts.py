@@ -147,7 +147,6 @@ _UNCHANGED: Final = "Nothing is changed: these keys have the values of before al
     change(
         "Revert one change, the changes of one request, or those of a principal in a span of time",
         partly(RevertedChanges, "Some entities failed"),
-        problems=(413,),
         problem=RevertProblem,
     ),
 )

@@ -251,6 +251,8 @@ def _problems(route: StrictRoute, parameters: list[dict[str, Any]], body: Any) -
         found.add(503)
     if route.operation.effect is Effect.CHANGE:
         found.update(_OF_CHANGES)
+    if route.operation.effect is Effect.MANAGING:
+        found.add(503)  # all of it is in Postgres
     if route.operation.effect is Effect.PROPOSING:
         found.add(504)  # the outcome of an earlier request with the Idempotency-Key may not be known in time
     return found

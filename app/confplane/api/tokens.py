@@ -143,7 +143,7 @@ _TokenId = Annotated[
 
 @routes.get(
     "/v1/tokens",
-    read("List tokens, oldest first", TokenPage, limit=LimitClass.BULK, problems=(403, 503)),
+    read("List tokens, oldest first", TokenPage, limit=LimitClass.BULK, problems=(503,)),
 )
 async def list_tokens(
     call: ServiceCallDep,
@@ -166,7 +166,7 @@ async def list_tokens(
 
 @routes.post(
     "/v1/tokens",
-    manage("Create a token", {201: MadeToken, 200: MadeToken}, problems=(403, 503)),
+    manage("Create a token", {201: MadeToken, 200: MadeToken}),
 )
 async def create_token(call: ServiceCallDep, admin: AccessAdminDep, body: NewTokenBody) -> Response:
     """The response has the secret, which can't be read again. 200 without a secret under `validateOnly`.
@@ -188,7 +188,7 @@ async def create_token(call: ServiceCallDep, admin: AccessAdminDep, body: NewTok
 
 @routes.get(
     "/v1/tokens/{tokenId}",
-    read("One token", TokenData, limit=LimitClass.BULK, problems=(403, 404, 503)),
+    read("One token", TokenData, limit=LimitClass.BULK, problems=(404, 503)),
 )
 async def get_token(call: ServiceCallDep, admin: AccessAdminDep, token_id: _TokenId) -> Response:
     """A token without its secret, also an expired or revoked one."""
@@ -199,7 +199,7 @@ async def get_token(call: ServiceCallDep, admin: AccessAdminDep, token_id: _Toke
 
 @routes.delete(
     "/v1/tokens/{tokenId}",
-    manage("Revoke a token", RevokedTokenData, problems=(403, 404, 503), id="revokeToken"),
+    manage("Revoke a token", RevokedTokenData, problems=(404,), id="revokeToken"),
 )
 async def revoke_token(
     call: ServiceCallDep,
@@ -229,7 +229,7 @@ async def revoke_token(
 
 @routes.post(
     "/v1/tokens/{tokenId}:rotate",
-    manage("Replace a token by a new one", {201: MadeToken, 200: MadeToken}, problems=(403, 404, 503)),
+    manage("Replace a token by a new one", {201: MadeToken, 200: MadeToken}, problems=(404,)),
 )
 async def rotate_token(call: ServiceCallDep, admin: AccessAdminDep, token_id: _TokenId, body: RotationBody) -> Response:
     """A new token of the same principal, groups, owner, note and limits; the old one stays valid for the overlap.

@@ -170,7 +170,7 @@ WebhookName = Annotated[
 
 @routes.get(
     "/v1/clusters/{cluster}/webhooks",
-    read("List webhooks by name", WebhookPage, limit=LimitClass.BULK, problems=(403, 503)),
+    read("List webhooks by name", WebhookPage, limit=LimitClass.BULK, problems=(503,)),
 )
 async def list_webhooks(call: CallDep, webhooks: WebhooksDep) -> Response:
     """The webhooks on which the caller has DESCRIBE on `webhooks`."""
@@ -180,7 +180,7 @@ async def list_webhooks(call: CallDep, webhooks: WebhooksDep) -> Response:
 
 @routes.get(
     "/v1/clusters/{cluster}/webhooks/{name}",
-    read("One webhook", WebhookData, limit=LimitClass.BULK, tagged=True, problems=(403, 404, 503)),
+    read("One webhook", WebhookData, limit=LimitClass.BULK, tagged=True, problems=(503,)),
 )
 async def get_webhook(
     call: CallDep, webhooks: WebhooksDep, name: WebhookName, if_none_match: IfNoneMatch = None
@@ -198,7 +198,7 @@ async def get_webhook(
         "Create or replace a webhook",
         {200: WebhookData, 201: WebhookData},
         tagged=True,
-        problems=(403, 404, 409, 503),
+        problems=(409,),
     ),
 )
 async def put_webhook(
@@ -222,7 +222,7 @@ async def put_webhook(
 
 @routes.delete(
     "/v1/clusters/{cluster}/webhooks/{name}",
-    manage("Remove a webhook", WebhookData, problems=(403, 404, 409, 503)),
+    manage("Remove a webhook", WebhookData, problems=(409,)),
 )
 async def delete_webhook(
     call: CallDep, webhooks: WebhooksDep, name: WebhookName, conditions: ConditionalHeadersDep
@@ -236,7 +236,7 @@ async def delete_webhook(
 
 @routes.post(
     "/v1/clusters/{cluster}/webhooks/{name}:assign",
-    manage("Hand a webhook over", WebhookData, tagged=True, problems=(403, 404, 409, 503)),
+    manage("Hand a webhook over", WebhookData, tagged=True, problems=(409,)),
 )
 async def assign_webhook(call: CallDep, webhooks: WebhooksDep, name: WebhookName, body: WebhookOwnerBody) -> Response:
     """The webhook with its new owner, whose grants choose the events: the caller, or a user who sees no more."""
@@ -246,7 +246,7 @@ async def assign_webhook(call: CallDep, webhooks: WebhooksDep, name: WebhookName
 
 @routes.post(
     "/v1/clusters/{cluster}/webhooks/{name}:resume",
-    manage("Resume a webhook", WebhookData, tagged=True, problems=(403, 404, 409, 503)),
+    manage("Resume a webhook", WebhookData, tagged=True, problems=(409,)),
 )
 async def resume_webhook(call: CallDep, webhooks: WebhooksDep, name: WebhookName) -> Response:
     """Continue a parked webhook with the first event that was not delivered, or try a failing one at once."""
@@ -256,7 +256,7 @@ async def resume_webhook(call: CallDep, webhooks: WebhooksDep, name: WebhookName
 
 @routes.post(
     "/v1/clusters/{cluster}/webhooks/{name}:rotate",
-    manage("Replace the signing secret of a webhook", WebhookData, tagged=True, problems=(403, 404, 409, 503)),
+    manage("Replace the signing secret of a webhook", WebhookData, tagged=True, problems=(409,)),
 )
 async def rotate_webhook_secret(
     call: CallDep, webhooks: WebhooksDep, name: WebhookName, body: WebhookRotationBody
@@ -270,7 +270,7 @@ async def rotate_webhook_secret(
 
 @routes.post(
     "/v1/clusters/{cluster}/webhooks/{name}:test",
-    manage("Send a sample", WebhookTestResult, problems=(403, 404, 409, 503)),
+    manage("Send a sample", WebhookTestResult, problems=(409,)),
 )
 async def test_webhook(call: CallDep, webhooks: WebhooksDep, name: WebhookName) -> Response:
     """Send an event of the type `test` now, and return the result. It moves nothing, and works on parked webhooks."""
@@ -280,7 +280,7 @@ async def test_webhook(call: CallDep, webhooks: WebhooksDep, name: WebhookName) 
 
 @routes.get(
     "/v1/clusters/{cluster}/webhooks/{name}/deliveries",
-    read("The last deliveries of a webhook", WebhookDeliveryPage, limit=LimitClass.BULK, problems=(403, 404, 503)),
+    read("The last deliveries of a webhook", WebhookDeliveryPage, limit=LimitClass.BULK, problems=(503,)),
 )
 async def list_webhook_deliveries(call: CallDep, webhooks: WebhooksDep, name: WebhookName) -> Response:
     """The last 50 requests, newest first, each with its result."""

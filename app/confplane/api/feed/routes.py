@@ -156,7 +156,7 @@ _MOST_BYTES = 4_000_000
             )
         },
         limit=LimitClass.READ,
-        problems=(403, 409, 410, 503),
+        problems=(409, 410, 503),
     ),
 )
 async def follow_changes(  # noqa: PLR0913 - one argument a parameter is FastAPI's way

@@ -119,7 +119,7 @@ async def list_schedules(
 
 @routes.post(
     "/v1/clusters/{cluster}/schedules:pause",
-    manage("Pause the ends of all temporary changes", SchedulePauseState, problems=(403, 503)),
+    manage("Pause the ends of all temporary changes", SchedulePauseState),
 )
 async def pause_schedules(call: CallDep, schedules: SchedulesDep, body: SchedulePauseReason) -> Response:
     """Needs FREEZE on the cluster. A pause that is there stays as it is. An early end still works."""
@@ -129,7 +129,7 @@ async def pause_schedules(call: CallDep, schedules: SchedulesDep, body: Schedule
 
 @routes.post(
     "/v1/clusters/{cluster}/schedules:resume",
-    manage("Resume the ends of temporary changes", SchedulePauseState, problems=(403, 503)),
+    manage("Resume the ends of temporary changes", SchedulePauseState),
 )
 async def resume_schedules(call: CallDep, schedules: SchedulesDep) -> Response:
     """Needs FREEZE on the cluster. Ends that are due follow within seconds."""

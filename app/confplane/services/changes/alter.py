@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from confplane.domain.access.operations import Operation
 from confplane.domain.errors import (
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.kafka import KraftEntityType
 
+T = TypeVar("T")
 _NONE: Final = KafkaCode.NONE.name
 
 Entry = Mapping["ClusterFacet", "Edit | EditResult"]
@@ -114,9 +115,9 @@ class AlterService:
             validate_only: As of :meth:`alter_entries`.
             atomic: As of :meth:`alter_entries`.
         """
-        entries = [{cluster_facet: edit} for edit in edits]
-        results = await self.alter_entries(entries, caller, validate_only=validate_only, atomic=atomic)
-        return [result for entry in results for result in entry.results]
+        if validate_only:
+            caller = replace(caller, validate_only=True)
+        return await self._alter([(cluster_facet, edit) for edit in edits], [1] * len(edits), caller, atomic=atomic)
 
     async def alter_entries(
         self, entries: Sequence[Entry], caller: Caller, *, validate_only: bool = False, atomic: bool = False
@@ -136,7 +137,14 @@ class AlterService:
         """
         if validate_only:
             caller = replace(caller, validate_only=True)
-        parts = [part for entry in entries for part in entry.items()]
+        sizes = [len(entry) for entry in entries]
+        results = await self._alter([part for entry in entries for part in entry.items()], sizes, caller, atomic=atomic)
+        return [EntryResult.of(some) for some in _split(results, sizes)]
+
+    async def _alter(
+        self, parts: list[FacetEdit], sizes: Sequence[int], caller: Caller, *, atomic: bool
+    ) -> list[EditResult]:
+        """Run the edits of entries, of which each has a number of edits; return one result for each edit, in order."""
         run = caller.run
         with span("authorize", edits=len(parts)) as current:
             if current.recorded:
@@ -144,18 +152,15 @@ class AlterService:
             if run is not None or not caller.access.unlimited:
                 parts = await in_slices(partial(_begun, caller), parts)
             parts = await self._refreshed(parts, caller)
-            repeated = _repeated(entries) if len(entries) > 1 else frozenset()
+            repeated = _repeated(some[0] for some in _split(parts, sizes)) if len(sizes) > 1 else frozenset()
             prepared = await in_slices(lambda part: self._prepare(part, repeated), parts)
-        prepared_left = iter(prepared)
-        changes = [prepared] if atomic else [list(islice(prepared_left, len(entry))) for entry in entries]
-        results = await self._run(changes, caller)
+        results = await self._run([prepared] if atomic else _split(prepared, sizes), caller)
         ended = list(zip(parts, results, strict=True))
         if run is not None:
             ended = [(part, result) for part, result in ended if result is not part[1]]
             run.record([result for _, result in ended])
         self._count(((part[0], result) for part, result in ended), caller)
-        results_left = iter(results)
-        return [EntryResult.of(islice(results_left, len(entry))) for entry in entries]
+        return results
 
     async def decide_entries(self, entries: Sequence[Entry], caller: Caller) -> Drafts:
         """Decide entries as one change that is not written, and return the drafts of their edits.
@@ -164,7 +169,7 @@ class AlterService:
             ConfplaneError: The change would be refused.
         """
         parts = await self._refreshed([part for entry in entries for part in entry.items()], caller)
-        repeated = _repeated(entries)
+        repeated = _repeated(next(iter(entry.items())) for entry in entries)
         prepared = await in_slices(lambda part: self._prepare(part, repeated), parts)
         error = offender(each.error for each in prepared if isinstance(each, EditResult))
         if error is not None:
@@ -373,10 +378,15 @@ def _without_run(items: Sequence[PreparedEdit | EditResult]) -> list[EditResult]
     ]
 
 
-def _repeated(entries: Sequence[Entry]) -> frozenset[str]:
-    """Return the ids of the entities of more than one entry, also of entries that could not be formed."""
-    edits = (next(iter(entry.values())) for entry in entries)
-    entities = (edit.entity if isinstance(edit, Edit) else edit.edit.entity for edit in edits)
+def _split(items: Iterable[T], sizes: Iterable[int]) -> list[list[T]]:
+    """Return the items of each entry."""
+    left = iter(items)
+    return [list(islice(left, size)) for size in sizes]
+
+
+def _repeated(parts: Iterable[FacetEdit]) -> frozenset[str]:
+    """Return the ids of the entities of more than one entry, given a part of each, also of one that was not formed."""
+    entities = (edit.entity if isinstance(edit, Edit) else edit.edit.entity for _, edit in parts)
     # An edit from which no entity could be made has an entity without components.
     named = Counter(entity.id for entity in entities if entity.components)
     return frozenset(name for name, times in named.items() if times > 1)

@@ -31,6 +31,7 @@ from confplane.services.access_admin.tokens import NewToken
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.ports.feed import LAST_NUMBER
 from confplane.services.requests.participants import Participants
+from confplane.services.requests.proposals import RequestTerms
 from tests.audit.rows import fetch
 from tests.support.access_world import ADMINISTRATOR, allow, deny
 from tests.support.change_requests import Requests
@@ -776,3 +777,39 @@ async def test_a_change_past_the_rules_is_acknowledged_by_another_person(world: 
     dropped = await one.service.open_break_glass(one.cluster, [ALICE.id], one.caller(OPS, break_glass="an outage"))
     await one.service.drop_break_glass(dropped)
     assert await one.state(dropped) is RequestState.CANCELLED
+
+
+async def test_a_draft_is_proposed_later_and_nobody_is_asked_before(world: World) -> None:
+    one = await started(world)
+    caller = one.caller(DEV)
+    draft = await one.service.proposals.create(
+        one.cluster, [one.entry(ALICE, producer_byte_rate=2)], RequestTerms(), caller, draft=True
+    )
+    assert (draft.state, draft.expires_at) == (RequestState.DRAFT, None)
+    assert await one.found(draft) == draft
+    with pytest.raises(RequestStateError):
+        await one.approve(draft, OPS)
+    await one.service.reviews.comment(one.cluster, draft.id, "soon", one.caller(OPS))
+    await one.pass_(timedelta(days=100))
+    reviser = one.service.proposals
+    again = await reviser.revise(one.cluster, draft.id, None, caller, Precondition(), draft=True)
+    assert (again.state, again.revision) == (RequestState.DRAFT, 2)
+    listed = await one.service.reader.page("default", caller.access, state=RequestState.DRAFT, before=None, size=10)
+    assert [each.id for each in listed.requests] == [draft.id]
+    proposed = await reviser.revise(one.cluster, draft.id, None, caller, Precondition())
+    assert proposed.state is RequestState.OPEN
+    assert proposed.expires_at is not None
+    assert proposed.expires_at > one.now()
+    with pytest.raises(RequestStateError):
+        await reviser.revise(one.cluster, draft.id, None, caller, Precondition(), draft=True)
+    await one.approve(proposed, OPS)
+    assert (await one.apply(proposed, DEV)).state is RequestState.APPLIED
+    events = await one.service.reader.events(draft)
+    assert [(each.action, each.state) for each in events[:4]] == [
+        ("draft", RequestState.DRAFT),
+        ("comment", RequestState.DRAFT),
+        ("redraft", RequestState.DRAFT),
+        ("submit", RequestState.OPEN),
+    ]
+    read = await PostgresFeedTrail(one.replica.parts.database).requests("default", 0, LAST_NUMBER, 100)
+    assert next(each.request.type for each in read if each.request is not None) == "proposed"

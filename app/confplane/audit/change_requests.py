@@ -17,7 +17,7 @@ from confplane.audit.tables import WAITING_STATES
 from confplane.domain.access.identities import Authentication, CredentialNarrowing, Identity
 from confplane.domain.access.operations import Operation
 from confplane.domain.approvals import Globs, Requirement
-from confplane.domain.change_requests import COMMENT, WRITTEN, RequestAction, RequestKind, RequestState
+from confplane.domain.change_requests import COMMENT, DRAFTED, WRITTEN, RequestAction, RequestKind, RequestState
 from confplane.domain.errors import IdempotencyKeyBusyError, WriteOutcome
 from confplane.services.ports.change_requests import (
     ChangeRequest,
@@ -40,11 +40,14 @@ if TYPE_CHECKING:
 
 _TIME: Final = TIMESTAMP(timezone=True)
 _AFTER_REVERTS: Final[Mapping[str, str]] = {
+    DRAFTED: RequestState.DRAFT,
+    RequestAction.REDRAFT: RequestState.DRAFT,
     RequestAction.FINISH_PARTLY: RequestState.PARTLY_APPLIED,
     RequestAction.REVERT: RequestState.REVERTING,
     RequestAction.FINISH_REVERT: RequestState.REVERTED,
     RequestAction.FINISH_REVERT_PARTLY: RequestState.REVERTED_PARTLY,
 }
+_SHOWN: Final = frozenset({RequestState.DRAFT, RequestState.PARTLY_APPLIED})
 _ENDS: Final = frozenset({RequestAction.FINISH, RequestAction.FINISH_PARTLY})
 _COLUMNS: Final = "id, cluster, state, version, revision, entity_ids, created_at, expires_at, apply_at, content"
 _REVISION: Final = """
@@ -244,7 +247,7 @@ class PostgresChangeRequests(ChangeRequestStore):
         found: list[RequestEvent] = []
         for row in reversed(await self._database.rows(_EVENTS, id=request_id, most=most)):
             state = RequestState(state_after(row.action, row.state))
-            if row.action == COMMENT and state is RequestState.APPLIED and found:
+            if row.action == COMMENT and state in {RequestState.APPLIED, RequestState.CANCELLED} and found:
                 state = found[-1].state
             ends = [each.state for each in found if each.action in _ENDS]
             if row.action == RequestAction.DROP_REVERT and ends:
@@ -304,7 +307,12 @@ def _given(request: ChangeRequest, event: RequestEvent) -> dict[str, Any]:
 
 
 def _stored(state: RequestState) -> str:
-    """Return the state to store. Earlier releases know none of those after ``applied``, which the content has."""
+    """Return the state to store. The content has those that earlier releases do not know.
+
+    A draft is ``cancelled`` to them, so they do not act on it, and it does not expire.
+    """
+    if state is RequestState.DRAFT:
+        return RequestState.CANCELLED.value
     return RequestState.APPLIED.value if state in WRITTEN | {RequestState.PARTLY_APPLIED} else state.value
 
 
@@ -348,7 +356,7 @@ def _content(request: ChangeRequest) -> dict[str, Any]:
         "reverts": request.reverts,
         "reverts_partly": request.reverts_partly,
         "reverted_by": request.reverted_by,
-        "shown_state": request.state if request.state is RequestState.PARTLY_APPLIED else None,
+        "shown_state": request.state if request.state in _SHOWN else None,
         "revert_state": request.state if request.state in WRITTEN - {RequestState.APPLIED} else None,
     }
 

@@ -264,4 +264,6 @@ def _steps(caller: Mapping[str, Any], cluster: str, request: Mapping[str, Any]) 
     possible = {"comment", *TRANSITIONS[RequestState(request["state"])]}
     if RequestAction.BEGIN in possible and request["state"] in _APPLICABLE:
         possible.add("apply")
+    if RequestAction.SUBMIT in possible:
+        possible.add("revise")
     return {step for step, right in rights.items() if right and step in possible}

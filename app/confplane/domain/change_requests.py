@@ -2,6 +2,8 @@
 
 A request is decided once, and then approved and applied exactly as it was decided::
 
+    draft
+      │
     open ──► approved ──► applying ──► applied ──► reverting ──► reverted, reverted-partly
       ▲  └─► scheduled ──►   │ │  ▲       ▲            │
       │                      │ │  │       └────────────┘  the request that reverts it ends without a change
@@ -39,6 +41,8 @@ class RequestKind(StrEnum):
 class RequestState(StrEnum):
     """The state of a request."""
 
+    DRAFT = "draft"
+    """A content that is not proposed yet."""
     OPEN = "open"
     """Approvals are missing."""
     APPROVED = "approved"
@@ -69,6 +73,10 @@ class RequestState(StrEnum):
 class RequestAction(StrEnum):
     """An event that changes the state of a request."""
 
+    REDRAFT = "redraft"
+    """The content of a draft is replaced, or decided again."""
+    SUBMIT = "submit"
+    """A draft is proposed."""
     REVISE = "revise"
     """Its content is replaced, or decided again on the present state."""
     APPROVE = "approve"
@@ -116,12 +124,14 @@ class RequestEventType(StrEnum):
     ACKNOWLEDGED = "acknowledged"
 
 
+DRAFTED: Final = "draft"
 OPENED: Final = "open"
-"""The action of the first event of a request. It is not a transition."""
+"""The actions of the first event of a request. They are not transitions."""
 COMMENT: Final = "comment"
 """The action of the event of a comment. It is not a transition, and leads to no other state."""
 _EVENT_TYPES: Final[Mapping[str, RequestEventType]] = {
     OPENED: RequestEventType.PROPOSED,
+    RequestAction.SUBMIT: RequestEventType.PROPOSED,
     RequestAction.REVISE: RequestEventType.REVISED,
     RequestAction.APPROVE: RequestEventType.APPROVED,
     RequestAction.REJECT: RequestEventType.REJECTED,
@@ -183,6 +193,11 @@ _READY: Final = {
     RequestAction.BEGIN: frozenset({RequestState.APPLYING}),
 }
 TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestAction, frozenset[RequestState]]]] = {
+    RequestState.DRAFT: {
+        RequestAction.REDRAFT: frozenset({RequestState.DRAFT}),
+        RequestAction.SUBMIT: frozenset({_O}),
+        RequestAction.CANCEL: frozenset({RequestState.CANCELLED}),
+    },
     _O: {**_WAITING, RequestAction.APPROVE: frozenset({_O, _A, _S, RequestState.ACKNOWLEDGED})},
     _A: _READY,
     _S: _READY,
@@ -238,6 +253,7 @@ def check_action(kind: RequestKind, state: RequestState, action: RequestAction) 
 
 CALLED: Final = frozenset(
     {
+        RequestAction.SUBMIT,
         RequestAction.REVISE,
         RequestAction.APPROVE,
         RequestAction.REJECT,

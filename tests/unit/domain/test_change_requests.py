@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 TABLE: Final = """
+draft     redraft draft
+draft     submit  open
+draft     cancel  cancelled
 open      revise  open
 open      approve open approved scheduled acknowledged
 open      reject  rejected
@@ -92,7 +95,7 @@ def test_the_transitions_are_the_ones_of_the_table() -> None:
 
 
 def test_every_state_is_reached_from_open_and_each_action_is_used() -> None:
-    reached = {RequestState.OPEN}
+    reached = {RequestState.DRAFT, RequestState.OPEN}
     while more := {to for each in reached for some in TRANSITIONS[each].values() for to in some} - reached:
         reached |= more
     assert reached == set(RequestState)

@@ -82,6 +82,10 @@ class ChangeRequestEdits(RequestModel):
 class NewChangeRequest(ChangeRequestEdits):
     """A proposed change. `reason` and `ticket` are parameters, as of every write."""
 
+    draft: StrictBool = Field(
+        default=False, description="Make a draft, which nobody is asked to approve. `:revise` proposes it"
+    )
+
     expires_at: _Time = Field(default=None, description="From a minute to 90 days in the future; a week by default")
     apply_at: _Time = Field(
         default=None,
@@ -91,7 +95,9 @@ class NewChangeRequest(ChangeRequestEdits):
 
 
 class RevisedChangeRequest(ChangeRequestEdits):
-    """A new content of a request. Without edits, the same edits are decided again."""
+    """A new content of a request. Without one, the same content is decided again."""
+
+    draft: StrictBool = Field(default=False, description="Leave a draft a draft; without it, a draft is proposed")
 
     expires_at: _Time = Field(
         default=None, description="From a minute to 90 days in the future; null: a week. As before if it is absent"

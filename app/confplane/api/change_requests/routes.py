@@ -98,7 +98,12 @@ async def create_change_request(call: CallDep, requests: ChangeRequestsDep, body
     terms = RequestTerms(parsed.moment(body.expires_at, "/expiresAt"), parsed.moment(body.apply_at, "/applyAt"))
     with _pointing_into(body):
         made = await requests.proposals.create(
-            call.cluster, await _proposed(call, requests, body), terms, call.caller, validate_only=call.validate_only
+            call.cluster,
+            await _proposed(call, requests, body),
+            terms,
+            call.caller,
+            draft=body.draft,
+            validate_only=call.validate_only,
         )
     return await _shown(call, requests, made, 200 if call.validate_only else _CREATED)
 
@@ -135,7 +140,7 @@ async def revise_change_request(
 ) -> Response:
     """Without a content, the same one is decided on the present state. All approvals are dropped.
 
-    Times that the body names replace those of the request.
+    A draft is proposed, unless the body has `draft`. Times that the body names replace those of the request.
 
     Needs PROPOSE and DESCRIBE_CONFIGS on each entity of the new content, and to be an author, or PROPOSE on each entity
     of the content before, or ALTER on `change-requests`. The caller becomes an author.
@@ -152,6 +157,7 @@ async def revise_change_request(
             call.caller,
             conditions.precondition(),
             times=times,
+            draft=body.draft,
             validate_only=call.validate_only,
         )
     return await _shown(call, requests, revised)

@@ -71,6 +71,7 @@ class ChangeRequests(Family[S]):
         manifest: Mapping[str, Any] | None = None,
         expires_at: str | None = None,
         apply_at: str | None = None,
+        draft: bool = False,
         **terms: Unpack[ProposalOptions],
     ) -> ApiCall[ChangeRequestData]:
         """Propose a change.
@@ -81,9 +82,14 @@ class ChangeRequests(Family[S]):
             manifest: Instead of edits, a manifest with the options of its plan, and with the ``planId`` that was seen.
             expires_at: The time at which the request expires, RFC 3339; a week by default.
             apply_at: The time from which it is applied by itself once it is approved.
+            draft: Make a draft, which :meth:`revise` proposes.
             **terms: The terms of the write.
         """
-        body = {**_content(edits, revert, manifest), **_times(expires_at, apply_at)}
+        body = {
+            **_content(edits, revert, manifest),
+            **_times(expires_at, apply_at),
+            **({"draft": True} if draft else {}),
+        }
         return call("POST", f"{self._base}/change-requests", terms, json=body, keyed=True)
 
     @operation
@@ -95,6 +101,7 @@ class ChangeRequests(Family[S]):
         revert: str | None = None,
         manifest: Mapping[str, Any] | None = None,
         times: Mapping[str, str | None] = MappingProxyType({}),
+        draft: bool = False,
         **terms: Unpack[UnkeyedConditionalWriteOptions],
     ) -> ApiCall[ChangeRequestData]:
         """Replace the content of a request, or without edits decide it again on the present state.
@@ -105,9 +112,10 @@ class ChangeRequests(Family[S]):
             revert: Instead of edits, the id of a change that is to be reverted.
             manifest: Instead of edits, a manifest with the options of its plan.
             times: ``expiresAt`` and ``applyAt`` as far as they change; None for a week, and for no time.
+            draft: Leave a draft a draft. Otherwise it is proposed.
             **terms: The terms of the write.
         """
-        body = {**_content(edits, revert, manifest), **times}
+        body = {**_content(edits, revert, manifest), **times, **({"draft": True} if draft else {})}
         return call("POST", f"{self._path(request_id)}:revise", terms, json=body)
 
     @operation

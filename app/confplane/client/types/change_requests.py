@@ -77,6 +77,7 @@ class NewChangeRequest(TypedDict):
     revert: NotRequired[str | None]  # Instead of edits: the id of a change, whose keys get their earlier values
     # Instead of edits: a manifest. It has 10,000 entities, and its plan 1,000 changes at most
     manifest: NotRequired[RequestManifest | None]
+    draft: NotRequired[bool]  # Make a draft, which nobody is asked to approve. `:revise` proposes it
     expiresAt: NotRequired[str | None]  # From a minute to 90 days in the future; a week by default
     # The time from which an approved request is applied by itself, until it expires. Not with sensitive values
     applyAt: NotRequired[str | None]
@@ -220,12 +221,13 @@ class RequestRevert(TypedDict):
 
 
 class RevisedChangeRequest(TypedDict):
-    """A new content of a request. Without edits, the same edits are decided again."""
+    """A new content of a request. Without one, the same content is decided again."""
 
     edits: NotRequired[list[ProposedEdit]]  # The edits, each facet of an entity once: one change
     revert: NotRequired[str | None]  # Instead of edits: the id of a change, whose keys get their earlier values
     # Instead of edits: a manifest. It has 10,000 entities, and its plan 1,000 changes at most
     manifest: NotRequired[RequestManifest | None]
+    draft: NotRequired[bool]  # Leave a draft a draft; without it, a draft is proposed
     # From a minute to 90 days in the future; null: a week. As before if it is absent
     expiresAt: NotRequired[str | None]
     # The time from which the request is applied by itself; null: none. As before if it is absent

@@ -55,6 +55,7 @@ ResourceTypeName: TypeAlias = Literal[
     "webhooks",
 ]
 StateName: TypeAlias = Literal[
+    "draft",
     "open",
     "approved",
     "scheduled",

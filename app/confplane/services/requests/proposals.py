@@ -119,9 +119,10 @@ class RequestProposals:
         caller: Caller,
         *,
         reverted: ChangeRequest | None = None,
+        draft: bool = False,
         validate_only: bool = False,
     ) -> ChangeRequest:
-        """Propose a change.
+        """Propose a change, or make a draft of it.
 
         Args:
             cluster: The cluster.
@@ -129,6 +130,7 @@ class RequestProposals:
             terms: The times of the request.
             caller: The author, with the reason and the ticket of the change, and the run of an Idempotency-Key.
             reverted: The request whose change this one reverts.
+            draft: Nobody is asked to approve it yet, and it does not expire.
             validate_only: Check everything, and write nothing.
 
         Raises:
@@ -144,12 +146,12 @@ class RequestProposals:
             return made
         self._check_future(terms.apply_at)
         content = await self._changes.decide(cluster, proposed, caller)
-        expires_at = self._expiry(terms, content)
+        expires_at = self._expiry(terms, content, draft=draft)
         author = await self._participants.of(caller.access.identity)
         request = ChangeRequest(
             uuid7() if run is None else run.id,
             cluster.name,
-            RequestState.OPEN,
+            RequestState.DRAFT if draft else RequestState.OPEN,
             1,
             1,
             digest_of(cluster.name, content.draft, terms.apply_at, expires_at),
@@ -194,6 +196,7 @@ class RequestProposals:
         precondition: Precondition,
         *,
         times: Mapping[str, datetime | None] = MappingProxyType({}),
+        draft: bool = False,
         validate_only: bool = False,
     ) -> ChangeRequest:
         """Replace the content of a request, or decide it again on the present state. Its approvals are dropped.
@@ -205,6 +208,7 @@ class RequestProposals:
             caller: The caller, who becomes an author.
             precondition: The precondition on the request.
             times: The times that change, by their names in :class:`RequestTerms`.
+            draft: Leave a draft a draft. Otherwise it is proposed.
             validate_only: Check everything, and write nothing.
 
         Raises:
@@ -216,7 +220,12 @@ class RequestProposals:
         check_text(caller.reason, "reason")
         request = await self._reader.find(cluster.name, request_id, caller.access)
         precondition.check(etag_of(request))
-        check_action(request.kind, request.state, RequestAction.REVISE)
+        action, state = RequestAction.REVISE, RequestState.OPEN
+        if draft:
+            action, state = RequestAction.REDRAFT, RequestState.DRAFT
+        elif request.state is RequestState.DRAFT:
+            action = RequestAction.SUBMIT
+        check_action(request.kind, request.state, action)
         if not is_author(caller, request) and not manages(caller.access, request):
             for each in request.entity_ids:
                 caller.require(cluster.name, Operation.PROPOSE, each)
@@ -225,7 +234,7 @@ class RequestProposals:
         self._check_future(times.get("apply_at"))
         content = await self._changes.decide(cluster, proposed, caller)
         terms = replace(RequestTerms(request.expires_at, request.apply_at), **times)
-        expires_at = self._expiry(terms, content)
+        expires_at = self._expiry(terms, content, draft=draft)
         author = await self._participants.of(caller.access.identity)
         authors = (*(each for each in request.authors if each != author), author)
         changes: dict[str, Any] = {
@@ -243,10 +252,8 @@ class RequestProposals:
             **_revert_members(cluster, await self._reader.reverted(request), content),
         }
         if validate_only:
-            return replace(request, state=RequestState.OPEN, **changes)
-        return await self._transitions.move(
-            request, RequestAction.REVISE, RequestState.OPEN, author, caller.reason, **changes
-        )
+            return replace(request, state=state, **changes)
+        return await self._transitions.move(request, action, state, author, caller.reason, **changes)
 
     async def revert(
         self,
@@ -359,8 +366,8 @@ class RequestProposals:
         if apply_at is not None and apply_at <= self._now():
             raise InvalidRequestError("applyAt is not in the future", pointer="/applyAt")
 
-    def _expiry(self, terms: RequestTerms, content: RequestContent) -> datetime:
-        """Return the time at which a request expires.
+    def _expiry(self, terms: RequestTerms, content: RequestContent, *, draft: bool) -> datetime | None:
+        """Return the time at which a request expires; None for a draft without one.
 
         Raises:
             InvalidRequestError: A time is not valid, or the leader would need a sensitive value.
@@ -372,8 +379,9 @@ class RequestProposals:
                 f"expiresAt is not from {SHORTEST_S} seconds to {LONGEST_S // 86_400} days in the future",
                 pointer="/expiresAt",
             )
+        shown = terms.expires_at if draft else expires_at
         if terms.apply_at is None:
-            return expires_at
+            return shown
         if to_supply(content.draft):
             raise InvalidRequestError(
                 "The request sets a sensitive value, which is not stored and has to be supplied when it is applied;"
@@ -382,4 +390,4 @@ class RequestProposals:
             )
         if not terms.apply_at < expires_at:
             raise InvalidRequestError("applyAt is not before expiresAt", pointer="/applyAt")
-        return expires_at
+        return shown

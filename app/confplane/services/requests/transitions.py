@@ -10,6 +10,7 @@ from uuid_utils.compat import uuid7
 
 from confplane.domain.change_requests import (
     COMMENT,
+    DRAFTED,
     OPENED,
     TRANSITIONS,
     WITHOUT_CHANGE,
@@ -49,7 +50,8 @@ class RequestTransitions:
         Raises:
             IdempotencyKeyBusyError: Another request holds the key, or made the change request under it.
         """
-        await self._store.create(request, self._event(request, OPENED, by, request.reason), claim)
+        opened = DRAFTED if request.state is RequestState.DRAFT else OPENED
+        await self._store.create(request, self._event(request, opened, by, request.reason), claim)
 
     async def move(
         self,

@@ -763,6 +763,28 @@ async def test_a_secret_is_nowhere_and_is_supplied_again_by_the_one_who_applies(
     assert (await one.apply(request, OPS, **{key: planted})).state is RequestState.APPLIED
 
 
+async def test_a_request_with_a_secret_gets_another_expiry_on_the_same_state_only(world: World, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("encoder")
+    one = await started(world, password_encoder={"secret_file": str(tmp_path / "secret")})
+    broker, key = Entity.of(broker="1"), "listener.name.internal.ssl.key.password"
+    entry, other = one.entry(broker, FacetName.CONFIGS, **{key: "hunter2"}), Entity.of(broker="2")
+    manifest = one.manifest(entry, one.entry(other, FacetName.CONFIGS, **{"log.cleaner.threads": "2"}))
+    revise = one.service.proposals.revise
+    for request in (await one.propose(DEV, entry), await one.propose_manifest(DEV, manifest)):
+        later = one.now() + 24 * HOUR
+        revised = await revise(
+            one.cluster, request.id, None, one.caller(DEV), Precondition(), times={"expires_at": later}
+        )
+        assert (revised.expires_at, revised.draft, revised.digest != request.digest) == (later, request.draft, True)
+        await one.approve(revised, OPS)
+    assert (await one.apply(revised, OPS, **{key: "hunter2"})).state is RequestState.APPLIED
+    [first] = list(
+        await one.store.search("default", state=RequestState.APPROVED, before=None, most=10, entity_id=broker.id)
+    )
+    with pytest.raises(RequestStateError, match="was changed"):
+        await revise(one.cluster, first.id, None, one.caller(DEV), Precondition())
+
+
 async def test_a_change_past_the_rules_is_acknowledged_by_another_person(world: World) -> None:
     one = await started(world)
     request = await one.service.open_break_glass(one.cluster, [ALICE.id], one.caller(OPS, break_glass="an outage"))

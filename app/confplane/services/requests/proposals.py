@@ -229,10 +229,13 @@ class RequestProposals:
         if not is_author(caller, request) and not manages(caller.access, request):
             for each in request.entity_ids:
                 caller.require(cluster.name, Operation.PROPOSE, each)
-        if proposed is None:
+        if proposed is None and not to_supply(request.draft):
             proposed = await self._changes.proposal_of(cluster, request.draft)
         self._check_future(times.get("apply_at"))
-        content = await self._changes.decide(cluster, proposed, caller)
+        if proposed is None:
+            content = await self._changes.keep(cluster, request, caller)
+        else:
+            content = await self._changes.decide(cluster, proposed, caller)
         terms = replace(RequestTerms(request.expires_at, request.apply_at), **times)
         expires_at = self._expiry(terms, content, draft=draft)
         author = await self._participants.of(caller.access.identity)

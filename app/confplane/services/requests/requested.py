@@ -16,7 +16,7 @@ from confplane.domain.policies import approval_text
 from confplane.services.access import approved, unrestricted
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import EditResult, offender
-from confplane.services.requests.contents import RequestContent, decide, entries_of, requirements_of
+from confplane.services.requests.contents import RequestContent, decide, differences, entries_of, requirements_of
 from confplane.services.requests.manifests import (
     ProposedManifest,
     check_size,
@@ -138,6 +138,26 @@ class RequestedChanges:
         warnings = dict.fromkeys(text for each in plan.edits for text in each.result.warnings if text not in asked)
         entity_ids = tuple(sorted({each.edit.entity.id for each in results}))
         return RequestContent(draft, entity_ids, tuple(warnings), requirements_of(results))
+
+    async def keep(self, cluster: Cluster, request: ChangeRequest, caller: Caller) -> RequestContent:
+        """Return the content of a request that can't be decided again, because its sensitive values are not stored.
+
+        Raises:
+            ForbiddenError: The caller may not propose a change of an entity, or not describe it.
+            RequestStateError: An entity was changed since it was decided.
+        """
+        for each in request.entity_ids:
+            for operation in (Operation.DESCRIBE_CONFIGS, Operation.PROPOSE):
+                caller.require(cluster.name, operation, each)
+        with caller.preparing():
+            await cluster.store.catch_up(caller.deadline)
+        if changed := differences(cluster, request.draft):
+            raise RequestStateError(
+                f"{changed[0]['entity']} was changed since the request was decided, and its sensitive values are not"
+                " stored. Revise it with its whole content",
+                outcome=WriteOutcome.NOT_APPLIED,
+            )
+        return RequestContent(request.draft, request.entity_ids, request.warnings, dict(request.requirements))
 
     async def proposal_of(self, cluster: Cluster, draft: Mapping[str, Any]) -> Proposal:
         """Return what a content without sensitive values proposed, to be decided on the present state."""

@@ -193,3 +193,20 @@ async def test_the_end_of_a_revert_is_recorded_although_a_process_is_killed(
     found = await one.found(first)
     assert found.state is expected
     assert await one.store.ended_reverts("default", 9) == []
+
+
+async def test_a_revert_that_is_revised_to_other_keys_leaves_the_first_request_applied(world: World) -> None:
+    one = await started(world)
+    first = await applied(one, one.entry(ALICE, producer_byte_rate=2))
+    revert = await reverted(one, first)
+    other = [one.entry(ALICE, consumer_byte_rate=3), one.entry(BOB, producer_byte_rate=2)]
+    revised = await one.service.proposals.revise(one.cluster, revert.id, other, one.caller(DEV), Precondition())
+    assert "is not reverted" in revised.warnings[-1]
+    assert await one.state(first) is RequestState.REVERTING
+    await one.approve(revised, OPS)
+    assert (await one.apply(revised, DEV)).state is RequestState.APPLIED
+    found = await one.found(first)
+    assert (found.state, found.reverted_by) == (RequestState.APPLIED, None)
+    await one.pass_(2 * MINUTE)
+    assert await one.found(first) == found
+    assert (await reverted(one, first)).state is RequestState.OPEN

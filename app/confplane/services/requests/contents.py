@@ -110,6 +110,15 @@ def digest_of(cluster: str, draft: Mapping[str, Any], apply_at: datetime | None,
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
+def related(reverted: Mapping[str, Any], draft: Mapping[str, Any]) -> bool:
+    """Return True if a content changes a key of an applied one."""
+    places = [
+        {(edit["facet"], edit["entity"], item["key"]) for edit in each["edits"] for item in edit["diff"]}
+        for each in (reverted, draft)
+    ]
+    return not places[0].isdisjoint(places[1])
+
+
 def restores(cluster: Cluster, reverted: Mapping[str, Any], draft: Mapping[str, Any]) -> bool:
     """Return True if a content leaves all keys of an applied one as they were before it.
 

@@ -26,7 +26,7 @@ from confplane.services.changes.edits import offender
 from confplane.services.changes.stored_draft import to_supply
 from confplane.services.ports.change_requests import ChangeRequest, RequestClaim
 from confplane.services.reads import trail as reading
-from confplane.services.requests.contents import digest_of, restores
+from confplane.services.requests.contents import digest_of, related, restores
 from confplane.services.requests.manifests import is_manifest, run_id
 from confplane.services.requests.reader import check_text, etag_of, is_author, manages
 from confplane.services.reverts.service import RevertSelection
@@ -60,6 +60,9 @@ def _revert_members(cluster: Cluster, reverted: ChangeRequest | None, content: R
     """Return the warnings of a request, and what it reverts."""
     if reverted is None:
         return {"warnings": content.warnings}
+    if not related(reverted.draft, content.draft):
+        text = f"The request {reverted.id} is not reverted: none of its keys is changed"
+        return {"warnings": (*content.warnings, text), "reverts": reverted.id}
     partly = not restores(cluster, reverted.draft, content.draft)
     text = f"Not all keys of the request {reverted.id} get their earlier values"
     warnings = (*content.warnings, text) if partly else content.warnings

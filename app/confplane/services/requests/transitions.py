@@ -21,6 +21,7 @@ from confplane.domain.change_requests import (
 )
 from confplane.domain.errors import ConcurrentChangeError, UnavailableError, WriteOutcome
 from confplane.services.ports.change_requests import RequestEvent
+from confplane.services.requests.contents import related
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,17 +105,20 @@ class RequestTransitions:
         found = await self._store.find(request.cluster, reverted)
         if found is None or RequestAction.FINISH_REVERT not in TRANSITIONS[found.state]:
             return
-        if request.state in WRITTEN:
+        is_related = related(found.draft, request.draft)
+        if request.state in WRITTEN and is_related:
             action, state = RequestAction.FINISH_REVERT, RequestState.REVERTED
             if request.reverts_partly:
                 action, state = RequestAction.FINISH_REVERT_PARTLY, RequestState.REVERTED_PARTLY
             text = f"The request {request.id} reverted it"
             await self.move(found, action, state, text=text, reverted_by=request.id)
-        elif request.state in WITHOUT_CHANGE and (found.state, found.reverted_by) == (
+        elif (request.state in WITHOUT_CHANGE or not is_related) and (found.state, found.reverted_by) == (
             RequestState.REVERTING,
             request.id,
         ):
             text = f"The request {request.id}, which would have reverted it, is {request.state}"
+            if not is_related:
+                text = f"The request {request.id}, which would have reverted it, changes none of its keys"
             # A request that was applied in part has the reason.
             before = RequestState.APPLIED if found.error is None else RequestState.PARTLY_APPLIED
             await self.move(found, RequestAction.DROP_REVERT, before, text=text, reverted_by=None)

@@ -22,6 +22,17 @@ def test_the_file_is_replaced_once_it_is_whole(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["configs.yaml"]
 
 
+def test_what_reaches_the_disk_before_the_former_file_is_replaced_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[tuple[int, bool]] = []
+    path = tmp_path / "configs.yaml"
+    monkeypatch.setattr(os, "fsync", lambda descriptor: found.append((os.fstat(descriptor).st_size, path.exists())))
+    with atomic_write(path) as file:
+        file.write("é\n")
+    assert found == [(3, False)]
+
+
 @pytest.mark.parametrize(("mode", "rights"), [(0o666, 0o640), (0o600, 0o600)])
 def test_its_rights_are_those_of_the_mode_and_the_umask(tmp_path: Path, mode: int, rights: int) -> None:
     umask = os.umask(0o027)

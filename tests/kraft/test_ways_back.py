@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,15 +14,17 @@ from confplane.client.errors import NothingSetError
 from confplane.kraft.views import ConfigResourceType, Resource
 from tests.kraft.test_adopting import until_released
 from tests.kraft.test_refused_keys import WAIT, alter
+from tests.support.commands import target
 from tests.support.kraft import kraft_cluster
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
+    from tests.support.service import Service
     from tests.support.world import World
 
 OWN, ABSENT = Resource(ConfigResourceType.BROKER, "1"), Resource(ConfigResourceType.BROKER, "3001")
@@ -67,9 +72,18 @@ async def _revert(http: ConfplaneClient, change: Change) -> None:
     await http.request("POST", "audit:revert", json={"changeId": change.id}, headers=WAIT)
 
 
-WAYS: dict[str, Callable[[ConfplaneClient, Change], Awaitable[None]]] = {
-    "delete": _delete, "replace": _replace, "adopt": _adopt, "revert": _revert
-}  # fmt: skip
+async def _end_mode(service: Service, http: ConfplaneClient, change: Change) -> None:
+    await asyncio.to_thread(target, service, "observe", "--reason", "a test")
+
+    async def undone() -> bool:
+        return await _configs(http, change.entity) == change.others
+
+    await until(undone)
+    await asyncio.to_thread(target, service, "adopt", "--reason", "a test")
+
+
+Way = Callable[["ConfplaneClient", Change], Awaitable[None]]
+WAYS: dict[str, Way] = {"delete": _delete, "replace": _replace, "adopt": _adopt, "revert": _revert}
 
 
 async def _configs(http: ConfplaneClient, entity: str) -> dict[str, str]:
@@ -91,20 +105,27 @@ async def _applying(http: ConfplaneClient) -> dict[str, Any]:
 
 async def _nothing_waits(http: ConfplaneClient) -> bool:
     report = await _applying(http)
-    return not any(report[name]["count"] for name in ("refused", "held", "unknown")) and not report["pending"]
+    return (
+        bool(report)
+        and not any(report[name]["count"] for name in ("refused", "held", "unknown"))
+        and not report["pending"]
+    )
 
 
-async def _go_back(http: ConfplaneClient, way: str, change: Change) -> None:
+async def _go_back(http: ConfplaneClient, way: Way, change: Change) -> None:
     """Take a way back from a change, and expect that nothing is left of it."""
-    await WAYS[way](http, change)
+    await way(http, change)
 
     async def is_applied() -> bool:
-        return not change.others or await _state(http, change.resource) == "applied"
+        if not change.others:
+            return True
+        status = (await http.request("GET", f"configs/{change.entity}?view=full")).body["status"]
+        return status.get("applied") is not None and status["applied"]["state"] == "applied"
 
-    await until(is_applied, why=way)
-    await until(lambda: _nothing_waits(http), why=way)
-    assert await _configs(http, change.entity) == change.others, way
-    assert (await http.request("GET", "drift")).body["items"] == [], way
+    await until(is_applied)
+    await until(lambda: _nothing_waits(http))
+    assert await _configs(http, change.entity) == change.others
+    assert (await http.request("GET", "drift")).body["items"] == []
 
 
 @pytest.mark.timeout(900)
@@ -117,7 +138,8 @@ async def test_a_refused_key_of_one_broker_has_ways_back(restarted: KraftCluster
         async with service.client() as http:
             await until_released(http)
             assert (await alter(http, OWN, {**others}, **WAIT))["applied"]["state"] == "applied"
-            for way in WAYS:
+            ways: dict[str, Way] = {**WAYS, "end of the mode": partial(_end_mode, service)}
+            for name, way in ways.items():
                 node.kill()
                 change_id = (await alter(http, OWN, {MANAGED: "2"}))["changeId"]
                 node.start()
@@ -125,7 +147,7 @@ async def test_a_refused_key_of_one_broker_has_ways_back(restarted: KraftCluster
                 async def refused() -> bool:
                     return await _state(http, OWN) in {"refused", "partly-refused"}
 
-                await until(refused, why=way)
+                await until(refused, why=name)
                 await _go_back(http, way, Change(OWN, MANAGED, others, change_id))
 
 
@@ -144,4 +166,4 @@ async def test_a_key_of_a_broker_that_never_registered_has_ways_back(kraft: Kraf
 
                 await until(held, why=way)
                 assert await _state(http, ABSENT) == "pending"
-                await _go_back(http, way, Change(ABSENT, OTHER, {}, change_id))
+                await _go_back(http, WAYS[way], Change(ABSENT, OTHER, {}, change_id))

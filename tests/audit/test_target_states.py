@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -29,6 +31,7 @@ from confplane.services.ports.applying import (
     TargetState,
 )
 from confplane.services.ports.kafka import KraftEntityType
+from tests.audit.proxy import Proxy
 from tests.audit.rows import fetch, run
 
 if TYPE_CHECKING:
@@ -383,7 +386,9 @@ async def test_an_earlier_release_between_two_periods_of_this_one_leaves_nothing
 
 
 @pytest.mark.parametrize("statement", [statements.LOAD, statements.BEGIN, statements.END], ids=["load", "begin", "end"])
-async def test_a_delivery_reads_its_own_rows_only(migrated: servers.Database, statement: TextClause) -> None:
+async def test_a_delivery_reads_its_own_rows_only_and_is_planned_once(
+    migrated: servers.Database, statement: TextClause
+) -> None:
     for table, columns, values in (
         ("applied_entities", "", ""),
         ("applied_keys", ", key, state", ", 'k', 'resend'"),
@@ -392,11 +397,37 @@ async def test_a_delivery_reads_its_own_rows_only(migrated: servers.Database, st
         entities = f"SELECT 'c', 'user=' || number{values} FROM generate_series(1, 20000) AS number"  # noqa: S608 - constants
         run(migrated.owner_dsn, f"INSERT INTO {table} (cluster, entity_id{columns}) {entities}")
     run(migrated.owner_dsn, "ANALYZE")
-    given = {"cluster": CLUSTER, "ids": ["user=1"], "rows": '[{"entity_id": "user=1"}]'}
+    row = {"entity_id": "user=1", "mzxid": 1, "id": str(uuid4()), "values": {"k": "1"}, "outcome": "applied"}
+    given = {"cluster": CLUSTER, "ids": ["user=1"], "rows": json.dumps([row])}
+    sent = str(statement.compile(dialect=PGDialect_psycopg())).encode()  # type: ignore[no-untyped-call]
     with psycopg.connect(migrated.service_dsn) as connection:
+        for _ in range(12):
+            connection.execute(sent, given, prepare=True)
+        # It is planned as often as Postgres does that with any statement.
+        planned = connection.execute("SELECT custom_plans, generic_plans FROM pg_prepared_statements", prepare=False)
+        assert planned.fetchall() == [(5, 7)]
         connection.execute("SET plan_cache_mode = force_generic_plan")
-        sent = str(statement.compile(dialect=PGDialect_psycopg())).encode()  # type: ignore[no-untyped-call]
         plan = str(connection.execute(b"EXPLAIN " + sent, given).fetchall())
     assert "Index Cond: ((cluster = 'c'::text) AND (entity_id = ANY" in plan
     assert "Index Cond: (cluster = 'c'::text)'" not in plan
     assert not re.search("Seq Scan on (applied_entities|applied_keys|deliveries)", plan)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_a_statement_that_is_planned_once_survives_a_migration_and_poolers(
+    migrated: servers.Database, *, pooled: bool
+) -> None:
+    async with Proxy(migrated.service_dsn).running() as proxy:
+        proxy.pooler = pooled
+        database = Database(proxy.dsn, 1)
+        states = PostgresTargetStates(database)
+        await deliver(states, 1, {"rate": "1"}, AlterApplied())
+        for table in ("applied_entities", "applied_keys", "deliveries"):
+            run(migrated.owner_dsn, f"ALTER TABLE {table} ADD COLUMN later text")
+        await deliver(states, 2, {"rate": "2"}, AlterApplied())
+        assert (await load(states)).applied == {"rate": "2"}
+        # Searches on the same connection are planned each time.
+        assert await states.undelivered(CLUSTER) == []
+        prepared = await database.scalars(text("SELECT count(*) FROM pg_prepared_statements"))
+        assert prepared == [0 if pooled else 3]
+        await database.close()

@@ -26,6 +26,7 @@ import orjson
 import psycopg
 import sqlalchemy.ext.asyncio
 from psycopg.conninfo import make_conninfo
+from psycopg.rows import namedtuple_row
 from sqlalchemy import event
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.pool import QueuePool
@@ -51,6 +52,7 @@ _STATEMENT_TIMEOUT_MS: Final = 4_000
 _LOCK_TIMEOUT_MS: Final = 2_000
 _RECYCLE_S: Final = 1_800
 _PARTITIONS: Final = 6
+_PREPARES: Final = "confplane-prepares"
 """Number of concurrent batches: intents, intents with Idempotency-Keys or the answers of these, look-ups of these keys,
 outcomes, registrations or applied reports, and rows of bulks."""
 
@@ -259,6 +261,28 @@ class Database:
                 return await work(Pipeline(raw))
 
         return await self.read(within)
+
+    async def prepared(self, statement: TextClause, /, **given: Any) -> list[Any]:
+        """Return the named rows of a frequent statement, run with :meth:`read`, and planned once for a connection.
+
+        The best plan must be the same for all parameters, and the columns must be listed, because a migration may add
+        others. A pooler may distribute the statements of one connection to several server processes: then the statement
+        is planned each time.
+        """
+
+        async def work(connection: AsyncConnection) -> list[Any]:
+            raw, known = await driver_connection(connection), (await connection.get_raw_connection()).info
+            if _PREPARES not in known:
+                known[_PREPARES] = await ends_at_server(raw)
+            cursor = raw.cursor(row_factory=namedtuple_row)
+            raw.prepare_threshold = 0 if known[_PREPARES] else None
+            try:
+                await cursor.execute(_compiled(statement), given)
+            finally:
+                raw.prepare_threshold = None
+            return await cursor.fetchall()
+
+        return await self.read(work)
 
     async def rows(self, statement: Executable, /, **given: Any) -> Sequence[Row[Any]]:
         """Return the rows of one statement, run with :meth:`read`."""

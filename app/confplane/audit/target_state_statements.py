@@ -43,7 +43,9 @@ def _ids(sql: str, name: str = "ids") -> TextClause:
     return text(sql).bindparams(bindparam(name, type_=ARRAY(Text)))
 
 
-_OF_IDS: Final = "WHERE cluster = :cluster AND entity_id = ANY(:ids)"
+_AMONG_IDS: Final = "ANY(ARRAY(SELECT unnest(:ids)))"
+"""SQL for the ids, of which the planner expects few, whatever they are: a prepared statement is planned once."""
+_OF_IDS: Final = f"WHERE cluster = :cluster AND entity_id = {_AMONG_IDS}"
 
 
 def _load(unmoved: str = "", entities: str = "", keys: str = "", sent: str = "", given: str = "true") -> TextClause:
@@ -71,7 +73,8 @@ WITH {unmoved} states AS MATERIALIZED (
   ) AS rows JOIN states USING (entity_id) GROUP BY entity_id
 )
 SELECT found.*, has_earlier FROM (SELECT {given} AS has_earlier) AS asked LEFT JOIN (
-  SELECT states.*, coalesce(key_rows, '[]') AS key_rows, coalesce(delivery_rows, '[]') AS delivery_rows
+  SELECT entity_id, sent_mzxid, applied_mzxid, applied_offset, topic_id, delivery_id, refused_code, refused_text,
+    coalesce(key_rows, '[]') AS key_rows, coalesce(delivery_rows, '[]') AS delivery_rows
   FROM states LEFT JOIN keys USING (entity_id) LEFT JOIN sent USING (entity_id)
 ) AS found ON true
 """)  # noqa: S608 - constants
@@ -86,10 +89,9 @@ LOAD_WITH_EARLIER: Final = _load(
     f"UNION ALL {earlier_states.UNMOVED_DELIVERIES}",
 )
 
-LOCK: Final = _ids("""
-SELECT entity_id, sent_mzxid FROM applied_entities WHERE cluster = :cluster AND entity_id = ANY(:ids)
-ORDER BY entity_id FOR UPDATE
-""")
+LOCK: Final = _ids(f"""
+SELECT entity_id, sent_mzxid FROM applied_entities {_OF_IDS} ORDER BY entity_id FOR UPDATE
+""")  # noqa: S608 - a constant
 ADD: Final = _ids("""
 INSERT INTO applied_entities (cluster, entity_id)
 SELECT :cluster, entity_id FROM unnest(:ids) AS given(entity_id) ORDER BY entity_id COLLATE "C"
@@ -97,7 +99,7 @@ ON CONFLICT DO NOTHING
 """)
 
 # A key that was changed here is no longer left alone. While a cluster answers nothing, its entities are sent every few
-# seconds. The ids are given once more as an array, so that the planner expects few rows.
+# seconds.
 BEGIN: Final = _ids(f"""
 WITH given AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(
@@ -121,15 +123,15 @@ WITH given AS MATERIALIZED (
     state = CASE WHEN state = 'resend' THEN state WHEN taken THEN 'applied' ELSE 'observed' END, {_NOT_LEFT},
     put_back_at = '{{}}'
   FROM sent JOIN applied_entities AS before USING (entity_id)
-  WHERE known.cluster = :cluster AND known.entity_id = ANY(:ids) AND known.entity_id = sent.entity_id
+  WHERE known.cluster = :cluster AND known.entity_id = {_AMONG_IDS} AND known.entity_id = sent.entity_id
     AND known.key = sent.key AND (state IN {_LEFT_ALONE} OR put_back_at <> '{{}}')
-    AND before.cluster = :cluster AND before.entity_id = ANY(:ids) AND sent_mzxid < mzxid
+    AND before.cluster = :cluster AND before.entity_id = {_AMONG_IDS} AND sent_mzxid < mzxid
 ), superseded AS (
   DELETE FROM deliveries WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM (
       SELECT deliveries.ctid, row_number() OVER (PARTITION BY entity_id, key, value ORDER BY sent_at DESC) AS number
       FROM begun JOIN deliveries USING (entity_id)
-      WHERE cluster = :cluster AND deliveries.entity_id = ANY(:ids) AND {UNKNOWN.text}
+      WHERE cluster = :cluster AND deliveries.entity_id = {_AMONG_IDS} AND {UNKNOWN.text}
     ) AS counted WHERE number >= {MOST_UNKNOWN}))
 ), inserted AS (
   INSERT INTO deliveries (cluster, entity_id, mzxid, id, key, value)
@@ -148,21 +150,21 @@ WITH given AS MATERIALIZED (
     entity_id text, mzxid bigint, id uuid, outcome text, "offset" bigint, code integer, said text, refused text[])
 ), locked AS MATERIALIZED (
   SELECT known.entity_id FROM given JOIN applied_entities AS known USING (entity_id)
-  WHERE cluster = :cluster AND known.entity_id = ANY(:ids) AND delivery_id = given.id
+  WHERE cluster = :cluster AND known.entity_id = {_AMONG_IDS} AND delivery_id = given.id
   ORDER BY known.entity_id FOR UPDATE OF known
 ), ended AS (
   UPDATE applied_entities AS known SET
     delivery_id = NULL, applied_mzxid = CASE outcome WHEN 'applied' THEN mzxid ELSE applied_mzxid END,
     applied_offset = greatest(applied_offset, given."offset"), refused_code = code, refused_text = said
   FROM given JOIN locked USING (entity_id)
-  WHERE cluster = :cluster AND known.entity_id = ANY(:ids) AND known.entity_id = given.entity_id AND delivery_id = id
+  WHERE cluster = :cluster AND known.entity_id = {_AMONG_IDS} AND known.entity_id = given.entity_id AND delivery_id = id
   RETURNING given.*
 ), sent AS (
   UPDATE deliveries AS known SET
     outcome = CASE WHEN key = ANY(refused) THEN 'refused' ELSE ended.outcome END, "offset" = ended."offset",
     ended_at = clock_timestamp()
   FROM ended
-  WHERE cluster = :cluster AND known.entity_id = ANY(:ids) AND known.entity_id = ended.entity_id
+  WHERE cluster = :cluster AND known.entity_id = {_AMONG_IDS} AND known.entity_id = ended.entity_id
     AND known.mzxid = ended.mzxid AND known.id = ended.id AND known.{UNKNOWN.text}
   RETURNING known.*
 ), replaced AS (

@@ -57,7 +57,7 @@ class PostgresTargetStates(TargetStates):
 
     @override
     async def load(self, cluster: str, entity_ids: Sequence[str]) -> dict[str, TargetState]:
-        rows = await self._database.rows(sql.LOAD, cluster=cluster, ids=list(entity_ids))
+        rows: Sequence[Any] = await self._database.prepared(sql.LOAD, cluster=cluster, ids=list(entity_ids))
         if rows[0].has_earlier:
             rows = await self._database.rows(sql.LOAD_WITH_EARLIER, cluster=cluster, ids=list(entity_ids))
         return {row.entity_id: state_of(row) for row in rows if row.entity_id is not None}
@@ -66,7 +66,8 @@ class PostgresTargetStates(TargetStates):
     async def begin(self, cluster: str, deliveries: Sequence[Delivery]) -> set[str]:
         rows = [entity_row(each) | {"values": each.values} for each in deliveries]
         ids = [each.entity_id for each in deliveries]
-        return set(await self._database.scalars(sql.BEGIN, cluster=cluster, ids=ids, rows=to_json(rows)))
+        begun = await self._database.prepared(sql.BEGIN, cluster=cluster, ids=ids, rows=to_json(rows))
+        return {row.entity_id for row in begun}
 
     @override
     async def end(self, cluster: str, outcomes: Sequence[DeliveryOutcome]) -> None:
@@ -90,7 +91,7 @@ class PostgresTargetStates(TargetStates):
         if refused:
             await self._database.atomically(work)
         else:
-            await self._database.execute(sql.END, **ended)
+            await self._database.prepared(sql.END, **ended)
 
     @override
     async def correct(self, cluster: str, corrections: Sequence[Correction]) -> set[str]:

@@ -422,6 +422,7 @@ async def test_a_statement_that_is_planned_once_survives_a_migration_and_poolers
         database = Database(proxy.dsn, 1)
         states = PostgresTargetStates(database)
         await deliver(states, 1, {"rate": "1"}, AlterApplied())
+        assert (await load(states)).applied == {"rate": "1"}
         for table in ("applied_entities", "applied_keys", "deliveries"):
             run(migrated.owner_dsn, f"ALTER TABLE {table} ADD COLUMN later text")
         await deliver(states, 2, {"rate": "2"}, AlterApplied())

@@ -117,7 +117,7 @@ async def test_a_request_that_a_later_change_applied_keeps_its_approvals_and_awa
     assert (request["state"], request["version"], request["content"]) == (
         "approved",
         3,
-        {"change_id": None, "application": None, "approvals": ["one"]},
+        {"change_id": None, "application": None, "error": None, "approvals": ["one"]},
     )
     assert [row["digest"] for row in rows["change_request_revisions"]] == ["digest"]
     assert [row["action"] for row in rows["change_request_events"]] == ["approve"]
@@ -180,8 +180,47 @@ async def test_a_request_that_a_later_change_reverted_is_being_reverted(filled: 
     )
     rows = await copied(filled, CUTS)
     [request] = [row for row in rows["change_requests"] if row["id"] == str(REQUEST)]
-    assert (request["state"], request["content"]) == ("approved", {"change_id": None, "application": None})
+    given_back = {"change_id": None, "application": None, "error": None}
+    assert (request["state"], request["content"]) == ("approved", given_back)
     assert [row["action"] for row in rows["change_request_events"]] == ["approve"]
+
+
+@pytest.mark.parametrize(
+    ("change", "shown", "state", "content", "actions"),
+    [
+        # All of its changes are left out.
+        (AFTER, "partly-applied", "approved", {"change_id": None, "error": None}, ["approve"]),
+        # Some of them are.
+        (
+            BEFORE,
+            None,
+            "applied",
+            {
+                "change_id": str(BEFORE),
+                "shown_state": "partly-applied",
+                "error": "Only a part was applied when the backup was made",
+            },
+            ["approve", "finish-partly"],
+        ),
+    ],
+)
+async def test_a_manifest_is_applied_as_far_as_its_changes_are_kept(
+    filled: Lent, change: UUID, shown: str | None, *, state: str, content: dict[str, Any], actions: list[str]
+) -> None:
+    for each in (BEFORE, AFTER)[change == AFTER :]:
+        update = f"UPDATE intents SET applies = '{REQUEST}' WHERE change_id = '{each}'"  # noqa: S608 - ids
+        past_the_trigger(filled.owner_dsn, "intents", update)
+    given = json.dumps({"change_id": str(change), "shown_state": shown, "error": None if shown is None else "refused"})
+    run(
+        filled.owner_dsn,
+        f"UPDATE change_requests SET content = '{given}';"  # noqa: S608 - literals
+        " INSERT INTO change_request_events (id, request_id, action, revision, state, at) VALUES"
+        f" (gen_random_uuid(), '{REQUEST}', 'finish-partly', 1, 'applied', now())",
+    )
+    rows = await copied(filled, CUTS)
+    [request] = rows["change_requests"]
+    assert (request["state"], request["content"]) == (state, {**content, "application": None} if shown else content)
+    assert sorted(row["action"] for row in rows["change_request_events"]) == actions
 
 
 async def test_states_after_the_cut_are_listed(filled: Lent) -> None:

@@ -15,10 +15,14 @@ KEPT: Final = {
     "applied_entities": _ALL,
     "applied_keys": _ALL,
     "change_keys": _OF_CHANGE,
-    # A request whose change is left out is not applied any more.
+    # A request whose change is left out is not applied any more. That of a manifest has several changes.
     "change_request_events": """
-      NOT (action IN ('finish', 'revert', 'drop-revert', 'finish-revert', 'finish-revert-partly') AND request_id IN (
-        SELECT id FROM change_requests JOIN later ON change_id = CAST(content ->> 'change_id' AS uuid)))
+      NOT (action IN ('finish', 'finish-partly', 'revert', 'drop-revert', 'finish-revert', 'finish-revert-partly')
+        AND request_id IN (
+          SELECT id FROM change_requests JOIN later ON change_id = CAST(content ->> 'change_id' AS uuid)))
+      AND NOT (action = 'finish' AND request_id IN (
+        SELECT applies FROM intents JOIN later USING (change_id) JOIN outcomes USING (change_id)
+        WHERE committed AND applies IS NOT NULL))
       AND NOT (action IN ('finish-revert', 'finish-revert-partly') AND request_id IN (
         SELECT reverted.id FROM change_requests AS reverted
         JOIN change_requests AS reverts ON reverts.id = CAST(reverted.content ->> 'reverted_by' AS uuid)
@@ -75,14 +79,22 @@ _APPLIED_LATER: Final = """
   CASE WHEN NOT given_back THEN state WHEN apply_at IS NULL THEN 'approved' ELSE 'scheduled' END AS state,
   CASE
     WHEN given_back THEN
-      (content || '{"change_id": null, "application": null}') - CAST('{reverted_by,revert_state}' AS text[])
-    WHEN reverted_later THEN content || '{"revert_state": "reverting"}'
+      (content || '{"change_id": null, "application": null, "error": null}')
+      - CAST('{reverted_by,revert_state,shown_state}' AS text[])
     ELSE content
+      || CASE WHEN partly THEN jsonb_build_object('error', 'Only a part was applied when the backup was made')
+        ELSE '{}' END
+      || CASE WHEN reverted_later THEN jsonb '{"revert_state": "reverting"}'
+        WHEN partly AND content ->> 'revert_state' IS NULL THEN '{"shown_state": "partly-applied"}' ELSE '{}' END
   END AS content
 FROM (
   SELECT *, coalesce(CAST(content ->> 'reverted_by' AS uuid) IN (
     SELECT id FROM change_requests JOIN later ON change_id = CAST(content ->> 'change_id' AS uuid)
-  ), false) AS reverted_later, CASE state
+  ), false) AS reverted_later,
+  state = 'applied' AND id IN (
+    SELECT applies FROM intents JOIN later USING (change_id) JOIN outcomes USING (change_id)
+    WHERE committed AND applies IS NOT NULL
+  ) AS partly, CASE state
     WHEN 'applied' THEN coalesce(CAST(content ->> 'change_id' AS uuid) IN (SELECT change_id FROM later), false)
     WHEN 'applying' THEN NOT EXISTS (
       SELECT FROM intents WHERE applies = requests.id AND change_id NOT IN (SELECT change_id FROM later)

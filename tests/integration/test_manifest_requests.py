@@ -15,16 +15,20 @@ from confplane.domain.change_requests import RequestState
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ForbiddenError, InvalidRequestError, RequestStateError, StalePlanError
 from confplane.domain.etags import Precondition
+from confplane.domain.facets import FacetName
 from confplane.domain.manifests import ManifestScope
 from confplane.services.changes.callers import Caller
 from confplane.services.ports.change_requests import RequestApplication, RequestEvent
-from tests.integration.test_change_requests import BOB, DEV, OPS, started
+from tests.integration.test_change_requests import BOB, DEV, OPS, SRE, started
 from tests.support.access_world import ADMINISTRATOR, allow
 from tests.support.reverting import now
 from tests.support.reviewers import PROPOSES, REVIEWS, token_of
 from tests.support.stores import ALICE, soon
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from confplane.services.requests.manifests import ProposedManifest
     from tests.support.service import Service
     from tests.support.world import World
 
@@ -117,6 +121,28 @@ async def test_a_manifest_that_changes_nothing_or_too_much_or_lacks_a_grant_is_n
     await one.access.give(allow("User:reader", Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER))
     with pytest.raises(ForbiddenError):
         await one.propose_manifest(reader, one.manifest(one.entry(ALICE, producer_byte_rate=2)))
+
+
+async def test_a_password_is_proposed_by_those_who_may_set_it_and_is_supplied_again(
+    world: World, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("encoder")
+    one = await started(world, password_encoder={"secret_file": str(tmp_path / "secret")})
+    key = "listener.name.internal.ssl.key.password"
+
+    def manifest(password: str) -> ProposedManifest:
+        return one.manifest(one.entry(Entity.of(broker="1"), FacetName.CONFIGS, **{key: password}))
+
+    request = await one.propose_manifest(SRE, manifest("hunter2-pl4nted"))
+    assert "hunter2-pl4nted" not in repr(request)
+    await one.approve(request, OPS)
+    with pytest.raises(InvalidRequestError):
+        await one.apply(request, DEV)
+    assert (await one.apply(request, DEV, **{key: "hunter2-pl4nted"})).state is RequestState.APPLIED
+    # A right and a wrong guess are refused alike.
+    for guess in ("hunter2-pl4nted", "hunter3"):
+        with pytest.raises(ForbiddenError, match="ALTER_CONFIGS"):
+            await one.propose_manifest(DEV, manifest(guess), validate_only=True)
 
 
 @pytest.mark.parametrize(
@@ -270,8 +296,8 @@ async def test_a_refused_manifest_is_pointed_into(world: World) -> None:
     ):
         people = People(service, http)
         refused = await people.propose(wrong)
-        assert refused.json()["pointer"] == "/manifest/entities/0/quotas/no_such_key", refused.text
+        assert [each["pointer"] for each in refused.json()["errors"]] == ["/manifest/entities/0/quotas/no_such_key"]
         stale = await people.propose({**seen, "atomic": True, "planId": (await people.plan(seen))["planId"]})
-        assert (stale.status_code, stale.json()["pointer"]) == (409, "/manifest/planId"), stale.text
+        assert (stale.status_code, stale.json()["errors"][0]["pointer"]) == (409, "/manifest/planId"), stale.text
         both = {"manifest": seen, "edits": [{"facet": "client-quotas", "id": "user=a", "ops": []}]}
         assert (await people.send("dev", "POST", f"{BASE}/change-requests", both)).status_code == 400

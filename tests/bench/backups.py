@@ -75,7 +75,8 @@ def _run(directory: Path, environment: Mapping[str, str], *arguments: str) -> tu
         command = ["-c", _LAUNCHER, str(report), *arguments]
         status = start(command, environment=environment, stdout=log, stderr=log).wait()
     if status:
-        raise subprocess.CalledProcessError(status, arguments[0], (directory / "log").read_bytes())
+        progress.print((directory / "log").read_text())
+        raise subprocess.CalledProcessError(status, arguments[0])
     seconds, megabytes = time.monotonic() - begun, int(report.read_text()) / 2**10
     progress.print(f"  {arguments[0]}: {seconds:.0f} s, {megabytes:.0f} MB")
     return seconds, megabytes

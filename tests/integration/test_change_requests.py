@@ -770,10 +770,11 @@ async def test_a_request_with_a_secret_gets_another_expiry_on_the_same_state_onl
     entry, other = one.entry(broker, FacetName.CONFIGS, **{key: "hunter2"}), Entity.of(broker="2")
     manifest = one.manifest(entry, one.entry(other, FacetName.CONFIGS, **{"log.cleaner.threads": "2"}))
     revise = one.service.proposals.revise
-    for request in (await one.propose(DEV, entry), await one.propose_manifest(DEV, manifest)):
+    made = {DEV: await one.propose(DEV, entry), SRE: await one.propose_manifest(SRE, manifest)}
+    for author, request in made.items():
         later = one.now() + 24 * HOUR
         revised = await revise(
-            one.cluster, request.id, None, one.caller(DEV), Precondition(), times={"expires_at": later}
+            one.cluster, request.id, None, one.caller(author), Precondition(), times={"expires_at": later}
         )
         assert (revised.expires_at, revised.draft, revised.digest != request.digest) == (later, request.draft, True)
         await one.approve(revised, OPS)

@@ -52,9 +52,10 @@ _STATEMENT_TIMEOUT_MS: Final = 4_000
 _LOCK_TIMEOUT_MS: Final = 2_000
 _RECYCLE_S: Final = 1_800
 _PARTITIONS: Final = 6
-_PREPARES: Final = "confplane-prepares"
 """Number of concurrent batches: intents, intents with Idempotency-Keys or the answers of these, look-ups of these keys,
 outcomes, registrations or applied reports, and rows of bulks."""
+_PREPARES: Final = "confplane-prepares"
+"""The member of a connection's `info` that is true if its statements may be prepared."""
 
 SERVER: Final = "concat_ws(' ', pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time())"
 """SQL for a text that identifies one run of a server. A server that was restarted, restored or promoted may have lost

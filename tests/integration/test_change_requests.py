@@ -834,5 +834,12 @@ async def test_a_draft_is_proposed_later_and_nobody_is_asked_before(world: World
         ("redraft", RequestState.DRAFT),
         ("submit", RequestState.OPEN),
     ]
+    dropped = await one.service.proposals.create(
+        one.cluster, [one.entry(BOB, producer_byte_rate=2)], RequestTerms(), caller, draft=True
+    )
+    cancelled = await one.service.reviews.cancel(one.cluster, dropped.id, None, caller)
+    assert (cancelled.state, await one.state(dropped)) == (RequestState.CANCELLED, RequestState.CANCELLED)
     read = await PostgresFeedTrail(one.replica.parts.database).requests("default", 0, LAST_NUMBER, 100)
-    assert next(each.request.type for each in read if each.request is not None) == "proposed"
+    shown = [each.request for each in read if each.request is not None]
+    assert shown[0].type == "proposed"
+    assert {each.id for each in shown} == {draft.id}

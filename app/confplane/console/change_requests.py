@@ -265,5 +265,5 @@ def _steps(caller: Mapping[str, Any], cluster: str, request: Mapping[str, Any]) 
     if RequestAction.BEGIN in possible and request["state"] in _APPLICABLE:
         possible.add("apply")
     if RequestAction.SUBMIT in possible:
-        possible.add("revise")
+        possible |= {"revise", "cancel"}
     return {step for step, right in rights.items() if right and step in possible}

@@ -77,6 +77,8 @@ class RequestAction(StrEnum):
     """The content of a draft is replaced, or decided again."""
     SUBMIT = "submit"
     """A draft is proposed."""
+    DISCARD = "discard"
+    """A draft is cancelled. The feed does not know it."""
     REVISE = "revise"
     """Its content is replaced, or decided again on the present state."""
     APPROVE = "approve"
@@ -196,7 +198,7 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestAction, frozenset[Reques
     RequestState.DRAFT: {
         RequestAction.REDRAFT: frozenset({RequestState.DRAFT}),
         RequestAction.SUBMIT: frozenset({_O}),
-        RequestAction.CANCEL: frozenset({RequestState.CANCELLED}),
+        RequestAction.DISCARD: frozenset({RequestState.CANCELLED}),
     },
     _O: {**_WAITING, RequestAction.APPROVE: frozenset({_O, _A, _S, RequestState.ACKNOWLEDGED})},
     _A: _READY,
@@ -254,6 +256,7 @@ def check_action(kind: RequestKind, state: RequestState, action: RequestAction) 
 CALLED: Final = frozenset(
     {
         RequestAction.SUBMIT,
+        RequestAction.DISCARD,
         RequestAction.REVISE,
         RequestAction.APPROVE,
         RequestAction.REJECT,

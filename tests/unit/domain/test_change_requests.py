@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TABLE: Final = """
 draft     redraft draft
 draft     submit  open
-draft     cancel  cancelled
+draft     discard cancelled
 open      revise  open
 open      approve open approved scheduled acknowledged
 open      reject  rejected

@@ -180,9 +180,8 @@ class RequestReviews:
             raise RequestStateError("The change of this request is made already; another person has to approve it")
         if not is_author(caller, request):
             check_manages(caller, request)
-        return await self._end(
-            request, RequestAction.CANCEL, RequestState.CANCELLED, comment, caller, validate_only=validate_only
-        )
+        action = RequestAction.DISCARD if request.state is RequestState.DRAFT else RequestAction.CANCEL
+        return await self._end(request, action, RequestState.CANCELLED, comment, caller, validate_only=validate_only)
 
     async def _end(
         self,

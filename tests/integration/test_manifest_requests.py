@@ -19,6 +19,7 @@ from confplane.domain.facets import FacetName
 from confplane.domain.manifests import ManifestScope
 from confplane.services.changes.callers import Caller
 from confplane.services.ports.change_requests import RequestApplication, RequestEvent
+from confplane.services.requests.reader import visible_differences
 from tests.integration.test_change_requests import BOB, DEV, OPS, SRE, started
 from tests.support.access_world import ADMINISTRATOR, allow
 from tests.support.reverting import now
@@ -86,6 +87,13 @@ async def test_a_state_that_changed_opens_the_request_again(world: World) -> Non
     opened = await one.found(request)
     assert (opened.state, opened.approvals) == (RequestState.OPEN, ())
     assert [each["entity"] for each in opened.differences] == [ALICE.id]
+    await one.access.give(allow("User:reader", Operation.DESCRIBE_CONFIGS, ResourceType.USER, "bob"))
+    reader = one.caller(replace(DEV, principal="User:reader")).access
+    read = await one.service.reader.find("default", request.id, reader)
+    assert (visible_differences(one.caller(DEV).access, read), visible_differences(reader, read)) == (
+        opened.differences,
+        (),
+    )
     assert await now(one.replica, BOB) == {}
     with pytest.raises(RequestStateError):
         await one.approve(opened, OPS)

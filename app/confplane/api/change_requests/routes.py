@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
@@ -29,7 +30,7 @@ from confplane.services.limits import LimitClass
 from confplane.services.ports.change_requests import ChangeRequest
 from confplane.services.requests.manifests import ProposedManifest
 from confplane.services.requests.proposals import RequestTerms
-from confplane.services.requests.reader import etag_of
+from confplane.services.requests.reader import etag_of, visible_differences
 from confplane.services.requests.service import ChangeRequestService
 
 if TYPE_CHECKING:
@@ -290,7 +291,8 @@ async def _shown(call: Call, requests: ChangeRequestService, request: ChangeRequ
         scope = call.request.scope
         path, name, _ = scope["path"].rpartition("/change-requests")
         headers["Location"] = f"{scope.get('root_path', '')}{path}{name}/{request.id}"
-    return json_response(call.request, render.whole(call.cluster, request, events), status=status, headers=headers)
+    shown = replace(request, differences=visible_differences(call.caller.access, request))
+    return json_response(call.request, render.whole(call.cluster, shown, events), status=status, headers=headers)
 
 
 def _size(body: models.ChangeRequestEdits) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.access.ranges import spell
@@ -136,6 +136,16 @@ def may_see(access: Access, cluster: str, author: str, entity_ids: Iterable[str]
         return True
     visible = access.allowed(cluster, Operation.DESCRIBE_CONFIGS)
     return all(each in visible for each in entity_ids)
+
+
+def visible_differences(access: Access, request: ChangeRequest) -> tuple[dict[str, Any], ...]:
+    """Return the differences of a request, without those of hidden entities that its manifest leaves as they are."""
+    if not request.differences:
+        return ()
+    visible = access.allowed(request.cluster, Operation.DESCRIBE_CONFIGS)
+    return tuple(
+        each for each in request.differences if each["entity"] in request.entity_ids or each["entity"] in visible
+    )
 
 
 def check_text(text: str | None, name: str = "comment") -> None:

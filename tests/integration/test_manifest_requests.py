@@ -13,15 +13,22 @@ from confplane.api.change_requests.render import whole
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.change_requests import RequestState
 from confplane.domain.entities import Entity
-from confplane.domain.errors import ForbiddenError, InvalidRequestError, RequestStateError, StalePlanError
+from confplane.domain.errors import (
+    ForbiddenError,
+    InvalidRequestError,
+    OwnerConflictError,
+    RequestStateError,
+    StalePlanError,
+)
 from confplane.domain.etags import Precondition
 from confplane.domain.facets import FacetName
 from confplane.domain.manifests import ManifestScope
 from confplane.services.changes.callers import Caller
 from confplane.services.ports.change_requests import RequestApplication, RequestEvent
 from confplane.services.requests.reader import visible_differences
+from tests.audit.rows import fetch
 from tests.integration.test_change_requests import BOB, DEV, OPS, SRE, started
-from tests.support.access_world import ADMINISTRATOR, allow
+from tests.support.access_world import ADMINISTRATOR, allow, deny
 from tests.support.reverting import now
 from tests.support.reviewers import PROPOSES, REVIEWS, token_of
 from tests.support.stores import ALICE, soon
@@ -151,6 +158,84 @@ async def test_a_password_is_proposed_by_those_who_may_set_it_and_is_supplied_ag
     for guess in ("hunter2-pl4nted", "hunter3"):
         with pytest.raises(ForbiddenError, match="ALTER_CONFIGS"):
             await one.propose_manifest(DEV, manifest(guess), validate_only=True)
+
+
+async def test_keys_of_another_owner_are_taken_over_with_the_approval_of_who_may_do_that(world: World) -> None:
+    one = await started(world)
+    await one.replica.record()  # owners are known only where all changes are recorded
+    whole_cluster = (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
+    red, blue, both = (replace(OPS, principal=f"User:{name}") for name in ("red", "blue", "both"))
+    for who in (red, blue, both):
+        for operation in whole_cluster:
+            await one.access.give(allow(who.principal, operation, ResourceType.CLUSTER))
+    for who, operation, owner in (
+        (red, Operation.ALTER, "red"),
+        (blue, Operation.ALTER, "blue"),
+        (both, Operation.ALTER, "blue"),
+        (both, Operation.TAKE_OVER, "red"),
+    ):
+        await one.access.give(allow(who.principal, operation, ResourceType.MANIFESTS, owner))
+    entry = one.entry(ALICE, producer_byte_rate=2)
+    first = await one.approve(await one.propose_manifest(DEV, one.manifest(entry, owner="red")), red)
+    assert (await one.apply(first, DEV)).state is RequestState.APPLIED
+    await one.replica.record()
+    entry = one.entry(ALICE, producer_byte_rate=3)
+    with pytest.raises(OwnerConflictError, match="red"):
+        await one.propose_manifest(DEV, one.manifest(entry, owner="blue"))
+    forced = one.manifest(entry, owner="blue", forced=frozenset({(ALICE.id, "producer_byte_rate")}))
+    reader = replace(DEV, principal="User:reader")
+    await one.access.give(allow("User:reader", Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER))
+    with pytest.raises(ForbiddenError):
+        await one.propose_manifest(reader, forced)
+    request = await one.propose_manifest(DEV, forced)
+    [change] = whole(one.cluster, request, ())["changes"]
+    assert change["claimed"] == [{"key": "producer_byte_rate", "owner": "red"}]
+    # Neither who may write for one of the owners, nor both of them together, may take keys over.
+    for who in (red, blue):
+        assert (await one.approve(request, who)).state is RequestState.OPEN
+    with pytest.raises(RequestStateError):
+        await one.apply(request, DEV)
+    assert (await one.approve(request, both)).state is RequestState.APPROVED
+    # A grant that was taken away in between does not count.
+    await one.access.give(deny("User:both", Operation.TAKE_OVER, ResourceType.MANIFESTS, "red"))
+    with pytest.raises(RequestStateError, match="red"):
+        await one.apply(request, DEV)
+    opened = await one.found(request)
+    assert (opened.state, await now(one.replica, ALICE)) == (RequestState.OPEN, {"producer_byte_rate": "2"})
+    for operation, owner in ((Operation.ALTER, "blue"), (Operation.TAKE_OVER, "red")):
+        await one.access.give(allow("User:sre", operation, ResourceType.MANIFESTS, owner))
+    assert (await one.approve(opened, SRE)).state is RequestState.APPROVED
+    assert (await one.apply(request, DEV)).state is RequestState.APPLIED
+    await one.replica.record()
+    entry = one.entry(ALICE, producer_byte_rate=4)
+    taken = await one.propose_manifest(DEV, one.manifest(entry, owner="blue"), validate_only=True)
+    assert "claimed" not in whole(one.cluster, taken, ())["changes"][0]
+
+
+async def test_passwords_of_a_manifest_are_supplied_by_the_one_who_applies(world: World, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("encoder")
+    one = await started(world, password_encoder={"secret_file": str(tmp_path / "secret")})
+    broker, key, planted = Entity.of(broker="1"), "listener.name.internal.ssl.key.password", "hunter2-pl4nted"
+    manifest = one.manifest(
+        one.entry(broker, FacetName.CONFIGS, **{key: planted}), one.entry(BOB, request_percentage=5)
+    )
+    request = await one.approve(await one.propose_manifest(SRE, manifest), OPS)
+    for supplied in ({}, {key: "another-pl4nted"}):
+        with pytest.raises(InvalidRequestError, match=key) as refused:
+            await one.apply(request, DEV, **supplied)
+        assert "pl4nted" not in refused.value.detail
+    assert await one.found(request) == request
+    assert (await one.changes(request), await now(one.replica, BOB)) == ([], {})
+    assert (await one.apply(request, DEV, **{key: planted})).state is RequestState.APPLIED
+    assert await now(one.replica, BOB) == {"request_percentage": "5.0"}
+    tables = [
+        name
+        for (name,) in fetch(world.database.owner_dsn, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+    ]
+    assert {"change_requests", "change_request_revisions", "intents", "manifest_runs"} <= {*tables}
+    for table in tables:
+        rows = fetch(world.database.owner_dsn, f"SELECT to_jsonb(x)::text FROM {table} AS x")  # noqa: S608 - of this test
+        assert "pl4nted" not in repr(rows), table
 
 
 @pytest.mark.parametrize(

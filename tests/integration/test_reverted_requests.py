@@ -209,4 +209,7 @@ async def test_a_revert_that_is_revised_to_other_keys_leaves_the_first_request_a
     assert (found.state, found.reverted_by) == (RequestState.APPLIED, None)
     await one.pass_(2 * MINUTE)
     assert await one.found(first) == found
+    # The leader does not read such a revert again and again, also while another one is open.
+    assert await one.store.ended_reverts("default", 9) == []
     assert (await reverted(one, first)).state is RequestState.OPEN
+    assert await one.store.ended_reverts("default", 9) == []

@@ -150,8 +150,13 @@ WHERE cluster = :cluster AND state NOT IN ('applied', 'applying') AND content->>
   )
 ORDER BY id LIMIT :most
 """)
+_KEYS: Final = """
+SELECT edit->>'facet', edit->>'entity', item->>'key' FROM change_request_revisions AS contents
+CROSS JOIN jsonb_array_elements(draft->'edits') AS edit CROSS JOIN jsonb_array_elements(edit->'diff') AS item
+WHERE (contents.request_id, contents.revision) = ({0}.id, {0}.revision)
+"""
 # A process of an earlier release drops the member `reverts` of a request that it writes, so both members count.
-_ENDED_REVERTS: Final = text("""
+_ENDED_REVERTS: Final = text(f"""
 WITH pairs AS (
   SELECT id, CAST(content->>'reverts' AS uuid) AS reverted FROM change_requests
   WHERE cluster = :cluster AND content->>'reverts' IS NOT NULL
@@ -162,12 +167,18 @@ WITH pairs AS (
 SELECT reverts.id, reverted.id AS reverted FROM pairs
 JOIN change_requests AS reverts ON reverts.id = pairs.id
 JOIN change_requests AS reverted ON reverted.id = pairs.reverted
-WHERE (reverts.state = 'applied' AND reverted.state = 'applied'
-    AND coalesce(reverted.content->>'revert_state', 'reverting') = 'reverting')
-  OR (reverts.state IN ('rejected', 'cancelled', 'expired')
-    AND reverted.content->>'revert_state' = 'reverting' AND reverted.content->>'reverted_by' = CAST(reverts.id AS text))
+WHERE reverts.content->>'shown_state' IS NULL AND (
+  (
+    reverts.state IN ('applied', 'rejected', 'cancelled', 'expired')
+    AND reverted.content->>'revert_state' = 'reverting' AND reverted.content->>'reverted_by' = CAST(reverts.id AS text)
+  ) OR (
+    reverts.state = 'applied' AND reverted.state = 'applied'
+    AND coalesce(reverted.content->>'revert_state', 'reverting') = 'reverting'
+    AND EXISTS ({_KEYS.format("reverts")} INTERSECT {_KEYS.format("reverted")})
+  )
+)
 ORDER BY reverts.id LIMIT :most
-""")
+""")  # noqa: S608 - as above
 _STATUS: Final = text(f"""
 SELECT ARRAY(
   SELECT id FROM change_requests

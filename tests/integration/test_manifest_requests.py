@@ -36,7 +36,9 @@ from tests.support.stores import ALICE, soon
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from confplane.services.ports.change_requests import ChangeRequest
     from confplane.services.requests.manifests import ProposedManifest
+    from tests.support.change_requests import Requests
     from tests.support.service import Service
     from tests.support.world import World
 
@@ -238,15 +240,8 @@ async def test_passwords_of_a_manifest_are_supplied_by_the_one_who_applies(world
         assert "pl4nted" not in repr(rows), table
 
 
-@pytest.mark.parametrize(
-    ("written", "state"), [([], "approved"), ([ALICE], "partly-applied"), ([ALICE, BOB], "applied")]
-)
-async def test_a_run_whose_process_is_gone_is_found_as_far_as_it_came(
-    world: World, written: list[Entity], state: str
-) -> None:
-    one = await started(world)
-    manifest = one.manifest(one.entry(ALICE, producer_byte_rate=2), one.entry(BOB, producer_byte_rate=2))
-    request = await one.approve(await one.propose_manifest(DEV, manifest), OPS)
+async def interrupt(one: Requests, request: ChangeRequest, *written: Entity) -> None:
+    """Leave an approved request behind as a process does that is gone once it has written some entities."""
     begun = replace(
         request,
         state=RequestState.APPLYING,
@@ -257,6 +252,18 @@ async def test_a_run_whose_process_is_gone_is_found_as_far_as_it_came(
     for each in written:
         caller = replace(Caller.operator("User:dev", "127.0.0.1", "run", soon(30)), applies=request.id)
         await one.replica.parts.alter.alter_entries([one.entry(each, producer_byte_rate=2)], caller)
+
+
+@pytest.mark.parametrize(
+    ("written", "state"), [([], "approved"), ([ALICE], "partly-applied"), ([ALICE, BOB], "applied")]
+)
+async def test_a_run_whose_process_is_gone_is_found_as_far_as_it_came(
+    world: World, written: list[Entity], state: str
+) -> None:
+    one = await started(world)
+    manifest = one.manifest(one.entry(ALICE, producer_byte_rate=2), one.entry(BOB, producer_byte_rate=2))
+    request = await one.approve(await one.propose_manifest(DEV, manifest), OPS)
+    await interrupt(one, request, *written)
     await one.scheduler.round()
     found = await one.found(request)
     assert (found.state, found.change_id is not None) == (state, bool(written))

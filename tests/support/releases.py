@@ -30,6 +30,8 @@ EARLIER_APPLYING: Final = "e1a8778bf7de4182d9b2552d7ebff7c27cc76548"
 """The commit of an earlier release that applies changes to Kafka clusters."""
 EARLIER_REQUESTING: Final = "36de74ef5cadfaac58e43395c510f41e2235d1b5"
 """The commit of an earlier release that has change requests without reverts, and plans without policies."""
+EARLIER_REVERTING: Final = "e835331d0a909c932471bad6abb74fb93170aef9"
+"""The commit of an earlier release that has change requests without drafts and manifests."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.test_change_requests import DEV, OPS, started
+from confplane.domain.entities import Entity
+from confplane.services.requests.proposals import RequestTerms
+from tests.integration.test_change_requests import BOB, DEV, OPS, started
 from tests.integration.test_idempotency import opened
+from tests.integration.test_manifest_requests import interrupt
 from tests.integration.test_reverted_requests import applied, reverted
-from tests.support.releases import EARLIER_REQUESTING, PRESENT, earlier
+from tests.support.releases import EARLIER_REQUESTING, EARLIER_REVERTING, PRESENT, earlier
 from tests.support.stores import ALICE
 
 if TYPE_CHECKING:
@@ -72,6 +75,74 @@ async def test_an_earlier_release_shows_and_applies_requests_that_revert_others(
         assert [request_id for request_id, _ in await states()] == [str(revert.id), str(first.id)]
         assert await one.store.ended_reverts("default", 9) == []
         assert await one.store.late("default", 9) == []
+
+
+async def test_an_earlier_release_records_that_only_some_keys_are_reverted(
+    world: World, earlier_service: Service
+) -> None:
+    one = await started(world)
+    first = await applied(one, one.entry(ALICE, producer_byte_rate=2), one.entry(BOB, producer_byte_rate=2))
+    await one.replica.alter(BOB, producer_byte_rate=7)
+    revert = await reverted(one, first, partly=True)
+    await one.approve(revert, OPS)
+    async with running(earlier_service) as http:
+        answer = await http.post(f"{PATH}/{revert.id}:apply", json={})
+        assert answer.status_code == 200, answer.text
+        await one.pass_(2 * MINUTE)
+    found = await one.found(first)
+    assert (found.state, found.reverted_by) == ("reverted-partly", revert.id)
+
+
+@pytest.mark.parametrize("commit", [EARLIER_REQUESTING, EARLIER_REVERTING])
+async def test_an_earlier_release_lists_requests_in_forms_that_it_does_not_know(
+    world: World, tmp_path: Path, commit: str
+) -> None:
+    one = await started(world)
+    entry = one.entry(ALICE, producer_byte_rate=2)
+    caller = one.caller(DEV)
+    draft = await one.service.proposals.create(one.cluster, [entry], RequestTerms(), caller, draft=True)
+    both = one.manifest(entry, one.entry(BOB, producer_byte_rate=2))
+    partly = await one.approve(await one.propose_manifest(DEV, both), OPS)
+    await interrupt(one, partly, ALICE)
+    await one.scheduler.round()
+    proposed = await one.propose_manifest(DEV, both)
+    other = one.entry(Entity.of(user="carol"), producer_byte_rate=2)
+    first = await applied(one, other)
+    revert = await reverted(one, first)
+    plain = await one.propose(DEV, one.entry(BOB, request_percentage=5))
+    made = [draft, partly, proposed, first, revert, plain]
+    assert [await one.state(each) for each in made] == ["draft", "partly-applied", "open", "reverting", "open", "open"]
+    service = earlier(tmp_path / "files", commit).service(world)
+    async with running(service) as http:
+
+        async def listed(**query: str | int) -> list[str]:
+            found: list[str] = []
+            token = ""
+            while True:
+                answer = await http.get(
+                    PATH, params={**query, "pageSize": 2, **({"pageToken": token} if token else {})}
+                )
+                assert answer.status_code == 200, answer.text
+                page = answer.json()
+                found += [each["id"] for each in page["items"]]
+                if not (token := page.get("nextPageToken")):
+                    return found
+
+        expected = [str(each.id) for each in reversed(made)]
+        assert await listed() == expected
+        assert await listed(state="open") == [str(each.id) for each in (plain, revert, proposed)]
+        assert await listed(entity=BOB.id) == [str(each.id) for each in (plain, proposed, partly)]
+        for request in made:
+            answer = await http.get(f"{PATH}/{request.id}")
+            assert answer.status_code == 200, answer.text
+        # What the earlier release does with the others is not disturbed either.
+        await http.post(f"{PATH}/{plain.id}:comment", json={"comment": "fine"})
+        applying = await one.approve(plain, OPS)
+        answer = await http.post(f"{PATH}/{applying.id}:apply", json={})
+        assert (answer.status_code, answer.json()["state"]) == (200, "applied"), answer.text
+        # It does not act on what is a draft, and the present release continues the run.
+        assert await one.state(draft) == "draft"
+    assert (await one.found(partly)).state == "partly-applied"
 
 
 def manifest(names: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from confplane.services.changes.stored_draft import restore, store
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
+    from uuid import UUID
 
     from confplane.domain.approvals import Requirement
     from confplane.domain.facets import JsonValue
@@ -117,6 +118,11 @@ def related(reverted: Mapping[str, Any], draft: Mapping[str, Any]) -> bool:
         for each in (reverted, draft)
     ]
     return not places[0].isdisjoint(places[1])
+
+
+def partly_warning(reverted: UUID) -> str:
+    """Return the warning of a request that gives only some keys of another one their earlier values."""
+    return f"Not all keys of the request {reverted} get their earlier values"
 
 
 def restores(cluster: Cluster, reverted: Mapping[str, Any], draft: Mapping[str, Any]) -> bool:

@@ -26,7 +26,7 @@ from confplane.services.changes.edits import offender
 from confplane.services.changes.stored_draft import to_supply
 from confplane.services.ports.change_requests import ChangeRequest, RequestClaim
 from confplane.services.reads import trail as reading
-from confplane.services.requests.contents import digest_of, related, restores
+from confplane.services.requests.contents import digest_of, partly_warning, related, restores
 from confplane.services.requests.manifests import is_manifest, run_id
 from confplane.services.requests.reader import check_text, etag_of, is_author, manages
 from confplane.services.reverts.service import RevertSelection
@@ -64,8 +64,7 @@ def _revert_members(cluster: Cluster, reverted: ChangeRequest | None, content: R
         text = f"The request {reverted.id} is not reverted: none of its keys is changed"
         return {"warnings": (*content.warnings, text), "reverts": reverted.id}
     partly = not restores(cluster, reverted.draft, content.draft)
-    text = f"Not all keys of the request {reverted.id} get their earlier values"
-    warnings = (*content.warnings, text) if partly else content.warnings
+    warnings = (*content.warnings, partly_warning(reverted.id)) if partly else content.warnings
     return {"warnings": warnings, "reverts": reverted.id, "reverts_partly": partly}
 
 

@@ -21,7 +21,7 @@ from confplane.domain.change_requests import (
 )
 from confplane.domain.errors import ConcurrentChangeError, UnavailableError, WriteOutcome
 from confplane.services.ports.change_requests import RequestEvent
-from confplane.services.requests.contents import related
+from confplane.services.requests.contents import partly_warning, related
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +108,8 @@ class RequestTransitions:
         is_related = related(found.draft, request.draft)
         if request.state in WRITTEN and is_related:
             action, state = RequestAction.FINISH_REVERT, RequestState.REVERTED
-            if request.reverts_partly:
+            # A process of an earlier release that applied the request has left its warnings only.
+            if request.reverts_partly or partly_warning(reverted) in request.warnings:
                 action, state = RequestAction.FINISH_REVERT_PARTLY, RequestState.REVERTED_PARTLY
             text = f"The request {request.id} reverted it"
             await self.move(found, action, state, text=text, reverted_by=request.id)

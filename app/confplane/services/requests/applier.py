@@ -269,13 +269,13 @@ class RequestApplier:
             raise RequestStateError(_CHANGED, outcome=WriteOutcome.NOT_APPLIED) from None
         # A refusal ends the change in the same way, and then the request has it.
         counting, error = judgement.counting, judgement.error
-        if error is not None and request.state is RequestState.PARTLY_APPLIED:
+        if error is None:
+            return counting
+        if request.state is RequestState.PARTLY_APPLIED:
             raise RequestStateError(f"{error}; propose what is left as another request")
-        if error is not None:
-            changes: dict[str, Any] = {"approvals": counting, "requirements": judgement.requirements, "error": error}
-            await self._transitions.move(request, RequestAction.REOPEN, RequestState.OPEN, text=error, **changes)
-            raise RequestStateError(f"{error}; the request is open again")
-        return counting
+        changes: dict[str, Any] = {"approvals": counting, "requirements": judgement.requirements, "error": error}
+        await self._transitions.move(request, RequestAction.REOPEN, RequestState.OPEN, text=error, **changes)
+        raise RequestStateError(f"{error}; the request is open again")
 
     async def _judge(self, request: ChangeRequest, change: RequestedChange, caller: Caller) -> _Judgement:
         """Judge a request by the grants, tokens and rules of now.
@@ -379,16 +379,9 @@ class RequestApplier:
             late = None
             if request.state not in {RequestState.APPLYING, RequestState.PARTLY_APPLIED}:
                 late = f"The change was committed late; the request was {request.state} by then"
+            changes: dict[str, Any] = {"change_id": change_id, "error": missing, "differences": ()}
             try:
-                return await self._transitions.move(
-                    request,
-                    action,
-                    state,
-                    text=missing if late is None else late,
-                    change_id=change_id,
-                    error=missing,
-                    differences=(),
-                )
+                return await self._transitions.move(request, action, state, text=late or missing, **changes)
             except ConcurrentChangeError:
                 found = await self._store.find(request.cluster, request.id)
                 if found is None or change_id is None:

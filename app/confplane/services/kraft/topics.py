@@ -32,12 +32,12 @@ def outlived_topics(
         for entity_id, now in topic_ids.items()
         if (state := states.get(entity_id)) is not None
         and state.topic_id is not None
-        and is_outlived(state, nodes.get(entity_id), now)
+        and _is_outlived(state, nodes.get(entity_id), now)
     }
 
 
-def is_outlived(state: TargetState, node: Node | None, topic_id: str | None) -> bool:
-    """Say whether a state is of a topic that neither the cluster nor the znode has any more.
+def _is_outlived(state: TargetState, node: Node | None, topic_id: str | None) -> bool:
+    """Return whether a state is of a topic that neither the cluster nor the znode has any more.
 
     The pending keys of a znode without a topic id belong to the state's topic.
     """

@@ -10,7 +10,6 @@ import random
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.changes import Node
@@ -21,12 +20,11 @@ from confplane.domain.texts import LONGEST_INDEXED
 from confplane.services.background import backoff_s
 from confplane.services.kraft import topics
 from confplane.services.kraft.apply.deliveries import PendingEntity, find_absent_keys
-from confplane.services.kraft.apply.isolation import is_isolable, isolate_refused_keys
+from confplane.services.kraft.apply.isolation import alter_isolated
 from confplane.services.kraft.refused_keys import describe_refusals, refused_keys
 from confplane.services.metrics import span
 from confplane.services.ports.applying import (
     AlterApplied,
-    Alteration,
     AlterRefused,
     AlterRetriable,
     AlterUnknown,
@@ -183,7 +181,7 @@ class ApplyQueue:
         requested = [each for each in deliveries if each.delivery.values]
         try:
             with span("alter", entities=len(requested)):
-                answered = await self._alter_all(requested, deadline) if requested else []
+                answered = await alter_isolated(parts.cluster, requested, deadline) if requested else []
         except UnavailableError:
             await self._withdraw(deliveries)
             raise
@@ -233,47 +231,6 @@ class ApplyQueue:
         await self._parts.states.end(
             self._parts.store.name, [DeliveryOutcome(each.delivery, nothing) for each in deliveries]
         )
-
-    async def _alter_all(self, deliveries: Sequence[EntityDelivery], deadline: float) -> list[AlterOutcome]:
-        """Return the cluster's answers to deliveries; of a refused entity, alter the keys that the cluster accepts.
-
-        Raises:
-            UnavailableError: Nothing was sent.
-        """
-        cluster, alterations = self._parts.cluster, [each.alteration for each in deliveries]
-        is_quotas = kraft_type_of(alterations[0].entity) is KraftEntityType.QUOTAS
-        alter = cluster.alter_quotas if is_quotas else cluster.alter_configs
-        outcomes = await alter(alterations, deadline)
-        refused = {
-            at: (alteration, outcome)
-            for at, (alteration, outcome) in enumerate(zip(alterations, outcomes, strict=True))
-            if isinstance(outcome, AlterRefused) and is_isolable(alteration, outcome)
-        }
-        ask = partial(alter, deadline=deadline, validate_only=True)
-        again: dict[int, tuple[Alteration, Mapping[str, AlterRefused]]] = {}
-        for at, found in zip(refused, await isolate_refused_keys(list(refused.values()), ask), strict=True):
-            alteration, _ = refused[at]
-            if isinstance(found, AlterRetriable):
-                outcomes[at] = found
-            elif accepted := {key: value for key, value in alteration.values.items() if key not in found}:
-                again[at] = Alteration(alteration.entity, accepted), found
-            elif deliveries[at].absent:
-                outcomes[at] = AlterApplied(found)
-        if not again:
-            return outcomes
-        try:
-            answered = await alter([alteration for alteration, _ in again.values()], deadline)
-        except UnavailableError as error:
-            answered = [AlterRetriable(error.detail)] * len(again)
-        for (at, (_, keys)), outcome in zip(again.items(), answered, strict=True):
-            match outcome:
-                case AlterApplied():
-                    outcomes[at] = AlterApplied(keys)
-                case AlterRefused():
-                    outcomes[at] = AlterRetriable(f"The cluster now refuses other keys: {outcome.text}")
-                case _:
-                    outcomes[at] = outcome
-        return outcomes
 
     async def _refused_keys(
         self, deliveries: Sequence[EntityDelivery], outcomes: Mapping[str, AlterOutcome]

@@ -1,4 +1,4 @@
-"""Isolation of refused keys: which keys of a refused entity the cluster refuses, so that the others can be sent.
+"""Alters entities, and isolates refused keys: which keys the cluster refuses, so that the others can be sent.
 
 Kafka refuses an entity as a whole. The keys are found with ``validate_only`` requests, which change nothing, so that
 the accepted keys are then sent together. All refused entities are searched at the same time, in shared requests.
@@ -6,15 +6,18 @@ the accepted keys are then sent together. All refused entities are searched at t
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.errors import UnavailableError
 from confplane.services.ports.applying import AlterApplied, Alteration, AlterRefused, AlterRetriable
+from confplane.services.ports.kafka import KraftEntityType, kraft_type_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 
-    from confplane.services.ports.applying import AlterOutcome
+    from confplane.services.kraft.apply.deliveries import EntityDelivery
+    from confplane.services.ports.applying import AlterOutcome, WritableKafkaCluster
 
     Ask = Callable[[Sequence[Alteration]], Awaitable[Sequence[AlterOutcome]]]
     """Asks the cluster whether it would accept some alterations."""
@@ -27,22 +30,54 @@ class _InconclusiveError(Exception):
     """The cluster gave no clear answer to a question."""
 
 
-def is_isolable(alteration: Alteration, outcome: AlterOutcome) -> bool:
-    """Return True if some keys of a refused entity may be accepted."""
-    return isinstance(outcome, AlterRefused) and outcome.code not in _OF_THE_ENTITY and len(alteration.values) > 1
+async def alter_isolated(
+    cluster: WritableKafkaCluster, deliveries: Sequence[EntityDelivery], deadline: float
+) -> list[AlterOutcome]:
+    """Return the cluster's answers to deliveries; of a refused entity, alter the keys that the cluster accepts.
+
+    Raises:
+        UnavailableError: Nothing was sent.
+    """
+    alterations = [each.alteration for each in deliveries]
+    is_quotas = kraft_type_of(alterations[0].entity) is KraftEntityType.QUOTAS
+    alter = cluster.alter_quotas if is_quotas else cluster.alter_configs
+    outcomes = await alter(alterations, deadline)
+    refused = {
+        at: (alteration, outcome)
+        for at, (alteration, outcome) in enumerate(zip(alterations, outcomes, strict=True))
+        if isinstance(outcome, AlterRefused) and outcome.code not in _OF_THE_ENTITY and len(alteration.values) > 1
+    }
+    ask = partial(alter, deadline=deadline, validate_only=True)
+    again: dict[int, tuple[Alteration, Mapping[str, AlterRefused]]] = {}
+    for at, found in zip(refused, await _isolate(list(refused.values()), ask), strict=True):
+        alteration, _ = refused[at]
+        if isinstance(found, AlterRetriable):
+            outcomes[at] = found
+        elif accepted := {key: value for key, value in alteration.values.items() if key not in found}:
+            again[at] = Alteration(alteration.entity, accepted), found
+        elif deliveries[at].absent:
+            outcomes[at] = AlterApplied(found)
+    if not again:
+        return outcomes
+    try:
+        answered = await alter([alteration for alteration, _ in again.values()], deadline)
+    except UnavailableError as error:
+        answered = [AlterRetriable(error.detail)] * len(again)
+    for (at, (_, keys)), outcome in zip(again.items(), answered, strict=True):
+        match outcome:
+            case AlterApplied():
+                outcomes[at] = AlterApplied(keys)
+            case AlterRefused():
+                outcomes[at] = AlterRetriable(f"The cluster now refuses other keys: {outcome.text}")
+            case _:
+                outcomes[at] = outcome
+    return outcomes
 
 
-async def isolate_refused_keys(
+async def _isolate(
     refused: Sequence[tuple[Alteration, AlterRefused]], ask: Ask
 ) -> list[Mapping[str, AlterRefused] | AlterRetriable]:
-    """Return the refused keys of each entity with their refusals, in order.
-
-    An entity whose keys can't be found now is retriable.
-
-    Args:
-        refused: The refused alterations, each with the refusal of all its keys.
-        ask: Asks the cluster.
-    """
+    """Return the refused keys of each refused entity, in order. One whose keys can't be found now is retriable."""
     alterations = [alteration for alteration, _ in refused]
     found: list[Mapping[str, AlterRefused] | AlterRetriable | None] = [None] * len(alterations)
     searches = [_search(alteration.values, refusal) for alteration, refusal in refused]

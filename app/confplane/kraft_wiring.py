@@ -9,8 +9,8 @@ from confplane.domain.configs import ConfigsFacet
 from confplane.domain.observed import ObservedRules
 from confplane.domain.quotas import ClientQuotasFacet
 from confplane.kraft.cluster import KraftCluster
+from confplane.services.kraft.apply.deliveries import SecretOpener
 from confplane.services.kraft.apply.dry_run import DryRunValidator
-from confplane.services.kraft.apply.secrets import SecretOpener
 from confplane.services.kraft.importer import Importer
 from confplane.services.kraft.loops import ReconcileLoops
 from confplane.services.kraft.observe.entity_types import PollSettings

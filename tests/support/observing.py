@@ -15,8 +15,8 @@ from confplane.connection_settings import KafkaSettings
 from confplane.crypto import KafkaCipher, Keyring
 from confplane.domain.facets import FacetName, Tree
 from confplane.services.changes.callers import Caller
+from confplane.services.kraft.apply.deliveries import SecretOpener
 from confplane.services.kraft.apply.dry_run import DryRunValidator
-from confplane.services.kraft.apply.secrets import SecretOpener
 from confplane.services.kraft.importer import Importer
 from confplane.services.kraft.loops import ReconcileLoops
 from confplane.services.kraft.observe.entity_types import PollSettings

@@ -6,7 +6,7 @@ import pytest
 
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError
-from confplane.services.kraft.apply.restart_check import check_restart
+from confplane.services.kraft.apply.dry_run import check_restart
 from tests.support.kafka_double import KafkaDouble
 
 DEFAULT, BROKER = Entity.of(broker=None), Entity.of(broker="1")

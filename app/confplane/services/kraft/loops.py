@@ -18,7 +18,7 @@ from confplane.services.kraft.reporter import LeaderReporter
 from confplane.services.kraft.round import Round
 
 if TYPE_CHECKING:
-    from confplane.services.kraft.apply.secrets import SecretOpener
+    from confplane.services.kraft.apply.deliveries import SecretOpener
     from confplane.services.kraft.observe.entity_types import PollSettings
     from confplane.services.kraft.reconcile.follow_writer import FollowParts
     from confplane.services.ports.applying import ReconciledCluster

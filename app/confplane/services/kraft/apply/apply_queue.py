@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from confplane.services.kraft.apply.applied_watermark import AppliedWatermark
-    from confplane.services.kraft.apply.deliveries import EntityDelivery
-    from confplane.services.kraft.apply.secrets import SecretOpener
+    from confplane.services.kraft.apply.deliveries import EntityDelivery, SecretOpener
     from confplane.services.ports.applying import (
         AlterOutcome,
         TargetState,

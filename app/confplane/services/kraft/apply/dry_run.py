@@ -14,6 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from confplane.domain.broker_consistency import POOLS, pool_bounds
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import (
     ConfplaneError,
@@ -27,9 +28,7 @@ from confplane.domain.errors import (
 from confplane.domain.facets import Tree
 from confplane.services.kraft import topics
 from confplane.services.kraft.apply.apply_queue import queue_name
-from confplane.services.kraft.apply.deliveries import PendingEntity, find_absent_keys
-from confplane.services.kraft.apply.restart_check import check_restart
-from confplane.services.kraft.apply.secrets import redact
+from confplane.services.kraft.apply.deliveries import PendingEntity, find_absent_keys, redact
 from confplane.services.kraft.refused_keys import all_refused_keys, describe_refusals
 from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.applying import AlterApplied, Alteration, AlterRefused, AlterUnknown, DryRunResult
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from confplane.services.kraft.apply.secrets import SecretOpener
+    from confplane.services.kraft.apply.deliveries import SecretOpener
     from confplane.services.ports.applying import AlterOutcome, TargetStates, WritableKafkaCluster
     from confplane.services.ports.store import ClusterStore
 
@@ -54,6 +53,10 @@ _REFUSED: Final = (
     "The Kafka cluster refused other keys of this entity before, and they stay refused until they are changed: {}"
 )
 _WAITING: Final = "The Kafka cluster may refuse keys of this entity that wait to be applied: {}. {}"
+_UNCHECKED: Final = (
+    "It is not known whether {brokers} will accept {keys} at the next start: {reason}. A broker drops all dynamic"
+    " defaults if a pool of threads is less than half, or more than double, of the size in its own file"
+)
 _UNKNOWN_TOPIC: Final = 3
 _ERRORS: Final[Mapping[int, type[ConfplaneError]]] = {
     40: InvalidConfigError,
@@ -243,3 +246,53 @@ def _refusal(code: int, text: str, entity: Entity, pointer: str | None) -> Confp
     if code == _UNKNOWN_TOPIC and topic is not None:
         return UnknownTopicError(said, topics=frozenset({topic}), pointer=pointer, outcome=WriteOutcome.NOT_APPLIED)
     return _ERRORS.get(code, InvalidRequestError)(said, pointer=pointer, outcome=WriteOutcome.NOT_APPLIED)
+
+
+async def check_restart(
+    cluster: WritableKafkaCluster,
+    entity: Entity,
+    values: Mapping[str, str | None],
+    deadline: float,
+    *,
+    pointer: str | None = None,
+) -> str | None:
+    """Check the sizes of brokers' thread pools as the brokers' next start will do, against the values in their files.
+
+    A broker resizes a pool to between half and double of its size. At its start the size is that of its own file, so a
+    dynamic value that was reached in several steps does not fit any more: the broker then drops all of its dynamic
+    defaults, and refuses later alters of its own configs.
+
+    Source: core/src/main/scala/kafka/server/DynamicBrokerConfig.scala (``DynamicThreadPool``,
+    ``DynamicRemoteLogConfig``, ``updateDefaultConfig``).
+
+    Returns:
+        A warning if the file of a broker is not known, else None.
+
+    Raises:
+        InvalidRequestError: A broker would drop its dynamic configs at its next start.
+    """
+    sizes = {key: value for key, value in values.items() if value is not None and key in POOLS}
+    if entity.types[0] is not EntityType.BROKER or not sizes:
+        return None
+    name = entity.components[0][1]
+    try:
+        files = await cluster.static_values(sizes.keys(), None if name is None else int(name), deadline)
+    except UnavailableError as error:
+        return _UNCHECKED.format(brokers="each broker", keys=", ".join(sorted(sizes)), reason=error.detail)
+    for broker, static in sorted(files.items()):
+        for key in sorted(sizes.keys() & (static or {}).keys()):
+            size = (static or {})[key]
+            bounds = pool_bounds(size, sizes[key])
+            if bounds is not None:
+                raise InvalidRequestError(
+                    f"Invalid dynamic configuration: {key} can be between {bounds[0]} and {bounds[1]} on broker"
+                    f" {broker}, half and double of the {size} of its own file or Kafka's default. It would drop all"
+                    " dynamic defaults at its next start otherwise. Change its file first, and restart it",
+                    pointer=pointer,
+                    outcome=WriteOutcome.NOT_APPLIED,
+                )
+    away = sorted(broker for broker, static in files.items() if static is None)
+    if not away:
+        return None
+    listed = ", ".join(f"broker {broker}" for broker in away)
+    return _UNCHECKED.format(brokers=listed, keys=", ".join(sorted(sizes)), reason="it does not answer")

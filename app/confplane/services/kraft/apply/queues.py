@@ -30,7 +30,7 @@ from confplane.services.ports.observation_report import ApplyReport, ListedNames
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from confplane.services.kraft.apply.secrets import SecretOpener
+    from confplane.services.kraft.apply.deliveries import SecretOpener
     from confplane.services.ports.applying import TargetStates, WritableKafkaCluster
     from confplane.services.ports.journal import Cursor
     from confplane.services.ports.store import ClusterStore

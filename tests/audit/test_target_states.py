@@ -33,6 +33,7 @@ from confplane.services.ports.applying import (
 from confplane.services.ports.kafka import KraftEntityType
 from tests.audit.proxy import Proxy
 from tests.audit.rows import fetch, run
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -207,6 +208,27 @@ async def test_what_the_cluster_has_taken_of_an_unchanged_entity_outlasts_the_mo
         assert found.is_settled(1)
         assert found.applied == {"rate": "1", "other": "1"}
         assert (found.drift, found.put_back_at, found.taken_at) == ({}, {}, {"rate": 5, "other": 5})
+
+
+async def test_the_end_of_a_mode_locks_entities_in_the_order_of_deliveries(
+    states: PostgresTargetStates, migrated: servers.Database
+) -> None:
+    later = "user=bob"
+    for entity_id in (later, ALICE):  # the order of the rows in the table
+        await states.begin(CLUSTER, [Delivery(entity_id, 7, {"key": "1"}, None)])
+    lock = "SELECT FROM applied_entities WHERE entity_id = %s FOR UPDATE NOWAIT"
+    waiting = """
+SELECT pid FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE datname = current_database() AND NOT granted"""
+
+    async def waits() -> bool:
+        return bool(fetch(migrated.owner_dsn, waiting))
+
+    async with await psycopg.AsyncConnection.connect(migrated.owner_dsn) as delivery:
+        await delivery.execute(lock, [ALICE])
+        forgets = asyncio.create_task(states.forget(CLUSTER, [KraftEntityType.QUOTAS], {}))
+        await until(waits)
+        await delivery.execute(lock, [later])
+    await forgets
 
 
 async def test_a_key_to_put_back_does_not_outlast_the_mode(states: PostgresTargetStates) -> None:

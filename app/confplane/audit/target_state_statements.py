@@ -320,6 +320,7 @@ _OF_TYPES: Final = "cluster = :cluster AND substring(entity_id FROM '^[a-z-]+') 
 FORGET: Final = [
     _ids(each, "types")
     for each in (
+        f"SELECT FROM applied_entities WHERE {_OF_TYPES} ORDER BY entity_id FOR UPDATE",
         f"""
 UPDATE applied_entities AS known SET sent_mzxid = 0, applied_mzxid = 0, applied_offset = -1, delivery_id = NULL,
   refused_code = NULL, refused_text = NULL

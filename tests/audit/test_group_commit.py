@@ -12,7 +12,7 @@ from confplane.audit import Database, PostgresAuditLog
 from confplane.audit.group_commit import GroupCommitOptions, WritePartition
 from confplane.services.ports.trail import AuditQuery, Claim
 from tests.audit.proxy import Proxy
-from tests.audit.rows import committed, count, entity, fetch, intent, rejected
+from tests.audit.rows import committed, count, entity, fetch, intent
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -103,23 +103,6 @@ async def test_what_is_sent_twice_stands_once(log: PostgresAuditLog, migrated: s
         "intent_entities": 2,
         "outcomes": 1,
     }
-
-
-async def test_the_first_outcome_stands_and_a_different_second_one_raises_an_alarm(
-    log: PostgresAuditLog, caplog: pytest.LogCaptureFixture
-) -> None:
-    one = intent()
-    await log.intend([one])
-    await log.conclude([committed(one)])
-    await log.conclude([committed(one)])
-    await asyncio.gather(*log._comparisons)
-    assert "second, different outcome" not in caplog.text
-    assert await log.conclude([rejected(one)])
-    await asyncio.gather(*log._comparisons)
-    assert f"Change {one.change_id} has a second, different outcome" in caplog.text
-    record = await log.get(one.cluster, one.change_id)
-    assert record is not None
-    assert record.outcome == committed(one)
 
 
 @pytest.mark.parametrize("claimed", [False, True])

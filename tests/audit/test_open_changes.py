@@ -112,7 +112,7 @@ async def test_what_is_known_of_marked_changes(changes: PostgresOpenChanges, log
 
 
 async def test_a_different_second_outcome_is_counted_and_an_equal_one_is_not(
-    log: PostgresAuditLog, migrated: servers.Database
+    log: PostgresAuditLog, migrated: servers.Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, two, three = intent(), intent(), intent()
     await log.intend([one, two, three])
@@ -122,6 +122,7 @@ async def test_a_different_second_outcome_is_counted_and_an_equal_one_is_not(
     await log.conclude([committed(one), settled, committed(three, revision=5)])
     await log.close()
     assert log.differing == 1
+    assert f"Change {three.change_id} has a second, different outcome" in caplog.text
     assert any("a second outcome" in str(warning) for warning in await log.check())
     assert fetch(migrated.owner_dsn, "SELECT count(*) FROM outcomes WHERE revision = 5") == [(0,)]
 

@@ -14,20 +14,19 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.services.ports.cluster_states import Freeze
 from confplane.services.ports.trail import Outcome
-from confplane.services.ports.transactions import Committed, Conflict, Guarded, StateWrite
+from confplane.services.ports.transactions import Committed, Guarded, StateWrite
 from confplane.services.upkeep import reconcile
 from confplane.services.upkeep.reconcile import Reconciler
 from tests.audit import rows
 from tests.audit.rows import entity, fetch, intent
 from tests.support.metrics import value_of
 from tests.support.replicas import HOUR_MS, answered
-from tests.support.stores import ALICE, commit, committed, soon, until, write
+from tests.support.stores import commit, committed, soon, until, write
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.services.ports.trail import Intent
-    from confplane.services.ports.transactions import Transaction
     from tests.support.replicas import Replica
     from tests.support.world import World
 
@@ -57,10 +56,15 @@ def markers(world: World) -> set[str]:
     return set(world.zk.get_children(COMMITS))
 
 
-async def test_what_a_dead_process_left_is_settled_in_the_first_round(world: World) -> None:
+@pytest.mark.parametrize("frozen", [False, True])
+async def test_what_a_dead_process_left_is_settled_in_the_first_round(world: World, *, frozen: bool) -> None:
     one = await world.replica(leads=False)
     applied = await left_open(one, 1, applied=True)
     never = await left_open(one, 2, applied=False)
+    if frozen:
+        version = (await one.store.read_state(Freeze, soon())).version
+        freeze = StateWrite("/confplane/freeze", version, Freeze("upgrade", "User:olga", 1))
+        assert isinstance(await commit(one.store, freeze, guarded=Guarded.NONE), Committed)
     assert await one.reconcile()
     stat = world.zk.exists("/config/users/u1")
     assert outcomes(world) == {
@@ -74,7 +78,8 @@ async def test_what_a_dead_process_left_is_settled_in_the_first_round(world: Wor
     # The next round finds nothing to do.
     await one.reconcile()
     assert one.reconciler._open == {}
-    assert one.reconciler.warnings() == []
+    # The trail does not know the freeze of this test, whose marker is reported.
+    assert len(one.reconciler.warnings()) == frozen
 
 
 OLD_S: Final = 2 * HOUR_MS // 1000 + 100
@@ -155,20 +160,6 @@ async def test_an_outcome_kept_in_memory_and_the_settled_one_are_the_same(world:
     record = await two.audit.get("default", change.change_id)
     assert record is not None
     assert record.outcome == kept
-
-
-async def test_a_frozen_cluster_is_settled(world: World) -> None:
-    one = await world.replica(leads=False)
-    applied = await left_open(one, 1, applied=True)
-    never = await left_open(one, 2, applied=False)
-    version = (await one.store.read_state(Freeze, soon())).version
-    freeze = StateWrite("/confplane/freeze", version, Freeze("upgrade", "User:olga", 1))
-    assert isinstance(await commit(one.store, freeze, guarded=Guarded.NONE), Committed)
-    await one.reconcile()
-    assert {key: value[0] for key, value in outcomes(world).items()} == {
-        applied.change_id: True,
-        never.change_id: False,
-    }
 
 
 async def test_a_marker_that_can_not_be_read_is_reported_and_holds_up_nothing_else(world: World) -> None:
@@ -329,25 +320,3 @@ async def test_a_leader_renews_its_term_while_the_database_is_away(
         with pytest.raises(UnavailableError, match="away"):
             await reconciler.round()
         assert len(sought) == rounds
-
-
-async def test_all_attempts_of_a_write_are_made_under_one_session(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = await world.replica(leads=False, session_timeout_ms=4_000)
-    store = one.store
-
-    async def conflict(transaction: Transaction, _deadline: float) -> Conflict:
-        """Refused, and before another attempt is made the session is replaced."""
-        store._session_manager.replace(store._session_manager.current)
-        await until(lambda: store.status().connected and store.writer() != transaction.writer)
-        return Conflict()
-
-    monkeypatch.setattr(store, "commit", conflict)
-    result = await one.alter(ALICE, producer_byte_rate=1)
-    assert isinstance(result.error, UnavailableError)
-    assert result.error.outcome == "not_applied"
-    assert "session was replaced" in result.error.detail
-    await world.stop_replicas()
-    assert [outcome[0] for outcome in outcomes(world).values()] == [False]
-    assert world.zk.exists("/config/users/alice") is None

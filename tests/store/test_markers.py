@@ -12,6 +12,7 @@ import pytest
 
 from confplane.domain.entities import Entity
 from confplane.domain.errors import CorruptZnodeError, UnavailableError
+from confplane.domain.facets import Tree
 from confplane.services.ports.store import Marker
 from confplane.services.ports.transactions import Committed, SessionEnded, TransactionUnknown
 from confplane.store.write import markers
@@ -114,6 +115,9 @@ async def test_a_lost_reply_is_settled_by_the_same_store(
     assert marker is not None
     assert marker.committed
     assert marker.revision == raw_zk.exists("/config/users/alice").mzxid
+    # The notification tells the mirror.
+    await until(lambda: store.get(Tree.CONFIG, ALICE.id) is not None)
+    assert store._follower.in_flight == 0
 
 
 async def test_without_a_connection_nothing_is_settled(zk_proxy: Proxy, chroot: str, open_store: Opener) -> None:

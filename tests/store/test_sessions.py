@@ -17,7 +17,7 @@ from confplane.services.ports.store import MirrorState, SessionState
 from confplane.services.ports.transactions import TransactionUnknown
 from confplane.store import ZooKeeperStore
 from confplane.store.mirror import loader
-from tests.support.stores import ALICE, commit, committed, kafka_writes, notify, soon, transaction, until, write
+from tests.support.stores import ALICE, committed, kafka_writes, notify, soon, transaction, until, write
 from tests.support.waiting import run_ready_tasks
 
 if TYPE_CHECKING:
@@ -72,21 +72,6 @@ async def test_a_store_that_was_not_started_refuses_and_reports_its_state() -> N
     with pytest.raises(UnavailableError, match="not connected"):
         await store.read(Tree.CONFIG, ALICE, soon())
     await store.stop()
-
-
-async def test_connection_lost_before_the_reply_is_unknown(
-    distant: ZooKeeperStore, zk_proxy: Proxy, raw_zk: KazooClient
-) -> None:
-    zk_proxy.replies.clear()
-    task = asyncio.create_task(commit(distant, write(ALICE, {"acks": "1"})))
-    await until(lambda: raw_zk.exists("/config/users/alice"))
-    zk_proxy.cut()
-    assert await task == TransactionUnknown()
-    zk_proxy.replies.set()
-    await until(lambda: healthy(distant))
-    # It was applied, and the notification tells.
-    await until(lambda: distant.get(Tree.CONFIG, ALICE.id) is not None)
-    assert distant._follower.in_flight == 0
 
 
 async def test_deadline_before_the_reply_is_unknown_and_the_reply_still_counts(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
@@ -17,10 +16,8 @@ from confplane.domain.errors import (
     ConcurrentChangeError,
     ForbiddenError,
     InvalidRequestError,
-    OutcomeUnknownError,
     UnavailableError,
 )
-from confplane.services.changes import settle
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.changes.idempotency import RequestKey, RequestRun
@@ -33,7 +30,6 @@ from confplane.services.ports.transactions import (
     Committed,
     Conflict,
     Guarded,
-    SessionEnded,
     StateWrite,
     Transaction,
     TransactionUnknown,
@@ -179,16 +175,6 @@ async def test_a_lost_reply_of_a_commit_is_settled_as_it_was_committed() -> None
     assert (result.revision, result.change_id) == (77, str(intent.change_id))
 
 
-async def test_a_lost_reply_of_what_never_arrived_is_settled_as_aborted() -> None:
-    world = World(TransactionUnknown())
-    world.marker = Marker(uuid4(), committed=False)
-    with pytest.raises(UnavailableError) as caught:
-        await world.run()
-    assert caught.value.retriable
-    assert world.kinds() == ["Intent", "Transaction", "Outcome"]
-    assert not world.happened[-1].committed
-
-
 async def test_all_attempts_are_made_under_one_session() -> None:
     world = World(Conflict(), COMMITTED)
     world.writers = ["second", "first", "first"]  # it is asked for before each attempt, and before the first queue
@@ -197,31 +183,6 @@ async def test_all_attempts_are_made_under_one_session() -> None:
     assert world.kinds() == ["Intent", "Transaction", "Outcome"]
     assert world.happened[0].writer == "first"
     assert not world.happened[-1].committed
-
-
-async def test_a_lost_reply_leaves_the_intent_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(TransactionUnknown())
-    # The deadline passes while the change is settled.
-    monkeypatch.setattr(settle, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 60))
-    with pytest.raises(OutcomeUnknownError) as caught:
-        await world.run()
-    assert world.kinds() == ["Intent", "Transaction"]
-    assert caught.value.change_id == str(world.happened[0].change_id)
-
-
-async def test_a_session_that_ended_is_a_rejected_change() -> None:
-    world = World(SessionEnded("gone"))
-    with pytest.raises(UnavailableError):
-        await world.run()
-    assert world.kinds() == ["Intent", "Transaction", "Outcome"]
-
-
-async def test_without_an_intent_nothing_is_submitted() -> None:
-    world = World()
-    world.trail_is_away = True
-    with pytest.raises(UnavailableError):
-        await world.run()
-    assert world.happened == []
 
 
 async def test_a_freeze_for_another_reason_stands() -> None:

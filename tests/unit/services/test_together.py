@@ -88,31 +88,29 @@ async def test_a_refused_change_that_may_not_be_made_any_more_is_rejected_alone(
     ]
 
 
-async def test_after_a_second_refusal_each_goes_alone() -> None:
-    world = World(refused("b"), refused("d"))
-    ended = await world.run("a", "b", "c", "d", "e")
-    first, second, *others = world.sent()
-    assert first == [("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1)]
-    assert second == [("a", 1), ("c", 1), ("d", 1), ("e", 1)]
-    assert sorted(others) == [[("a", 1)], [("b", 2)], [("c", 1)], [("d", 2)], [("e", 1)]]
+@pytest.mark.parametrize(
+    ("answers", "names", "sent"),
+    [
+        # After a second refusal each goes alone.
+        ([refused("b"), refused("d")], "abcde", ["a1 b1 c1 d1 e1", "a1 c1 d1 e1", "a1", "b2", "c1", "d2", "e1"]),
+        # Of two, the one that is left goes alone.
+        ([refused("a"), refused("b")], "ab", ["a1 b1", "b1", "a2", "b2"]),
+        # What was not as read for all is decided again for each.
+        ([lambda _: Conflict()], "ab", ["a1 b1", "a2", "b2"]),
+        # What is found too large after its intent is sent in parts.
+        ([lambda _: BodyTooLargeError("after all")], "ab", ["a1 b1", "a1", "b1"]),
+    ],
+    ids=["second-refusal", "one-is-left", "all-refused", "too-large"],
+)
+async def test_a_transaction_that_is_refused_is_split(answers: list[Any], names: str, sent: list[str]) -> None:
+    world = World(*answers)
+    ended = await world.run(*names)
+    found = [" ".join(f"{of}{attempt}" for of, attempt in some) for some in world.sent()]
+    assert sorted(found) == sorted(sent)
+    assert found[0] == sent[0]
     assert all(map(ok, ended.values()))
-    assert Counter(each.change_id for some in world.concluded for each in some) == {
-        UUID(int=at): 1 for at in range(1, 6)
-    }
-
-
-async def test_of_two_the_one_that_is_left_goes_alone() -> None:
-    world = World(refused("a"), refused("b"))
-    ended = await world.run("a", "b")
-    assert sorted(world.sent()) == sorted([[("a", 1), ("b", 1)], [("b", 1)], [("a", 2)], [("b", 2)]])
-    assert all(map(ok, ended.values()))
-
-
-async def test_what_was_not_as_read_for_all_has_each_decided_again() -> None:
-    world = World(lambda _: Conflict())
-    ended = await world.run("a", "b")
-    assert sorted(world.sent()) == [[("a", 1), ("b", 1)], [("a", 2)], [("b", 2)]]
-    assert all(map(ok, ended.values()))
+    outcomes = Counter(each.change_id for some in world.concluded for each in some)
+    assert outcomes == {UUID(int=at + 1): 1 for at in range(len(names))}
 
 
 async def test_a_change_whose_marker_exists_ends_and_the_rest_continue() -> None:
@@ -150,22 +148,21 @@ async def test_after_a_lost_reply_nothing_goes_again_and_each_is_settled(before:
     assert len(settled) == len(left)
 
 
-async def test_a_lost_reply_of_what_never_arrived_is_not_applied_for_each() -> None:
+@pytest.mark.parametrize(("committed", "outcome"), [(False, "not_applied"), (None, "unknown")])
+async def test_a_lost_reply_of_what_is_not_settled_as_committed(
+    monkeypatch: pytest.MonkeyPatch, *, committed: bool | None, outcome: str
+) -> None:
     world = World(lost)
-    world.markers_committed = False
+    world.markers_committed = committed
+    if committed is None:
+        monkeypatch.setattr(settle, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 60))
     ended = await world.run("a", "b")
     assert len(world.transactions) == 1
-    assert [cast("ConfplaneError", each).outcome for each in ended.values()] == ["not_applied", "not_applied"]
-
-
-async def test_what_can_not_be_settled_in_time_is_unknown_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(lost)
-    monkeypatch.setattr(settle, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 60))
-    ended = await world.run("a", "b")
-    assert len(world.transactions) == 1
-    found = [cast("OutcomeUnknownError", each) for each in ended.values()]
-    assert [each.change_id for each in found] == [str(UUID(int=1)), str(UUID(int=2))]
-    assert world.concluded == []
+    assert [cast("ConfplaneError", each).outcome for each in ended.values()] == [outcome] * 2
+    if committed is None:
+        found = [cast("OutcomeUnknownError", each).change_id for each in ended.values()]
+        assert found == [str(UUID(int=1)), str(UUID(int=2))]
+        assert world.concluded == []
 
 
 async def test_one_whose_entity_is_busy_holds_up_no_other() -> None:
@@ -225,13 +222,6 @@ async def test_a_transaction_that_is_too_large_is_halved(error: type[ConfplaneEr
     assert all(map(ok, ended.values()))
 
 
-async def test_one_that_is_found_too_large_after_its_intent_goes_in_parts() -> None:
-    world = World(lambda _: BodyTooLargeError("after all"))
-    ended = await world.run("a", "b")
-    assert sorted(world.sent()) == [[("a", 1)], [("a", 1), ("b", 1)], [("b", 1)]]
-    assert all(map(ok, ended.values()))
-
-
 async def test_a_topic_that_is_not_there_is_refused_alone() -> None:
     world = World()
     world.unknown_topics = frozenset({"t1", "t3"})
@@ -276,15 +266,15 @@ async def test_an_intent_that_postgres_can_not_take_fails_its_change_alone() -> 
     assert ok(ended["c"])
 
 
-async def test_without_postgres_nothing_is_sent() -> None:
-    class Away(World):
+@pytest.mark.parametrize("error", [UnavailableError("away"), IdempotencyKeyBusyError("taken", pointer=None)])
+async def test_without_intents_nothing_is_sent(error: ConfplaneError) -> None:
+    class Refusing(World):
         async def intend(self, _intents: Sequence[Intent], _claims: Sequence[Claim] = ()) -> None:
-            raise UnavailableError("away")
+            raise error
 
-    world = Away()
+    world = Refusing()
     ended = await world.run("a", "b")
-    assert (world.transactions, world.concluded) == ([], [])
-    assert {type(each) for each in ended.values()} == {UnavailableError}
+    assert (world.transactions, world.concluded, list(ended.values())) == ([], [], [error, error])
 
 
 async def test_unchanged_entities_are_confirmed_at_once_and_the_rest_are_written() -> None:
@@ -340,17 +330,6 @@ async def test_under_a_key_each_intent_has_its_claim() -> None:
     world = World()
     await world.run("a", "b", key=Key())
     assert world.claims == [[("claim", ()), ("claim", ())]]
-
-
-async def test_a_key_that_is_anothers_ends_all() -> None:
-    class Taken(World):
-        async def intend(self, _intents: Sequence[Intent], _claims: Sequence[Claim] = ()) -> None:
-            raise IdempotencyKeyBusyError("taken", pointer=None)
-
-    world = Taken()
-    ended = await world.run("a", "b")
-    assert world.transactions == []
-    assert {type(each) for each in ended.values()} == {IdempotencyKeyBusyError}
 
 
 async def test_a_caller_that_goes_away_cuts_none_of_them() -> None:

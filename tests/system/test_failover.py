@@ -11,14 +11,12 @@ import pytest
 import pytest_asyncio
 
 from confplane.audit import database as audit_database
-from confplane.audit import open_changes
 from confplane.devstack.postgres import OWNER, SERVICE
 from confplane.domain.errors import UnavailableError
 from confplane.services.upkeep import reconcile
 from confplane.services.upkeep.dropping import Dropper
 from tests.audit.rows import fetch, past_the_trigger
 from tests.support import servers
-from tests.support.forgetful import marked_by_reading
 from tests.support.replicas import answered, shown
 from tests.support.sampling import sampled
 from tests.support.stores import ALICE, kafka_writes, notify, soon
@@ -211,23 +209,21 @@ async def test_an_outcome_that_was_answered_and_lost_is_settled_as_it_was(loss: 
 
 
 @pytest.mark.parametrize(
-    ("by", "planted", "loss"),
-    sampled(["its process", "the leader's sweep"], [False, True], LOSSES, one_in=2),
+    ("by", "loss"),
+    sampled(["its process", "the leader's sweep"], LOSSES, one_in=2),
     indirect=["loss"],
 )
 async def test_no_marker_goes_before_its_outcome_is_durable(
-    loss: Loss, raw_zk: KazooClient, monkeypatch: pytest.MonkeyPatch, by: str, *, planted: bool
+    loss: Loss, raw_zk: KazooClient, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     """Without its marker a change whose outcome was lost is settled as aborted, though it was applied."""
     monkeypatch.setattr(reconcile, "SWEEP_AGE_S", 0.0)
     monkeypatch.setattr(audit_database, "READ_TIMEOUT_S", 2.0)
-    if planted:
-        monkeypatch.setattr(open_changes, "MARKED", marked_by_reading())
     writer, leader = await loss.world.replica(leads=False), await loss.world.replica()
     result = await loss.alter(writer)
     dropper = Dropper(writer.store, writer.parts.changes)
     dropping = leader.reconciler.round() if by == "the leader's sweep" else dropper.drop(soon(70))
-    if loss.stuck and not planted:
+    if loss.stuck:
         with pytest.raises(UnavailableError):
             await dropping
         assert raw_zk.get_children(COMMITS) == [result.change_id]
@@ -240,7 +236,7 @@ async def test_no_marker_goes_before_its_outcome_is_durable(
         leader.reconciler._old_s = 0
         record = await settled(leader, str(result.change_id))
     assert record.outcome is not None
-    assert record.outcome.committed is not planted
+    assert record.outcome.committed
 
 
 async def test_a_failed_sweep_is_repeated_in_the_next_round(world: Losing, raw_zk: KazooClient) -> None:

@@ -1,4 +1,4 @@
-"""Changes in the feed whose writers died before they wrote an outcome."""
+"""A change in the feed whose writer died before it wrote an outcome, and whose marker is damaged."""
 
 from __future__ import annotations
 
@@ -13,28 +13,6 @@ from tests.support.feeding import page
 
 if TYPE_CHECKING:
     from tests.support.world import World
-
-
-async def test_a_change_without_an_outcome_is_waited_for(world: World) -> None:
-    """The writer stops between its commit and the outcome; another writes after it, and the leader settles."""
-    async with world.service() as one, world.service() as two:
-        two.wait_recorded()
-        position = await start(two)
-        async with one.client() as writer, two.client() as other:
-            one.dies_at("transaction")
-            with pytest.raises(ClientError):
-                await writer.put("client-quotas", user("stuck"), {RATE: 1}, reason="step")
-            assert await asyncio.to_thread(one.died)
-            later = await other.put("client-quotas", user("later"), {RATE: 2})
-        found: list[dict[str, Any]] = []
-        while len(found) < 2:
-            answer = await page(two, after=position, wait="30")
-            assert answer.status_code == 200, answer.text
-            found += answer.json()["events"]
-            position = answer.json()["position"]
-    assert [quota(event)[0][0] for event in found] == ["user=stuck", "user=later"]
-    assert [event["source"] for event in found] == ["confplane", "confplane"]
-    assert (found[0]["reason"], found[1]["changeId"]) == ("step", later.change_id)
 
 
 async def test_a_change_that_can_not_be_settled_does_not_stop_the_feed(world: World) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ import pytest
 from confplane.client import ClientError, ProblemError
 from confplane.domain.entities import Entity
 from tests.support.metrics import scrape
-from tests.support.processes import stopped
 from tests.support.stepping import REASON
 from tests.support.waiting import until
 from tests.support.world import World
@@ -111,66 +109,6 @@ async def test_a_leader_killed_during_a_write_is_followed_by_another_that_settle
         agrees(await concluded(second), raw_zk)
 
 
-@pytest.mark.parametrize("constants", [QUICK, SWEEPING], ids=["abort-marker-stands", "abort-marker-swept"])
-async def test_a_writer_paused_past_its_session_does_not_commit(
-    scene: World, raw_zk: KazooClient, constants: dict[str, float]
-) -> None:
-    async with (
-        scene.service(step="intent:SIGSTOP", constants=constants) as one,
-        scene.service(constants=constants) as two,
-        one.client(timeout_s=300) as first,
-        two.client(timeout_s=300) as second,
-    ):
-        await first.put("client-quotas", ALICE, {"producer_byte_rate": 1})
-        writing = asyncio.create_task(step(first, 2))
-        await until(lambda: stopped(one.pid))
-        try:
-            trail = await concluded(second)
-            assert [item["outcome"] for item in trail] == ["committed", "rejected"]
-            if constants is SWEEPING:
-                await until(lambda: not raw_zk.get_children(COMMITS))
-        finally:
-            os.kill(one.pid, signal.SIGCONT)
-        with pytest.raises(ProblemError) as caught:
-            await writing
-        assert (caught.value.status, caught.value.outcome) == (503, "not_applied")
-        assert raw_zk.exists(NODE).version == 0
-        agrees(await concluded(second), raw_zk)
-
-        # And it goes on under a session of its own.
-        async def once_more() -> Answer[Any] | None:
-            try:
-                return await first.put("client-quotas", ALICE, {"producer_byte_rate": 3})
-            except ProblemError:
-                return None
-
-        assert (await until(once_more)).revision >= raw_zk.exists(NODE).mzxid
-        trail = await concluded(second)
-        assert [item["outcome"] for item in trail if item["reason"] == REASON] == ["rejected"]
-        agrees(trail, raw_zk)
-
-
-async def test_a_writer_paused_after_its_transaction_reports_the_settled_commit(
-    scene: World, raw_zk: KazooClient
-) -> None:
-    async with (
-        scene.service(step="transaction:SIGSTOP") as one,
-        scene.service() as two,
-        one.client(timeout_s=300) as first,
-        two.client(timeout_s=300) as second,
-    ):
-        writing = asyncio.create_task(step(first, 2))
-        await until(lambda: stopped(one.pid))
-        try:
-            [item] = await concluded(second)
-            assert item["outcome"] == "committed"
-        finally:
-            os.kill(one.pid, signal.SIGCONT)
-        assert (await writing).status == 200
-        assert await concluded(second) == [item]
-        agrees([item], raw_zk)
-
-
 async def test_a_lost_reply_to_an_applied_change_is_answered_with_its_revision(
     scene: World, zk_proxy: Proxy, raw_zk: KazooClient
 ) -> None:
@@ -214,73 +152,3 @@ async def test_a_lost_reply_to_a_write_that_never_arrived_is_not_applied(
         trail = await concluded(client)
         assert [item["outcome"] for item in trail] == ["committed", "rejected"]
         agrees(trail, raw_zk)
-
-
-@pytest.mark.parametrize("arrived", [True, False])
-async def test_what_can_not_be_settled_in_time_is_unknown_and_settled_later(
-    scene: World, zk_proxy: Proxy, raw_zk: KazooClient, *, arrived: bool
-) -> None:
-    async with scene.service(through=zk_proxy, deadline_ms=3_000) as service, service.client(timeout_s=300) as client:
-        await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
-        zk_proxy.replies.clear()
-        zk_proxy.swallowing = not arrived
-        writing = asyncio.create_task(client.put("client-quotas", ALICE, {"producer_byte_rate": 2}))
-        await until(lambda: raw_zk.exists(NODE).version == 1 if arrived else zk_proxy.swallowed_a_write)
-        zk_proxy.accepting = False
-        zk_proxy.cut()
-        with pytest.raises(ProblemError) as caught:
-            await writing
-        assert (caught.value.status, caught.value.outcome) == (504, "unknown")
-        zk_proxy.swallowing = False
-        zk_proxy.replies.set()
-        zk_proxy.accepting = True
-        trail = await concluded(client)
-        assert [item["outcome"] for item in trail] == ["committed", "committed" if arrived else "rejected"]
-        agrees(trail, raw_zk)
-
-
-@pytest.mark.parametrize("values", [12, pytest.param(40, marks=pytest.mark.long)], ids=["few", "many"])
-async def test_many_writes_in_flight_when_the_connection_breaks_are_all_answered_as_they_ended(
-    scene: World, zk_proxy: Proxy, raw_zk: KazooClient, values: int
-) -> None:
-    async with scene.service(through=zk_proxy) as service, service.client(timeout_s=300) as client:
-        answered: dict[str, int] = {}
-        unknown = 0
-
-        async def writer(index: int) -> None:
-            nonlocal unknown
-            for value in range(1, values + 1):
-                try:
-                    answer = await client.put(
-                        "client-quotas", Entity.of(user=f"w{index}"), {"producer_byte_rate": value}
-                    )
-                except ProblemError as error:
-                    unknown += error.outcome != "not_applied"
-                    await asyncio.sleep(0.05)
-                    continue
-                assert answer.change_id is not None
-                assert answer.revision is not None
-                answered[answer.change_id] = answer.revision
-
-        writers = [asyncio.create_task(writer(index)) for index in range(24)]
-        for _ in range(4):
-            before = len(answered)
-            await until(lambda: len(answered) > before + 60 or all(each.done() for each in writers))  # noqa: B023
-            zk_proxy.replies.clear()
-            await asyncio.sleep(0.1)
-            zk_proxy.cut()
-            zk_proxy.replies.set()
-        await asyncio.gather(*writers)
-        assert unknown == 0
-
-        async def whole() -> bool:
-            return not [item async for item in client.items("audit", outcome="open")]
-
-        await until(whole)
-        trail = {item["changeId"]: item async for item in client.items("audit", outcome="committed", pageSize="1000")}
-        assert trail.keys() == answered.keys()
-        assert all(int(item["revision"]) <= answered[change_id] for change_id, item in trail.items())
-        for index in range(24):
-            own = [i for i in trail.values() if i["entities"][0]["id"] == f"user=w{index}"]
-            stat = raw_zk.exists(f"/config/users/w{index}")
-            assert sorted(i["entities"][0]["version"] for i in own) == list(range(stat.version + 1))

@@ -118,7 +118,7 @@ def test_an_apply_for_a_text_that_is_no_duration_is_refused(answered: Recorded, 
 
 def test_a_plan_is_proposed_with_its_document_and_options(answered: Recorded, manifest: str) -> None:
     answered.answers["plan"] = plan(change("topic=a", "update", key("flush.ms", "1", "2")))
-    answered.answers["change-requests"] = {"id": "0195f3a0-6c1e-7d3a-9b7e-2f6c1d0a4b5c"}
+    answered.answers["change-requests"] = {"id": "0195f3a0-6c1e-7d3a-9b7e-2f6c1d0a4b5c", "state": "open"}
     with Path(manifest).open("a") as file:
         file.write("owner: team\n")
     options = ["--prune", "--scope", "topic:a", "--max-deletes", "3", "--force", "topic=a/flush.ms"]
@@ -133,7 +133,7 @@ def test_a_plan_is_proposed_with_its_document_and_options(answered: Recorded, ma
 
 def test_the_plan_of_a_file_is_proposed_as_it_is(answered: Recorded, manifest: str, tmp_path: Path) -> None:
     answered.answers["plan"] = plan(change("topic=a", "update", key("flush.ms", "1", "2")))
-    answered.answers["change-requests"] = {"id": "0195f3a0-6c1e-7d3a-9b7e-2f6c1d0a4b5c"}
+    answered.answers["change-requests"] = {"id": "0195f3a0-6c1e-7d3a-9b7e-2f6c1d0a4b5c", "state": "open"}
     saved = str(tmp_path / "plan.json")
     assert CliRunner().invoke(cli, ["plan", manifest, "--atomic", "--out", saved]).exit_code == 2
     assert CliRunner().invoke(cli, ["apply", manifest, "--propose", "--plan", saved]).exit_code == 0
@@ -152,6 +152,14 @@ def test_a_plan_that_does_not_fit_into_one_transaction_is_not_proposed(answered:
 def test_times_are_for_proposals(answered: Recorded, manifest: str) -> None:
     refused = CliRunner().invoke(cli, ["apply", manifest, "--yes", "--expires-at", "2h"])
     assert (refused.exit_code, answered.sent) == (64, [])
+
+
+def test_a_draft_of_a_plan_is_made(answered: Recorded, manifest: str) -> None:
+    answered.answers["plan"] = plan(change("topic=a", "update", key("flush.ms", "1", "2")))
+    answered.answers["change-requests"] = {"id": "0195f3a0-6c1e-7d3a-9b7e-2f6c1d0a4b5c", "state": "draft"}
+    made = CliRunner().invoke(cli, ["apply", manifest, "--propose", "--draft", "--yes"])
+    assert (made.exit_code, "confplane requests revise 0195f3a0" in made.stderr) == (0, True)
+    assert answered.sent[-1][1]["draft"] is True
 
 
 @pytest.mark.parametrize("words", [["--for", "6h"], ["--break-glass", "x"]])

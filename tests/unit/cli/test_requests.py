@@ -78,6 +78,19 @@ def test_a_proposal_has_the_times_that_are_given(answered: Recorded) -> None:
     assert (body["applyAt"], body["expiresAt"].endswith("Z")) == ("2030-01-31T12:00:00Z", True)
 
 
+@pytest.mark.parametrize("words", [["set", "topic=orders", "flush.ms=1"], ["delete", "topic=orders", "flush.ms"]])
+def test_a_draft_is_made_and_proposed_by_a_revision(answered: Recorded, words: list[str]) -> None:
+    answered.answers |= {"configs/topic=orders": {"configs": {"flush.ms": "1"}}, "revise": SHOWN}
+    answered.answers["change-requests"] = {**SHOWN, "state": "draft"}
+    answer = CliRunner().invoke(cli, [*words, "--propose", "--draft"])
+    assert (answer.exit_code, f"confplane requests revise {REQUEST}" in answer.stderr) == (0, True), answer.output
+    for options in (["--draft"], []):
+        assert CliRunner().invoke(cli, ["requests", "revise", REQUEST, *options]).exit_code == 0
+    proposed, redrafted, submitted = [body for path, body in answered.sent if path.startswith(("change-requests",))]
+    assert (proposed["draft"], proposed["edits"][0]["id"]) == (True, "topic=orders")
+    assert [redrafted, submitted] == [{"edits": [], "draft": True}, {"edits": []}]
+
+
 @pytest.mark.parametrize(
     ("words", "times"),
     [
@@ -102,11 +115,12 @@ def test_a_revision_has_the_times_that_are_given(
         ["set", "topic=orders", "retention.ms=1", "--apply-at", "2h"],
         ["set", "topic=orders", "retention.ms=1", "--propose", "--apply-at", "soon"],
         ["set", "topic=orders", "retention.ms=1", "--propose", "--expires-at", "999999999d"],
+        ["set", "topic=orders", "retention.ms=1", "--draft"],
         ["delete", "topic=orders", "retention.ms", "--expires-at", "2h"],
         ["requests", "revise", REQUEST, "--apply-at", "2h", "--no-apply-at"],
     ],
 )
-def test_times_that_are_not_valid_are_refused(answered: Recorded, words: list[str]) -> None:
+def test_times_and_drafts_that_are_not_valid_are_refused(answered: Recorded, words: list[str]) -> None:
     refused = CliRunner().invoke(cli, words)
     assert (refused.exit_code, answered.sent) == (2, []), refused.output
 

@@ -19,6 +19,7 @@ from confplane.cli.remote.options import (
     WRITE_CODES,
     ApplyAt,
     BreakGlass,
+    Draft,
     Duration,
     EntityName,
     ExpiresAt,
@@ -27,9 +28,10 @@ from confplane.cli.remote.options import (
     Ticket,
     ValidateOnly,
     WaitApplied,
+    proposal_of,
+    proposed,
     seconds_of,
     served,
-    times_of,
 )
 from confplane.cli.remote.session import DONE
 from confplane.domain.errors import InvalidRequestError
@@ -83,6 +85,7 @@ async def put(
     duration: Duration = None,
     break_glass: BreakGlass = None,
     propose: Propose = False,
+    draft: Draft = False,
     apply_at: ApplyAt = None,
     expires_at: ExpiresAt = None,
     quotas_etag: _QuotasEtag = None,
@@ -95,9 +98,9 @@ async def put(
     """
     terms = (validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied, seconds_of(duration), break_glass)
     options, change = ChangeOptions(*terms), EntityUpdate.of(entity_of(entity), values_of(values))
-    times = times_of(apply_at, expires_at, propose=propose)
+    proposal = proposal_of(apply_at, expires_at, propose=propose, draft=draft)
     if propose:
-        return await _propose(client, change, options, times)
+        return await _propose(client, change, options, proposal)
     on_line = {key for key, equals, text in (word.partition("=") for word in values) if equals and text[:1] != "@"}
     result = await change.send(client, options)
     if bared := sorted(each["key"] for each in differences(result) if each.get("secret") and each["key"] in on_line):
@@ -132,6 +135,7 @@ async def delete(
     duration: Duration = None,
     break_glass: BreakGlass = None,
     propose: Propose = False,
+    draft: Draft = False,
     apply_at: ApplyAt = None,
     expires_at: ExpiresAt = None,
     quotas_etag: _QuotasEtag = None,
@@ -144,7 +148,7 @@ async def delete(
     """
     terms = (validate_only, reason, ticket, quotas_etag, configs_etag, wait_applied, seconds_of(duration), break_glass)
     options, named = ChangeOptions(*terms), entity_of(entity)
-    times = times_of(apply_at, expires_at, propose=propose)
+    proposal = proposal_of(apply_at, expires_at, propose=propose, draft=draft)
     if bool(keys) == everything:
         raise InvalidRequestError("Give the keys to delete, or --all for all keys of the entity.")
     found = await read_entity_values(client, named)
@@ -162,14 +166,14 @@ async def delete(
         )
     change = EntityUpdate.of(named, dict.fromkeys(keys or present))
     if propose:
-        return await _propose(client, change, options, times)
+        return await _propose(client, change, options, proposal)
     result = await change.send(client, options)
     _show(change, result, options)
     return report_one(result)
 
 
 async def _propose(
-    client: AsyncConfplane, change: EntityUpdate, options: ChangeOptions, times: Mapping[str, str]
+    client: AsyncConfplane, change: EntityUpdate, options: ChangeOptions, proposal: Mapping[str, Any]
 ) -> int:
     """Propose a change, and print the request.
 
@@ -180,14 +184,14 @@ async def _propose(
         raise InvalidRequestError(
             "--for, --wait-applied and ETags are options of direct changes, and not of --propose."
         )
-    found = await change.propose(client, options, times)
+    found = await change.propose(client, options, proposal)
     if is_json():
         print_json(found)
     else:
         print_changes(each for part in found["changes"] for each in part["diff"])
     said = "Valid; nothing was written"
     if not options.validate_only:
-        said = f"Proposed {change.entity.id}: request {found['id']}, see `confplane requests show {found['id']}`"
+        said = proposed(found, change.entity.id)
     echo(said, err=True)
     return DONE
 

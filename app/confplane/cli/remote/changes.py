@@ -87,7 +87,9 @@ class EntityUpdate:
             )
         return cls(entity, quotas, configs)
 
-    async def propose(self, client: AsyncConfplane, options: ChangeOptions, times: Mapping[str, str]) -> dict[str, Any]:
+    async def propose(
+        self, client: AsyncConfplane, options: ChangeOptions, proposal: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Propose the change for another person to approve, and return the request in the API's form."""
         of_facets: dict[FacetName, Mapping[str, float | str | None]] = {FacetName.CLIENT_QUOTAS: self.quotas}
         of_facets[_configs_facet(self.entity)] = self.configs
@@ -104,7 +106,7 @@ class EntityUpdate:
             if values
         ]
         terms: Any = {"validate_only": options.validate_only, "reason": options.reason, "ticket": options.ticket}
-        terms |= times
+        terms |= proposal
         found: Any = (await client.change_requests.propose(edits, **terms)).body
         return dict(found)
 

@@ -17,14 +17,16 @@ from confplane.cli.remote.options import (
     AsJson,
     BreakGlass,
     ClusterName,
+    Draft,
     Duration,
     ExpiresAt,
     ProfileName,
     Propose,
     Reason,
     Ticket,
+    proposal_of,
+    proposed,
     seconds_of,
-    times_of,
 )
 from confplane.cli.remote.plan_output import print_plan_diff, print_plan_table
 from confplane.cli.remote.session import DONE, FAILED, INVALID, UNKNOWN, code_of, refusal_texts, run_with_client
@@ -162,6 +164,7 @@ def apply(
     env_prefix: EnvPrefix = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     propose: Propose = False,
+    draft: Draft = False,
     apply_at: ApplyAt = None,
     expires_at: ExpiresAt = None,
     duration: Duration = None,
@@ -184,8 +187,8 @@ def apply(
     terms = {"reason": reason, "ticket": ticket, "expires_in": seconds_of(duration), "break_glass": break_glass}
     if propose and (duration is not None or break_glass is not None):
         raise typer.BadParameter("--for and --break-glass are options of direct changes.", param_hint="--propose")
-    times = times_of(apply_at, expires_at, propose=propose)
-    run = _Apply(files, options, terms, yes=yes, propose=propose, times=times)
+    proposal = proposal_of(apply_at, expires_at, propose=propose, draft=draft)
+    run = _Apply(files, options, terms, yes=yes, propose=propose, proposal=proposal)
     run_manifest(profile, cluster, files, lambda client: run.run(client, plan_file))
 
 
@@ -335,8 +338,7 @@ class _Apply:
     terms: dict[str, Any]
     yes: bool
     propose: bool
-    times: Mapping[str, str]
-    """Of a proposal."""
+    proposal: Mapping[str, Any]
 
     async def run(self, client: AsyncConfplane, plan_file: Path | None) -> int:
         """Apply the plan of a file, or a new one, and return the exit code."""
@@ -367,11 +369,11 @@ class _Apply:
             "maxDeletes": given["max_deletes"],
             "force": [{"id": entity_id, "key": key} for entity_id, key in given.get("force", ())],
         }
-        terms: Any = {name: self.terms[name] for name in ("reason", "ticket")} | {**self.times}
+        terms: Any = {name: self.terms[name] for name in ("reason", "ticket")} | {**self.proposal}
         made: Any = (await client.change_requests.propose(manifest=manifest, **terms)).body
         if is_json():
             print_json(made)
-        say(f"Proposed: request {made['id']}, see `confplane requests show {made['id']}`", err=True)
+        say(proposed(made, "the plan"), err=True)
         return DONE
 
     def _read(self, plan_file: Path) -> tuple[str, int]:

@@ -65,6 +65,12 @@ Propose = Annotated[
     bool,
     typer.Option("--propose", help="Propose the change for another person to approve (`confplane requests`)."),
 ]
+Draft = Annotated[
+    bool,
+    typer.Option(
+        "--draft", help="Make a draft, which nobody is asked to approve until `confplane requests revise` proposes it."
+    ),
+]
 _TIME_FORMS: Final = "2026-01-31T12:00:00Z, or a time from now such as 2h."
 ApplyAt = Annotated[
     str | None,
@@ -175,17 +181,33 @@ def terms(reason: str | None, ticket: str | None) -> Any:
     return {"reason": reason, "ticket": ticket}
 
 
-def times_of(apply_at: str | None, expires_at: str | None, *, propose: bool = True) -> dict[str, str]:
+def times_of(apply_at: str | None, expires_at: str | None) -> dict[str, str]:
     """Return the times of a change request as arguments of the client library.
 
     Raises:
-        typer.BadParameter: A text is not a time, or times are given for a change that is not proposed.
+        typer.BadParameter: A text is not a time.
     """
     given = {"apply_at": (apply_at, "--apply-at"), "expires_at": (expires_at, "--expires-at")}
-    found = {name: later_of(text, option) for name, (text, option) in given.items() if text is not None}
+    return {name: later_of(text, option) for name, (text, option) in given.items() if text is not None}
+
+
+def proposal_of(apply_at: str | None, expires_at: str | None, *, propose: bool, draft: bool) -> dict[str, Any]:
+    """Return what `--propose` makes a change request with, besides its content, as arguments of the client library.
+
+    Raises:
+        typer.BadParameter: A text is not a time, or something is given for a change that is not proposed.
+    """
+    found = times_of(apply_at, expires_at) | ({"draft": True} if draft else {})
     if found and not propose:
-        raise typer.BadParameter("It is an option of --propose.", param_hint=given[min(found)][1])
+        raise typer.BadParameter("It is an option of --propose.", param_hint=f"--{min(found).replace('_', '-')}")
     return found
+
+
+def proposed(request: dict[str, Any], what: str) -> str:
+    """Return the result of `--propose` as a sentence."""
+    if request["state"] == "draft":
+        return f"Made a draft of {what}: propose it with `confplane requests revise {request['id']}`"
+    return f"Proposed {what}: request {request['id']}, see `confplane requests show {request['id']}`"
 
 
 def seconds_of(duration: str | None) -> int | None:

@@ -146,11 +146,12 @@ async def revise(
     unscheduled: Annotated[
         bool, typer.Option("--no-apply-at", help="Let it be applied when somebody applies it.")
     ] = False,
+    draft: Annotated[bool, typer.Option("--draft", help="Leave a draft a draft. Otherwise it is proposed.")] = False,
     reason: Reason = None,
 ) -> None:
     """Decide the edits of a request again, on the present state, with other times if any are given.
 
-    Its approvals are dropped. Times that are not given stay as they are.
+    Its approvals are dropped, and a draft is proposed. Times that are not given stay as they are.
     """
     if unscheduled and apply_at is not None:
         raise InvalidRequestError("Give --apply-at or --no-apply-at, not both.")
@@ -158,7 +159,7 @@ async def revise(
     names = {"apply_at": "applyAt", "expires_at": "expiresAt"}
     times: dict[str, str | None] = {names[name]: time for name, time in given.items()}
     times |= {"applyAt": None} if unscheduled else {}
-    _show_state(await client.change_requests.revise(request, times=times, **terms(reason, None)))
+    _show_state(await client.change_requests.revise(request, times=times, draft=draft, **terms(reason, None)))
 
 
 @requests.command(epilog=f"{_EXAMPLE.format('apply', '')}{WRITE_CODES}")

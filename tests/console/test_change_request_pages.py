@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import html
 import re
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from confplane.domain.texts import rfc3339
 from tests.console.test_every_page import MARKUP, principal
 from tests.console.test_pages import CLUSTER, Api, text_of
 from tests.console.visitor import Visitor
@@ -235,6 +237,12 @@ def test_a_secret_is_supplied_again_and_shown_nowhere(
     key = "listener.name.internal.ssl.key.password"
     edit = {"facet": "configs", "id": "broker=7", "ops": [{"key": key, "value": SECRET}]}
     request = proposed(service, tokens["dev"], edit)
+    # Its expiry can be changed, and a time at which it applies itself can't be given.
+    page = people["dev"].page(f"{REQUESTS}/{request}")
+    assert ("Change its expiry" in page, 'name="expiresAt"' in page, 'name="applyAt"' in page) == (True, True, False)
+    later = rfc3339((datetime.now(UTC) + timedelta(days=30)).replace(microsecond=0))
+    assert step(people["dev"], request, "revise", expiresAt=later).status_code == 303
+    assert api.get(f"change-requests/{request}")["expiresAt"] == later
     assert step(people["ops"], request, "approve").status_code == 303
     pages = [people["dev"].page(f"{REQUESTS}/{request}"), visitor.page(REQUESTS)]
     assert f'name="value broker=7 {key}"' in pages[0]

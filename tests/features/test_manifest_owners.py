@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-from tests.features.test_manifest_runs import FACETS, HEAD, State, connected, manifest, some_state
+from tests.features.test_manifest_runs import HEAD, connected
 from tests.support.service import Service, ServiceInThread
 from tests.support.waiting import wait_for
 
@@ -20,10 +19,6 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from tests.support.servers import Database
-
-Owned = dict[tuple[str, str], dict[str, tuple[Any, "str | None"]]]
-"""The values and the owners of keys, by entity and member."""
-OWNERS: Final = ("red", "blue")
 
 
 @pytest.fixture
@@ -228,74 +223,6 @@ def test_a_run_with_claims_is_reverted_and_leaves_nothing_behind(http: httpx.Cli
     assert answer.status_code == 200, answer.text
     assert http.get("/configs/topic=undo-a").status_code == 404
     assert http.get("/configs/topic=undo-b").json()["configs"] == {"retention.ms": "1"}
-
-
-def owned(http: httpx.Client, name: str) -> Owned:
-    """Return what is stored, with owners."""
-    found: Owned = {}
-    for member, facet in FACETS.items():
-        for kind in ("topic",) if facet == "configs" else ("user", "user,client-id"):
-            params = {"kind": kind, "prefix": f"{name}-", "view": "full"}
-            for item in http.get(f"/{facet}", params=params).json()["items"]:
-                owners = item["status"].get("owners", {})
-                values = item["quotas" if member == "quotas" else "configs"]
-                found[item["id"], member] = {key: (value, owners.get(key)) for key, value in values.items()}
-    return found
-
-
-def after_apply(before: Owned, owner: str, wanted: State, *, prune: bool) -> Owned:
-    """Return what an apply has to leave."""
-    found: Owned = {}
-    for place in before.keys() | wanted.keys():
-        keys = before.get(place, {})
-        if place in wanted:
-            kept = {key: each for key, each in keys.items() if each[1] not in {owner, None}}
-            found[place] = kept | {key: (value, owner) for key, value in wanted[place].items()}
-        else:
-            found[place] = {key: each for key, each in keys.items() if not (prune and each[1] == owner)}
-    return {place: keys for place, keys in found.items() if keys}
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_an_apply_makes_the_keys_of_its_owner_what_the_document_says(http: httpx.Client, seed: int) -> None:
-    rng = random.Random(seed)  # noqa: S311 - chooses cases
-    name = f"owned{seed}"
-    state: Owned = {}
-    for _ in range(4):
-        if rng.random() < 0.7:
-            # A direct write: keys keep their owners, or have none.
-            for (entity_id, member), values in some_state(rng, name).items():
-                if values:
-                    given = {"quotas" if member == "quotas" else "configs": values}
-                    assert http.put(f"/{FACETS[member]}/{entity_id}", json=given).status_code == 200
-                    before = state.get((entity_id, member), {})
-                    state[entity_id, member] = {
-                        key: (value, before.get(key, (None, None))[1]) for key, value in values.items()
-                    }
-        owner, wanted = rng.choice(OWNERS), some_state(rng, name)
-        foreign = [
-            {"id": place[0], "key": key}
-            for place, values in wanted.items()
-            for key in values
-            if state.get(place, {}).get(key, (None, None))[1] not in {owner, None}
-        ]
-        body = {**manifest(wanted), "owner": owner, "atomic": rng.random() < 0.5}
-        if prune := rng.random() < 0.5:
-            body |= {"prune": True, "scope": f"{rng.choice(('user', 'topic'))}:{name}-", "maxDeletes": 100}
-        if foreign:
-            refused = planned(http, body)
-            assert refused.get("failed") or refused["type"] == "/problems/owner-conflict"
-            body["force"] = foreign
-        expected = after_apply(state, owner, wanted, prune=prune)
-        if prune:
-            inside = body["scope"].partition(":")[0]
-            untouched = {place: keys for place, keys in state.items() if not place[0].startswith(inside)}
-            expected |= {place: keys for place, keys in untouched.items() if place not in wanted}
-        apply(http, body)
-        state = expected
-        wait_for(lambda: owned(http, name) == state, why=lambda: (owned(http, name), state))  # noqa: B023 - called here
-        again = planned(http, body)
-        assert again["changes"] == [], again
 
 
 def test_keys_are_claimed_right_after_the_first_start(tmp_path: Path, chroot: str, migrated: Database) -> None:

@@ -1,8 +1,7 @@
-"""Random states and manifests; runs that end before their last entity; the process killed during one."""
+"""Runs of manifests that end before their last entity; the process killed during one."""
 
 from __future__ import annotations
 
-import random
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,17 +21,6 @@ if TYPE_CHECKING:
 
 BASE: Final = "/v1/clusters/default"
 HEAD: Final = {"apiVersion": "confplane/v1", "kind": "Configs"}
-VALUES: Final[dict[str, dict[str, tuple[Any, ...]]]] = {
-    "quotas": {"producer_byte_rate": (1, 2), "consumer_byte_rate": (1, 2), "request_percentage": (0.5, 50)},
-    "clientConfigs": {
-        "acks": ("all", "1"),
-        "session.timeout.ms": ("10000", "20000"),
-        "heartbeat.interval.ms": ("1000", "2000"),
-    },
-    "configs": {"retention.ms": ("1000", "2000"), "flush.ms": ("1", "2"), "cleanup.policy": ("compact", "delete")},
-}
-FACETS: Final = {"quotas": "client-quotas", "clientConfigs": "client-configs", "configs": "configs"}
-
 State = dict[tuple[str, str], dict[str, Any]]
 """The keys of each facet of each entity, by entity and member; only those that have keys."""
 
@@ -48,75 +36,11 @@ def connected(service: Service) -> httpx.Client:
     return httpx.Client(base_url=f"{service.url}{BASE}", headers=headers, trust_env=False, timeout=60)
 
 
-def some_values(rng: random.Random, member: str) -> dict[str, Any]:
-    return {key: rng.choice(values) for key, values in VALUES[member].items() if rng.random() < 0.6}
-
-
-def some_state(rng: random.Random, name: str) -> State:
-    users = [f"user={name}-{letter}" for letter in "ab"]
-    clients = [*users, f"{users[0]},client-id=x", f"user={name}-c,client-id=x"]
-    places = [(each, member) for each in clients for member in ("quotas", "clientConfigs")]
-    places += [(f"topic={name}-{number}", "configs") for number in range(4)]
-    chosen = [place for place in places if rng.random() < 0.6]
-    return {(each, member): some_values(rng, member) for each, member in chosen}
-
-
 def manifest(state: State) -> dict[str, Any]:
     found: dict[str, dict[str, Any]] = {}
     for (entity_id, member), values in state.items():
         found.setdefault(entity_id, {"id": entity_id})[member] = values
     return {**HEAD, "entities": list(found.values())}
-
-
-def stored(http: httpx.Client, name: str) -> State:
-    found: State = {}
-    for member, facet in FACETS.items():
-        kinds = ("topic",) if facet == "configs" else ("user", "user,client-id")
-        for kind in kinds:
-            items = http.get(f"/{facet}", params={"kind": kind, "prefix": f"{name}-"}).json()["items"]
-            found |= {(item["id"], member): item["quotas" if member == "quotas" else "configs"] for item in items}
-    return found
-
-
-def applied(http: httpx.Client, body: dict[str, Any]) -> dict[str, Any]:
-    planned = http.post("/manifests:plan", json=body).json()
-    assert planned["failed"] == 0, planned
-    answer = http.post("/manifests:apply", json={**body, "planId": planned["planId"]})
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    assert found["next"] is None
-    return found
-
-
-def set_up(http: httpx.Client, state: State) -> None:
-    for (entity_id, member), values in state.items():
-        if values:
-            given = {"quotas" if member == "quotas" else "configs": values}
-            assert http.put(f"/{FACETS[member]}/{entity_id}", json=given).status_code == 200
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_an_apply_makes_the_scope_what_the_document_says_and_leaves_the_rest(http: httpx.Client, seed: int) -> None:
-    rng = random.Random(seed)  # noqa: S311 - chooses cases
-    name, other = f"prop{seed}", f"rest{seed}"
-    before, rest, wanted = some_state(rng, name), some_state(rng, other), some_state(rng, name)
-    set_up(http, before | rest)
-    kept_before = stored(http, other)
-    options: dict[str, Any] = {"atomic": rng.random() < 0.5}
-    expected = {place: values for place, values in stored(http, name).items() if place not in wanted} | wanted
-    kind = rng.choice(("user", "topic", None))
-    if kind is not None:
-        options |= {"prune": True, "scope": f"{kind}:{name}-", "maxDeletes": 100}
-        expected = {
-            place: values
-            for place, values in expected.items()
-            if place in wanted or not place[0].startswith(f"{kind}=")
-        }
-    body = {**manifest(wanted), **options}
-    applied(http, body)
-    assert stored(http, name) == {place: values for place, values in expected.items() if values}
-    assert stored(http, other) == kept_before
-    assert http.post("/manifests:plan", json=body).json()["changes"] == []
 
 
 def in_background(work: Callable[[], object]) -> threading.Thread:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from confplane.kraft.pool import ConnectionPartition, ConnectionPool
+from confplane.kraft.views import ConfigResourceType, Resource
 from confplane.kraft.wire import errors
 from confplane.kraft.wire.errors import RightsError, UnreachableError
 from confplane.kraft.wire.messages import DescribeClusterResponse
 from confplane.kraft.wire.options import Address, Options
+from tests.support.kraft_client import client_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -110,6 +112,15 @@ async def test_a_node_whose_port_can_not_be_is_away(port: int) -> None:
                 await pool.any(soon())
     finally:
         await pool.close()
+
+
+@pytest.mark.parametrize("name", ["x", "-1", "1.5", "\u0663"])
+async def test_nothing_is_asked_of_a_broker_whose_name_is_no_number_of_kafka(name: str) -> None:
+    """Arabic digits are one for Python alone."""
+    resource = Resource(ConfigResourceType.BROKER, name)
+    async with client_of("127.0.0.1:1") as client:
+        [found] = await client.describe_configs([resource], soon())
+    assert str(found.error) == f"There is no broker {name!r}."
 
 
 class _Controller:

@@ -22,6 +22,7 @@ DESIGNS: Final = "".join(
 COMPATIBILITY: Final = (ROOT / "docs/kafka-compatibility.md").read_text()
 GUARANTEES: Final = (ROOT / "docs/guarantees.md").read_text()
 FAULTS: Final = (ROOT / "tests/faults/README.md").read_text()
+CONTRIBUTING: Final = (ROOT / "CONTRIBUTING.md").read_text()
 ROWS: Final = [
     [cell.strip() for cell in line.strip("|").split(" | ")]
     for line in COMPATIBILITY.partition("## Differences\n")[2].splitlines()
@@ -103,6 +104,14 @@ def test_each_file_that_a_document_names_is_there() -> None:
     named = set(re.findall(r"`(?:tests/)?((?:[a-z_]+/)+test_[a-z_]+\.py)`", GUARANTEES + FAULTS))
     assert named
     assert [name for name in named if not (ROOT / "tests" / name).is_file()] == []
+
+
+def test_it_is_said_which_tests_belong_into_each_folder() -> None:
+    table = CONTRIBUTING.partition("| folder | tests of |\n")[2].partition("\n\n")[0]
+    named = re.findall(r"`tests/([a-z0-9]+)`", table)
+    assert sorted(named) == sorted(
+        {path.relative_to(ROOT / "tests").parts[0] for path in ROOT.glob("tests/**/test_*.py")}
+    )
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])

@@ -18,7 +18,7 @@ from confplane.rollups import stores
 from confplane.rollups.exports.columns import REMOVABLE, ExportAlterations, pseudonym
 from confplane.rollups.exports.exporter import NAMES, Exporter, exclusive_export
 from confplane.rollups.exports.manifest import UnreadableLakeError
-from confplane.rollups.exports.reading import read_lake
+from confplane.rollups.exports.reading import count_rows, read_lake
 from confplane.rollups.jobs import JOBS, activity, compare, integrity, usage
 from confplane.rollups.origin import Origin
 from confplane.rollups.reading import NotInReadingError
@@ -240,6 +240,12 @@ def test_only_days_that_changed_are_written_and_none_where_nothing_did(
     third = export(spark, origin, tmp_path, "trail").datasets["trail"]
     assert [(each.export_id, each.rows) for each in third.days] == [(third.export_id, 1)]
     assert_is_the_tables(tmp_path, migrated, "trail")
+
+
+def test_rows_of_a_lake_are_counted_without_spark_on_this_machine_alone(tmp_path: Path) -> None:
+    assert count_rows("s3a://lake/exports", CLUSTER, [activity.JOB]) is None
+    with pytest.raises(UnreadableLakeError):
+        count_rows(str(tmp_path), CLUSTER, [activity.JOB])
 
 
 def test_a_lake_never_goes_back_in_time(spark: SparkSession, migrated: servers.Database, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from confplane.api import parsed, patterns
 from confplane.api.change_requests import models, render
 from confplane.api.dependencies import Call, CallDep, IfNoneMatch, PageSize, PageToken
-from confplane.api.manifests.documents import document_of, options_of
+from confplane.api.manifests.routes import document_of, options_of
 from confplane.api.responses import json_response, page_response, unchanged
 from confplane.api.routing.operations import manage, propose, read
 from confplane.api.routing.preconditions import ConditionalHeadersDep, not_modified

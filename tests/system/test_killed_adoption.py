@@ -70,8 +70,13 @@ async def test_a_killed_adoption_is_completed_by_the_next_one(
                 assert await history(client, KEPT) == [("external", 2, 1), ("change", 1, 2), ("change", None, 1)]
                 assert await history(client, LOST) == [("external", 1, None), ("change", None, 1)]
                 assert await history(client, NEW) == [("change", None, 1)]
-                adoptions = [item async for item in client.items("audit", entity="cluster", outcome="committed")]
-                assert [item["reason"] for item in adoptions] == ["restored"]
+                # The outcome of a change whose process was killed is recovered some time after the start.
+                await until(lambda: adoptions(client))
+                assert await adoptions(client) == ["restored"]
+
+
+async def adoptions(client: ConfplaneClient) -> list[str]:
+    return [item["reason"] async for item in client.items("audit", entity="cluster", outcome="committed")]
 
 
 async def history(client: ConfplaneClient, entity_id: str) -> list[tuple[str, object, object]]:

@@ -107,8 +107,7 @@ class RequestedChanges:
         for cluster_facet, edit in (part for entry in proposed for part in entry.items()):
             if isinstance(edit, EditResult):
                 raise edit.error or ValueError("an edit that can't be formed has an error")
-            for operation in (Operation.DESCRIBE_CONFIGS, Operation.PROPOSE):
-                caller.require(cluster_facet.store.name, operation, edit.entity.id, pointer=edit.pointer)
+            _check_may_propose(caller, cluster_facet.store.name, edit.entity.id, pointer=edit.pointer)
         author = Caller(unrestricted(caller.access), caller.deadline, caller.reason, caller.ticket)
         with caller.preparing():
             return await decide(self._alter, self._fingerprints[cluster.name], list(proposed), author)
@@ -147,8 +146,7 @@ class RequestedChanges:
             RequestStateError: An entity was changed since it was decided.
         """
         for each in request.entity_ids:
-            for operation in (Operation.DESCRIBE_CONFIGS, Operation.PROPOSE):
-                caller.require(cluster.name, operation, each)
+            _check_may_propose(caller, cluster.name, each)
         with caller.preparing():
             await cluster.store.catch_up(caller.deadline)
         if changed := differences(cluster, request.draft):
@@ -264,6 +262,16 @@ class _RequestedPlan(RequestedChange):
     def _caller(self, author: Caller) -> Caller:
         """Return the author as the caller of the run, which has one request id."""
         return replace(author, access=approved(self._rights, author.access, run_id(self._request.id)))
+
+
+def _check_may_propose(caller: Caller, cluster: str, entity_id: str, *, pointer: str | None = None) -> None:
+    """Refuse a caller who may not propose a change of an entity, or not describe it.
+
+    Raises:
+        ForbiddenError: A grant is missing.
+    """
+    for operation in (Operation.DESCRIBE_CONFIGS, Operation.PROPOSE):
+        caller.require(cluster, operation, entity_id, pointer=pointer)
 
 
 def _check(plan: Plan) -> None:

@@ -214,10 +214,8 @@ class PostgresTargetStates(TargetStates):
         kept = to_json([{"entity_id": entity_id, "mzxid": mzxid} for entity_id, mzxid in revisions.items()])
 
         async def work(pipeline: Pipeline) -> None:
-            for statement in sql.FORGET:
+            for statement in (*sql.FORGET, *earlier_states.FORGET):
                 await pipeline.send(statement, cluster=cluster, types=types, kept=kept)
-            for statement in earlier_states.FORGET:
-                await pipeline.send(statement, cluster=cluster, types=types)
 
         await self._database.atomically(work)
 

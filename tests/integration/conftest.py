@@ -18,6 +18,7 @@ from tests.support.service import Service, ServiceInThread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
 
     from kazoo.client import KazooClient
 
@@ -51,6 +52,15 @@ def usual_mode() -> str:
 async def opened(world: World, kafka: KafkaDouble, usual_mode: str) -> AsyncIterator[Opener]:
     """Opens processes of the cluster; the first imports it, and sets the mode."""
     async with opener(world, kafka, usual_mode) as found:
+        yield found
+
+
+@pytest.fixture
+async def opened_with_encoder(world: World, kafka: KafkaDouble, tmp_path: Path) -> AsyncIterator[Opener]:
+    """Opens processes that adopt the cluster, with a secret for the passwords of brokers."""
+    secret = tmp_path / "encoder"
+    secret.write_text("encoder secret")
+    async with opener(world, kafka, password_encoder={"secret_file": str(secret), "iterations": 1024}) as found:
         yield found
 
 

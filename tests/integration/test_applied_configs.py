@@ -27,13 +27,12 @@ from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit
 from confplane.services.ports.applying import AlterRefused
 from confplane.services.ports.kafka import KraftEntityType
-from tests.support.adopting import ALICE, DELIVERY_STEPS, RATE, alter, apply, equal, kill, opener, rows
+from tests.support.adopting import ALICE, DELIVERY_STEPS, RATE, alter, apply, equal, kill, rows
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller, znode_metadata
 from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from kazoo.client import KazooClient
@@ -66,13 +65,8 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture
-async def opened(world: World, kafka: KafkaDouble, tmp_path: Path) -> AsyncIterator[Opener]:
-    """Opens processes that adopt the cluster, with a secret for the passwords of brokers."""
-    secret = tmp_path / "encoder"
-    secret.write_text("encoder secret")
-    encoder = {"secret_file": str(secret), "iterations": 1024}
-    async with opener(world, kafka, password_encoder=encoder) as found:
-        yield found
+def opened(opened_with_encoder: Opener) -> Opener:
+    return opened_with_encoder
 
 
 async def test_configs_of_each_kind_are_applied_in_shared_requests(opened: Opener, kafka: KafkaDouble) -> None:

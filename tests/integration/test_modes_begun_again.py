@@ -11,16 +11,12 @@ import pytest
 
 from confplane.domain.entities import Entity
 from confplane.services.ports.kafka import KraftEntityType
-from tests.support.adopting import ALICE, RATE, TOPIC, alter, apply, equal, kinds, opener, restore
+from tests.support.adopting import ALICE, RATE, TOPIC, alter, apply, equal, kinds, restore
 from tests.support.kafka_double import KafkaDouble
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
-    from tests.support.world import World
 
 BROKER = Entity.of(broker="1")
 PASSWORD = "listener.name.internal.ssl.keystore.password"
@@ -42,11 +38,8 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture
-async def opened(world: World, kafka: KafkaDouble, tmp_path: Path) -> AsyncIterator[Opener]:
-    secret = tmp_path / "encoder"
-    secret.write_text("encoder secret")
-    async with opener(world, kafka, password_encoder={"secret_file": str(secret), "iterations": 1024}) as found:
-        yield found
+def opened(opened_with_encoder: Opener) -> Opener:
+    return opened_with_encoder
 
 
 async def begin_again(one: Observing, *types: KraftEntityType) -> None:

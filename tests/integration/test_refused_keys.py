@@ -17,19 +17,17 @@ from confplane.services.changes.edits import Edit, Mode
 from confplane.services.kraft.apply.apply_status import ApplyWaiter
 from confplane.services.kraft.reconcile.entity_drift import DriftSelection
 from confplane.services.ports.applying import AlterRefused
-from tests.support.adopting import ADMIN, adopt_drift, alter, apply, drift, equal, kinds, opener, shown_drift
+from tests.support.adopting import ADMIN, adopt_drift, alter, apply, drift, equal, kinds, shown_drift
 from tests.support.kafka_double import KafkaDouble, nothing
 from tests.support.observing import caller
 from tests.support.stores import soon
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from confplane.services.kraft.apply.apply_status import ApplyStatus
     from tests.support.adopting import Opener
     from tests.support.observing import Observing
-    from tests.support.world import World
 
 DEFAULT, TOPIC, GROUP = Entity.of(broker=None), Entity.of(topic="t"), Entity.of(group="g")
 BROKER, PASSWORD = Entity.of(broker="1"), "listener.name.internal.ssl.keystore.password"
@@ -53,11 +51,8 @@ def kafka() -> KafkaDouble:
 
 
 @pytest.fixture
-async def opened(world: World, kafka: KafkaDouble, tmp_path: Path) -> AsyncIterator[Opener]:
-    secret = tmp_path / "encoder"
-    secret.write_text("encoder secret")
-    async with opener(world, kafka, password_encoder={"secret_file": str(secret), "iterations": 1024}) as found:
-        yield found
+def opened(opened_with_encoder: Opener) -> Opener:
+    return opened_with_encoder
 
 
 async def status(one: Observing, entity: Entity) -> ApplyStatus:

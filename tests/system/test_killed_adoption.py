@@ -71,8 +71,7 @@ async def test_a_killed_adoption_is_completed_by_the_next_one(
                 assert await history(client, LOST) == [("external", 1, None), ("change", None, 1)]
                 assert await history(client, NEW) == [("change", None, 1)]
                 # The outcome of a change whose process was killed is recovered some time after the start.
-                await until(lambda: adoptions(client))
-                assert await adoptions(client) == ["restored"]
+                assert await until(lambda: adoptions(client)) == ["restored"]
 
 
 async def adoptions(client: ConfplaneClient) -> list[str]:

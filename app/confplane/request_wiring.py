@@ -13,6 +13,7 @@ from confplane.services.requests.participants import Participants
 from confplane.services.requests.proposals import RequestProposals
 from confplane.services.requests.reader import RequestReader
 from confplane.services.requests.requested import RequestedChanges
+from confplane.services.requests.reversals import RequestReversals
 from confplane.services.requests.reviews import RequestReviews
 from confplane.services.requests.scheduler import RequestScheduler
 from confplane.services.requests.service import ChangeRequestService
@@ -73,11 +74,11 @@ class RequestWiring:
         changes = RequestedChanges(parts.alter, plans, applies, participants, parts.fingerprints)
         rest: dict[str, Any] = {"changes": changes, "now": now}
         applier = RequestApplier(store, transitions, participants, control=control, **rest)
+        proposals = RequestProposals(reader, transitions, participants, **rest)
         service = ChangeRequestService(
             reader,
-            RequestProposals(
-                reader, transitions, participants, audit=parts.audit, reverts=reverts, alter=parts.alter, **rest
-            ),
+            proposals,
+            RequestReversals(reader, transitions, proposals, audit=parts.audit, reverts=reverts, alter=parts.alter),
             RequestReviews(reader, transitions, participants, applier=applier, **rest),
             applier=applier,
             transitions=transitions,

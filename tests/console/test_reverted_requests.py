@@ -61,6 +61,12 @@ def applied(dev: Visitor, ops: Visitor, request: str) -> None:
     assert step(dev, request, "apply").status_code == 303
 
 
+def attempt_of(visitor: Visitor, request: str) -> str:
+    """Return the attempt of a form of a page, which is done once however often it is sent."""
+    [attempt] = re.findall(r'name="attempt" value="([^"]+)"', visitor.page(f"{REQUESTS}/{request}"))
+    return attempt
+
+
 def shown(visitor: Visitor, request: str) -> str:
     """Return the text of a request's page."""
     return text_of(visitor.page(f"{REQUESTS}/{request}"))
@@ -75,7 +81,9 @@ def test_an_applied_request_is_reverted_by_another(
     applied(dev, ops, request)
     assert "revert" in buttons(dev, request)
     assert "revert" not in buttons(people["viewer"], request)
-    done = step(dev, request, "revert", reason=MARKUP, ticket="CHG-7", expiresAt=in_days(3))
+    typed = {"reason": MARKUP, "ticket": "CHG-7", "expiresAt": in_days(3), "attempt": attempt_of(dev, request)}
+    done, again = (step(dev, request, "revert", **typed) for _ in range(2))
+    assert done.headers["location"] == again.headers["location"]
     made = done.headers["location"].rpartition("/")[2]
     found = api.get(f"change-requests/{made}")
     assert (found["reverts"], found["reason"], found["ticket"]) == (request, MARKUP, "CHG-7")

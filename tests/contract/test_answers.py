@@ -924,7 +924,13 @@ def test_reverts_of_change_requests(recorder: Recorder, service: Service) -> Non
     recorder.send("revertChangeRequest", 403, f"{one}:revert", json={}, headers=ops)
     recorder.send("revertChangeRequest", 404, f"{url}/{MADE_UP}:revert", json={}, headers=dev)
     recorder.send("revertChangeRequest", 200, f"{one}:revert", json={}, headers=dev, params={"validateOnly": "true"})
-    reverting = recorder.send("revertChangeRequest", 201, f"{one}:revert", json={"partly": True}, headers=dev)
+    keyed = {**dev, "Idempotency-Key": "regretted twice"}
+    reverting, replayed = (
+        recorder.send("revertChangeRequest", 201, f"{one}:revert", json={"partly": True}, headers=keyed)
+        for _ in range(2)
+    )
+    assert (replayed.json(), replayed.headers["idempotency-replayed"]) == (reverting.json(), "true")
+    recorder.send("revertChangeRequest", 422, f"{one}:revert", json={}, headers=keyed)
     again = recorder.send("getChangeRequest", 200, reverting.headers["location"]).json()
     assert (again["reverts"], again["changes"][0]["diff"][0]["after"]) == (applied["id"], None)
     shown = recorder.send("getChangeRequest", 200, one).json()

@@ -53,14 +53,13 @@ MANAGING = frozenset(
         "cancelChangeRequest",
         "commentChangeRequest",
         "applyChangeRequest",
-        "revertChangeRequest",
     }
 )
 WRITES = (
     frozenset(OPERATIONS)
     - READS
     - MANAGING
-    - {"clearRegistrations", "createChangeRequest", "reapplyDrift", "reportClientConfigs"}
+    - {"clearRegistrations", "createChangeRequest", "reapplyDrift", "reportClientConfigs", "revertChangeRequest"}
 )
 FREEZES = frozenset({"freezeCluster", "thawCluster"})
 UNCONDITIONAL = (

@@ -67,7 +67,7 @@ async def _created(one: Requests, first: ChangeRequest) -> ChangeRequest:
 
 async def _reverting_change(one: Requests, first: ChangeRequest) -> ChangeRequest:
     assert first.change_id is not None
-    entries = await one.service.proposals.reversal(one.cluster, first.change_id, one.caller(OPS))
+    entries = await one.service.reversals.reversal(one.cluster, first.change_id, one.caller(OPS))
     return await one.propose(OPS, *entries)
 
 
@@ -78,7 +78,7 @@ async def _revised(one: Requests, first: ChangeRequest) -> ChangeRequest:
 
 
 async def _reverted(one: Requests, first: ChangeRequest) -> ChangeRequest:
-    return await one.service.proposals.revert(one.cluster, first.id, RequestTerms(), one.caller(OPS))
+    return await one.service.reversals.revert(one.cluster, first.id, RequestTerms(), one.caller(OPS))
 
 
 AUTHORS: Final = {

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from unittest.mock import AsyncMock
 
 import pytest
 
+from confplane.audit import PostgresRequestKeys
 from confplane.domain.access.identities import Authentication, Identity
 from confplane.domain.access.operations import Role
 from confplane.domain.change_requests import RequestAction, RequestState
@@ -19,6 +23,7 @@ from confplane.domain.errors import (
     UnavailableError,
 )
 from confplane.domain.etags import Precondition
+from confplane.services.changes.idempotency import IdempotencyService, RequestKey, RequestRun
 from confplane.services.requests.proposals import RequestTerms
 from confplane.services.requests.transitions import RequestTransitions
 from tests.integration.test_change_requests import BOB, DEV, HOUR, OPS, SRE, another, started
@@ -44,7 +49,7 @@ async def applied(one: Requests, *entries: Entry) -> ChangeRequest:
 async def reverted(one: Requests, request: ChangeRequest, by: Identity = DEV, **options: Any) -> ChangeRequest:
     """Propose the revert of a request."""
     caller = one.caller(by, reason="harmful")
-    return await one.service.proposals.revert(one.cluster, request.id, RequestTerms(), caller, **options)
+    return await one.service.reversals.revert(one.cluster, request.id, RequestTerms(), caller, **options)
 
 
 async def test_a_revert_is_approved_by_another_person_and_ends_in_the_reverted_request(world: World) -> None:
@@ -150,6 +155,61 @@ async def test_of_two_reverts_proposed_at_once_one_is_cancelled(world: World) ->
         "default", one.caller(OPS).access, state=RequestState.OPEN, before=None, size=9
     )
     assert [each.id for each in page.requests] == [made.id]
+
+
+async def keyed(one: Requests, sent: RequestKey, request: ChangeRequest) -> ChangeRequest | None:
+    """Propose a revert with an Idempotency-Key; None if it failed."""
+    keys = PostgresRequestKeys(one.replica.parts.database)
+    runs = IdempotencyService(keys, one.replica.parts.audit)
+    caller = one.caller(DEV)
+    try:
+        run = await runs.begin(sent, one.cluster.store, caller.access, caller.deadline)
+        assert isinstance(run, RequestRun)
+        made = None
+        with suppress(UnavailableError):
+            made = await one.service.reversals.revert(one.cluster, request.id, RequestTerms(), replace(caller, run=run))
+        assert await runs.finish(run, None)  # as if the process ended before it stored the response
+        return made
+    finally:
+        await keys.close()
+
+
+@pytest.mark.parametrize("end", [None, "reject"])
+async def test_a_revert_with_a_key_is_completed_after_a_process_was_killed(
+    world: World, monkeypatch: pytest.MonkeyPatch, end: str | None
+) -> None:
+    """Between the new request and the record in the reverted one."""
+    one = await started(world)
+    first = await applied(one, one.entry(ALICE, producer_byte_rate=2))
+    place: dict[str, Any] = {
+        "cluster": "default",
+        "identity": DEV,
+        "method": "POST",
+        "path": f"/{first.id}:revert",
+        "body": {},
+    }
+    sent = RequestKey.of("sent-twice", **place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RequestTransitions, "move", AsyncMock(side_effect=UnavailableError("killed")))
+        assert await keyed(one, sent, first) is None
+    [made] = await one.store.search("default", state=RequestState.OPEN, before=None, most=9, entity_id=None)
+    assert await one.state(first) is RequestState.APPLIED
+    if end is not None:
+        await one.service.reviews.reject(one.cluster, made.id, None, one.caller(SRE))
+        with pytest.raises(RequestStateError, match=str(made.id)):
+            await keyed(one, sent, first)
+        assert await one.state(first) is RequestState.APPLIED
+        return
+    await one.replica.alter(ALICE, producer_byte_rate=7)  # the request exists, and is not decided again
+    for _ in range(2):
+        again = await keyed(one, sent, first)
+        assert again is not None
+        assert again.id == made.id
+        found = await one.found(first)
+        assert (found.state, found.reverted_by) == (RequestState.REVERTING, made.id)
+    page = await one.service.reader.page("default", one.caller(DEV).access, state=None, before=None, size=9)
+    assert {each.id for each in page.requests} == {first.id, made.id}
 
 
 @pytest.mark.parametrize("step", [RequestAction.REVERT, RequestAction.FINISH_REVERT, RequestAction.DROP_REVERT])

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter
 from starlette.exceptions import HTTPException
+from uuid_utils.compat import uuid7
 
 from confplane.console.api import ApiRefusal
 from confplane.console.edit_form import TIMES, line_ends
@@ -131,10 +132,12 @@ async def review_change_request(page: PageDep, form: FormDep, cluster: str, requ
     elif step == "revert":
         body = {"partly": "partly" in form, **{name: text for name in TIMES if (text := form.text(name)) is not None}}
         query = {name: form.text(name) for name in ("reason", "ticket")}
-    condition = {"If-Match": form.get("etag", "")} if step == "revise" else {}
+    headers = {"If-Match": form.get("etag", "")} if step == "revise" else {}
+    if step == "revert":
+        headers = {"Idempotency-Key": form.text("attempt") or str(uuid7())}
     path = f"{_api_path(cluster, request_id)}:{step}"
     try:
-        done = await page.api.send("POST", path, query=query, body=body, headers=condition)
+        done = await page.api.send("POST", path, query=query, body=body, headers=headers)
     except ApiRefusal as refused:
         typed = {"step": step, **{name: form[name] for name in _TYPED if name in form}}
         return await _one(page, cluster, request_id, error=refused.detail, typed=typed, status=refused.status)
@@ -182,6 +185,7 @@ async def _one(
         revised=is_revised,
         is_pending=not is_past and request["state"] in _PENDING,
         typed=typed,
+        attempt=str(uuid7()),
         error=error,
         command=page.command("GET", path, "requests", "show", request_id, "--cluster", cluster),
     )

@@ -253,7 +253,7 @@ async def apply_change_request(
 
 @routes.post(
     "/v1/clusters/{cluster}/change-requests/{requestId}:revert",
-    manage(
+    propose(
         "Propose the revert of an applied change request",
         {201: models.ChangeRequestData, 200: models.ChangeRequestData},
         tagged=True,
@@ -268,7 +268,7 @@ async def revert_change_request(
     The applied one is `reverting` until the new one has ended, and then `reverted`, `reverted-partly` or `applied`
     again. Needs PROPOSE and DESCRIBE_CONFIGS on each entity.
     """
-    made = await requests.proposals.revert(
+    made = await requests.reversals.revert(
         call.cluster,
         _id(request_id),
         RequestTerms(parsed.moment(body.expires_at, "/expiresAt"), parsed.moment(body.apply_at, "/applyAt")),
@@ -323,7 +323,7 @@ async def _proposed(call: Call, requests: ChangeRequestService, body: models.Cha
         document = await document_of(call, body.manifest)
         return ProposedManifest(document, options_of(body.manifest), body.manifest.plan_id)
     if body.revert is not None:
-        return await requests.proposals.reversal(call.cluster, parsed.uuid(body.revert, "/revert"), call.caller)
+        return await requests.reversals.reversal(call.cluster, parsed.uuid(body.revert, "/revert"), call.caller)
     entries: dict[str, dict[ClusterFacet, Edit | EditResult]] = {}
     for index, item in enumerate(body.edits):
         pointer = f"/edits/{index}"

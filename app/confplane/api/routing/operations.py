@@ -40,7 +40,7 @@ class Effect(Enum):
     """Values are sent to a Kafka cluster again, and no config changes; an Idempotency-Key is refused rather than
     ignored."""
     PROPOSING = "proposing"
-    """A new change request: it is made once for each Idempotency-Key."""
+    """A new change request, also one that reverts another: it is made once for each Idempotency-Key."""
     MANAGING = "managing"
     """A change of tokens, grants or webhooks; an Idempotency-Key is refused rather than ignored."""
 

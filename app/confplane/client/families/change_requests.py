@@ -175,9 +175,9 @@ class ChangeRequests(Family[S]):
         partly: bool = False,
         expires_at: str | None = None,
         apply_at: str | None = None,
-        **terms: Unpack[UnkeyedWriteOptions],
+        **terms: Unpack[ProposalOptions],
     ) -> ApiCall[ChangeRequestData]:
-        """Propose the revert of an applied request, and return the new request. Not retried after a lost answer.
+        """Propose the revert of an applied request, and return the new request.
 
         Args:
             request_id: The applied request.
@@ -187,7 +187,7 @@ class ChangeRequests(Family[S]):
             **terms: The terms of the write.
         """
         body = {**({"partly": True} if partly else {}), **_times(expires_at, apply_at)}
-        return call("POST", f"{self._path(request_id)}:revert", terms, json=body)
+        return call("POST", f"{self._path(request_id)}:revert", terms, json=body, keyed=True)
 
     def _path(self, request_id: str) -> str:
         return f"{self._base}/change-requests/{segment(request_id)}"

@@ -11,44 +11,26 @@ from uuid_utils.compat import uuid7
 
 from confplane.domain.access.operations import Operation
 from confplane.domain.change_requests import RequestAction, RequestState, check_action
-from confplane.domain.errors import (
-    ConcurrentChangeError,
-    IdempotencyKeyBusyError,
-    InvalidRequestError,
-    NotRevertibleError,
-    RequestStateError,
-    RevertConflictError,
-    UnavailableError,
-)
-from confplane.services.access import unrestricted
-from confplane.services.changes.callers import Caller
-from confplane.services.changes.edits import offender
+from confplane.domain.errors import IdempotencyKeyBusyError, InvalidRequestError, UnavailableError
 from confplane.services.changes.stored_draft import to_supply
 from confplane.services.ports.change_requests import ChangeRequest, RequestClaim
-from confplane.services.reads import trail as reading
 from confplane.services.requests.contents import digest_of, partly_warning, related, restores
-from confplane.services.requests.manifests import is_manifest, run_id
 from confplane.services.requests.reader import check_text, etag_of, is_author, manages
-from confplane.services.reverts.service import RevertSelection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from uuid import UUID
 
     from confplane.domain.etags import Precondition
-    from confplane.services.changes.alter import AlterService, Entry
-    from confplane.services.changes.edits import Edit, EditResult
+    from confplane.services.changes.callers import Caller
     from confplane.services.changes.idempotency import RequestRun
-    from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.clusters import Cluster
     from confplane.services.ports.change_requests import Participant
-    from confplane.services.ports.trail import AuditLog
     from confplane.services.requests.contents import RequestContent
     from confplane.services.requests.participants import Participants
     from confplane.services.requests.reader import RequestReader
     from confplane.services.requests.requested import Proposal, RequestedChanges
     from confplane.services.requests.transitions import RequestTransitions
-    from confplane.services.reverts.service import RevertService
 
 SHORTEST_S: Final = 60
 DEFAULT_S: Final = 7 * 86_400
@@ -85,9 +67,6 @@ class RequestProposals:
         reader: Reads requests.
         transitions: Writes requests.
         participants: The people of requests.
-        audit: The trail.
-        reverts: Decides reverts.
-        alter: Decides which entities can be reverted.
         changes: Decides what is proposed.
         now: The clock.
     """
@@ -98,18 +77,12 @@ class RequestProposals:
         transitions: RequestTransitions,
         participants: Participants,
         *,
-        audit: AuditLog,
-        reverts: RevertService,
-        alter: AlterService,
         changes: RequestedChanges,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._reader = reader
         self._transitions = transitions
         self._participants = participants
-        self._audit = audit
-        self._reverts = reverts
-        self._alter = alter
         self._changes = changes
         self._now = now
 
@@ -259,108 +232,6 @@ class RequestProposals:
         if validate_only:
             return replace(request, state=state, **changes)
         return await self._transitions.move(request, action, state, author, caller.reason, **changes)
-
-    async def revert(
-        self,
-        cluster: Cluster,
-        request_id: UUID,
-        terms: RequestTerms,
-        caller: Caller,
-        *,
-        partly: bool = False,
-        validate_only: bool = False,
-    ) -> ChangeRequest:
-        """Propose to give the keys of an applied request their earlier values, as a request of its own.
-
-        Args:
-            cluster: The cluster.
-            request_id: The applied request.
-            terms: The times of the new request.
-            caller: The author of the new request.
-            partly: Leave out entities that can't be reverted.
-            validate_only: Check everything, and write nothing.
-
-        Raises:
-            RequestStateError: The request is not applied, or is reverted already.
-            ConcurrentChangeError: Another revert was proposed at the same time.
-            ConfplaneError: As of :meth:`create` and :meth:`reversal`.
-        """
-        request = await self._reader.find(cluster.name, request_id, caller.access)
-        check_action(request.kind, request.state, RequestAction.REVERT)
-        if request.change_id is None:
-            raise RequestStateError("The request changed nothing that could be reverted")
-        if is_manifest(request.draft):
-            selection = RevertSelection(request_id=run_id(request.id))
-            entries = await self._reversal(cluster, selection, request.entity_ids, caller, partly=partly)
-        else:
-            entries = await self.reversal(cluster, request.change_id, caller, partly=partly)
-        made = await self.create(cluster, entries, terms, caller, reverted=request, validate_only=validate_only)
-        if validate_only:
-            return made
-        author = made.authors[0]
-        try:
-            await self._transitions.move(
-                request, RequestAction.REVERT, RequestState.REVERTING, author, caller.reason, reverted_by=made.id
-            )
-        except ConcurrentChangeError:
-            text = "Another revert of the same request was proposed at the same time"
-            await self._transitions.move(made, RequestAction.CANCEL, RequestState.CANCELLED, text=text)
-            raise
-        return made
-
-    async def reversal(self, cluster: Cluster, change_id: UUID, caller: Caller, *, partly: bool = False) -> list[Entry]:
-        """Return the entries that give the keys of a change their earlier values.
-
-        Args:
-            cluster: The cluster.
-            change_id: The change.
-            caller: The author.
-            partly: Leave out entities that can't be reverted, if any can be.
-
-        Raises:
-            NotFoundError: The trail has no such change that the caller may see.
-            NotRevertibleError: It gave no key another value, or can't be reverted.
-            RevertConflictError: Later changes touched the same keys.
-        """
-        with caller.preparing():
-            record = await reading.find(self._audit, caller.access, cluster.name, change_id)
-        entity_ids = [entity.entity_id for entity in record.intent.entities]
-        return await self._reversal(cluster, RevertSelection(change_id=change_id), entity_ids, caller, partly=partly)
-
-    async def _reversal(
-        self,
-        cluster: Cluster,
-        selection: RevertSelection,
-        entity_ids: Sequence[str],
-        caller: Caller,
-        *,
-        partly: bool,
-    ) -> list[Entry]:
-        """Return the entries that give the keys of changes of some entities their earlier values."""
-        for entity_id in entity_ids:
-            caller.require(cluster.name, Operation.PROPOSE, entity_id)
-        planner = Caller(unrestricted(caller.access), caller.deadline)
-        done = await self._reverts.changes(cluster, selection, planner, validate_only=True)
-        entries: dict[str, dict[ClusterFacet, Edit | EditResult]] = {}
-        for each in done.results:
-            entries.setdefault(each.result.edit.entity.id, {})[each.cluster_facet] = each.result.edit
-        error = offender(each.result.error for each in done.results)
-        if error is None:
-            return list(entries.values())
-        lost = {
-            each.result.edit.entity.id for each in done.results if isinstance(each.result.error, NotRevertibleError)
-        }
-        kept: list[Entry] = [entry for entity_id, entry in entries.items() if entity_id not in lost] if partly else []
-        # The changes of one transaction are not decided one by one, so the first conflict hides the others.
-        decided = await self._alter.alter_entries(kept, planner, validate_only=True)
-        found = [
-            entry
-            for entry, result in zip(kept, decided, strict=True)
-            if not isinstance(result.error, RevertConflictError)
-        ]
-        if not found:
-            raise error
-        return found
 
     def _check_future(self, apply_at: datetime | None) -> None:
         """Refuse a new time that has passed. A time that was given earlier may have passed.

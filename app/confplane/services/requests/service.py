@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from confplane.services.requests.participants import Participants
     from confplane.services.requests.proposals import RequestProposals
     from confplane.services.requests.reader import RequestReader
+    from confplane.services.requests.reversals import RequestReversals
     from confplane.services.requests.reviews import RequestReviews
     from confplane.services.requests.transitions import RequestTransitions
 
@@ -33,6 +34,7 @@ class ChangeRequestService:
     Args:
         reader: Reads requests.
         proposals: Creates and revises requests.
+        reversals: Proposes reverts.
         reviews: Reviews requests.
         applier: Applies requests.
         transitions: Writes requests.
@@ -44,6 +46,7 @@ class ChangeRequestService:
         self,
         reader: RequestReader,
         proposals: RequestProposals,
+        reversals: RequestReversals,
         reviews: RequestReviews,
         *,
         applier: RequestApplier,
@@ -53,6 +56,7 @@ class ChangeRequestService:
     ) -> None:
         self.reader = reader
         self.proposals = proposals
+        self.reversals = reversals
         self.reviews = reviews
         self._applier = applier
         self._transitions = transitions

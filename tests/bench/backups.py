@@ -5,32 +5,22 @@ Each entity is a znode, and has three rows in Postgres: its state, and two regis
 
 from __future__ import annotations
 
-import subprocess
-import time
 from typing import TYPE_CHECKING, Final
 
 import psycopg
 
+from tests.bench.commands import used_by
 from tests.bench.rounds import Figure, progress
 from tests.support.commands import Commands
-from tests.support.processes import start
 from tests.support.servers import make_chroot, make_migrated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from tests.bench.world import World
 
 _SMALL: Final = 10_000
 _RECORDED_S: Final = 3_600.0
-# The greatest memory of a process includes that of the process that started it, and this one is large.
-_LAUNCHER: Final = """
-import pathlib, resource, subprocess, sys
-status = subprocess.call([sys.executable, "-m", "confplane", *sys.argv[2:]])
-pathlib.Path(sys.argv[1]).write_text(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
-sys.exit(status)
-"""
 _ROWS: Final = """
 INSERT INTO registrations
   (event, cluster, entity_id, software_name, software_version, supported_configs, seen_at, seen_on)
@@ -63,20 +53,14 @@ def _measured(world: World, entities: int) -> dict[str, tuple[float, float]]:
     there = Commands(directory, connect=make_chroot(world.zookeeper.hosts), dsn=target.service_dsn).environment
     there["CONFPLANE_POSTGRES__MIGRATION_DSN"] = target.owner_dsn
     return {
-        "backup": _run(directory, here, "backup", file),
-        "verify": _run(directory, here, "verify", file),
-        "restore": _run(directory, there, "restore", file, "--reason", "measured", "--yes"),
+        "backup": _run(here, "backup", file),
+        "verify": _run(here, "verify", file),
+        "restore": _run(there, "restore", file, "--reason", "measured", "--yes"),
     }
 
 
-def _run(directory: Path, environment: Mapping[str, str], *arguments: str) -> tuple[float, float]:
-    begun, report = time.monotonic(), directory / "memory"
-    with (directory / "log").open("ab") as log, progress.status(f"  {arguments[0]}"):
-        command = ["-c", _LAUNCHER, str(report), *arguments]
-        status = start(command, environment=environment, stdout=log, stderr=log).wait()
-    if status:
-        progress.print((directory / "log").read_text())
-        raise subprocess.CalledProcessError(status, arguments[0])
-    seconds, megabytes = time.monotonic() - begun, int(report.read_text()) / 2**10
-    progress.print(f"  {arguments[0]}: {seconds:.0f} s, {megabytes:.0f} MB")
-    return seconds, megabytes
+def _run(environment: Mapping[str, str], *arguments: str) -> tuple[float, float]:
+    with progress.status(f"  {arguments[0]}"):
+        used = used_by(*arguments, environment=environment)
+    progress.print(f"  {arguments[0]}: {used.seconds:.0f} s, {used.megabytes:.0f} MB")
+    return used.seconds, used.megabytes

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import psutil
 
+from tests.bench.commands import used_by
 from tests.bench.mirror import peak
 from tests.bench.rounds import Figure, alternate, column, progress
-from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -168,16 +166,7 @@ def _files(world: World, rounds: int, entities: int) -> Iterator[Figure]:
 
 
 def _command(path: Path, environment: dict[str, str]) -> Sample:
-    begun = time.monotonic()
-    command = [sys.executable, "-m", "confplane", "plan", str(path), "--json"]
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 2:
-        raise AssertionError(f"The command ended with {process.returncode}")
-    return time.monotonic() - begun, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1000
+    return used_by("plan", str(path), "--json", environment=environment, status=2)
 
 
 def _write(directory: Path, entities: list[dict[str, Any]], files: int) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.kraft.decisions.cases import Case
 
 _NAMED: Final = {*TOPICS, *GROUPS, *METRICS, *words.NAMES, "1"}
-_APPEND, _SUBTRACT = 2, 3
+_DELETE, _APPEND, _SUBTRACT = 1, 2, 3
 _DOUBLES: Final = {"request_percentage", "controller_mutation_rate"}
 
 
@@ -94,8 +94,13 @@ def _beyond_long(case: Case) -> bool:
 
 
 def _replicas(case: Case) -> bool:
-    return case.kind == 2 and any(
-        value in {"0:0, 1:0", "*,", "0:2147483648", "0:0,,1:0", ""} for key, value in case.given if "throttled" in key
+    """Blanks around an element that is appended are between the elements of the list."""
+    replicas = [op for op in case.part["configs"] if "throttled" in op["name"]] if case.kind == 2 else []
+    return any(
+        op["value"] in {"0:0, 1:0", "*,", "0:2147483648", "0:0,,1:0", ""}
+        or (op["configOperation"] == _APPEND and op["value"] != op["value"].strip())
+        for op in replicas
+        if op["configOperation"] != _DELETE and op["value"] is not None
     )
 
 

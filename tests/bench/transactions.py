@@ -16,17 +16,22 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import uvloop
 from kazoo.client import KazooClient
 from uuid_utils.compat import uuid7
 
 from confplane.domain.entities import Entity
-from confplane.domain.facets import Tree
+from confplane.domain.facets import Tree, full_path
 from confplane.domain.quotas import ClientQuotasFacet
-from confplane.services.ports.transactions import ChangeWrites, Committed, EntityWrite, Transaction
+from confplane.services.ports.trail import Intent
+from confplane.services.ports.transactions import Committed, EntityWrite, Transaction
 from confplane.store import FacetIndex, ZooKeeperStore, znodes
 from confplane.store.write import markers
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 PRINCIPAL = "User:admin"
 
@@ -42,6 +47,16 @@ class Work:
     first_value: int = 1_000_000_000
     warm_up_s: float = 1.0
     seconds: float = 3.0
+
+
+def intent(writer: str, change_id: UUID) -> Intent:
+    """Return the intent of a change as far as its transaction needs it."""
+    return Intent(change_id, 1, "default", writer, PRINCIPAL, "127.0.0.1", str(change_id), None, None, ())
+
+
+def entity_write(target: Entity, expected: int | None, values: dict[str, str]) -> EntityWrite:
+    """Return the write of an entity at a version."""
+    return EntityWrite(full_path(Tree.CONFIG, target), Tree.CONFIG, target, expected, values)
 
 
 def config(value: int) -> dict[str, str]:
@@ -91,9 +106,9 @@ async def through_bridge(work: Work) -> tuple[float, float]:
                 target = entity(number)
                 node = store.get(Tree.CONFIG, target.id)
                 value += work.in_flight
-                write = EntityWrite(Tree.CONFIG, target, None if node is None else node.version, config(value))
-                change = uuid7()
-                transaction = Transaction(store.writer(), (ChangeWrites(change, 1, (write,), PRINCIPAL, str(change)),))
+                write = entity_write(target, None if node is None else node.version, config(value))
+                writer = store.writer()
+                transaction = Transaction(writer, (intent(writer, uuid7()),), ((write,),))
                 result = await store.commit(transaction, time.monotonic() + 10)
                 if not isinstance(result, Committed):
                     raise TypeError(f"{target} was not committed: {result}")
@@ -156,13 +171,13 @@ def _commit(client: KazooClient, writer: str, target: Entity, values: dict[str, 
     transaction = client.transaction()
     transaction.set_data(znodes.writer_path(writer), b"")
     expected = None if version < 0 else version
-    write = EntityWrite(Tree.CONFIG, target, expected, values)
+    write = entity_write(target, expected, values)
     if expected is None:
         transaction.create(path, znodes.encode_entity(values))
     else:
         transaction.set_data(path, znodes.encode_entity(values), version)
     transaction.create(znodes.CHANGE_PREFIX, znodes.encode_notification(target.path), sequence=True)
-    marker = markers.encode_committed(writer, ChangeWrites(change, 1, (write,), PRINCIPAL, str(change)))
+    marker = markers.encode_committed(intent(writer, change), (write,))
     transaction.create(znodes.marker_path(change), marker)
     for result in transaction.commit():
         if isinstance(result, Exception):

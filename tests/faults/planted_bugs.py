@@ -78,7 +78,7 @@ def outcome_before_commit() -> None:
 
     async def conclude_and_commit(store: ZooKeeperStore, transaction: Transaction, deadline: float) -> CommitResult:
         stat = await store._session_manager.current.touch()
-        for change in transaction.changes:
+        for change, writes in zip(transaction.changes, transaction.writes, strict=True):
             outcome = Outcome(
                 change.change_id,
                 change.attempt,
@@ -86,7 +86,7 @@ def outcome_before_commit() -> None:
                 committed=True,
                 revision=stat.mzxid + 1,
                 time_ms=stat.mtime,
-                versions={write.path: 0 if write.expected is None else write.expected + 1 for write in change.writes},
+                versions={write.path: 0 if write.expected is None else write.expected + 1 for write in writes},
             )
             await logs[0].conclude([outcome])
         return await commit(store, transaction, deadline)
@@ -114,13 +114,15 @@ def refused_taken_for_applied() -> None:
         result = await commit(store, transaction, deadline)
         if not isinstance(result, Conflict) or result.change_id is None:
             return result
-        others = tuple(change for change in transaction.changes if change.change_id != result.change_id)
-        result = await commit(store, replace(transaction, changes=others, again=True), deadline)
+        both = zip(transaction.changes, transaction.writes, strict=True)
+        changes, writes = zip(*[each for each in both if each[0].change_id != result.change_id], strict=True)
+        result = await commit(store, replace(transaction, changes=changes, writes=writes, again=True), deadline)
         if not isinstance(result, Committed):
             return result
-        versions = {write.path: 0 if write.expected is None else write.expected + 1 for write in transaction.writes}
+        every = [write for some in transaction.writes for write in some]
+        versions = {write.path: 0 if write.expected is None else write.expected + 1 for write in every}
         outcome = Outcome(UUID(int=0), 1, "", True, result.revision, result.time_ms, versions)  # noqa: FBT003 - its fields
-        return settle.committed(outcome, transaction.writes)
+        return settle.committed(outcome, every)
 
     _replace(ZooKeeperStore, "commit", commit_others)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from confplane.domain.entities import Entity
 from confplane.domain.errors import BodyTooLargeError
-from confplane.domain.facets import Tree
+from confplane.domain.facets import Tree, full_path
+from confplane.services.changes.commit import parts_of
 from confplane.services.ports.transactions import (
-    ChangeWrites,
     Committed,
     Conflict,
     EntityWrite,
@@ -23,10 +23,11 @@ from confplane.services.ports.transactions import (
 )
 from confplane.store.session.access import ZooKeeperAccess
 from confplane.store.write import transactions
-from tests.support.stores import ALICE, BILLING, committed, mirror_paused, soon, until, write
+from tests.support.stores import ALICE, BILLING, committed, intent, mirror_paused, soon, until, write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from uuid import UUID
 
     from kazoo.client import KazooClient
 
@@ -37,16 +38,25 @@ BOB, CAROL = Entity.of(user="bob"), Entity.of(user="carol")
 ORDERS = Entity.of(topic="orders")
 
 
-def changes(*writes: Write) -> tuple[ChangeWrites, ...]:
+class Change(NamedTuple):
+    """A change of one write."""
+
+    change_id: UUID
+    write: Write
+
+
+def changes(*writes: Write) -> list[Change]:
     """A change of each write, with ids that rise."""
-    ids = sorted(uuid.uuid4() for _ in writes)
-    return tuple(
-        ChangeWrites(each, 1, (one,), "User:test", f"r-{one.path}") for each, one in zip(ids, writes, strict=True)
-    )
+    return [Change(each, one) for each, one in zip(sorted(uuid.uuid4() for _ in writes), writes, strict=True)]
 
 
-async def commit(store: ZooKeeperStore, made: tuple[ChangeWrites, ...], **more: Any) -> Any:
-    return await store.commit(Transaction(store.writer(), made, **more), soon())
+def transaction(writer: str, made: Sequence[Change], **more: Any) -> Transaction:
+    intents = (intent(writer, each.change_id, request_id=f"r-{each.write.path}") for each in made)
+    return Transaction(writer, tuple(intents), tuple((each.write,) for each in made), **more)
+
+
+async def commit(store: ZooKeeperStore, made: Sequence[Change], **more: Any) -> Any:
+    return await store.commit(transaction(store.writer(), made, **more), soon())
 
 
 def notified(zk: KazooClient) -> list[str]:
@@ -60,7 +70,7 @@ async def test_each_has_its_own_notification_marker_and_part(store: ZooKeeperSto
     made = changes(write(BILLING, {"acks": "0"}), write(ALICE, {"acks": "all"}, 0), write(BOB, {"acks": "1"}))
     whole = await commit(store, made)
     assert isinstance(whole, Committed)
-    parts = whole.parts([change.writes for change in made])
+    parts = parts_of(whole, [[change.write] for change in made])
     assert [(part.revision, part.time_ms) for part in parts] == 3 * [(whole.revision, whole.time_ms)]
     assert [part.versions for part in parts] == [
         {f"/config/{BILLING.path}": 0},
@@ -79,9 +89,9 @@ async def test_each_has_its_own_notification_marker_and_part(store: ZooKeeperSto
     for change in made:
         marker = await store.markers._settle(store._session_manager.current, change.change_id)
         assert marker is not None
-        [write_of] = change.writes
-        assert (marker.committed, marker.revision, marker.request_id) == (True, whole.revision, f"r-{write_of.path}")
-        assert marker.versions == {write_of.path: parts[made.index(change)].versions[write_of.path]}
+        path = change.write.path
+        assert (marker.committed, marker.revision, marker.request_id) == (True, whole.revision, f"r-{path}")
+        assert marker.versions == {path: parts[made.index(change)].versions[path]}
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
@@ -108,7 +118,7 @@ async def test_a_recreated_znode_is_attributed_to_its_own_change(store: ZooKeepe
     raw_zk.create("/config/users/alice", b'{"version":1,"config":{}}')
     made = changes(write(BOB, {}), write(ALICE, {}, 0, czxid=first.revision))
     whole = await commit(store, made)
-    assert [part.remade for part in whole.parts([change.writes for change in made])] == [
+    assert [part.remade for part in parts_of(whole, [[change.write] for change in made])] == [
         {},
         {"/config/users/alice": raw_zk.exists("/config/users/alice").czxid},
     ]
@@ -220,7 +230,9 @@ def test_the_estimate_of_a_size_is_never_below_the_measured_one(
     names = "users/u/clients/<default>", f"users/{'%41' * 50}/clients/c", "users/u", f"topics/{'t' * 200}", "brokers/1"
     for tree, name in itertools.product(Tree, names):
         entity = Entity.from_path(name)
-        writes: Sequence[Write] = [EntityWrite(tree, entity, expected, config, b'{"foreign":1}')] * 3
+        writes: Sequence[Write] = [
+            EntityWrite(full_path(tree, entity), tree, entity, expected, config, b'{"foreign":1}')
+        ] * 3
         removals: Sequence[Write] = [Removal(f"{tree.value}/{name}", entity, expected)] * 3
         for given, changes in itertools.product((writes[:1], writes, removals[:1], removals), (1, 3)):
             assert transactions.estimate(given, limits, changes) >= transactions.measure(given, limits, changes)
@@ -229,8 +241,8 @@ def test_the_estimate_of_a_size_is_never_below_the_measured_one(
 def test_the_size_of_a_shared_transaction_has_room_for_all_of_its_markers(store: ZooKeeperStore) -> None:
     made = changes(*(write(Entity.of(user=f"u{number}"), {"acks": "1"}) for number in range(100)))
     limits = transactions.PacketLimits(900_000, "", store._limits.acls)
-    size = transactions.packet_size(transactions.operations_of(Transaction("0" * 32, made)).operations, limits)
-    writes = [each for change in made for each in change.writes]
+    size = transactions.packet_size(transactions.operations_of(transaction("0" * 32, made)).operations, limits)
+    writes = [change.write for change in made]
     tight = transactions.PacketLimits(size, "", store._limits.acls)
     with pytest.raises(BodyTooLargeError):
         transactions.check_size(writes, tight, 100)

@@ -14,7 +14,7 @@ from confplane.domain.errors import CorruptZnodeError, ObservedError
 from confplane.domain.facets import Tree
 from confplane.services.ports.cluster_states import Freeze, Target, TargetMode
 from confplane.services.ports.kafka import KraftEntityType
-from confplane.services.ports.transactions import Committed, Conflict, EntityWrite, Guarded, StateWrite, Transaction
+from confplane.services.ports.transactions import Committed, Conflict, Guarded, StateWrite, Transaction
 from tests.support.stores import ALICE, commit, committed, soon, transaction, until, write
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ async def test_quotas_of_an_observed_cluster_only_follow_it(store: ZooKeeperStor
         await commit(store, write(ALICE, {"producer_byte_rate": "1"}))
     assert raw_zk.exists("/config/users/alice") is None
     # Client configs are in no Kafka cluster.
-    client_config = EntityWrite(Tree.CLIENT_CONFIGS, ALICE, None, {"acks": "all"})
+    client_config = write(ALICE, {"acks": "all"}, tree=Tree.CLIENT_CONFIGS)
     await store.check_admission([client_config], soon())
     await committed(store, client_config)
     assert isinstance(
@@ -102,8 +102,8 @@ async def test_entity_types_have_modes_of_their_own(store: ZooKeeperStore, raw_z
     assert str(mixed) == f"observe cluster {OBSERVED.cluster_id} (imported; client-quotas: enforce; topics: adopt)"
     topic, group = Entity.of(topic="t"), Entity.of(group="g")
     for entity in (ALICE, topic):
-        await store.check_admission([EntityWrite(Tree.CONFIG, entity, None, {}, applied=True)], soon())
-    refused = EntityWrite(Tree.CONFIG, group, None, {}, applied=True)
+        await store.check_admission([write(entity, {}, applied=True)], soon())
+    refused = write(group, {}, applied=True)
     with pytest.raises(ObservedError, match="its groups are followed"):
         await store.check_admission([refused], soon())
     with pytest.raises(ObservedError):
@@ -127,7 +127,7 @@ async def test_modes_of_another_form_stop_all_writes(store: ZooKeeperStore, raw_
     raw_zk.set(PATH, json.dumps({**data, "modes": modes}).encode())
     await until(lambda: store._guard.target_defect is not None)
     with pytest.raises(CorruptZnodeError):
-        await store.check_admission([EntityWrite(Tree.CONFIG, Entity.of(topic="t"), None, {}, applied=True)], soon())
+        await store.check_admission([write(Entity.of(topic="t"), {}, applied=True)], soon())
 
 
 async def test_a_write_drafted_before_the_cluster_was_adopted_is_refused(store: ZooKeeperStore) -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from kazoo.protocol.serialization import int_struct, read_acl
 
 from confplane.domain.entities import Entity
-from confplane.domain.facets import Tree
+from confplane.domain.facets import Tree, full_path
+from confplane.services.ports.trail import Intent
 from confplane.services.ports.transactions import (
-    ChangeWrites,
     CommitResult,
     Committed,
     EntityWrite,
@@ -26,6 +26,7 @@ from tests.support import waiting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from uuid import UUID
 
     from kazoo.client import KazooClient
     from kazoo.security import ACL
@@ -75,19 +76,23 @@ def acl_of(access: ZooKeeperAccess, path: str) -> list[ACL]:
 
 def write(entity: Entity, config: dict[str, str], expected: int | None = None, **more: Any) -> EntityWrite:
     """A write to the tree that Kafka reads."""
-    return EntityWrite(more.pop("tree", Tree.CONFIG), entity, expected, config, **more)
+    tree = more.pop("tree", Tree.CONFIG)
+    return EntityWrite(full_path(tree, entity), tree, entity, expected, config, **more)
+
+
+def intent(
+    writer: str, change_id: UUID, *, attempt: int = 1, principal: str = "User:test", request_id: str = "request-1"
+) -> Intent:
+    """The intent of a change as far as its transaction needs it."""
+    return Intent(change_id, attempt, "default", writer, principal, "127.0.0.1", request_id, None, None, ())
 
 
 def transaction(store: ZooKeeperStore, *writes: Write, **more: Any) -> Transaction:
     """A first attempt under the current session."""
-    change = ChangeWrites(
-        change_id=more.get("change_id") or uuid.uuid4(),
-        attempt=more.get("attempt", 1),
-        writes=writes,
-        principal=more.get("principal", "User:test"),
-        request_id="request-1",
-    )
-    return Transaction(more.get("writer") or store.writer(), (change,), guarded=more.get("guarded", Guarded.CALLER))
+    writer = more.get("writer") or store.writer()
+    given = {name: more[name] for name in ("attempt", "principal") if name in more}
+    change = intent(writer, more.get("change_id") or uuid.uuid4(), **given)
+    return Transaction(writer, (change,), (writes,), guarded=more.get("guarded", Guarded.CALLER))
 
 
 async def commit(store: ZooKeeperStore, *writes: Write, **more: Any) -> CommitResult:

@@ -506,14 +506,15 @@ class ZooKeeperStore(ClusterStore):
         if transaction.guarded is not Guarded.NONE and not self._guard.known:
             raise unavailable(f"Cluster {self.name}: the controller is not known yet")
         missing, topics = await self._admission.prerequisites(session, transaction, deadline)
-        if not _starts_incarnation(transaction.writes):
+        writes = transactions.writes_of(transaction)
+        if not _starts_incarnation(writes):
             # The connection may be another one than at the admission.
             self._gate.verify()
-        guard = self._guard.checks(transaction.guarded, transaction.writes)
+        guard = self._guard.checks(transaction.guarded, writes)
         made = transactions.operations_of(transaction, guard=guard, missing=missing, topics=topics)
         transactions.check_packet(made.operations, self._limits)
         result = await self._run(session, made, deadline)
-        if isinstance(result, Committed) and any(isinstance(write, StateWrite) for write in transaction.writes):
+        if isinstance(result, Committed) and any(isinstance(write, StateWrite) for write in writes):
             # Read at once, so that this process shows the new state. Other processes learn of it from their watches or
             # from a failed check.
             await best_effort(self._guard.refresh(), deadline)

@@ -16,7 +16,7 @@ from confplane.domain.errors import (
     UnavailableError,
     UnknownTopicError,
 )
-from confplane.domain.facets import Tree
+from confplane.domain.facets import Tree, full_path
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.commit import ChangeResult
 from confplane.services.changes.draft import ChangeJob, Draft, NoChange
@@ -47,7 +47,11 @@ def entity(name: str) -> Entity:
 
 
 def committed(transaction: Transaction) -> Committed:
-    return Committed(REVISION, 1_000, (), {write.path: 0 for write in transaction.writes})
+    return Committed(REVISION, 1_000, (), dict.fromkeys(paths_of(transaction), 0))
+
+
+def paths_of(transaction: Transaction) -> list[str]:
+    return [write.path for writes in transaction.writes for write in writes]
 
 
 def lost(_: Transaction) -> TransactionUnknown:
@@ -60,7 +64,8 @@ def refused(name: str) -> Any:
 
 
 def change_of(transaction: Transaction, name: str) -> UUID | None:
-    [found] = [change.change_id for change in transaction.changes if change.writes[0].path.endswith(f"/{name}")]
+    both = zip(transaction.changes, transaction.writes, strict=True)
+    [found] = [change.change_id for change, writes in both if writes[0].path.endswith(f"/{name}")]
     return None if len(transaction.changes) == 1 else found
 
 
@@ -144,7 +149,7 @@ class World:
         if isinstance(found, ConfplaneError):
             raise found
         if isinstance(found, Committed) and self.room is not None:
-            self.room -= len(transaction.writes)
+            self.room -= len(paths_of(transaction))
         return found
 
     async def confirm(
@@ -163,9 +168,9 @@ class World:
         self.settled.append(change_id)
         if self.markers_committed is None:
             raise UnavailableError("away")
-        submitted = (each for transaction in self.transactions for each in transaction.changes)
-        change = next(each for each in submitted if each.change_id == change_id)
-        versions = {write.path: 0 for write in change.writes}
+        submitted = (each for made in self.transactions for each in zip(made.changes, made.writes, strict=True))
+        change, writes = next(each for each in submitted if each[0].change_id == change_id)
+        versions = {write.path: 0 for write in writes}
         return Marker(change_id, self.markers_committed, change.attempt, REVISION, 1_000, versions)
 
     async def wait_for(self, _revision: int, _deadline: float) -> None:
@@ -199,7 +204,8 @@ class World:
             unchanged = self.unchanged_again if again else self.unchanged
             if of in unchanged:
                 return NoChange(of, unchanged[of], ((Tree.CONFIG, entity(of), 3),))
-            write = EntityWrite(Tree.CONFIG, Entity.from_id(f"topic={of}") if of[0] == "t" else entity(of), None, {})
+            written = Entity.from_id(f"topic={of}") if of[0] == "t" else entity(of)
+            write = EntityWrite(full_path(Tree.CONFIG, written), Tree.CONFIG, written, None, {})
             return Draft(of, (write,), cast("Any", (of,)), layout=self.layouts.get(of))
 
         return ChangeJob(decide, [path])
@@ -221,7 +227,10 @@ class World:
     def sent(self) -> list[list[tuple[str, int]]]:
         """Of each transaction, its changes by entity, with their attempts."""
         return [
-            [(change.writes[0].path.rpartition("/")[2], change.attempt) for change in transaction.changes]
+            [
+                (writes[0].path.rpartition("/")[2], change.attempt)
+                for change, writes in zip(transaction.changes, transaction.writes, strict=True)
+            ]
             for transaction in self.transactions
         ]
 

@@ -127,7 +127,7 @@ async def test_intent_then_transaction_then_outcome() -> None:
     result = await world.run()
     intent, transaction, outcome, released = world.happened
     [change] = transaction.changes
-    [write] = change.writes
+    [[write]] = transaction.writes
     assert isinstance(write, StateWrite)
     assert isinstance(write.value, Freeze)
     assert world.kinds() == ["Intent", "Transaction", "Outcome", "tuple"]

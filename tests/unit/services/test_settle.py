@@ -145,8 +145,8 @@ async def test_the_own_change_that_can_not_be_settled_is_unknown(error: Exceptio
 def test_a_settled_commit_returns_what_the_lost_reply_would_have() -> None:
     there, absent = Entity.of(user="a"), Entity.of(user="b")
     writes = (
-        EntityWrite(Tree.CONFIG, there, 4, {"k": "2"}, b'{"x":1}', czxid=50),
-        EntityWrite(Tree.CLIENT_CONFIGS, absent, None, {"acks": "1"}),
+        EntityWrite("/config/users/a", Tree.CONFIG, there, 4, {"k": "2"}, b'{"x":1}', czxid=50),
+        EntityWrite("/confplane/client-configs/users/b", Tree.CLIENT_CONFIGS, absent, None, {"acks": "1"}),
     )
     outcome = Outcome(
         ID,

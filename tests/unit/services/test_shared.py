@@ -19,7 +19,7 @@ from confplane.services.ports.cluster_states import LayoutCheck
 from confplane.services.ports.trail import FEW
 from confplane.services.ports.transactions import Conflict
 from tests.support.waiting import until
-from tests.unit.services.scripted_stores import REVISION, World, committed, entities, lost, ok, refused
+from tests.unit.services.scripted_stores import REVISION, World, committed, entities, lost, ok, paths_of, refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -245,7 +245,7 @@ async def test_a_fault_in_a_change_that_goes_alone_reaches_its_caller_only() -> 
     await callers.begin_behind("a", "b", "c")
 
     def fail_for_b(transaction: Any) -> Any:
-        if transaction.writes[0].path.endswith("/b"):
+        if transaction.writes[0][0].path.endswith("/b"):
             raise RuntimeError("a bug")
         return committed(transaction)
 
@@ -394,7 +394,7 @@ async def test_whatever_is_refused_each_change_ends_once_with_its_own_result(see
     def answer(transaction: Any) -> Any:
         ids = [each.change_id for each in transaction.changes]
         assert all(one < other for one, other in pairwise(ids))
-        paths = [write.path for write in transaction.writes]
+        paths = paths_of(transaction)
         assert len(set(paths)) == len(paths)
         kind = chance.random()
         if kind < 0.2:

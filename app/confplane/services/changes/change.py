@@ -273,8 +273,8 @@ class Submission:
             # written again.
             await asyncio.gather(*(self._intend([change]) for change in changes))
         else:
-            for change in changes:
-                change.intended = change.number
+            for change, intent in zip(changes, intents, strict=True):
+                change.intent, change.intended = intent, intent.attempt
             if self._shared:
                 await self._committer.commit_shared(changes[0])
             else:

@@ -21,6 +21,7 @@ import time
 from collections import deque
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 from confplane.domain.errors import BodyTooLargeError, ConfplaneError, UnavailableError
@@ -28,7 +29,6 @@ from confplane.services.changes.draft import D
 from confplane.services.metrics import span
 from confplane.services.ports.trail import FEW, Outcome
 from confplane.services.ports.transactions import (
-    ChangeWrites,
     Committed,
     Conflict,
     EntityWrite,
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.draft import ChangeJob, Draft, NoChange
     from confplane.services.ports.store import ClusterStore
-    from confplane.services.ports.trail import AuditLog
-    from confplane.services.ports.transactions import CommitResult
+    from confplane.services.ports.trail import AuditLog, Intent
+    from confplane.services.ports.transactions import CommitResult, Write
 
 AT_ONCE: Final = 2
 """The greatest number of transactions of a queue that wait for their replies."""
@@ -93,8 +93,10 @@ class RunningChange(Generic[D]):
     """The writer node of the session of all attempts."""
     draft: Draft[D] = field(init=False)
     """The draft of the attempt; set by :meth:`begin`."""
+    intent: Intent = field(init=False)
+    """The intent of the last attempt for which one is durable; set together with :attr:`intended`."""
     intended: int = 0
-    """The number of the last attempt whose intent is durable."""
+    """The number of that attempt."""
     result: AttemptResult | None = None
     """The result of the attempt; None until it was made."""
     unchanged: NoChange[D] | None = None
@@ -236,11 +238,8 @@ class Committer:
         self, changes: list[RunningChange[Any]], deadline: float, *, again: bool
     ) -> CommitResult | ConfplaneError:
         writer, draft = changes[0].writer, changes[0].draft
-        parts = tuple(
-            ChangeWrites(each.id, each.number, each.draft.writes, each.caller.principal, each.caller.request_id)
-            for each in changes
-        )
-        transaction = Transaction(writer, parts, draft.layout, draft.guarded, again)
+        intents, writes = tuple([each.intent for each in changes]), tuple([each.draft.writes for each in changes])
+        transaction = Transaction(writer, intents, writes, draft.layout, draft.guarded, again)
         with span("transaction", change_ids=[each.id for each in changes]) as current:
             try:
                 result: CommitResult | ConfplaneError = await changes[0].store.commit(transaction, deadline)
@@ -255,7 +254,7 @@ class Committer:
             reply_all(changes, result)
             return
         store, outcomes = changes[0].store, []
-        for change, part in zip(changes, result.parts([each.draft.writes for each in changes]), strict=True):
+        for change, part in zip(changes, parts_of(result, [each.draft.writes for each in changes]), strict=True):
             change.result = part
             outcomes.append(
                 Outcome(
@@ -358,6 +357,26 @@ class Committer:
             self._begin(self._send(key, queue, load), load[0].context)
         if not queue.in_flight:
             self._queues.pop(key, None)
+
+
+def parts_of(committed: Committed, changes: Sequence[Sequence[Write]]) -> list[Committed]:
+    """Return the parts of the changes of a transaction: the same revision and time, the nodes of each.
+
+    Args:
+        committed: The result of the transaction.
+        changes: The writes of each change, in the order of the transaction.
+    """
+    if len(changes) == 1:
+        return [committed]
+    nodes = iter(committed.nodes)
+    found = []
+    for writes in changes:
+        paths = [write.path for write in writes]
+        own = tuple(islice(nodes, sum(isinstance(write, EntityWrite) for write in writes)))
+        versions = {path: committed.versions[path] for path in paths if path in committed.versions}
+        remade = {path: committed.remade[path] for path in paths if path in committed.remade}
+        found.append(Committed(committed.revision, committed.time_ms, own, versions, remade))
+    return found
 
 
 def reply_all(changes: Sequence[RunningChange[Any]], result: AttemptResult) -> None:

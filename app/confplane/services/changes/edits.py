@@ -171,7 +171,8 @@ class EntityDraft:
         applied = cluster_facet.name is not FacetName.CLIENT_CONFIGS and cluster_facet.store.target() is not None
         if applied:
             extra = with_pending_keys(extra, (item.key for item in self.diff), self.topic_id)
-        return EntityWrite(cluster_facet.tree, self.edit.entity, self.expected, self.after, extra, czxid, applied)
+        tree, entity = cluster_facet.tree, self.edit.entity
+        return EntityWrite(self.path, tree, entity, self.expected, self.after, extra, czxid, applied)
 
     def intent(self) -> IntentEntity:
         """Return the row of the trail, without secrets."""

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from confplane.domain.enums import StrEnum
-from confplane.domain.facets import full_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from uuid import UUID
 
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
     from confplane.domain.facets import Tree
     from confplane.services.ports.cluster_states import Freeze, Incarnation, Layout, LayoutCheck, Target
+    from confplane.services.ports.trail import Intent
 
 
 class Guarded(StrEnum):
@@ -35,6 +33,8 @@ class Guarded(StrEnum):
 class EntityWrite:
     """An entity's config node: set at the version read, or created if ``expected`` is None (absent)."""
 
+    path: str
+    """The full path of the znode."""
     tree: Tree
     entity: Entity
     expected: int | None
@@ -44,16 +44,6 @@ class EntityWrite:
     """The czxid of the node that was read; None if there was no node, or if it does not matter."""
     applied: bool = False
     """True for a write whose altered keys are named in ``extra``, to be applied to a Kafka cluster."""
-
-    @property
-    def path(self) -> str:
-        """The full path of the znode."""
-        return full_path(self.tree, self.entity)
-
-    @property
-    def notifies(self) -> str | None:
-        """The entity path that the brokers are notified of."""
-        return self.entity.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +56,6 @@ class StateWrite:
     """The new state; None empties the node."""
     czxid: int | None = None
     """The czxid of the node that was read."""
-    notifies: ClassVar[str | None] = None
-    """None: brokers know nothing of these nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,25 +69,9 @@ class Removal:
     expected: int | None = None
     czxid: int | None = None
 
-    @property
-    def notifies(self) -> str | None:
-        """The entity path that the brokers are notified of."""
-        return None if self.entity is None else self.entity.path
-
 
 Write = EntityWrite | StateWrite | Removal
-"""One znode of a transaction. Each kind knows its path, its data, the version expected, and its notification."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeWrites:
-    """One change's part of a transaction: its writes, with their notifications and the change's marker."""
-
-    change_id: UUID
-    attempt: int
-    writes: tuple[Write, ...]
-    principal: str
-    request_id: str
+"""One znode of a transaction. Each kind has its path, its data and the version expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +80,10 @@ class Transaction:
 
     writer: str
     """The writer node named in the intent of this attempt, never "the current one"."""
-    changes: tuple[ChangeWrites, ...]
-    """The changes in the order of their ids, which is that of their notifications. No two changes write one znode."""
+    changes: tuple[Intent, ...]
+    """The changes in the order of their ids, which is that of their notifications."""
+    writes: tuple[tuple[Write, ...], ...]
+    """The writes of each change. No two changes write one znode."""
     layout: LayoutCheck | None = None
     """The layout of client configs that the transaction rests on."""
     guarded: Guarded = Guarded.CALLER
@@ -117,11 +91,6 @@ class Transaction:
     again: bool = False
     """True after ZooKeeper refused these changes together with another one. The mirror may be behind, so the parents of
     new nodes are looked up in ZooKeeper."""
-
-    @property
-    def writes(self) -> tuple[Write, ...]:
-        """The writes of all changes, in order."""
-        return tuple(write for change in self.changes for write in change.writes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,24 +107,6 @@ class Committed:
     """See :class:`Outcome`."""
     remade: dict[str, int] = field(default_factory=dict)
     """See :class:`Outcome`."""
-
-    def parts(self, changes: Sequence[Sequence[Write]]) -> list[Committed]:
-        """Return the parts of the changes, in their order: the same revision and time, the nodes of each.
-
-        Args:
-            changes: The writes of each change of the transaction.
-        """
-        if len(changes) == 1:
-            return [self]
-        nodes = iter(self.nodes)
-        found = []
-        for writes in changes:
-            paths = [write.path for write in writes]
-            own = tuple(islice(nodes, sum(isinstance(write, EntityWrite) for write in writes)))
-            versions = {path: self.versions[path] for path in paths if path in self.versions}
-            remade = {path: self.remade[path] for path in paths if path in self.remade}
-            found.append(Committed(self.revision, self.time_ms, own, versions, remade))
-        return found
 
 
 @dataclass(frozen=True, slots=True)

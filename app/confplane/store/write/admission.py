@@ -168,15 +168,15 @@ class Admission:
             UnavailableError: ZooKeeper did not answer by the deadline.
         """
         parents: dict[str, None] = {}
-        for change in transaction.changes:
-            for write in change.writes:
+        for change, writes in zip(transaction.changes, transaction.writes, strict=True):
+            for write in writes:
                 if not isinstance(write, EntityWrite) or write.expected is not None:
                     continue
                 if transaction.again or change.attempt > 1 or not self._parents_known(write):
                     parents.update(dict.fromkeys(znodes.parents_of(write.tree, write.entity)))
         # The topics of a cluster with a target are its own: metadata left in ZooKeeper are those of an earlier time.
         own = transaction.guarded is Guarded.OBSERVED or self._guard.target is not None
-        topics = [] if own else transactions.topics_of(transactions.entities_of(transaction.writes))
+        topics = [] if own else transactions.topics_of(transactions.entities_of(transactions.writes_of(transaction)))
         if not parents and not topics:
             return frozenset(), []
         replies = [session.exists(path) for path in parents]

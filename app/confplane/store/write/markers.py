@@ -35,7 +35,8 @@ from confplane.store.session.session_manager import unavailable, zookeeper_calls
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
-    from confplane.services.ports.transactions import ChangeWrites
+    from confplane.services.ports.trail import Intent
+    from confplane.services.ports.transactions import Write
     from confplane.store.session.session_manager import Session, SessionManager
 
 RELEASE_SECONDS: Final = 60.0
@@ -55,7 +56,7 @@ _ABORTED: Final = "aborted"
 # ---------------------------------------------------------------- content
 
 
-def encode_committed(writer: str, change: ChangeWrites) -> bytes:
+def encode_committed(intent: Intent, writes: Sequence[Write]) -> bytes:
     """Return the marker of a commit: its author, its paths and the versions they got; never a value.
 
     Removals are in a member of their own, which releases without removals ignore.
@@ -63,19 +64,19 @@ def encode_committed(writer: str, change: ChangeWrites) -> bytes:
     content = {
         "version": 1,
         "state": _COMMITTED,
-        "attempt": change.attempt,
-        "writer": writer,
-        "principal": change.principal,
-        "requestId": change.request_id,
+        "attempt": intent.attempt,
+        "writer": intent.writer,
+        "principal": intent.principal,
+        "requestId": intent.request_id,
         "writes": [
             {"path": write.path, "version": 0 if write.expected is None else write.expected + 1}
-            for write in change.writes
+            for write in writes
             if not isinstance(write, Removal)
         ],
     }
     removed = [
         {"path": write.path, "version": write.expected}
-        for write in change.writes
+        for write in writes
         if isinstance(write, Removal) and write.entity is not None
     ]
     if removed:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.domain.entities import Entity
-    from confplane.services.ports.transactions import ChangeWrites, Transaction, Write
+    from confplane.services.ports.transactions import Transaction, Write
     from confplane.store.session.multi import NodeAcls, Operation
 
 WRITER_GONE: Final = "the writer node is gone"
@@ -67,7 +67,7 @@ SHARED_PACKET: Final = 256 * 1024
 class Operations:
     """The operations of one transaction, with the role of each."""
 
-    changes: tuple[ChangeWrites, ...]
+    change_ids: list[UUID]
     operations: list[Operation] = field(default_factory=list)
     roles: list[str] = field(default_factory=list)
     owners: list[int | None] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Operations:
     def change_of(self, index: int) -> UUID | None:
         """Return the change that an operation belongs to; None for an operation of all changes, or of a single one."""
         owner = self.owners[index]
-        return None if owner is None or len(self.changes) == 1 else self.changes[owner].change_id
+        return None if owner is None or len(self.change_ids) == 1 else self.change_ids[owner]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def operations_of(
     Raises:
         ValueError: A znode is written twice.
     """
-    result = Operations(transaction.changes)
+    result = Operations([change.change_id for change in transaction.changes])
     result.add(_WRITER, None, "set", znodes.writer_path(transaction.writer), b"", -1)
     for operation in guard:
         result.add(_GUARD, None, *operation)
@@ -150,34 +150,34 @@ def operations_of(
     if topics:
         _add_topics(result, transaction, frozenset(topics))
     _add_writes(result, transaction, missing)
-    for owner, change in enumerate(transaction.changes):
+    for owner, (intent, writes) in enumerate(zip(transaction.changes, transaction.writes, strict=True)):
         # This process's mirror reads the notification of a removal, like any other process's.
         roles: dict[str, str] = {}
-        for write in change.writes:
-            if write.notifies is not None:
-                roles[write.notifies] = _REMOVAL_NOTIFICATION if isinstance(write, Removal) else _NOTIFICATION
+        for write in writes:
+            if (notified := _notified(write)) is not None:
+                roles[notified] = _REMOVAL_NOTIFICATION if isinstance(write, Removal) else _NOTIFICATION
         for entity_path, role in roles.items():
             result.add(role, owner, "sequence", znodes.CHANGE_PREFIX, znodes.encode_notification(entity_path))
         result.add(
             _MARKER,
             owner,
             "create",
-            znodes.marker_path(change.change_id),
-            markers.encode_committed(transaction.writer, change),
+            znodes.marker_path(intent.change_id),
+            markers.encode_committed(intent, writes),
         )
     return result
 
 
 def _add_topics(result: Operations, transaction: Transaction, topics: frozenset[str]) -> None:
-    for owner, change in enumerate(transaction.changes):
-        for topic in topics_of(entities_of(change.writes)):
+    for owner, writes in enumerate(transaction.writes):
+        for topic in topics_of(entities_of(writes)):
             if topic in topics:
                 result.add(_TOPIC, owner, "check", znodes.topic_path(topic), -1)
 
 
 def _add_writes(result: Operations, transaction: Transaction, missing: frozenset[str]) -> None:
-    writes = transaction.writes
-    owners = [owner for owner, change in enumerate(transaction.changes) for _ in change.writes]
+    writes = writes_of(transaction)
+    owners = [owner for owner, own in enumerate(transaction.writes) for _ in own]
     paths = [write.path for write in writes]
     made = set(paths)
     if len(made) != len(paths):
@@ -220,6 +220,11 @@ def layout_operation(check: LayoutCheck) -> Operation:
     return ("set", znodes.LAYOUT, znodes.encode_layout(Layout(check.claim)), check.version)
 
 
+def writes_of(transaction: Transaction) -> list[Write]:
+    """Return the writes of all changes, in order."""
+    return [write for writes in transaction.writes for write in writes]
+
+
 def topics_of(entities: Iterable[Entity]) -> list[str]:
     """Return the names of the topics among entities."""
     firsts = (entity.components[0] for entity in entities)
@@ -233,7 +238,12 @@ def entities_of(writes: Iterable[Write]) -> list[Entity]:
 
 def notifications_of(writes: Iterable[Write]) -> int:
     """Return the number of notifications in a transaction of these writes."""
-    return len({write.notifies for write in writes} - {None})
+    return len({_notified(write) for write in writes} - {None})
+
+
+def _notified(write: Write) -> str | None:
+    """Return the entity path that the brokers are notified of; None for a write that they know nothing of."""
+    return None if isinstance(write, StateWrite) or write.entity is None else write.entity.path
 
 
 # ---------------------------------------------------------------- size
@@ -312,8 +322,8 @@ def measure(writes: Sequence[Write], limits: PacketLimits, changes: int) -> int:
                 size += _operation_size(("create", parent, b""), base, acls)
         elif isinstance(write, Removal):
             size += _operation_size(("delete", write.path), base, acls)
-        if write.notifies is not None:
-            notification = znodes.encode_notification(write.notifies)
+        if (notified := _notified(write)) is not None:
+            notification = znodes.encode_notification(notified)
             size += _operation_size(("create", znodes.CHANGE_PREFIX, notification), base, acls)
         size += len(write.path.encode()) * 2 + 64
     return size

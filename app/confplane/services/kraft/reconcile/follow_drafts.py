@@ -232,4 +232,5 @@ def _write(
     refused = () if not after else tuple(sorted(refused_keys(node, observed.state)))
     extra = znode_metadata.merge(None if node is None else node.extra, left, refused)
     version, czxid = (None, None) if node is None else (node.version, node.czxid)
-    return EntityWrite(Tree.CONFIG, observed.entity, version, after, extra, czxid)
+    path = full_path(Tree.CONFIG, observed.entity)
+    return EntityWrite(path, Tree.CONFIG, observed.entity, version, after, extra, czxid)

@@ -3,8 +3,9 @@
 Until the move they are read where they are, by processes that serve next to those of that release.
 
 Each transaction moves some entities completely, so a process may be killed at any time. An entity that has a state
-already gets what the earlier one has in addition: values that may still arrive, and later revisions and keys. Nothing
-is lost if a process of the earlier release that was paused writes a row after the move, because it sends nothing.
+already gets the earlier one only if that has a later revision, and otherwise only its values that may still arrive. So
+nothing is lost if a process of the earlier release that was paused writes a row after the move, because it sends
+nothing.
 
 Remove this module with the table, once no release that writes it can be upgraded from.
 """
@@ -83,25 +84,22 @@ CROSS JOIN LATERAL jsonb_array_elements(sent) AS item
 CROSS JOIN LATERAL (SELECT coalesce(CAST(item ->> 'open' AS integer), 1) AS open) AS counted
 CROSS JOIN LATERAL generate_series(1, greatest(open, 1))
 """  # noqa: S608 - constants
-_LAST: Final = ("delivery_id", "refused_code", "refused_text")
-_IS_LATER: Final = "excluded.sent_mzxid > known.sent_mzxid"
-_INSERT_ENTITIES: Final = f"""
-INSERT INTO applied_entities AS known (
-  cluster, entity_id, sent_mzxid, applied_mzxid, applied_offset, topic_id, delivery_id, refused_code, refused_text)
-{_ENTITIES}
-ON CONFLICT (cluster, entity_id) DO UPDATE SET
-  sent_mzxid = greatest(known.sent_mzxid, excluded.sent_mzxid),
-  applied_mzxid = greatest(known.applied_mzxid, excluded.applied_mzxid),
-  applied_offset = greatest(known.applied_offset, excluded.applied_offset),
-  topic_id = coalesce(excluded.topic_id, known.topic_id),
-  (delivery_id, refused_code, refused_text) = ROW(
-    {", ".join(f"CASE WHEN {_IS_LATER} THEN excluded.{each} ELSE known.{each} END" for each in _LAST)})
+# Added and locked before the revisions are compared.
+_ADD: Final = f"""
+INSERT INTO applied_entities (cluster, entity_id) SELECT cluster, entity_id FROM {_OLD} ORDER BY entity_id COLLATE "C"
+ON CONFLICT DO NOTHING
+"""  # noqa: S608 - constants
+_LOCK_ADDED: Final = """
+SELECT FROM applied_entities WHERE cluster = :cluster AND entity_id = ANY(:ids) ORDER BY entity_id FOR UPDATE
 """
+_PRESENT: Final = """(
+  SELECT FROM applied_entities AS present
+  WHERE present.cluster = :cluster AND present.entity_id = old.entity_id AND present.sent_mzxid >= old.sent_mzxid)"""
 _INSERT_KEYS: Final = f"""
 INSERT INTO applied_keys AS known (
   cluster, entity_id, key, state, taken, value, "offset", delivered_at, theirs, since, refused_value, refused_code,
   refused_text, refused_absent, put_back_at, base_value, base_offset)
-{_KEYS}
+{_KEYS} WHERE NOT EXISTS {_PRESENT}
 ON CONFLICT {UNIQUE_KEY} DO UPDATE SET
   state = excluded.state, taken = excluded.taken, value = excluded.value, "offset" = excluded."offset",
   delivered_at = excluded.delivered_at, theirs = excluded.theirs, since = excluded.since,
@@ -109,19 +107,24 @@ ON CONFLICT {UNIQUE_KEY} DO UPDATE SET
   refused_absent = excluded.refused_absent, put_back_at = excluded.put_back_at, base_value = excluded.base_value,
   base_offset = excluded.base_offset
 """
+_UPDATE_ENTITIES: Final = f"""
+UPDATE applied_entities AS known SET
+  sent_mzxid = old.sent_mzxid, applied_mzxid = greatest(known.applied_mzxid, old.applied_mzxid),
+  applied_offset = greatest(known.applied_offset, old.applied_offset),
+  topic_id = coalesce(old.topic_id, known.topic_id), delivery_id = old.delivery_id, refused_code = old.refused_code,
+  refused_text = old.refused_text
+FROM ({_ENTITIES}) AS old
+WHERE known.cluster = :cluster AND known.entity_id = old.entity_id AND known.sent_mzxid < old.sent_mzxid
+"""  # noqa: S608 - constants
 _INSERT_DELIVERIES: Final = f"""
 INSERT INTO deliveries (cluster, entity_id, mzxid, id, key, value, sent_at, outcome) {_DELIVERIES}
 """
 _DELETE: Final = "DELETE FROM target_states WHERE cluster = :cluster AND entity_id = ANY(:ids)"
 MOVE: Final = [
     text(each).bindparams(bindparam("ids", type_=ARRAY(Text)))
-    for each in (_INSERT_ENTITIES, _INSERT_KEYS, _INSERT_DELIVERIES, _DELETE)
+    for each in (_ADD, _LOCK_ADDED, _INSERT_KEYS, _UPDATE_ENTITIES, _INSERT_DELIVERIES, _DELETE)
 ]
-UNMOVED: Final = f"""
-SELECT * FROM {_OLD} AND NOT EXISTS (
-  SELECT FROM applied_entities AS known
-  WHERE known.cluster = old.cluster AND known.entity_id = old.entity_id AND known.sent_mzxid >= old.sent_mzxid)
-"""  # noqa: S608 - a constant
+UNMOVED: Final = f"SELECT * FROM {_OLD} AND NOT EXISTS {_PRESENT}"  # noqa: S608 - constants
 """SQL for the states that were not moved yet, below ``unmoved``. A present row may be one of an earlier period."""
 UNMOVED_ENTITIES, UNMOVED_KEYS, UNMOVED_DELIVERIES = (
     each.replace(_OLD, "unmoved AS old") for each in (_ENTITIES, _KEYS, _DELIVERIES)

@@ -95,12 +95,11 @@ def state_of(row: Row[Any]) -> TargetState:
     uncertain: dict[str, list[str | None]] = {}
     refused: dict[str, dict[str | None, bool]] = {}
     newest: dict[str, str] = {}
-    for each in row.delivery_rows:
-        if each["may_arrive"]:
-            uncertain.setdefault(each["key"], []).append(each["value"])
-            values = refused.setdefault(each["key"], {})
-            values[each["value"]] = values.get(each["value"], True) and each["refused_later"]
-            newest[each["key"]] = each["sent_at"]
+    for each in row.arriving_rows:
+        uncertain.setdefault(each["key"], []).append(each["value"])
+        values = refused.setdefault(each["key"], {})
+        values[each["value"]] = values.get(each["value"], True) and each["refused_later"]
+        newest[each["key"]] = each["sent_at"]
     applied = {key: each["value"] for key, each in keys.items() if each["taken"]}
     taken_at = {
         key: offset
@@ -115,7 +114,7 @@ def state_of(row: Row[Any]) -> TargetState:
         row.applied_mzxid,
         row.applied_offset,
         applied,
-        {each["key"]: each["value"] for each in row.delivery_rows if each["last"]},
+        frozenset(row.sent_keys),
         {key: tuple(dict.fromkeys(values)) for key, values in uncertain.items()},
         None if row.refused_code is None else AlterRefused(row.refused_code, row.refused_text or ""),
         frozenset(key for key, each in keys.items() if each["state"] == "resend"),

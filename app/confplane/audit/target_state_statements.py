@@ -48,8 +48,14 @@ _AMONG_IDS: Final = "ANY(ARRAY(SELECT unnest(:ids)))"
 _OF_IDS: Final = f"WHERE cluster = :cluster AND entity_id = {_AMONG_IDS}"
 
 
-def _load(unmoved: str = "", entities: str = "", keys: str = "", sent: str = "", given: str = "true") -> TextClause:
-    """Return a statement that reads all tables as of one time; one row at least, which may have no entity."""
+def _load(
+    unmoved: str = "", entities: str = "", keys: str = "", deliveries: str = "deliveries", given: str = "true"
+) -> TextClause:
+    """Return a statement that reads all tables as of one time; one row at least, which may have no entity.
+
+    Deliveries are kept for weeks, and one revision may have any number of them. So only those that may still arrive are
+    read, and of an open revision the keys.
+    """
     return _ids(f"""
 WITH {unmoved} states AS MATERIALIZED (
   SELECT * FROM applied_entities {_OF_IDS} {entities}
@@ -57,25 +63,22 @@ WITH {unmoved} states AS MATERIALIZED (
   SELECT entity_id, jsonb_agg(to_jsonb(rows)) AS key_rows
   FROM (SELECT * FROM applied_keys {_OF_IDS} {keys}) AS rows GROUP BY entity_id
 ), sent AS MATERIALIZED (
+  SELECT entity_id, jsonb_agg(DISTINCT key) AS sent_keys FROM states JOIN {deliveries} AS sent USING (entity_id)
+  WHERE sent.cluster = :cluster AND mzxid = sent_mzxid AND {OPEN.text} GROUP BY entity_id
+), arriving AS MATERIALIZED (
   SELECT entity_id, jsonb_agg(jsonb_build_object(
-    'key', key, 'value', value, 'sent_at', sent_at, 'may_arrive', {_MAY_ARRIVE}, 'last', mzxid = sent_mzxid,
-    'refused_later', {_MAY_ARRIVE} AND EXISTS (
+    'key', key, 'value', value, 'sent_at', sent_at, 'refused_later', EXISTS (
       SELECT FROM deliveries AS later
       WHERE later.cluster = :cluster AND later.entity_id = rows.entity_id AND later.key = rows.key
         AND later.value IS NOT DISTINCT FROM rows.value AND later.sent_at > rows.sent_at AND later.outcome = 'refused')
-  ) ORDER BY sent_at) AS delivery_rows
-  FROM (
-    SELECT cluster, entity_id, mzxid, id, key, value, sent_at, outcome FROM deliveries {_OF_IDS} AND {_MAY_ARRIVE}
-    UNION ALL
-    SELECT deliveries.cluster, entity_id, mzxid, id, key, value, sent_at, outcome FROM states JOIN deliveries
-    USING (entity_id) WHERE deliveries.cluster = :cluster AND mzxid = sent_mzxid AND NOT ({_MAY_ARRIVE})
-    {sent}
-  ) AS rows JOIN states USING (entity_id) GROUP BY entity_id
+  ) ORDER BY sent_at) AS arriving_rows
+  FROM (SELECT * FROM {deliveries} AS deliveries {_OF_IDS} AND {_MAY_ARRIVE}) AS rows GROUP BY entity_id
 )
 SELECT found.*, has_earlier FROM (SELECT {given} AS has_earlier) AS asked LEFT JOIN (
   SELECT entity_id, sent_mzxid, applied_mzxid, applied_offset, topic_id, delivery_id, refused_code, refused_text,
-    coalesce(key_rows, '[]') AS key_rows, coalesce(delivery_rows, '[]') AS delivery_rows
-  FROM states LEFT JOIN keys USING (entity_id) LEFT JOIN sent USING (entity_id)
+    coalesce(key_rows, '[]') AS key_rows, coalesce(sent_keys, '[]') AS sent_keys,
+    coalesce(arriving_rows, '[]') AS arriving_rows
+  FROM states LEFT JOIN keys USING (entity_id) LEFT JOIN sent USING (entity_id) LEFT JOIN arriving USING (entity_id)
 ) AS found ON true
 """)  # noqa: S608 - constants
 
@@ -86,7 +89,9 @@ LOAD_WITH_EARLIER: Final = _load(
     f"unmoved AS MATERIALIZED ({earlier_states.UNMOVED}),",
     f"AND entity_id NOT IN (SELECT entity_id FROM unmoved) UNION ALL ({earlier_states.UNMOVED_ENTITIES})",  # noqa: S608 - constants
     f"UNION ALL {earlier_states.UNMOVED_KEYS}",
-    f"UNION ALL {earlier_states.UNMOVED_DELIVERIES}",
+    f"""(
+    SELECT cluster, entity_id, mzxid, id, key, value, sent_at, outcome FROM deliveries {_OF_IDS}
+    UNION ALL {earlier_states.UNMOVED_DELIVERIES})""",  # noqa: S608 - constants
 )
 
 LOCK: Final = _ids(f"""

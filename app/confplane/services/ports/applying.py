@@ -265,8 +265,8 @@ class TargetState:
     """A metadata offset at which the cluster had it; -1: none yet."""
     applied: Values
     """The keys and values that the cluster has taken from this service."""
-    sent: Values = field(default_factory=dict)
-    """The keys and values that were sent for ``sent_mzxid``."""
+    sent: frozenset[str] = frozenset()
+    """The keys that were sent for ``sent_mzxid``, if the cluster has neither taken nor refused that revision."""
     uncertain: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
     """Key -> the different values of the last day whose delivery has no known outcome, in order: they may still
     arrive."""

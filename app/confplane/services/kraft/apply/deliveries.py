@@ -146,9 +146,9 @@ class PendingEntity(NamedTuple):
     def keys(self) -> set[str]:
         """The keys that the cluster may not have taken yet."""
         keys, state = set(pending_keys(self.node.extra)), self.state
-        if state is not None and not state.took_last and state.refused is None and not keys:
+        if state is not None and not keys:
             # A previous leader sent keys again without an outcome, and it is unknown which keys.
-            keys |= state.sent.keys()
+            keys |= state.sent
         return keys | self._repeated
 
     @property

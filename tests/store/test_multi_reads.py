@@ -34,7 +34,7 @@ from confplane.store.session.multiread import CHILDREN, DATA, MultiRead
 from tests.support.stores import ALICE, committed, kafka_writes, notify, rate, soon, until, write
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from pathlib import Path
 
     from confplane.store import ZooKeeperStore
@@ -291,6 +291,29 @@ async def test_everything_is_loaded_as_it_is(
     forbidden = {f"/config/users/closed{number}" for number in range(0, 300, 10)} | {"/config/users/u003"}
     assert set(store._follower.loaded().forbidden) == forbidden
     assert max(map(len, asked)) > 50
+
+
+async def test_few_reads_of_a_load_wait_for_their_turn(
+    open_store: Opener, raw_zk: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load of a million nodes would otherwise hold the paths of all of them."""
+    waiting: list[int] = []
+    request = reads.ReadQueue.request
+
+    def measured(queue: reads.ReadQueue, paths: Iterable[str]) -> None:
+        request(queue, paths)
+        waiting.append(len(queue.waiting))
+
+    monkeypatch.setattr(reads.ReadQueue, "request", measured)
+    creation = raw_zk.transaction()
+    raw_zk.ensure_path("/config/users")
+    for number in range(1_500):
+        creation.create(f"/config/users/u{number}", rate("1"))
+    creation.commit()
+    store = await open_store()
+    assert len(mirrored(store)) == 1_500
+    # Less than one full request, and the names that are made into paths at a time.
+    assert max(waiting) < 600
 
 
 async def test_an_absence_among_many_replies_does_not_remove_what_a_later_one_has(

@@ -236,20 +236,21 @@ def test_a_secret_is_supplied_again_and_shown_nowhere(
 ) -> None:
     key = "listener.name.internal.ssl.key.password"
     edit = {"facet": "configs", "id": "broker=7", "ops": [{"key": key, "value": SECRET}]}
-    request = proposed(service, tokens["dev"], edit)
+    request = proposed(service, tokens["sre"], edit)
     # Its expiry can be changed, and a time at which it applies itself can't be given.
-    page = people["dev"].page(f"{REQUESTS}/{request}")
+    page = people["sre"].page(f"{REQUESTS}/{request}")
     assert ("Change its expiry" in page, 'name="expiresAt"' in page, 'name="applyAt"' in page) == (True, True, False)
     later = rfc3339((datetime.now(UTC) + timedelta(days=30)).replace(microsecond=0))
-    assert step(people["dev"], request, "revise", expiresAt=later).status_code == 303
+    assert step(people["sre"], request, "revise", expiresAt=later).status_code == 303
     assert api.get(f"change-requests/{request}")["expiresAt"] == later
     assert step(people["ops"], request, "approve").status_code == 303
-    pages = [people["dev"].page(f"{REQUESTS}/{request}"), visitor.page(REQUESTS)]
+    assert ("apply" in buttons(people["ops"], request), "apply" in buttons(people["dev"], request)) == (True, False)
+    pages = [people["sre"].page(f"{REQUESTS}/{request}"), visitor.page(REQUESTS)]
     assert f'name="value broker=7 {key}"' in pages[0]
     field = f"value broker=7 {key}"
-    pages.append((wrong := step(people["dev"], request, "apply", **{field: f"other{SECRET}"})).text)
+    pages.append((wrong := step(people["sre"], request, "apply", **{field: f"other{SECRET}"})).text)
     assert wrong.status_code == 400
-    assert step(people["dev"], request, "apply", **{field: SECRET.replace("\n", "\r\n")}).status_code == 303
+    assert step(people["sre"], request, "apply", **{field: SECRET.replace("\n", "\r\n")}).status_code == 303
     assert key in api.get("configs/broker=7")["configs"]
     pages.append(visitor.page(f"{REQUESTS}/{request}"))
     assert not any(SECRET.strip() in page for page in pages)

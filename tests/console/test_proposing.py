@@ -155,11 +155,11 @@ def test_times_of_a_proposal(people: dict[str, Visitor], api: Api) -> None:
 
 def test_a_proposed_secret_is_in_no_page(people: dict[str, Visitor], api: Api) -> None:
     key = "listener.name.proposed.ssl.key.password"
-    path, dev = edit_path("broker=8", "configs"), people["dev"]
-    page = reviewed(dev, path, key, SECRET)
-    answer = step(dev, path, page, {"step": "propose", f"value {key}": SECRET}, 303)
-    made = request_of(dev, api, answer)
+    path, sre = edit_path("broker=8", "configs"), people["sre"]
+    page = reviewed(sre, path, key, SECRET)
+    answer = step(sre, path, page, {"step": "propose", f"value {key}": SECRET}, 303)
+    made = request_of(sre, api, answer)
     assert made["toSupply"] == [{"id": "broker=8", "key": key}]
-    assert not any(SECRET.strip() in each for each in (page, dev.page(answer.headers["location"])))
+    assert not any(SECRET.strip() in each for each in (page, sre.page(answer.headers["location"])))
     assert review(people["ops"], made["id"], "approve").status_code == 303
-    assert review(dev, made["id"], "apply", **{f"value broker=8 {key}": SECRET}).status_code == 303
+    assert review(sre, made["id"], "apply", **{f"value broker=8 {key}": SECRET}).status_code == 303

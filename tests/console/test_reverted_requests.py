@@ -63,8 +63,7 @@ def applied(dev: Visitor, ops: Visitor, request: str) -> None:
 
 def attempt_of(visitor: Visitor, request: str) -> str:
     """Return the attempt of a form of a page, which is done once however often it is sent."""
-    [attempt] = re.findall(r'name="attempt" value="([^"]+)"', visitor.page(f"{REQUESTS}/{request}"))
-    return attempt
+    return str(re.findall(r'name="attempt" value="([^"]+)"', visitor.page(f"{REQUESTS}/{request}"))[0])
 
 
 def shown(visitor: Visitor, request: str) -> str:

@@ -95,6 +95,6 @@ def test_only_who_may_revise_a_request_without_secrets_has_the_form(
     assert "/edit/" not in people["viewer"].page(f"{HOME}/requests/{request}")
     key = "listener.name.revised.ssl.key.password"
     edit = {"facet": "configs", "id": "broker=9", "ops": [{"key": key, "value": "planted"}]}
-    secret = proposed(service, tokens["dev"], edit)
-    assert "/edit/" not in people["dev"].page(f"{HOME}/requests/{secret}")
-    assert people["dev"].get(f"{HOME}/entities/broker=9/edit/configs?revises={secret}").status_code == 409
+    secret = proposed(service, tokens["sre"], edit)
+    assert "/edit/" not in people["sre"].page(f"{HOME}/requests/{secret}")
+    assert people["sre"].get(f"{HOME}/entities/broker=9/edit/configs?revises={secret}").status_code == 409

@@ -749,8 +749,8 @@ async def test_a_secret_is_nowhere_and_is_supplied_again_by_the_one_who_applies(
     broker, key, planted = Entity.of(broker="1"), "listener.name.internal.ssl.key.password", "hunter2-pl4nted"
     entry = one.entry(broker, FacetName.CONFIGS, **{key: planted})
     with pytest.raises(InvalidRequestError, match="applyAt"):
-        await one.propose(DEV, entry, apply_at=one.now() + HOUR)
-    request = await one.propose(DEV, entry)
+        await one.propose(SRE, entry, apply_at=one.now() + HOUR)
+    request = await one.propose(SRE, entry)
     tables = ("change_requests", "change_request_revisions", "change_request_events")
     rows = [fetch(world.database.owner_dsn, f"SELECT to_jsonb(x)::text FROM {table} AS x") for table in tables]  # noqa: S608 - of this test
     assert [len(some) for some in rows] == [1, 1, 1]
@@ -760,7 +760,16 @@ async def test_a_secret_is_nowhere_and_is_supplied_again_by_the_one_who_applies(
         with pytest.raises(InvalidRequestError) as refused:
             await one.apply(request, OPS, **supplied)
         assert planted not in refused.value.detail
+    # A right and a wrong guess are refused alike, of the proposed value and of the one that is set.
+    for guess in (planted, "another"):
+        with pytest.raises(ForbiddenError, match="ALTER_CONFIGS"):
+            await one.apply(request, DEV, **{key: guess})
     assert (await one.apply(request, OPS, **{key: planted})).state is RequestState.APPLIED
+    for guess in (planted, "another"):
+        with pytest.raises(ForbiddenError, match="ALTER_CONFIGS"):
+            await one.propose(DEV, one.entry(broker, FacetName.CONFIGS, **{key: guess}))
+    removal = await one.approve(await one.propose(DEV, one.entry(broker, FacetName.CONFIGS, **{key: None})), OPS)
+    assert (await one.apply(removal, DEV)).state is RequestState.APPLIED
 
 
 async def test_a_request_with_a_secret_gets_another_expiry_on_the_same_state_only(world: World, tmp_path: Path) -> None:
@@ -769,21 +778,23 @@ async def test_a_request_with_a_secret_gets_another_expiry_on_the_same_state_onl
     broker, key = Entity.of(broker="1"), "listener.name.internal.ssl.key.password"
     entry, other = one.entry(broker, FacetName.CONFIGS, **{key: "hunter2"}), Entity.of(broker="2")
     manifest = one.manifest(entry, one.entry(other, FacetName.CONFIGS, **{"log.cleaner.threads": "2"}))
+    ada = replace(OPS, principal="User:ada")
+    await one.access.user("ada", Role.OPERATOR)
     revise = one.service.proposals.revise
-    made = {DEV: await one.propose(DEV, entry), SRE: await one.propose_manifest(SRE, manifest)}
+    made = {OPS: await one.propose(OPS, entry), SRE: await one.propose_manifest(SRE, manifest)}
     for author, request in made.items():
         later = one.now() + 24 * HOUR
         revised = await revise(
             one.cluster, request.id, None, one.caller(author), Precondition(), times={"expires_at": later}
         )
         assert (revised.expires_at, revised.draft, revised.digest != request.digest) == (later, request.draft, True)
-        await one.approve(revised, OPS)
-    assert (await one.apply(revised, OPS, **{key: "hunter2"})).state is RequestState.APPLIED
+        await one.approve(revised, ada)
+    assert (await one.apply(revised, ada, **{key: "hunter2"})).state is RequestState.APPLIED
     [first] = list(
         await one.store.search("default", state=RequestState.APPROVED, before=None, most=10, entity_id=broker.id)
     )
     with pytest.raises(RequestStateError, match="was changed"):
-        await revise(one.cluster, first.id, None, one.caller(DEV), Precondition())
+        await revise(one.cluster, first.id, None, one.caller(OPS), Precondition())
 
 
 async def test_a_change_past_the_rules_is_acknowledged_by_another_person(world: World) -> None:

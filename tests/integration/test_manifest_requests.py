@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from confplane.services.ports.change_requests import ChangeRequest
-    from confplane.services.requests.manifests import ProposedManifest
     from tests.support.change_requests import Requests
     from tests.support.service import Service
     from tests.support.world import World
@@ -140,28 +139,6 @@ async def test_a_manifest_that_changes_nothing_or_too_much_or_lacks_a_grant_is_n
         await one.propose_manifest(reader, one.manifest(one.entry(ALICE, producer_byte_rate=2)))
 
 
-async def test_a_password_is_proposed_by_those_who_may_set_it_and_is_supplied_again(
-    world: World, tmp_path: Path
-) -> None:
-    (tmp_path / "secret").write_text("encoder")
-    one = await started(world, password_encoder={"secret_file": str(tmp_path / "secret")})
-    key = "listener.name.internal.ssl.key.password"
-
-    def manifest(password: str) -> ProposedManifest:
-        return one.manifest(one.entry(Entity.of(broker="1"), FacetName.CONFIGS, **{key: password}))
-
-    request = await one.propose_manifest(SRE, manifest("hunter2-pl4nted"))
-    assert "hunter2-pl4nted" not in repr(request)
-    await one.approve(request, OPS)
-    with pytest.raises(InvalidRequestError):
-        await one.apply(request, DEV)
-    assert (await one.apply(request, DEV, **{key: "hunter2-pl4nted"})).state is RequestState.APPLIED
-    # A right and a wrong guess are refused alike.
-    for guess in ("hunter2-pl4nted", "hunter3"):
-        with pytest.raises(ForbiddenError, match="ALTER_CONFIGS"):
-            await one.propose_manifest(DEV, manifest(guess), validate_only=True)
-
-
 async def test_keys_of_another_owner_are_taken_over_with_the_approval_of_who_may_do_that(world: World) -> None:
     one = await started(world)
     await one.replica.record()  # owners are known only where all changes are recorded
@@ -214,7 +191,9 @@ async def test_keys_of_another_owner_are_taken_over_with_the_approval_of_who_may
     assert "claimed" not in whole(one.cluster, taken, ())["changes"][0]
 
 
-async def test_passwords_of_a_manifest_are_supplied_by_the_one_who_applies(world: World, tmp_path: Path) -> None:
+async def test_passwords_of_a_manifest_are_proposed_and_supplied_again_by_those_who_may_set_them(
+    world: World, tmp_path: Path
+) -> None:
     (tmp_path / "secret").write_text("encoder")
     one = await started(world, password_encoder={"secret_file": str(tmp_path / "secret")})
     broker, key, planted = Entity.of(broker="1"), "listener.name.internal.ssl.key.password", "hunter2-pl4nted"
@@ -224,11 +203,16 @@ async def test_passwords_of_a_manifest_are_supplied_by_the_one_who_applies(world
     request = await one.approve(await one.propose_manifest(SRE, manifest), OPS)
     for supplied in ({}, {key: "another-pl4nted"}):
         with pytest.raises(InvalidRequestError, match=key) as refused:
-            await one.apply(request, DEV, **supplied)
+            await one.apply(request, SRE, **supplied)
         assert "pl4nted" not in refused.value.detail
     assert await one.found(request) == request
     assert (await one.changes(request), await now(one.replica, BOB)) == ([], {})
-    assert (await one.apply(request, DEV, **{key: planted})).state is RequestState.APPLIED
+    assert (await one.apply(request, SRE, **{key: planted})).state is RequestState.APPLIED
+    # A right and a wrong guess are refused alike.
+    for guess in (planted, "another-pl4nted"):
+        guessed = one.manifest(one.entry(broker, FacetName.CONFIGS, **{key: guess}))
+        with pytest.raises(ForbiddenError, match="ALTER_CONFIGS"):
+            await one.propose_manifest(DEV, guessed, validate_only=True)
     assert await now(one.replica, BOB) == {"request_percentage": "5.0"}
     tables = [
         name

@@ -253,6 +253,7 @@ def _steps(caller: Mapping[str, Any], cluster: str, request: Mapping[str, Any]) 
     managed = spell(ResourceType.CHANGE_REQUESTS, first["principal"]) in allowed(caller, cluster, Operation.ALTER)
     may_alter_some = any(each in alterable for each in entities)
     may_propose_all = all(each in proposable and each in readable for each in entities)
+    is_author = caller["principal"] in _authors(request)
     rights = {
         "comment": managed or may_alter_some or any(each in proposable for each in entities),
         "approve": may_approve(caller, cluster, request),
@@ -260,8 +261,9 @@ def _steps(caller: Mapping[str, Any], cluster: str, request: Mapping[str, Any]) 
     if request["kind"] == RequestKind.CHANGE:
         rights |= {
             "reject": managed or may_alter_some,
-            "cancel": managed or caller["principal"] in _authors(request),
-            "apply": all(each in proposable or each in alterable for each in entities),
+            "cancel": managed or is_author,
+            "apply": all(each in proposable or each in alterable for each in entities)
+            and (is_author or all(each["id"] in alterable for each in request["toSupply"])),
             "revise": may_propose_all,
             "revert": may_propose_all and request["changeId"] is not None,
         }

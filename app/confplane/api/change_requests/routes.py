@@ -93,7 +93,7 @@ async def create_change_request(call: CallDep, requests: ChangeRequestsDep, body
     """201 for a new request, 200 with `validateOnly`. Needs PROPOSE and DESCRIBE_CONFIGS on each entity.
 
     Edits are checked as a write of all of them in one transaction is, and a manifest is planned as `manifests:plan`
-    does. Each password is stored as a keyed fingerprint.
+    does. Each password is stored as a keyed fingerprint, and needs ALTER_CONFIGS on its broker.
     """
     call.charge(LimitClass.WRITE, _size(body))
     terms = RequestTerms(parsed.moment(body.expires_at, "/expiresAt"), parsed.moment(body.apply_at, "/applyAt"))
@@ -236,6 +236,8 @@ async def apply_change_request(
     call: CallDep, requests: ChangeRequestsDep, request_id: RequestId, body: models.RequestApplicationValues
 ) -> Response:
     """Needs PROPOSE or ALTER_CONFIGS on each entity. Nothing is done to a request that is applied.
+
+    Values are supplied by authors, and by callers with ALTER_CONFIGS on their entities.
 
     The edits are written in one transaction, on the versions on which they were decided. 409 if an entity was changed
     since: the request is open again. A manifest is applied as a run of its plan; if a refusal ends the run, the request

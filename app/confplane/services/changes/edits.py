@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from confplane.domain.changes import Difference, Node, difference, stored
+from confplane.domain.entities import EntityType
 from confplane.domain.errors import (
     AlreadyExistsError,
     ConfplaneError,
@@ -228,6 +229,14 @@ class Drafter(Protocol):
         Raises:
             ConfplaneError: The edit is refused; the error has a JSON pointer.
         """
+
+
+def password_op(cluster_facet: ClusterFacet, edit: Edit) -> Op | None:
+    """Return the first op that gives a broker a secret; None if there is none. Other entities have no secrets."""
+    facet = cluster_facet.facet
+    if not facet.has_secrets or edit.entity.types != (EntityType.BROKER,):
+        return None
+    return next((op for op in edit.ops if op.value is not None and facet.is_secret(edit.entity, op.key)), None)
 
 
 def check_node(cluster_facet: ClusterFacet, edit: Edit, node: Node | None) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.access.ranges import spell
-from confplane.domain.entities import Entity, EntityType
+from confplane.domain.entities import Entity
 from confplane.domain.errors import (
     ConfplaneError,
     ForbiddenError,
@@ -29,7 +29,7 @@ from confplane.domain.errors import (
 from confplane.domain.facets import FacetName
 from confplane.services.access import unrestricted
 from confplane.services.changes.callers import Caller
-from confplane.services.changes.edits import Edit, EditResult, offender
+from confplane.services.changes.edits import Edit, EditResult, offender, password_op
 from confplane.services.cooperative_yielding import TimeSlice, in_slices
 from confplane.services.plans.bases import Bases, Basis, BegunPlan, base_of
 from confplane.services.plans.details import completed
@@ -47,7 +47,6 @@ from confplane.services.plans.planned import Plan, PlannedEdit
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from confplane.domain.ops import Op
     from confplane.domain.ownership import Ownership
     from confplane.services.access import Access
     from confplane.services.changes.alter import AlterService, Entry, FacetEdit
@@ -207,19 +206,11 @@ def _readable(access: Access, entry: Entry) -> Entry:
             name, entity_id = cluster_facet.store.name, edit.entity.id
             try:
                 access.require(name, Operation.DESCRIBE_CONFIGS, entity_id, pointer=edit.pointer)
-                if (secret := _password(cluster_facet, edit)) is not None:
+                if (secret := password_op(cluster_facet, edit)) is not None:
                     access.require(name, Operation.ALTER_CONFIGS, entity_id, pointer=secret.pointer)
             except ForbiddenError as error:
                 made[cluster_facet] = EditResult(edit, error)
     return made
-
-
-def _password(cluster_facet: ClusterFacet, edit: Edit) -> Op | None:
-    """Return the first op that gives a broker a secret; None if there is none. Other entities have no secrets."""
-    facet = cluster_facet.facet
-    if not facet.has_secrets or edit.entity.types != (EntityType.BROKER,):
-        return None
-    return next((op for op in edit.ops if op.value is not None and facet.is_secret(edit.entity, op.key)), None)
 
 
 def _edited(document: Sequence[Entry]) -> list[tuple[ClusterFacet, str]]:

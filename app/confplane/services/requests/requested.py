@@ -15,7 +15,7 @@ from confplane.domain.errors import ConfplaneError, RequestStateError, StalePlan
 from confplane.domain.policies import approval_text
 from confplane.services.access import approved, unrestricted
 from confplane.services.changes.callers import Caller
-from confplane.services.changes.edits import EditResult, offender
+from confplane.services.changes.edits import EditResult, offender, password_op
 from confplane.services.requests.contents import RequestContent, decide, differences, entries_of, requirements_of
 from confplane.services.requests.manifests import (
     ProposedManifest,
@@ -98,7 +98,7 @@ class RequestedChanges:
         """Decide what is proposed, for an author who may propose it.
 
         Raises:
-            ForbiddenError: The caller may not propose a change of an entity, or not describe it.
+            ForbiddenError: The caller may not propose a change of an entity, not describe it, or not set its password.
             InvalidRequestError: Nothing would change, or too much.
             ConfplaneError: The change would be refused.
         """
@@ -107,7 +107,10 @@ class RequestedChanges:
         for cluster_facet, edit in (part for entry in proposed for part in entry.items()):
             if isinstance(edit, EditResult):
                 raise edit.error or ValueError("an edit that can't be formed has an error")
-            _check_may_propose(caller, cluster_facet.store.name, edit.entity.id, pointer=edit.pointer)
+            _check_may_propose(caller, cluster.name, edit.entity.id, pointer=edit.pointer)
+            # Others could compare guesses with the stored password.
+            if (secret := password_op(cluster_facet, edit)) is not None:
+                caller.require(cluster.name, Operation.ALTER_CONFIGS, edit.entity.id, pointer=secret.pointer)
         author = Caller(unrestricted(caller.access), caller.deadline, caller.reason, caller.ticket)
         with caller.preparing():
             return await decide(self._alter, self._fingerprints[cluster.name], list(proposed), author)

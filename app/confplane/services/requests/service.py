@@ -9,8 +9,10 @@ from uuid_utils.compat import uuid7
 
 from confplane.domain.access.operations import Operation
 from confplane.domain.change_requests import WRITTEN, RequestAction, RequestKind, RequestState
+from confplane.services.changes.stored_draft import to_supply
 from confplane.services.ports.change_requests import ChangeRequest
 from confplane.services.requests.contents import digest_of
+from confplane.services.requests.reader import is_author
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,7 +84,8 @@ class ChangeRequestService:
             validate_only: Check everything, and write nothing.
 
         Raises:
-            ForbiddenError: The caller may neither propose nor alter a change of an entity.
+            ForbiddenError: The caller may neither propose nor alter a change of an entity, or is not an author and may
+                not alter an entity whose password is set.
             ConfplaneError: As of :meth:`confplane.services.requests.applier.RequestApplier.apply`.
         """
         request = await self.reader.find(cluster.name, request_id, caller.access)
@@ -91,6 +94,10 @@ class ChangeRequestService:
                 caller.require(cluster.name, Operation.PROPOSE, each)
         if request.state in WRITTEN:
             return request
+        if not is_author(caller, request):
+            # Others could compare guesses with the proposed password.
+            for entity_id, _ in to_supply(request.draft):
+                caller.require(cluster.name, Operation.ALTER_CONFIGS, entity_id)
         if validate_only:
             await self._applier.check(cluster, request, caller, supplied)
             return request

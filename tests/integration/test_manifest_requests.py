@@ -19,12 +19,17 @@ from confplane.domain.errors import (
     OwnerConflictError,
     RequestStateError,
     StalePlanError,
+    UnavailableError,
 )
 from confplane.domain.etags import Precondition
 from confplane.domain.facets import FacetName
 from confplane.domain.manifests import ManifestScope
+from confplane.policy.loading import read_policy
+from confplane.services.changes.alter import AlterService
 from confplane.services.changes.callers import Caller
+from confplane.services.plans.planned import PlanReference
 from confplane.services.ports.change_requests import RequestApplication, RequestEvent
+from confplane.services.requests.proposals import RequestTerms
 from confplane.services.requests.reader import visible_differences
 from tests.audit.rows import fetch
 from tests.integration.test_change_requests import BOB, DEV, OPS, SRE, started
@@ -262,6 +267,63 @@ async def test_a_run_whose_process_is_gone_is_found_as_far_as_it_came(
     for action in (one.service.reviews.cancel, one.service.reviews.reject):
         with pytest.raises(RequestStateError):
             await action(one.cluster, request.id, "no", one.caller(ADMINISTRATOR))
+
+
+@pytest.mark.parametrize("owner", [None, "red"])
+async def test_a_run_that_was_begun_without_the_request_is_not_continued_by_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, owner: str | None
+) -> None:
+    one = await started(world)
+    await one.replica.record()  # owners are known only where all changes are recorded
+    await one.access.give(allow("User:ops", Operation.ALTER, ResourceType.MANIFESTS, "red"))
+    manifest = one.manifest(one.entry(ALICE, producer_byte_rate=2), one.entry(BOB, producer_byte_rate=2), owner=owner)
+    request = await one.approve(await one.propose_manifest(DEV, manifest), OPS)
+    planned, alter = PlanReference(request.draft["plan"]["id"]), AlterService.alter_entries
+
+    async def unavailable(service: AlterService, entries: Any, caller: Caller, **options: Any) -> Any:
+        if options.get("validate_only"):
+            return await alter(service, entries, caller, **options)
+        raise UnavailableError("ZooKeeper is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AlterService, "alter_entries", unavailable)
+        with pytest.raises(UnavailableError):  # its run is stored, and nothing is written
+            await one.applies.apply(one.cluster, *manifest[:2], planned, one.caller(OPS), seconds=30)
+    assert (await one.apply(request, DEV)).state is RequestState.APPLIED
+    assert {each.intent.request_id for each in await one.changes(request)} == {f"request-{request.id}"}
+    await one.replica.record()
+    revert = await one.service.reversals.revert(one.cluster, request.id, RequestTerms(), one.caller(DEV))
+    await one.approve(revert, OPS)
+    assert (await one.apply(revert, DEV)).state is RequestState.APPLIED
+    assert (await now(one.replica, ALICE), await now(one.replica, BOB)) == ({}, {})
+
+
+async def test_other_policies_with_the_same_result_leave_the_approvals_of_a_manifest(
+    world: World, tmp_path: Path
+) -> None:
+    path = tmp_path / "policy.yaml"
+    rule = "rules: [{name: leads, match: {names: {user: alice}}, approvals: {count: 1}}]"
+    path.write_text(rule)
+    one = await started(world, policy_file=path)
+
+    def rules(text: str) -> None:
+        path.write_text(text)
+        one.replica.parts.policies["default"].replace_rules(read_policy(path))
+
+    manifest = one.manifest(one.entry(ALICE, producer_byte_rate=2), one.entry(BOB, producer_byte_rate=2))
+    request = await one.propose_manifest(DEV, manifest)
+    rules(rule.replace("leads", "others"))
+    approved = await one.approve(request, OPS)
+    assert (approved.state, [each.rule for each in approved.requirements[ALICE.id]]) == ("approved", ["others"])
+    rules(rule.replace("count: 1", "count: 2"))
+    with pytest.raises(RequestStateError, match="2 approvals"):
+        await one.apply(request, DEV)
+    opened = await one.found(request)
+    assert (opened.state, len(opened.approvals)) == (RequestState.OPEN, 1)
+    await one.approve(opened, SRE)
+    rules(rule.replace("alice", "nobody"))
+    assert (await one.apply(request, DEV)).state is RequestState.APPLIED
+    assert await now(one.replica, BOB) == {"producer_byte_rate": "2"}
 
 
 class People:

@@ -59,6 +59,7 @@ class Requests:
             now=self.now,
         )
         self.service = wiring.service
+        self.applies = wiring.applies
         [self.scheduler] = wiring.schedulers
 
     def now(self) -> datetime:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import text
+from sqlalchemy import Text, bindparam, text
 from typing_extensions import override
 
 from confplane.services.ports.manifest_runs import ManifestRun, ManifestRuns
@@ -16,12 +16,16 @@ _FIND: Final = text("""
 SELECT request_id, writer, bases, until > now() AS in_time FROM manifest_runs
 WHERE cluster = :cluster AND plan_id = :plan_id
 """)
+_REPLACED: Final = (bindparam("replaced", type_=Text), bindparam("ended", type_=Text))
 _BEGIN: Final = text("""
 INSERT INTO manifest_runs (cluster, plan_id, request_id, writer, bases, until)
 VALUES (:cluster, :plan_id, :request_id, :writer, :bases, now() + make_interval(secs => :seconds))
-ON CONFLICT (cluster, plan_id) DO UPDATE SET until = EXCLUDED.until
+ON CONFLICT (cluster, plan_id) DO UPDATE SET
+  request_id = EXCLUDED.request_id, writer = EXCLUDED.writer, bases = EXCLUDED.bases, until = EXCLUDED.until,
+  recorded_at = now()
 WHERE manifest_runs.request_id = EXCLUDED.request_id
-""")
+  OR manifest_runs.request_id = :replaced AND (manifest_runs.until <= now() OR manifest_runs.writer = :ended)
+""").bindparams(*_REPLACED)
 # The unique index on the owner decides between concurrent runs of one owner.
 _BEGIN_OF_OWNER: Final = text("""
 INSERT INTO manifest_runs (cluster, plan_id, request_id, writer, bases, until, owner)
@@ -31,7 +35,9 @@ ON CONFLICT (cluster, owner) DO UPDATE SET
   until = EXCLUDED.until, recorded_at = now()
 WHERE manifest_runs.request_id = EXCLUDED.request_id
   OR manifest_runs.until <= now() AND manifest_runs.plan_id <> EXCLUDED.plan_id
-""")
+  OR manifest_runs.plan_id = EXCLUDED.plan_id AND manifest_runs.request_id = :replaced
+    AND (manifest_runs.until <= now() OR manifest_runs.writer = :ended)
+""").bindparams(*_REPLACED)
 _RESUME: Final = text("""
 UPDATE manifest_runs SET until = now() + make_interval(secs => :seconds), writer = :writer
 WHERE cluster = :cluster AND plan_id = :plan_id AND (until <= now() OR writer = :ended)
@@ -56,19 +62,32 @@ class PostgresManifestRuns(ManifestRuns):
         return ManifestRun(cluster, plan_id, row.request_id, row.writer, bytes(row.bases), row.in_time)
 
     @override
-    async def begin(self, run: ManifestRun, seconds: float) -> bool:
+    async def begin(self, run: ManifestRun, seconds: float, *, replaced: ManifestRun | None = None) -> bool:
         await self._database.execute(_PURGE)
-        given = {"cluster": run.cluster, "plan_id": run.plan_id, "request_id": run.request_id}
-        more = {"writer": run.writer, "bases": run.bases, "seconds": seconds}
+        given = {
+            "cluster": run.cluster,
+            "plan_id": run.plan_id,
+            "request_id": run.request_id,
+            "writer": run.writer,
+            "bases": run.bases,
+            "seconds": seconds,
+            "replaced": None if replaced is None else replaced.request_id,
+            "ended": None if replaced is None else _ended_writer(replaced),
+        }
         if run.owner is None:
-            return await self._database.execute(_BEGIN, **given, **more) > 0
-        return await self._database.execute(_BEGIN_OF_OWNER, **given, **more, owner=run.owner) > 0
+            return await self._database.execute(_BEGIN, **given) > 0
+        return await self._database.execute(_BEGIN_OF_OWNER, **given, owner=run.owner) > 0
 
     @override
     async def resume(self, run: ManifestRun, writer: str, seconds: float) -> bool:
-        given = {"cluster": run.cluster, "plan_id": run.plan_id, "ended": run.writer if run.in_time else None}
+        given = {"cluster": run.cluster, "plan_id": run.plan_id, "ended": _ended_writer(run)}
         return await self._database.execute(_RESUME, **given, writer=writer, seconds=seconds) > 0
 
     @override
     async def end(self, run: ManifestRun) -> None:
         await self._database.execute(_END, cluster=run.cluster, plan_id=run.plan_id)
+
+
+def _ended_writer(run: ManifestRun) -> str | None:
+    """Return the writer of a run that ended before the run's time was up; None if the time is up."""
+    return run.writer if run.in_time else None

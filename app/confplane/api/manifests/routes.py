@@ -34,7 +34,7 @@ from confplane.services.cooperative_yielding import TimeSlice, in_slices
 from confplane.services.kraft.apply.apply_status import FACETS as APPLIED_FACETS
 from confplane.services.limits import LimitClass
 from confplane.services.plans.clients import count_affected
-from confplane.services.plans.planned import Plan, PlannedEdit, PlanOptions
+from confplane.services.plans.planned import Plan, PlannedEdit, PlanOptions, PlanReference
 from confplane.services.ports.registrations import RegistrationLog
 
 routes = Routes(tag="manifests")
@@ -106,8 +106,9 @@ async def apply_manifest(
     document, options = await document_of(call, body), options_of(body)
     # Each batch has the deadline of all requests, after which the leader settles what is left open.
     seconds, validate_only = call.request.app.deadline_s, call.validate_only
+    planned = PlanReference(body.plan_id)
     applied = await applies.apply(
-        call.cluster, document, options, body.plan_id, call.caller, seconds=seconds, validate_only=validate_only
+        call.cluster, document, options, planned, call.caller, seconds=seconds, validate_only=validate_only
     )
     # Entities that are left are paid for by the request that sends them.
     call.charge(LimitClass.WRITE, len(applied.done) - 1)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from confplane.services.changes.callers import Caller
     from confplane.services.clusters import Cluster
     from confplane.services.plans.plan import PlanService
-    from confplane.services.plans.planned import Plan, PlannedEdit, PlannedEntry, PlanOptions
+    from confplane.services.plans.planned import Plan, PlannedEdit, PlannedEntry, PlanOptions, PlanReference
     from confplane.services.ports.manifest_runs import ManifestRuns
 
 _BATCH: Final = 500
@@ -88,7 +88,7 @@ class ApplyService:
         cluster: Cluster,
         document: Sequence[Entry],
         options: PlanOptions,
-        plan_id: str,
+        planned: PlanReference,
         caller: Caller,
         *,
         seconds: float,
@@ -100,7 +100,7 @@ class ApplyService:
             cluster: The cluster.
             document: The document of the plan.
             options: The options of the plan.
-            plan_id: The id of the plan.
+            planned: The plan.
             caller: The caller. Its deadline is the latest end of the apply.
             seconds: The longest duration of a batch.
             validate_only: Send nothing, and return the results that the apply would have.
@@ -112,12 +112,10 @@ class ApplyService:
         """
         with caller.preparing():
             await cluster.store.catch_up(caller.deadline)
-            run = await self._runs.find(cluster.name, plan_id)
-            if run is not None and run.in_time and run.writer in await cluster.store.markers.writers(caller.deadline):
-                raise _busy()
+            run, replaced = await self._find(cluster, planned, caller)
             begun = None if run is None else await _unpacked(run.bases)
             plan, entries = await self._decide(
-                cluster, document, options, plan_id, caller, run=None if validate_only else run, begun=begun
+                cluster, document, options, planned, caller, run=None if validate_only else run, begun=begun
             )
         request_id = caller.request_id if run is None else run.request_id
         error: ConfplaneError | None = None
@@ -140,7 +138,7 @@ class ApplyService:
             with caller.preparing():
                 writer, packed = cluster.store.writer(), await _packed(plan)
                 new = ManifestRun(cluster.name, plan.id, request_id, writer, packed, owner=options.owner)
-                run = await self._begin(run, new, caller)
+                run = await self._begin(run, new, caller, replaced)
         try:
             bases = None if begun is None else begun.bases
             await self._send(applied, bases, options, caller, seconds, validate_only=validate_only)
@@ -152,12 +150,27 @@ class ApplyService:
             await self._remainders.keep(new, document, options, caller, Remainder(plan, [*applied.left]))
         return applied
 
+    async def _find(
+        self, cluster: Cluster, planned: PlanReference, caller: Caller
+    ) -> tuple[ManifestRun | None, ManifestRun | None]:
+        """Return the run to continue, and the run to replace; None: there is none.
+
+        Raises:
+            ConcurrentChangeError: Another request executes the plan.
+        """
+        run = await self._runs.find(cluster.name, planned.id)
+        if run is not None and run.in_time and run.writer in await cluster.store.markers.writers(caller.deadline):
+            raise _busy()
+        if run is not None and planned.has_own_run and run.request_id != caller.request_id:
+            return None, run
+        return run, None
+
     async def _decide(
         self,
         cluster: Cluster,
         document: Sequence[Entry],
         options: PlanOptions,
-        plan_id: str,
+        planned: PlanReference,
         caller: Caller,
         *,
         run: ManifestRun | None,
@@ -168,8 +181,8 @@ class ApplyService:
             kept = await self._remainders.take(run, document, options, caller)
             if kept is not None:
                 return kept
-        plan = await self._plans.plan(cluster, document, options, caller, begun=begun)
-        if plan.id != plan_id:
+        plan = await self._plans.plan(cluster, document, options, caller, begun=begun, policies=planned.policies)
+        if plan.id != planned.id:
             if begun is not None:
                 # The response has the plan of this document now, and not that of the entities of the run.
                 plan = await self._plans.plan(cluster, document, options, caller)
@@ -178,10 +191,15 @@ class ApplyService:
         entries = await in_slices(partial(_to_send, bases, temporary=caller.revert_at is not None), plan.entries)
         return plan, [entry for entry in entries if entry]
 
-    async def _begin(self, run: ManifestRun | None, new: ManifestRun, caller: Caller) -> ManifestRun:
-        """Begin a new run, or continue the given one."""
+    async def _begin(
+        self, run: ManifestRun | None, new: ManifestRun, caller: Caller, replaced: ManifestRun | None
+    ) -> ManifestRun:
+        """Begin a new run, perhaps in place of another one, or continue the given one."""
         seconds = max(0.0, caller.deadline - time.monotonic())
-        begun = await (self._runs.begin(new, seconds) if run is None else self._runs.resume(run, new.writer, seconds))
+        if run is None:
+            begun = await self._runs.begin(new, seconds, replaced=replaced)
+        else:
+            begun = await self._runs.resume(run, new.writer, seconds)
         if not begun:
             raise _busy()
         return run or new

@@ -80,6 +80,7 @@ class PlanService:
         caller: Caller,
         *,
         begun: BegunPlan | None = None,
+        policies: str | None = None,
     ) -> Plan:
         """Plan a document. The caller needs to describe each entity, and to alter none.
 
@@ -89,6 +90,8 @@ class PlanService:
             options: The options.
             caller: The caller.
             begun: The plan as it was when it was begun to be applied. Its bases name the entities that it deletes.
+            policies: The version of the policies that the id of the plan covers; None for the present one. Its edits
+                are decided by the present policies in any case.
 
         Raises:
             InvalidRequestError: The cluster has no owners, or a forced key is not in the document.
@@ -133,7 +136,10 @@ class PlanService:
             refusal = _too_many(planned, total, options, is_empty=not document)
             if refusal is None and options.atomic:
                 refusal = await self._refused_together(planned, planner)
-        policies = self._alter.policy_version(cluster.facets[FacetName.CONFIGS]) if begun is None else begun.policies
+        if begun is not None:
+            policies = begun.policies
+        elif policies is None:
+            policies = self._alter.policy_version(cluster.facets[FacetName.CONFIGS])
         plan_id = await _digest(cluster, options, planned, policies, begun)
         return Plan(plan_id, revision, planned, refusal, policies)
 

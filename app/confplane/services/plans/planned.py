@@ -95,6 +95,17 @@ PlannedEntry = tuple[PlannedEdit, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class PlanReference:
+    """A plan that was made earlier, and is to be applied."""
+
+    id: str
+    policies: str | None = None
+    """The version of the policies that the id covers; None for the present one."""
+    has_own_run: bool = False
+    """True if its run has the request id of its caller: a run with another one is not continued, but replaced."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A plan."""
 

@@ -30,11 +30,16 @@ class ManifestRuns(Protocol):
     async def find(self, cluster: str, plan_id: str) -> ManifestRun | None:
         """Return the run of a plan; None if none was begun, or it is forgotten."""
 
-    async def begin(self, run: ManifestRun, seconds: float) -> bool:
+    async def begin(self, run: ManifestRun, seconds: float, *, replaced: ManifestRun | None = None) -> bool:
         """Store a run that is executed for so many seconds at most.
 
         False: the plan has a run, or its owner has another one that is executed. One that has ended is forgotten.
         Forgets runs that were begun more than a day ago.
+
+        Args:
+            run: The run.
+            seconds: The seconds.
+            replaced: The run of the same plan, as it was found, that this one replaces if no request executes it.
         """
 
     async def resume(self, run: ManifestRun, writer: str, seconds: float) -> bool:

@@ -85,6 +85,7 @@ def store_manifest(plan: Plan, manifest: ProposedManifest, fingerprint: Fingerpr
         ],
         "plan": {
             "id": plan.id,
+            "policies": plan.policies,
             "atomic": options.atomic,
             "scope": None if options.scope is None else str(options.scope),
             "maxDeletes": options.max_deletes,

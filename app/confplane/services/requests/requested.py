@@ -16,6 +16,7 @@ from confplane.domain.policies import approval_text
 from confplane.services.access import approved, unrestricted
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import EditResult, offender, password_op
+from confplane.services.plans.planned import PlanReference
 from confplane.services.requests.contents import RequestContent, decide, differences, entries_of, requirements_of
 from confplane.services.requests.manifests import (
     ProposedManifest,
@@ -234,21 +235,28 @@ class _RequestedPlan(RequestedChange):
             return dict(self._request.requirements)
         await self._cluster.store.catch_up(author.deadline)
         caller = self._caller(author)
-        plan = await self._plans.plan(self._cluster, self._manifest.document, self._manifest.options, caller)
-        if plan.id != self._request.draft["plan"]["id"]:
+        approved = self._request.draft["plan"]
+        plan = await self._plans.plan(
+            self._cluster,
+            self._manifest.document,
+            self._manifest.options,
+            caller,
+            policies=approved.get("policies"),  # requests of the release before have none
+        )
+        if plan.id != approved["id"]:
             raise StalePlanError("What the plan rests on was changed", outcome=WriteOutcome.NOT_APPLIED)
         _check(plan)
         return requirements_of(each.result for each in plan.edits if each.has_effect)
 
     @override
     async def make(self, author: Caller) -> AttemptResult:
-        caller = self._caller(author)
+        caller, plan = self._caller(author), self._request.draft["plan"]
         try:
             applied = await self._applies.apply(
                 self._cluster,
                 self._manifest.document,
                 self._manifest.options,
-                self._request.draft["plan"]["id"],
+                PlanReference(plan["id"], plan.get("policies"), has_own_run=True),
                 caller,
                 seconds=caller.deadline - time.monotonic(),
             )

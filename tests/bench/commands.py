@@ -25,7 +25,7 @@ sys.exit(status)
 
 
 class Used(NamedTuple):
-    """What a command used."""
+    """The time and the memory of a command."""
 
     seconds: float
     cpu_seconds: float

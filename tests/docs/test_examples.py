@@ -16,6 +16,7 @@ from confplane.settings import Settings
 from tests.audit.rows import fetch
 from tests.docs import site
 from tests.support import documents
+from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
     from confplane.devstack.postgres import Postgres
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 PRODUCTION = (site.DOCS / "production.md").read_text()
 COMMANDS = [
     words
-    for line in documents.blocks(PRODUCTION)[0].splitlines()
+    for block in documents.blocks(PRODUCTION)
+    for line in block.splitlines()
     if (words := shlex.split(line, comments=True))[0] == "confplane"
 ]
 
@@ -40,6 +42,11 @@ def test_the_commands_exist_with_their_options(words: list[str]) -> None:
     shown = CliRunner().invoke(cli, [words[1], "--help"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0
     assert [word for word in words if word.startswith("--") and word not in shown.output] == []
+
+
+def test_the_page_names_the_chart_with_its_version() -> None:
+    described = yaml.safe_load((ROOT / "deploy/helm/confplane/Chart.yaml").read_text())
+    assert f"helm push confplane-{described['version']}.tgz " in PRODUCTION
 
 
 def test_the_page_has_the_three_commands() -> None:

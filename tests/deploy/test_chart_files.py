@@ -13,10 +13,27 @@ from confplane import __version__
 from confplane.settings import Settings
 from confplane.telemetry import METRICS, PREFIX
 from tests.deploy import chart, generate
+from tests.support.processes import ROOT
 
 SCHEMA: dict[str, Any] = json.loads((chart.CHART / "values.schema.json").read_text())
 CHART_SETS = {"admin_token_file", "http.port", "http.tls", "postgres.dsn", "postgres.migration_dsn"}
 """The settings that are not values."""
+DIAGNOSTIC = {
+    "http_connections_closed_total",
+    "limited_principals",
+    "overwritten_changes_total",
+    "put_back_changes_total",
+    "refused_attempts_pending",
+    "response_bytes_in_flight",
+    "responses_refused_total",
+    "rollup_duration_seconds",
+    "rollup_finished_timestamp_seconds",
+    "rollup_mismatches_pending",
+    "rollup_rows",
+    "settlements_total",
+    "transaction_duration_seconds_count",
+}
+"""Metrics that help to find a cause, and have neither a panel nor an alert."""
 
 
 def test_the_charts_app_version_is_the_services() -> None:
@@ -92,10 +109,22 @@ def test_each_metric_of_the_dashboard_is_exported() -> None:
     assert {name for each in queried for name in re.findall(r"\bconfplane_[a-z_]+", json.dumps(each))} <= exported()
 
 
+def test_each_metric_of_the_operations_guide_is_on_the_dashboard_or_in_an_alert_or_diagnostic() -> None:
+    def named(text: str) -> set[str]:
+        names = re.findall(r"\bconfplane_[a-z_]*[a-z]", text)
+        return {name if name in exported() else f"{name}_bucket" for name in names}
+
+    guide = (ROOT / "docs/operations.md").read_text()
+    dashboard, alerts = ((chart.CHART / name).read_text() for name in ("dashboard.json", "alerts.yaml"))
+    assert 'ALERTS{alertname=~\\"Confplane.+\\"' in dashboard
+    shown = named(dashboard) | named(alerts)
+    assert named(guide) & exported() - shown == {f"confplane_{name}" for name in DIAGNOSTIC}
+
+
 def test_each_label_of_the_dashboard_is_one_of_its_metric() -> None:
     dashboard = json.loads((chart.CHART / "dashboard.json").read_text())
     expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
-    theirs = {"pod", "le", "job", "namespace"}
+    theirs = {"pod", "le", "job", "namespace", "alertname", "alertstate"}
     for expression in expressions:
         names = re.findall(r"\bconfplane_([a-z_]+)", expression)
         labels = {

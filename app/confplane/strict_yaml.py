@@ -117,6 +117,15 @@ def read_items(stream: BinaryIO, file: str) -> Iterator[YamlNode]:
     return _YamlParser(stream, file).items()
 
 
+def is_map(stream: BinaryIO, file: str) -> bool:
+    """Return True if the first document of a file is a map.
+
+    Raises:
+        InvalidRequestError: As :func:`read_items`.
+    """
+    return _YamlParser(stream, file).is_map()
+
+
 def read_document(stream: BinaryIO, file: str) -> YamlNode | None:
     """Read the only document of a file; None if it has no content.
 
@@ -134,6 +143,9 @@ class _YamlParser:
         self._stream = stream
         self._file = file
         self._events = yaml.parse(stream, Loader=_LOADER)
+
+    def is_map(self) -> bool:
+        return isinstance(self._begin(), yaml.MappingStartEvent)
 
     def items(self) -> Iterator[YamlNode]:
         first = self._begin()

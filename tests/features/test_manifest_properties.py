@@ -155,7 +155,14 @@ def manifest(wanted: Mapping[Place, Values]) -> list[dict[str, Any]]:
 def body_of(step: Apply) -> dict[str, Any]:
     given = {"owner": step.owner, "labels": step.labels, "scope": step.scope, "maxDeletes": step.max_deletes}
     options = {name: value for name, value in given.items() if value not in (None, {})}
-    return {**HEAD, "entities": manifest(step.wanted), "atomic": step.atomic, "prune": step.prune, **options}
+    return {
+        **HEAD,
+        "entities": manifest(step.wanted),
+        "atomic": step.atomic,
+        "prune": step.prune,
+        "merge": step.merge,
+        **options,
+    }
 
 
 def changes(plan: dict[str, Any]) -> list[dict[str, Any]]:

@@ -118,6 +118,34 @@ async def test_a_plan_has_creates_updates_and_removals(inside: Inside) -> None:
     assert stored["configs"] == {"max.message.bytes": "5", "retention.ms": "1000"}
 
 
+async def test_a_merge_keeps_the_keys_that_the_document_does_not_name(inside: Inside) -> None:
+    await put(inside, "configs", "topic=merge-a", **{"retention.ms": "1000", "max.message.bytes": "5"})
+    await put(inside, "client-quotas", "user=merge-a", producer_byte_rate=5, consumer_byte_rate=6)
+    path, secret = (f"listener.name.internal.ssl.keystore.{name}" for name in ("location", "password"))
+    await put(inside, "configs", "broker=7", **{secret: "planted", path: "/a.jks"})
+    entities: list[dict[str, Any]] = [
+        {"id": "topic=merge-a", "configs": {"retention.ms": "2000"}},
+        {"id": "user=merge-a", "quotas": {"producer_byte_rate": 7}, "clientConfigs": {"acks": "all"}},
+        {"id": "broker=7", "configs": {secret: None, path: "/a.jks"}},  # an alter would warn of the path
+        {"id": "topic=merge-b", "configs": {}},
+    ]
+    found = await plan(inside, *entities, merge=True)
+    assert diffs(found) == {
+        ("topic=merge-a", "configs"): ("update", {"retention.ms": ("1000", "2000")}),
+        ("user=merge-a", "client-quotas"): ("update", {"producer_byte_rate": (5, 7)}),
+        ("user=merge-a", "client-configs"): ("create", {"acks": (None, "all")}),
+    }
+    assert found["planId"] != (await plan(inside, *entities))["planId"]
+    body = document(*entities, planId=found["planId"])
+    other = await inside.send("admin", "POST", "manifests:apply", body)
+    assert (other.status_code, other.json()["type"]) == (409, "/problems/stale-plan")
+    done = await inside.send("admin", "POST", "manifests:apply", {**body, "merge": True})
+    assert (done.status_code, len(done.json()["results"])) == (200, 3), done.text
+    stored = (await inside.send("admin", "GET", "configs/topic=merge-a")).json()
+    assert stored["configs"] == {"max.message.bytes": "5", "retention.ms": "2000"}
+    assert diffs(await plan(inside, *entities, merge=True)) == {}
+
+
 async def test_a_removed_key_has_the_value_that_takes_effect(inside: Inside) -> None:
     await put(inside, "client-quotas", "user", producer_byte_rate=11)
     await put(inside, "client-quotas", "user=fall", producer_byte_rate=12, consumer_byte_rate=13)

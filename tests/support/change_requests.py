@@ -80,9 +80,10 @@ class Requests:
         return await self.service.proposals.create(self.cluster, entries, RequestTerms(**terms), caller)
 
     def manifest(self, *entries: Entry, **options: Any) -> ProposedManifest:
-        """A manifest of whole entities."""
+        """A manifest."""
+        mode = Mode.MERGE if options.get("merge") else Mode.REPLACE
         document = [
-            {facet: replace(edit, mode=Mode.REPLACE) for facet, edit in entry.items() if isinstance(edit, Edit)}
+            {facet: replace(edit, mode=mode) for facet, edit in entry.items() if isinstance(edit, Edit)}
             for entry in entries
         ]
         return ProposedManifest(document, PlanOptions(**options))

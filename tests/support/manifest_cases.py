@@ -100,6 +100,8 @@ class Apply:
     labels: dict[str, str]
     scope: str | None
     prune: bool
+    merge: bool
+    """Keep the keys that the document does not name."""
     atomic: bool
     max_deletes: int | None
     """The first choice."""
@@ -163,6 +165,7 @@ def cases(draw: st.DrawFn) -> Case:
                 labels=labels,
                 scope=scope() if prune and (owner is None or draw(st.booleans())) else None,
                 prune=prune,
+                merge=owner is None and not prune and draw(st.booleans()),
                 atomic=draw(st.booleans()),
                 max_deletes=draw(st.sampled_from([None, 0, 100])) if prune else None,
                 forces=draw(st.booleans()),
@@ -233,7 +236,8 @@ class Expected:
             self.keep(place, {key: held for key, held in self.places[place].items() if key not in gone})
         for place, values in step.wanted.items():
             if step.owner is None:
-                self.write(place, values)
+                kept = self.places.get(place, {}) if step.merge else {}
+                self.write(place, {key: value for key, (value, _) in kept.items()} | values)
                 continue
             before = self.places.get(place, {})
             kept = {key: held for key, held in before.items() if held[1] not in {None, step.owner}}

@@ -78,7 +78,9 @@ _MODULES: Final[dict[str, dict[str, dict[str, str]]]] = {
             "export": "Write all quotas and configs of a cluster, or those of some entities, to a file or to standard"
             " output.",
         },
-        "remote.load_commands": {"load": "Set the quotas and configs of a file that `confplane export` wrote."},
+        "remote.load_commands": {
+            "load": "Set the quotas and configs of an export or a manifest, and keep all other keys."
+        },
         "remote.manifest_commands": {
             "plan": "Show what a manifest would create, change and delete in a cluster.",
             "apply": "Make a cluster what a manifest says, by its plan.",

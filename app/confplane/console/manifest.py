@@ -100,7 +100,9 @@ def _body(form: FormFields) -> dict[str, Any]:
             raise InvalidRequestError("The most deletions are a whole number.")
         options["maxDeletes"] = int(most)
     plain: dict[str, Any] = found.plain()
-    if twice := sorted(plain.keys() & {"atomic", "prune", "scope", "maxDeletes", "force", "planId", "revision"}):
+    if twice := sorted(
+        plain.keys() & {"atomic", "prune", "merge", "scope", "maxDeletes", "force", "planId", "revision"}
+    ):
         raise InvalidRequestError(f"{twice[0]} is not a member of a manifest.")
     return {**plain, **options}
 

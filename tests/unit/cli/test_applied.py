@@ -57,7 +57,7 @@ def of_topic(name: str, applied: dict[str, Any] | None, change_id: str | None = 
         ((None, None), 0, []),
     ],
 )
-@pytest.mark.parametrize("command", ["load", "revert"])
+@pytest.mark.parametrize("command", ["load", "apply", "revert"])
 def test_commands_on_many_entities_name_those_that_the_cluster_has_not_taken(
     answered: Recorded,
     tmp_path: Path,
@@ -67,11 +67,23 @@ def test_commands_on_many_entities_name_those_that_the_cluster_has_not_taken(
     said: list[str],
 ) -> None:
     results = [of_topic(name, each) for name, each in zip("ab", applied, strict=True)]
-    if command == "load":
+    if command != "revert":
         file = tmp_path / "topics.yaml"
         file.write_text("".join(f"- {{id: topic={name}, configs: {{retention.ms: '1'}}}}\n" for name in "ab"))
         words = ["load", str(file)]
-        answered.answers["incrementalAlter"] = {"responses": results}
+        if command == "apply":
+            file.write_text("apiVersion: confplane/v1\nkind: Configs\nentities: []\n")
+            words = ["apply", str(file), "--yes"]
+        names = ("create", "update", "delete", "claim", "none", "refused")
+        change = {"id": "topic=a", "facet": "configs", "action": "create", "diff": [], "warnings": [], "mayAlter": True}
+        answered.answers["plan"] = {
+            "planId": "p",
+            "revision": "7",
+            "summary": dict.fromkeys(names, 0),
+            "refusal": None,
+            "changes": [{**change, "errorCode": 0}],
+        }
+        answered.answers["apply"] = {"runId": "r", "failed": 0, "next": None, "results": results}
     else:
         words = ["revert", "--request-id", "r", "--yes"]
         answered.answers["revert"] = {"failed": 0, "skipped": [], "results": results}

@@ -1,10 +1,11 @@
-"""Files of ``confplane load``: their reading in pieces, and the reasons for which a file is refused."""
+"""Files of ``confplane load``: their reading in parts, the reasons for which a file is refused, and what is sent."""
 
 from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import pytest
@@ -12,59 +13,79 @@ import yaml
 from typer.testing import CliRunner
 
 from confplane.cli.commands import cli
-from confplane.cli.remote.load_commands import check, pieces
+from confplane.cli.remote import manifests
+from confplane.cli.remote.manifests import read_parts
 from confplane.domain.errors import InvalidRequestError
-from confplane.domain.facets import FacetName
 from confplane.strict_yaml import Dumper
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from confplane.cli.remote.manifests import ManifestFiles
     from tests.unit.cli.answers import Recorded
 
+HEAD: Final = "apiVersion: confplane/v1\nkind: Configs\n"
+PLAN_ID: Final = "7d2f9c0d1e3b4a6c7d8e9f00112233445566abcd"
+RUN_ID: Final = "0195f2a1-0000-7000-8000-000000000000"
+NAMES: Final = ("create", "update", "delete", "claim", "none", "refused")
 
-def test_entities_have_their_lines_values_and_secrets() -> None:
+
+def parts(text: bytes) -> list[ManifestFiles]:
+    return list(read_parts(io.BytesIO(text), Path("FILE"), None))
+
+
+def test_entities_have_their_places_and_values_without_secrets() -> None:
     text = (
         b"---\n# A comment.\n\n- id: user=alice\n  client-quotas: {producer_byte_rate: 1, request_percentage: 0.5}\n"
         b"  # Another.\n\n# One more.\n-\n  id: broker\n  configs:\n    a: ''\n    ssl.key.password: null\n\r\n- id: topic=t\n"
     )
-    [piece] = pieces(io.BytesIO(text), "FILE")
-    assert [(each.place, each.entity.id, each.values, each.secrets) for each in piece] == [
-        (
-            "FILE, line 4, column 3",
-            "user=alice",
-            {FacetName.CLIENT_QUOTAS: {"producer_byte_rate": 1, "request_percentage": 0.5}},
-            0,
-        ),
-        ("FILE, line 10, column 3", "broker", {FacetName.CONFIGS: {"a": ""}}, 1),
-        ("FILE, line 15, column 3", "topic=t", {}, 0),
+    [part] = parts(text)
+    assert part.document["entities"] == [
+        {"id": "user=alice", "quotas": {"producer_byte_rate": 1, "request_percentage": 0.5}},
+        {"id": "broker", "configs": {"a": ""}},
     ]
+    assert part.secrets == 1
+    assert part.place("/entities/0/quotas/producer_byte_rate") == "FILE, line 5, column 19"
+    assert part.place("/entities/1") == "FILE, line 10, column 3"
 
 
-@pytest.mark.parametrize("text", [b"", b"[]\n", b"# Nothing.\n---\n", b"--- []"])
+@pytest.mark.parametrize("text", [b"", b"[]\n", b"# Nothing.\n---\n", b"--- []", f"{HEAD}entities: []\n".encode()])
 def test_a_file_may_have_no_entity(text: bytes) -> None:
-    assert list(pieces(io.BytesIO(text), "FILE")) == []
+    assert [part.document["entities"] for part in parts(text)] == [[]]
 
 
-def test_a_piece_has_a_bounded_number_of_entities_and_bytes() -> None:
-    stream = io.BytesIO(b"".join(b"- id: user=u%d\n" % number for number in range(1_201)))
-    assert [len(piece) for piece in pieces(stream, "FILE")] == [500, 500, 201]
-    value = b"x" * 300_000
-    stream = io.BytesIO(b"".join(b"- {id: topic=t%d, configs: {a: %s}}\n" % (number, value) for number in range(7)))
-    assert [len(piece) for piece in pieces(stream, "FILE")] == [3, 3, 1]
+def test_a_manifest_is_loaded_without_its_owner() -> None:
+    text = f"{HEAD}cluster: payments\nowner: a\nlabels: {{b: c}}\nentities:\n- id: user=a\n  clientConfigs: {{acks: all}}\n"
+    [part] = parts(text.encode())
+    assert part.document == {
+        "apiVersion": "confplane/v1",
+        "kind": "Configs",
+        "cluster": "payments",
+        "entities": [{"id": "user=a", "clientConfigs": {"acks": "all"}}],
+    }
+
+
+def test_a_part_has_a_bounded_number_of_entities_and_bytes() -> None:
+    text = b"".join(b"- {id: user=u%d, client-configs: {acks: all}}\n" % number for number in range(12_001))
+    assert [len(part.entities) for part in parts(text)] == [10_000, 2_001]
+    value = b"x" * 3_000_000
+    text = b"".join(b"- {id: topic=t%d, configs: {a: %s}}\n" % (number, value) for number in range(7))
+    assert [len(part.entities) for part in parts(text)] == [6, 1]
 
 
 @pytest.mark.parametrize(
     ("text", "place", "reason"),
     [
-        ("a: b", (1, 1), "the file is not a list"),
+        ("a: b", (1, 1), "'a' is not a member of a manifest"),
+        ("a", (1, 1), "the file is not a list"),
         ("- id: user=a\nb: c", (2, 1), "did not find expected '-' indicator"),
-        ("- user=a", (1, 3), "an entity has an id"),
+        ("- user=a", (1, 3), "an entity is a map with an id"),
         ("- id: 5", (1, 3), "an entity has an id"),
         ("- id: user=a b", (1, 3), "'user=a b' is not an entity id"),
-        ("- id: user=a\n  configs: {a: b}", (2, 3), "user=a has client-quotas and client-configs"),
-        ("- id: topic=a\n  client-quotas: {a: 1}", (2, 3), "topic=a has configs, each with keys and values"),
-        ("- id: topic=a\n  configs: [a]", (2, 3), "topic=a has configs"),
+        (
+            "- id: user=a\n  quotas: {a: 1}",
+            (2, 3),
+            "'quotas' is not a member of an entity; there are id, client-quotas",
+        ),
+        ("- id: topic=a\n  configs: [a]", (2, 3), "configs is a map of keys and values"),
         ("- id: topic=a\n  configs: {1: a}", (2, 13), "a key must be text"),
         ("\n- id: topic=a\n  configs: {a: 5}", (3, 13), "the value of a is not text; put it in quotes"),
         ("- id: topic=a\n  configs: {a: 1e6}", (2, 13), "the value of a is not text; put it in quotes"),
@@ -77,7 +98,7 @@ def test_a_piece_has_a_bounded_number_of_entities_and_bytes() -> None:
 )
 def test_a_file_of_another_form_is_refused_with_the_place(text: str, place: tuple[int, int], reason: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:
-        list(pieces(io.BytesIO(text.encode()), "FILE"))
+        parts(text.encode())
     assert str(refused.value).startswith(f"FILE, line {place[0]}, column {place[1]}: {reason}")
 
 
@@ -90,14 +111,19 @@ def test_a_file_of_another_form_is_refused_with_the_place(text: str, place: tupl
             "line 4, column 5: the key 'producer_byte_rate' occurs twice: here and in line 3",
         ),
         (
-            "- id: user=a\n  client-quotas: {producer_byte_rate: 1}\n"
-            + "".join(f"- id: user=u{number}\n" for number in range(500))
-            + "- id: user=a\n  client-quotas: {producer_byte_rate: 2}\n",
-            "line 503, column 3: user=a occurs twice: here and in line 1",
+            "- {id: user=a, client-quotas: {producer_byte_rate: 1}}\n"
+            + "".join(f"- {{id: user=u{number}, client-quotas: {{}}}}\n" for number in range(10_000))
+            + "- {id: user=a, client-quotas: {producer_byte_rate: 2}}\n",
+            "line 10002, column 4: user=a occurs twice: here, and in FILE, line 1, column 4",
         ),
-        ("- id: topic=a\n- id: topic=a\n", "line 2, column 3: topic=a occurs twice: here and in line 1"),
-        ("[{id: topic=a}, {id: topic=a}]", "line 1, column 17: topic=a occurs twice: here and in line 1"),
-        ("- id: user=a\n- id: user%3Da\n", "line 2, column 3: user=a occurs twice: here and in line 1"),
+        (
+            "- id: topic=a\n- id: topic=a\n",
+            "line 2, column 3: topic=a occurs twice: here, and in FILE, line 1, column 3",
+        ),
+        (
+            "- id: user=a\n- id: user%3Da\n",
+            "line 2, column 3: user=a occurs twice: here, and in FILE, line 1, column 3",
+        ),
         # Null for a key that is not a secret.
         ("- id: topic=a\n  configs: {retention.ms: null}\n", "line 2, column 13: retention.ms is not a secret"),
         ("- id: broker=1\n  configs: {background.threads: null}\n", "line 2, column 13: background.threads is not a"),
@@ -117,105 +143,144 @@ def test_a_file_that_would_lose_or_change_data_is_refused_before_any_request(
     file.write_text(text)
     said = CliRunner().invoke(cli, ["load", str(file)])
     assert (said.exit_code, said.stdout, answered.requests) == (2, "", [])
-    assert said.stderr.startswith(f"Nothing was loaded. {file}, {reason}")
+    assert said.stderr.startswith(f"{file}, {reason.replace('FILE', str(file))}")
 
 
-def test_warnings_of_the_service_are_printed_with_their_place(answered: Recorded, tmp_path: Path) -> None:
-    result = {"errorCode": 0, "warnings": ["No broker config has the name a"], "diff": [], "outcome": None}
-    answered.answers["incrementalAlter"] = {"responses": [{**result, "warnings": []}, result]}
+def test_a_manifest_of_another_cluster_is_refused(answered: Recorded, tmp_path: Path) -> None:
     file = tmp_path / "file.yaml"
-    file.write_text("- {id: broker=1, configs: {b: c}}\n- {id: broker=2, configs: {a: b}}\n")
-    said = CliRunner().invoke(cli, ["load", str(file)])
-    assert said.exit_code == 0
-    assert said.stderr == f"Warning: {file}, line 2, column 3, broker=2: No broker config has the name a\n"
+    file.write_text(f"{HEAD}cluster: other\nentities: []\n")
+    said = CliRunner().invoke(cli, ["load", str(file), "--cluster", "default"])
+    assert (said.exit_code, answered.requests) == (2, [])
+    assert said.stderr == f"{file}: the manifest is not of the cluster default\n"
 
 
-def of_topics(request: httpx.Request) -> httpx.Response:
-    """Refuse the topic r0, hide a password, and find the topic e1 equal already."""
-    responses: list[dict[str, Any]] = []
-    for each in json.loads(request.content)["resources"]:
-        name = each["resourceName"]
-        diff = [
-            {"key": config["name"], "before": None, "after": None if "password" in config["name"] else config["value"]}
-            | ({"secret": True} if "password" in config["name"] else {})
-            for config in each["configs"]
-        ]
-        refused = {"errorCode": 40, "errorMessage": "not valid", "outcome": "not_applied", "warnings": []}
-        done = {"errorCode": 0, "warnings": [], "diff": [] if name == "e1" else diff, "revision": "7"}
-        responses.append(refused if name == "r0" else done)
-    return httpx.Response(207, json={"responses": responses})
+def planned(request: httpx.Request) -> httpx.Response:
+    """Plan all topics: r is refused, e is equal, and the others change."""
+    changes: list[dict[str, Any]] = []
+    plain = {"facet": "configs", "pruned": False, "mayAlter": True, "errorCode": 0, "errors": [], "warnings": []}
+    for number, each in enumerate(json.loads(request.content)["entities"]):
+        name, change = each["id"].partition("=")[2], {"id": each["id"], **plain, "action": "create", "diff": []}
+        if name.startswith("r"):
+            error = {"pointer": f"/entities/{number}/configs/retention.ms", "detail": "not valid"}
+            change |= {"errorCode": 40, "errorName": "INVALID_CONFIG", "errorMessage": "not valid", "errors": [error]}
+        elif name.startswith("w"):
+            change |= {"action": "none", "warnings": ["a risk"]}
+        if not name.startswith("e"):
+            diff = [{"key": key, "before": None, "after": value} for key, value in each["configs"].items()]
+            changes.append({**change, "diff": diff})
+    summary = dict.fromkeys(NAMES, 0) | {"create": len(changes)}
+    plan = {"planId": PLAN_ID, "revision": "7", "summary": summary, "refusal": None, "changes": changes}
+    return httpx.Response(207, json=plan)
+
+
+def applied(request: httpx.Request) -> httpx.Response:
+    """Apply what :func:`planned` plans."""
+    entities = json.loads(request.content)["entities"]
+    results = [
+        {"id": each["id"], "facet": "configs", "action": "create", "errorCode": 0, "changeId": "c"}
+        for each in entities
+        if not each["id"].startswith("topic=e")
+    ]
+    answer = {"planId": PLAN_ID, "runId": RUN_ID, "failed": 0, "next": None, "results": results}
+    return httpx.Response(200, json=answer)
 
 
 @pytest.fixture
-def file_of_topics(answered: Recorded, tmp_path: Path) -> Path:
-    """A file of two requests, with a refusal in the first."""
-    answered.answers["incrementalAlter"] = of_topics
-    topics = ["r0", "e1", *(f"t{number}" for number in range(499))]
+def service(answered: Recorded, monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    """A service that plans and applies parts of three entities."""
+    monkeypatch.setattr(manifests, "PART_ENTITIES", 3)
+    answered.answers |= {"plan": planned, "apply": applied}
+    return answered
+
+
+def topics(tmp_path: Path, *names: str) -> str:
     file = tmp_path / "topics.yaml"
-    file.write_text(
-        "".join(f"- {{id: topic={name}, configs: {{retention.ms: '1'}}}}\n" for name in topics)
-        + "- {id: broker=0, configs: {ssl.key.password: planted}}\n"
-    )
-    return file
+    file.write_text("".join(f"- {{id: topic={name}, configs: {{retention.ms: '1'}}}}\n" for name in names))
+    return str(file)
 
 
-def test_a_dry_run_shows_the_differences_and_goes_on_after_a_refusal(answered: Recorded, file_of_topics: Path) -> None:
-    said = CliRunner().invoke(cli, ["load", str(file_of_topics), "--validate-only", "--ticket", "T-1"])
+def test_a_dry_run_shows_the_plans_and_goes_on_after_a_refusal(service: Recorded, tmp_path: Path) -> None:
+    file = topics(tmp_path, "r0", "t0", "t1", "t2")
+    said = CliRunner().invoke(cli, ["load", file, "--validate-only"])
     lines = said.stdout.splitlines()
-    assert (said.exit_code, len(answered.requests)) == (1, 2)
-    assert {path for path, _ in answered.sent} == {"configs:incrementalAlter?validateOnly=true&ticket=T-1"}
-    assert lines[0].split() == ["ENTITY", "KEY", "BEFORE", "AFTER"]
+    assert (said.exit_code, [path for path, _ in service.sent]) == (1, ["manifests:plan"] * 2)
+    assert {body["merge"] for _, body in service.sent} == {True}
+    assert lines[0].split() == ["ENTITY", "KEY", "BEFORE", "AFTER", "NOTE"]
     assert lines[1].split() == ["topic=t0", "retention.ms", "(not", "set)", "1"]
-    assert lines[-2].split() == ["broker=0", "ssl.key.password", "(hidden)", "(hidden)"]
-    assert lines[-1] == "Entities to change: 500; already equal: 1; refused: 1"
-    assert said.stderr.splitlines() == [
-        f"{file_of_topics}, line 1, column 3, topic=r0: not valid",
-        "Nothing was written. Fix the errors above and load the file again.",
+    assert [line for line in lines if line.startswith("Plan")] == [
+        "Plan: 3 to create, 0 to update, 0 to delete, 0 unchanged",
+        "Plan: 1 to create, 0 to update, 0 to delete, 0 unchanged",
     ]
-    assert "planted" not in said.output
+    assert said.stderr == f"{file}, line 1, column 28: not valid (INVALID_CONFIG)\n"
 
 
-def test_every_error_of_an_entity_is_shown(answered: Recorded, tmp_path: Path) -> None:
-    parts = [{"pointer": "/resources/0/configs/0/value", "detail": "first"}, {"pointer": "", "detail": "second"}]
-    refused = {"errorCode": 40, "errorName": "INVALID_CONFIG", "errorMessage": "first", "errors": parts}
-    answered.answers["incrementalAlter"] = {"responses": [refused | {"outcome": "not_applied", "warnings": []}]}
-    file = tmp_path / "topic.yaml"
-    file.write_text("- {id: topic=t, configs: {a: '1', b: '2'}}\n")
-    said = CliRunner().invoke(cli, ["load", str(file)])
-    where = f"{file}, line 1, column 3, topic=t"
-    assert said.stderr.splitlines()[:2] == [f"{where}: first (INVALID_CONFIG)", f"{where}: second"]
-
-
-def test_a_load_ends_with_the_first_request_that_has_a_refusal(answered: Recorded, file_of_topics: Path) -> None:
-    said = CliRunner().invoke(cli, ["load", str(file_of_topics), "--ticket", "T-1"])
-    assert (said.exit_code, said.stdout, len(answered.requests)) == (1, "Entities changed: 498; already equal: 1\n", 1)
-    assert said.stderr.endswith(
-        "Not all entities were loaded. Changes that were made stay. Fix the errors above and load the file again.\n"
-    )
-    assert [path for path, _ in answered.sent] == ["configs:incrementalAlter?ticket=T-1"]
-
-
-@pytest.mark.parametrize("option", [[], ["--validate-only"]])
-def test_json_is_a_line_for_each_entity(file_of_topics: Path, option: list[str]) -> None:
-    said = CliRunner().invoke(cli, ["load", str(file_of_topics), "--json", *option])
-    found = [json.loads(line) for line in said.stdout.splitlines()]
-    assert [(each["id"], each["errorCode"]) for each in found[:2]] == [("topic=r0", 40), ("topic=e1", 0)]
-    assert len(found) == (502 if option else 500)
-    assert "already equal: 1" in said.stderr
-    assert found[0]["place"] == f"{file_of_topics}, line 1, column 3"
-    error = json.loads(said.stderr.splitlines()[-1])
-    assert (error["exitCode"], error["refused"]) == (1, 1)
-    assert "line 1" not in said.stderr
-
-
-def test_a_load_to_a_frozen_cluster_ends_with_the_reason(answered: Recorded, file_of_topics: Path) -> None:
-    refused = {"errorCode": 44, "errorName": "POLICY_VIOLATION", "errorMessage": "frozen", "outcome": "not_applied"}
-    problem = {"type": "/problems/frozen", "detail": "Cluster default is frozen: CHG-1", "responses": [refused] * 500}
-    answered.answers["incrementalAlter"] = httpx.Response(409, json=problem)
-    said = CliRunner().invoke(cli, ["load", str(file_of_topics)])
+def test_a_load_ends_with_the_first_part_that_has_a_refusal(service: Recorded, tmp_path: Path) -> None:
+    said = CliRunner().invoke(cli, ["load", topics(tmp_path, "e0", "t0", "t1", "r0"), "--ticket", "T-1"])
     assert said.exit_code == 1
-    assert said.stderr.startswith("Not all entities were loaded. Entities changed before: 0\nCluster default is frozen")
-    assert "Fix the errors" not in said.stderr
+    assert [path for path, _ in service.sent] == ["manifests:plan", "manifests:apply?ticket=T-1", "manifests:plan"]
+    assert f"Changes applied: 2; `confplane revert --request-id {RUN_ID}` undoes them" in said.stdout
+    assert said.stderr.endswith("(INVALID_CONFIG)\nNot all of the file was loaded. Changes applied: 2\n")
+
+
+def test_a_load_without_a_difference_applies_nothing(service: Recorded, tmp_path: Path) -> None:
+    said = CliRunner().invoke(cli, ["load", topics(tmp_path, "e0", "w0")])
+    assert (said.exit_code, [path for path, _ in service.sent]) == (0, ["manifests:plan"])
+    assert said.stderr == "Warning: topic=w0: a risk\n"
+
+
+def test_json_is_a_line_for_each_result_or_plan(service: Recorded, tmp_path: Path) -> None:
+    file = topics(tmp_path, "t", "t0", "t1", "t2")
+    said = CliRunner().invoke(cli, ["load", file, "--json"])
+    assert said.exit_code == 0, said.output
+    assert [json.loads(line)["id"] for line in said.stdout.splitlines()][:2] == ["topic=t", "topic=t0"]
+    said = CliRunner().invoke(cli, ["load", file, "--json", "--validate-only"])
+    assert [len(json.loads(line)["changes"]) for line in said.stdout.splitlines()] == [3, 1]
+    assert len(service.sent) == 6
+
+
+@pytest.mark.parametrize("place", ["plan", "result"])
+def test_a_plan_that_is_out_of_date_is_made_again(service: Recorded, tmp_path: Path, place: str) -> None:
+    stale = {
+        "plan": httpx.Response(409, json={"type": "/problems/stale-plan", "detail": "changed", "changes": []}),
+        "result": httpx.Response(
+            207,
+            json={
+                "runId": RUN_ID,
+                "failed": 1,
+                "next": None,
+                "results": [
+                    {"id": "topic=t", "errorCode": 0, "changeId": "c"},
+                    {"id": "topic=u", "errorCode": 53, "errorName": "INVALID_UPDATE_VERSION", "changeId": None},
+                ],
+            },
+        ),
+    }[place]
+    answers = [stale]
+    service.answers["apply"] = lambda request: answers.pop() if answers else applied(request)
+    said = CliRunner().invoke(cli, ["load", topics(tmp_path, "t", "u")])
+    assert (said.exit_code, said.stderr) == (0, "")
+    assert [path for path, _ in service.sent] == ["manifests:plan", "manifests:apply"] * 2
+    service.answers["apply"] = stale
+    said = CliRunner().invoke(cli, ["load", topics(tmp_path, "t", "u")])
+    assert said.exit_code == 1
+    assert said.stderr.startswith("Entities of the file are changed again and again")
+    assert len(service.sent) == 14
+
+
+def test_a_load_with_a_lost_answer_says_that_the_file_can_be_loaded_again(service: Recorded, tmp_path: Path) -> None:
+    lost = {"type": "/problems/commit-outcome-unknown", "detail": "lost", "outcome": "unknown"}
+    service.answers["apply"] = httpx.Response(503, json=lost)
+    said = CliRunner().invoke(cli, ["load", topics(tmp_path, "t")])
+    assert said.exit_code == 3
+    assert said.stderr.startswith("Not all of the file was loaded. Changes applied: 0. Load the file again")
+
+
+def test_a_load_to_a_frozen_cluster_ends_with_the_reason(service: Recorded, tmp_path: Path) -> None:
+    problem = {"type": "/problems/frozen", "detail": "Cluster default is frozen: CHG-1", "outcome": "not_applied"}
+    service.answers["apply"] = httpx.Response(409, json=problem)
+    said = CliRunner().invoke(cli, ["load", topics(tmp_path, "t")])
+    assert said.exit_code == 1
+    assert said.stderr.splitlines()[1] == "Cluster default is frozen: CHG-1"
 
 
 @pytest.mark.parametrize(
@@ -227,17 +292,18 @@ def test_a_load_to_a_frozen_cluster_ends_with_the_reason(answered: Recorded, fil
     ],
 )
 def test_null_is_the_place_of_a_secret(entity: str) -> None:
-    assert check(io.BytesIO(f"- id: {entity}\n".encode()), "FILE") == 1
+    [part] = parts(f"- id: {entity}\n".encode())
+    assert part.secrets == 1
 
 
 @pytest.mark.parametrize("text", ["1e6", "0o17", "1_0", "010", "yes", "~", ""])
 def test_an_export_is_loaded_with_the_same_text(text: str) -> None:
     exported = yaml.dump([{"id": "broker", "configs": {"a": text}}], Dumper=Dumper)
-    [[found]] = pieces(io.BytesIO(exported.encode()), "FILE")
-    assert found.values == {FacetName.CONFIGS: {"a": text}}
+    [part] = parts(exported.encode())
+    assert part.entities == [{"id": "broker", "configs": {"a": text}}]
 
 
 def test_a_reason_shows_no_value() -> None:
     with pytest.raises(InvalidRequestError) as refused:
-        list(pieces(io.BytesIO(b"- id: broker=1\n  configs: {password: 's3cret\n"), "FILE"))
+        parts(b"- id: broker=1\n  configs: {password: 's3cret\n")
     assert "s3cret" not in str(refused.value)

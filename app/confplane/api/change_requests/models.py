@@ -261,6 +261,7 @@ class PlannedManifest(AnswerModel):
     run_id: str = Field(description="The request id of all changes of the run that applies it")
     atomic: bool
     prune: bool
+    merge: bool
     scope: str | None
     max_deletes: int | None
     owner: str | None

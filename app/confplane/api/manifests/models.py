@@ -85,6 +85,10 @@ class PlanManifest(ManifestDocument):
         default=False,
         description="Delete what the document does not name: with an owner its keys, otherwise those of the scope",
     )
+    merge: StrictBool = Field(
+        default=False,
+        description="Keep the keys that the document does not name, also in the facets that it names. Without an owner",
+    )
     scope: Annotated[
         StrictStr | None, WithJsonSchema({"anyOf": [{"type": "string", "pattern": SCOPE_PATTERN}, base.NULL]})
     ] = Field(

@@ -241,7 +241,7 @@ def _change(planned: PlannedEdit) -> dict[str, Any]:
 # ---------------------------------------------------------------- manifests as clients send them
 
 
-async def document_of(call: Call, body: models.ManifestDocument) -> list[Entry]:
+async def document_of(call: Call, body: models.PlanManifest) -> list[Entry]:
     """Return the entities of a manifest as entries.
 
     Raises:
@@ -252,10 +252,11 @@ async def document_of(call: Call, body: models.ManifestDocument) -> list[Entry]:
             f"The manifest is of the cluster {shown(body.cluster)}, and this request of {call.cluster.name!r}",
             pointer="/cluster",
         )
-    return await in_slices(lambda item: _entry(call, *item), enumerate(body.entities))
+    mode = Mode.MERGE if body.merge else Mode.REPLACE
+    return await in_slices(lambda item: _entry(call, mode, *item), enumerate(body.entities))
 
 
-def _entry(call: Call, index: int, item: models.ManifestEntity) -> Entry:
+def _entry(call: Call, mode: Mode, index: int, item: models.ManifestEntity) -> Entry:
     pointer = f"/entities/{index}"
     entity = Entity(())
     error: InvalidRequestError | None = None
@@ -273,7 +274,7 @@ def _entry(call: Call, index: int, item: models.ManifestEntity) -> Entry:
         ops = tuple(
             Op(key, OpType.SET, value, f"{pointer}/{member}{step(key)}") for key, value in getattr(item, name).items()
         )
-        edit = Edit(entity, ops, Mode.REPLACE, pointer=f"{pointer}/id")
+        edit = Edit(entity, ops, mode, pointer=f"{pointer}/id")
         edits[call.cluster.facets[FACETS[member]]] = edit if error is None else EditResult(edit, error)
     return edits
 
@@ -292,6 +293,10 @@ def options_of(body: models.PlanManifest) -> PlanOptions:
     for member in ("labels", "force"):
         if getattr(body, member) and body.owner is None:
             raise InvalidRequestError(f"{member} needs an owner", pointer=f"/{member}")
+    if body.merge and (body.prune or body.owner is not None):
+        raise InvalidRequestError(
+            "merge keeps what the document does not name: give neither owner nor prune", pointer="/merge"
+        )
     if body.max_deletes is not None and not body.prune:
         raise InvalidRequestError("maxDeletes is an option of prune", pointer="/maxDeletes")
     return PlanOptions(
@@ -299,6 +304,7 @@ def options_of(body: models.PlanManifest) -> PlanOptions:
         scope,
         body.max_deletes,
         prune=body.prune,
+        merge=body.merge,
         owner=body.owner,
         labels=body.labels,
         forced=frozenset((each.id, each.key) for each in body.force),

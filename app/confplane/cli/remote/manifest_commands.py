@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 import typer
 
 from confplane.cli.command_group import CommandGroup, PipelineCommand
-from confplane.cli.output import echo, is_json, print_error, print_json, say
+from confplane.cli.output import echo, is_json, print_json, say
+from confplane.cli.remote.changes import report_many
 from confplane.cli.remote.manifests import ManifestFiles
 from confplane.cli.remote.options import (
     ApplyAt,
@@ -24,12 +25,13 @@ from confplane.cli.remote.options import (
     Propose,
     Reason,
     Ticket,
+    WaitApplied,
     proposal_of,
     proposed,
     seconds_of,
 )
-from confplane.cli.remote.plan_output import print_plan_diff, print_plan_table
-from confplane.cli.remote.session import DONE, FAILED, INVALID, UNKNOWN, code_of, refusal_texts, run_with_client
+from confplane.cli.remote.plan_runs import PLANNED, PlanRun, placed, planned, print_plan
+from confplane.cli.remote.session import DONE, FAILED, INVALID, UNKNOWN, code_of, run_with_client
 from confplane.client import ProblemError
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.manifests import forced_key
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
     from confplane.client import AsyncConfplane
 
 _CHANGES: Final = 2
-_PLANNED: Final = 200
-"""The result of the work that becomes :data:`_CHANGES`, which the work of other commands uses for invalid input."""
 
 
 commands = CommandGroup()
@@ -171,6 +171,7 @@ def apply(
     break_glass: BreakGlass = None,
     reason: Reason = None,
     ticket: Ticket = None,
+    wait_applied: WaitApplied = None,
     as_json: AsJson = False,
     cluster: ClusterName = None,
     profile: ProfileName = None,
@@ -185,6 +186,7 @@ def apply(
     options = plan_options(atomic=atomic, prune=prune, scope=scope, max_deletes=max_deletes, force=force)
     files = ManifestFiles(path, env_prefix)
     terms = {"reason": reason, "ticket": ticket, "expires_in": seconds_of(duration), "break_glass": break_glass}
+    terms |= {"wait_applied_ms": wait_applied}
     if propose and (duration is not None or break_glass is not None):
         raise typer.BadParameter("--for and --break-glass are options of direct changes.", param_hint="--propose")
     proposal = proposal_of(apply_at, expires_at, propose=propose, draft=draft)
@@ -237,17 +239,7 @@ def run_manifest(
         return run_with_client(profile, cluster or files.cluster, work)
 
     code = code_of(done)
-    raise typer.Exit({INVALID: FAILED, UNKNOWN: FAILED, _PLANNED: _CHANGES}.get(code, code))
-
-
-async def _planned(client: AsyncConfplane, files: ManifestFiles, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the plan of a manifest; one that refuses all entities is a plan, too."""
-    try:
-        return {**(await client.manifests.plan(files.document, **options)).body}
-    except ProblemError as error:
-        if "changes" in error.body:
-            return dict(error.body)
-        raise _placed(error, files) from None
+    raise typer.Exit({INVALID: FAILED, UNKNOWN: FAILED, PLANNED: _CHANGES}.get(code, code))
 
 
 async def show_plan(
@@ -259,13 +251,13 @@ async def show_plan(
     as_diff: bool = False,
 ) -> int:
     """Print the plan of a manifest, write it to a file on request, and return the result of the command."""
-    found = await _planned(client, files, options)
+    found = await planned(client, files, options)
     if out is not None:
         names = ("planId", "revision", "summary", "affectedClients", "refusal", "changes")
         _write(out, {"options": options, **{name: found[name] for name in names if name in found}})
     if is_json():
         print_json(found)
-    return _print_plan(found, files, as_diff=as_diff)
+    return print_plan(found, files, as_diff=as_diff)
 
 
 def _write(out: Path, content: dict[str, Any]) -> None:
@@ -279,54 +271,6 @@ def _write(out: Path, content: dict[str, Any]) -> None:
             stream.write(f"{json.dumps(content, ensure_ascii=False, indent=2)}\n")
     except OSError as error:
         raise InvalidRequestError(f"{out} can't be written: {error.strerror}") from None
-
-
-def _print_plan(found: Mapping[str, Any], files: ManifestFiles, *, as_diff: bool = False) -> int:
-    """Print a plan for people, and return the result of the command."""
-    changes = found["changes"]
-    if not is_json():
-        (print_plan_diff if as_diff else print_plan_table)(changes)
-    for each in changes:
-        for warning in each["warnings"]:
-            say(f"Warning: {_place(each, files)}{each['id']}: {warning}", err=True)
-    if forbidden := [each["id"] for each in changes if each["action"] != "none" and not each["mayAlter"]]:
-        say(f"This token may not alter {', '.join(dict.fromkeys(forbidden))}", err=True)
-    summary = found["summary"]
-    counts = ", ".join(f"{summary[name]} to {name}" for name in ("create", "update", "delete"))
-    counts += f", {summary['claim']} to claim" if summary["claim"] else ""
-    say(f"Plan {found['planId']}: {counts}, {summary['none']} unchanged", err=as_diff)
-    if affected := found.get("affectedClients"):  # absent in the answers of earlier releases
-        say(f"Registered clients that would see other values: {affected}", err=as_diff)
-    return _refused(found, files) or (_PLANNED if any(each["action"] != "none" for each in changes) else DONE)
-
-
-def _refused(found: Mapping[str, Any], files: ManifestFiles) -> int:
-    """Print the refusals of a plan, if it has any, and return the exit code."""
-    refusals = [
-        f"{_place(each, files)}{text}"
-        for each in found["changes"]
-        if each["errorCode"] and each["errorName"] != "OPERATION_NOT_ATTEMPTED"
-        for text in refusal_texts(each)
-    ]
-    if found["refusal"] is not None:
-        refusals.append(found["refusal"]["detail"].replace("maxDeletes", "--max-deletes"))
-    if not refusals:
-        return DONE
-    return print_error("\n".join(refusals), FAILED, refused=len(refusals))
-
-
-def _place(result: Mapping[str, Any], files: ManifestFiles) -> str:
-    """Return the place of a refused entity in the files, for the beginning of a message."""
-    place = next((files.place(each["pointer"]) for each in result.get("errors", ())), "")
-    return f"{place}: " if place else ""
-
-
-def _placed(error: ProblemError, files: ManifestFiles) -> Exception:
-    """Return an error that names the place in the files, if its parts lead into the document."""
-    texts = [(files.place(str(each.get("pointer", ""))), str(each.get("detail", ""))) for each in error.errors]
-    if texts and all(place for place, _ in texts):
-        return InvalidRequestError("\n".join(f"{place}: {detail}" for place, detail in texts))
-    return error
 
 
 @dataclass(slots=True)
@@ -345,9 +289,9 @@ class _Apply:
         if plan_file is not None:
             plan_id, revision = self._read(plan_file)
         else:
-            found = await _planned(client, self.files, self.options)
-            result = _print_plan(found, self.files)
-            if result != _PLANNED:
+            found = await planned(client, self.files, self.options)
+            result = print_plan(found, self.files)
+            if result != PLANNED:
                 return result
             if not (self.yes or typer.confirm(f"{'Propose' if self.propose else 'Apply'} this plan?", err=True)):
                 echo("Nothing was written", err=True)
@@ -395,53 +339,23 @@ class _Apply:
             raise InvalidRequestError(f"{plan_file} is not a plan that `confplane plan --out` wrote") from None
 
     async def _apply(self, client: AsyncConfplane, plan_id: str, revision: int) -> int:
-        """Send the plan until all of it is applied, or a part is refused."""
-        changed = 0
-        while True:
-            try:
-                answer = await client.manifests.apply(
-                    self.files.document, plan_id, revision=revision, **self.options, **self.terms
-                )
-                body: Any = answer.body
-            except ProblemError as error:
-                if "results" not in error.body:
-                    raise self._refusal(error) from None
-                body = error.body
-            if is_json():
-                for each in body["results"]:
-                    print_json(each)
-            changed += sum(each["changeId"] is not None for each in body["results"])
-            if body["failed"]:
-                return self._end_refused(body, changed, plan_id)
-            if body["next"] is None:
-                break
-        run = f"; `confplane revert --request-id {body['runId']}` undoes them" if changed else ""
-        say(f"Changes applied: {changed}{run}")
-        if changed and self.terms["expires_in"] is not None:
+        """Send the plan, and return the exit code."""
+        run = PlanRun(self.files, self.options, self.terms)
+        try:
+            code = await run.send(client, plan_id, revision)
+        except ProblemError as error:
+            raise self._refusal(error) from None
+        if code == DONE and run.changed and self.terms["expires_in"] is not None:
             say("Their ends are listed by `confplane schedules list`", err=True)
-        return DONE
+        return code or report_many(run.waited)
 
     def _refusal(self, error: ProblemError) -> Exception:
         """Show the current plan after one that can't be applied, and return the error."""
         if error.problem_type != "stale-plan":
-            return _placed(error, self.files)
+            return placed(error, self.files)
         body = error.body
         for each in body.get("changedSince", ()):
             say(f"Changed after the plan was made: {each['id']}, revision {each['revision']}", err=True)
         say("The plan now:", err=True)
-        _print_plan(body, self.files)
+        print_plan(body, self.files)
         return error
-
-    def _end_refused(self, body: Mapping[str, Any], changed: int, plan_id: str) -> int:
-        texts = [
-            f"{_place(each, self.files)}{each['id']}: {text}"
-            for each in body["results"]
-            if each["errorCode"]
-            for text in refusal_texts(each)
-        ]
-        left = "" if body["next"] is None else f" Entities left: {body['next']['left']}."
-        texts.append(
-            f"Not all of the plan was applied. Changes applied: {changed}; `confplane revert --request-id"
-            f" {body['runId']}` undoes them.{left} Once the errors above are resolved, plan {plan_id} can be continued."
-        )
-        return print_error("\n".join(texts), FAILED, refused=len(texts) - 1)

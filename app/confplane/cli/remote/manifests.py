@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from dataclasses import dataclass, field
+import shutil
+import sys
+import tempfile
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from confplane.cli.remote.load_commands import check_value, entity_at, may_be_secret, open_source
-from confplane.domain.errors import InvalidRequestError
+from confplane.cli.remote.entities import facets_of
+from confplane.domain.configs import ConfigsFacet
+from confplane.domain.definitions import catalog_of
+from confplane.domain.entities import Entity
+from confplane.domain.errors import ConfplaneError, InvalidRequestError
 from confplane.domain.facets import FacetName
-from confplane.domain.manifests import API_VERSION, FACETS, KIND
+from confplane.domain.manifests import API_VERSION, FACETS, KIND, MEMBERS
 from confplane.domain.ownership import OWNER_PATTERN
+from confplane.domain.quotas import ClientQuotasFacet
+from confplane.domain.releases import newest, releases
 from confplane.domain.texts import step
-from confplane.strict_yaml import YamlNode, read_document
+from confplane.strict_yaml import YamlNode, is_map, read_document, read_items
 
 if TYPE_CHECKING:
-    from confplane.domain.entities import Entity
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import BinaryIO
 
 _STANDARD_INPUT: Final = Path("-")
 _SUFFIXES: Final = {".yaml", ".yml", ".json"}
@@ -25,6 +36,12 @@ _HEAD: Final = {"apiVersion": API_VERSION, "kind": KIND}
 _MEMBERS: Final = (*_HEAD, "cluster", "owner", "labels", "entities")
 _FROM_FILE: Final = "fromFile"
 _FROM_ENV: Final = "fromEnv"
+_EXPORTED: Final = {facet.value: facet for facet in FACETS.values()}
+"""The facets by the member of an entity in the list that ``confplane export`` writes."""
+PART_ENTITIES: Final = 10_000
+"""Entities of a part: the service plans a part as a whole, and needs 9 kB of memory for each of its entities."""
+_PART_BYTES: Final = 16 << 20
+"""The size of a part as JSON, but for its last entity: the service accepts 64 MiB."""
 
 
 @dataclass(slots=True)
@@ -34,14 +51,18 @@ class ManifestFiles:
     Args:
         path: A file, a directory, or ``-`` for standard input.
         env_prefix: The beginning of the environment variables that values may come from; None: none may.
+        merged: The manifest keeps keys that it does not name, so secrets that are null are left out.
     """
 
     path: Path
     env_prefix: str | None = None
+    merged: bool = False
     cluster: str | None = None
     owner: str | None = None
     labels: dict[str, str] = field(default_factory=dict)
     entities: list[dict[str, Any]] = field(default_factory=list)
+    secrets: int = 0
+    """The number of secrets that are left out."""
     _places: dict[str, YamlNode] = field(default_factory=dict)
     """The nodes of the document by JSON pointer."""
     _heads: dict[str, YamlNode] = field(default_factory=dict)
@@ -61,7 +82,8 @@ class ManifestFiles:
                 document = read_document(stream, str(path))
             if document is None:
                 raise YamlNode(None, str(path), 1, 1).error("the file has no content")
-            self._add(document, path)
+            for item in self.add_head(document):
+                self.add_entity(item, path)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -74,6 +96,10 @@ class ManifestFiles:
         while pointer and pointer not in self._places:
             pointer = pointer.rpartition("/")[0]
         return self._places[pointer].place if pointer else ""
+
+    def part(self) -> ManifestFiles:
+        """Return an empty part of the manifest, without its owner; an entity occurs in one part only."""
+        return replace(self, owner=None, labels={}, entities=[], secrets=0, _places={})
 
     def _files(self) -> list[Path]:
         if not self.path.is_dir():
@@ -89,7 +115,12 @@ class ManifestFiles:
             raise InvalidRequestError(f"{self.path} has no files that end with {', '.join(sorted(_SUFFIXES))}.")
         return found
 
-    def _add(self, document: YamlNode, path: Path) -> None:
+    def add_head(self, document: YamlNode) -> list[YamlNode]:
+        """Read the members of a manifest, and return its entities.
+
+        Raises:
+            InvalidRequestError: A member is missing or not valid.
+        """
         members = _map(document, "a manifest is a map with the members apiVersion, kind and entities")
         for name, node in members.items():
             if name not in _MEMBERS:
@@ -99,16 +130,16 @@ class ManifestFiles:
                 raise document.error(f"the member {name} is missing; write `{name}: {value}`")
             if found.value != value:
                 raise found.error(f"the {name} of a manifest is {value}")
-        self._add_head(members)
+        self._add_names(members)
         entities = members.get("entities")
         if entities is None:
             raise document.error("the member entities is missing; an empty list is written `entities: []`")
         if not isinstance(entities.value, list):
             raise entities.error("entities is a list, whose items begin with '- '")
-        for item in entities.value:
-            self._add_entity(item, path)
+        items: list[YamlNode] = entities.value
+        return items
 
-    def _add_head(self, members: dict[str, YamlNode]) -> None:
+    def _add_names(self, members: dict[str, YamlNode]) -> None:
         if (cluster := members.get("cluster")) is not None:
             self.cluster = self._once("cluster", cluster)
         if (owner := members.get("owner")) is not None:
@@ -132,7 +163,17 @@ class ManifestFiles:
         text: str = node.value
         return text
 
-    def _add_entity(self, item: YamlNode, path: Path) -> None:
+    def add_entity(self, item: YamlNode, path: Path, facets: Mapping[str, FacetName] = FACETS) -> None:
+        """Add an entity.
+
+        Args:
+            item: The entity.
+            path: The file.
+            facets: The facets by the member that has their keys.
+
+        Raises:
+            InvalidRequestError: The entity is not valid, or occurs twice.
+        """
         members = _map(item, "an entity is a map with an id, and its keys")
         entity = entity_at(item, members.get("id"))
         named = members["id"]
@@ -144,17 +185,22 @@ class ManifestFiles:
         for member, node in members.items():
             if member == "id":
                 continue
-            if member not in FACETS:
-                raise node.error(f"{member!r} is not a member of an entity; there are id, {', '.join(FACETS)}")
+            if (facet := facets.get(member)) is None:
+                raise node.error(f"{member!r} is not a member of an entity; there are id, {', '.join(facets)}")
             keys = _map(node, f"{member} is a map of keys and values")
-            self._places[f"{pointer}/{member}"] = node
-            made[member] = {}
+            place = f"{pointer}/{MEMBERS[facet]}"
+            self._places[place] = node
+            made[MEMBERS[facet]] = values = {}
             for key, value in keys.items():
-                self._places[f"{pointer}/{member}{step(key)}"] = value
-                made[member][key] = self._value(entity, FACETS[member], key, value, path)
-        if len(made) == 1:
-            raise item.error(f"{entity.id} has no keys; give one of {', '.join(FACETS)}")
-        self.entities.append(made)
+                self._places[f"{place}{step(key)}"] = value
+                values[key] = self._value(entity, facet, key, value, path)
+                if self.merged and values[key] is None:
+                    del values[key]
+                    self.secrets += 1
+        if len(made) > 1:
+            self.entities.append(made)
+        elif not self.merged:
+            raise item.error(f"{entity.id} has no keys; give one of {', '.join(facets)}")
 
     def _value(self, entity: Entity, facet: FacetName, key: str, node: YamlNode, path: Path) -> Any:
         if isinstance(node.value, dict):
@@ -201,8 +247,100 @@ class ManifestFiles:
         return value
 
 
+def read_parts(stream: BinaryIO, path: Path, env_prefix: str | None) -> Iterator[ManifestFiles]:
+    """Read a manifest, or the list that ``confplane export`` writes, as manifests without an owner that are merged.
+
+    A list is read part by part.
+
+    Raises:
+        InvalidRequestError: As :meth:`ManifestFiles.read`.
+    """
+    whole = ManifestFiles(path, env_prefix, merged=True)
+    facets: Mapping[str, FacetName] = FACETS
+    items: Iterable[YamlNode]
+    if is_map(stream, str(path)):
+        document = read_document(stream, str(path))
+        items = [] if document is None else whole.add_head(document)
+    else:
+        facets, items = _EXPORTED, read_items(stream, str(path))
+    part, size = whole.part(), 0
+    for item in items:
+        if len(part.entities) == PART_ENTITIES or size > _PART_BYTES:
+            yield part
+            part, size = whole.part(), 0
+        part.add_entity(item, path, facets)
+        size += len(json.dumps(part.entities[-1:]))
+    yield part
+
+
 def _map(node: YamlNode, text: str) -> dict[str, YamlNode]:
     if not isinstance(node.value, dict):
         raise node.error(text)
     found: dict[str, YamlNode] = node.value
     return found
+
+
+@contextmanager
+def open_source(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that can be read twice. A pipe is copied to disk first.
+
+    Raises:
+        InvalidRequestError: The file can't be read.
+    """
+    try:
+        with nullcontext(sys.stdin.buffer) if path == _STANDARD_INPUT else path.open("rb") as file:
+            if file.seekable():
+                yield file
+                return
+            with tempfile.TemporaryFile() as copy:
+                shutil.copyfileobj(file, copy)
+                yield copy
+    except OSError as error:
+        raise InvalidRequestError(f"{path} can't be read: {error.strerror}") from None
+
+
+def entity_at(item: YamlNode, named: YamlNode | None) -> Entity:
+    """Return the entity of an item by the node of its id.
+
+    Raises:
+        InvalidRequestError: It has no id, or no entity can have it; the text has the place.
+    """
+    if named is None or not isinstance(named.value, str):
+        raise item.error("an entity has an id, such as `id: user=alice`")
+    try:
+        entity = Entity.from_id(named.value)
+        if FacetName.CONFIGS in facets_of(entity):
+            _configs_of(newest()).check_entity(entity)
+        else:  # an id with a user fits both facets of clients
+            ClientQuotasFacet().check_entity(entity)
+    except ConfplaneError as error:
+        raise named.error(str(error)) from None
+    return entity
+
+
+def check_value(entity: Entity, facet: FacetName, key: str, node: YamlNode) -> None:
+    """Refuse a value of the wrong kind; only the service knows the ranges.
+
+    Raises:
+        InvalidRequestError: The value is not of the kind of the facet; the text has the place.
+    """
+    value = node.value
+    if facet is FacetName.CLIENT_QUOTAS:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise node.error(f"the value of {key} is not a number")
+    elif value is None:
+        if facet is not FacetName.CONFIGS or not may_be_secret(entity, key):
+            raise node.error(
+                f"{key} is not a secret, so its value can't be null; `confplane delete` removes a key from an entity"
+            )
+    elif not isinstance(value, str):
+        raise node.error(f"the value of {key} is not text; put it in quotes")
+
+
+def may_be_secret(entity: Entity, key: str) -> bool:
+    """Return True if a cluster of some release hides the values of a key, so that its exports have null."""
+    return any(_configs_of(release).is_secret(entity, key) for release in releases())
+
+
+def _configs_of(release: str) -> ConfigsFacet:
+    return ConfigsFacet(lambda: catalog_of(release))

@@ -30,6 +30,7 @@ class Manifests(Family[S]):
         *,
         atomic: bool = False,
         prune: bool = False,
+        merge: bool = False,
         scope: str | None = None,
         max_deletes: int | None = None,
         force: Sequence[tuple[str, str]] = (),
@@ -41,6 +42,7 @@ class Manifests(Family[S]):
             manifest: The document.
             atomic: All entities in one transaction, or none.
             prune: Delete what the owner of the document has and the document does not name.
+            merge: Keep the keys that the document does not name.
             scope: Delete what is in this scope and not in the document; a type and the beginning of names, such as
                 ``topic:orders.``. With an owner, only keys of the owner are deleted.
             max_deletes: The greatest number of entities to delete; a fifth of the owner's, or of the scope by default.
@@ -51,14 +53,14 @@ class Manifests(Family[S]):
             "POST",
             f"{self._base}/manifests:plan",
             fresh,
-            json={**manifest, **_options(atomic, prune, scope, max_deletes, force)},
+            json={**manifest, **_options(atomic, prune, merge, scope, max_deletes, force)},
             reads=True,
             repeatable=True,
             lasts_s=_LASTS_S,
         )
 
     @operation
-    def apply(
+    def apply(  # noqa: PLR0913 - the options of the API
         self,
         manifest: Mapping[str, Any],
         plan_id: str,
@@ -66,6 +68,7 @@ class Manifests(Family[S]):
         revision: int | None = None,
         atomic: bool = False,
         prune: bool = False,
+        merge: bool = False,
         scope: str | None = None,
         max_deletes: int | None = None,
         force: Sequence[tuple[str, str]] = (),
@@ -79,12 +82,13 @@ class Manifests(Family[S]):
             revision: The revision of the plan: a stale plan is answered with the changes since.
             atomic: As of the plan.
             prune: As of the plan.
+            merge: As of the plan.
             scope: As of the plan.
             max_deletes: As of the plan.
             force: As of the plan.
             **terms: The terms of the write.
         """
-        body = {**manifest, **_options(atomic, prune, scope, max_deletes, force)}
+        body = {**manifest, **_options(atomic, prune, merge, scope, max_deletes, force)}
         body |= drop_none(planId=plan_id, revision=None if revision is None else str(revision))
         return call("POST", f"{self._base}/manifests:apply", terms, json=body, keyed=True, lasts_s=_LASTS_S)
 
@@ -129,11 +133,12 @@ class Manifests(Family[S]):
 def _options(
     atomic: bool,  # noqa: FBT001 - private
     prune: bool,  # noqa: FBT001 - private
+    merge: bool,  # noqa: FBT001 - private
     scope: str | None,
     max_deletes: int | None,
     force: Sequence[tuple[str, str]],
 ) -> dict[str, Any]:
-    given = drop_none(scope=scope, maxDeletes=max_deletes)
+    given = drop_none(scope=scope, maxDeletes=max_deletes, merge=merge or None)  # earlier releases have no merge
     if force:
         given["force"] = [{"id": entity_id, "key": key} for entity_id, key in force]
     return {"atomic": atomic, "prune": prune or scope is not None, **given}

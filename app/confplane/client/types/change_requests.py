@@ -96,6 +96,7 @@ class PlannedManifest(TypedDict):
     runId: str  # The request id of all changes of the run that applies it
     atomic: bool
     prune: bool
+    merge: bool
     scope: str | None
     maxDeletes: int | None
     owner: str | None
@@ -194,6 +195,8 @@ class RequestManifest(TypedDict):
     atomic: NotRequired[bool]  # All entities in one transaction, or none
     # Delete what the document does not name: with an owner its keys, otherwise those of the scope
     prune: NotRequired[bool]
+    # Keep the keys that the document does not name, also in the facets that it names. Without an owner
+    merge: NotRequired[bool]
     # Of prune: a type and the beginning of names. Needed without an owner. Of the entities in it, those count that
     # the caller may describe; those of users have their client-ids as well
     scope: NotRequired[str | None]

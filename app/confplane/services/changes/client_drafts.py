@@ -51,7 +51,7 @@ class ClientDrafter:
         check_node(cluster_facet, edit, node)
         entity, before = edit.entity, stored(node)
         wanted: Mapping[str, str | None] = encoded
-        if edit.mode is not Mode.ALTER:
+        if edit.mode.is_whole:
             own_before = cluster_facet.own(entity, before)
             if edit.mode is Mode.CREATE and own_before and not self._same(entity, own_before, encoded):
                 raise already_exists(cluster_facet, entity)

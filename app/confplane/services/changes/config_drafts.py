@@ -109,7 +109,7 @@ class ConfigDrafter:
             )
         ops = list(edit_ops)
         managed = cluster_facet.managed_keys(entity)
-        if edit.mode is not Mode.ALTER:
+        if edit.mode.is_whole:
             named = {op.key for op in ops} | kept.keys()
             # In a replacement a missing key is a fault of the map itself, so the pointer names the map.
             lacking = f"/{cluster_facet.facet.member}" if named else None

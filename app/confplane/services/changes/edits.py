@@ -54,6 +54,13 @@ class Mode(StrEnum):
     """Remove them: PUT, and a DELETE that names nothing."""
     CREATE = "create"
     """Refuse them: the entity must have no keys, or exactly the named ones; POST."""
+    MERGE = "merge"
+    """Keep them, in a document: unlike an alter, equal content loads no file again, and null keeps a secret."""
+
+    @property
+    def is_whole(self) -> bool:
+        """True if no key may be left that the edit does not name."""
+        return self in {Mode.REPLACE, Mode.CREATE}
 
 
 class ExpectedContent(Protocol):
@@ -280,7 +287,7 @@ def _etag(cluster_facet: ClusterFacet, entity: Entity, node: Node | None) -> str
 
 
 def _recorded_ops(cluster_facet: ClusterFacet, edit: Edit) -> tuple[dict[str, Any], ...]:
-    if not edit.ops and edit.mode is not Mode.ALTER:
+    if not edit.ops and edit.mode.is_whole:
         return ({"removeAll": True},)
     if not cluster_facet.facet.has_secrets:
         return tuple(op.as_json() for op in edit.ops)

@@ -5,7 +5,8 @@ as any other (:meth:`confplane.services.changes.alter.AlterService.alter_entries
 that its decisions rest on, so that an apply can tell whether they still hold.
 
 A facet that an entity of the document names has exactly the keys of the document afterwards, and those of other owners;
-other facets stay. With an owner, the keys of the document are its own afterwards (services/plans/owners.py).
+other facets stay. If the document is merged, all other keys stay. With an owner, the keys of the document are its own
+afterwards (services/plans/owners.py).
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class PlanService:
 
         Args:
             cluster: The cluster.
-            document: The entities of the document, each once, with edits of the mode REPLACE.
+            document: The entities of the document, each once, with edits of the mode REPLACE, or MERGE.
             options: The options.
             caller: The caller.
             begun: The plan as it was when it was begun to be applied. Its bases name the entities that it deletes.
@@ -355,6 +356,8 @@ async def _digest(
     add([1, cluster.name, str(release), options.atomic, scope, options.max_deletes])
     if policies:
         add([policies])
+    if options.merge:
+        add(["merge"])
     if options.owner is not None:
         add([options.owner, sorted(options.labels.items()), sorted(options.forced), options.prune])
 

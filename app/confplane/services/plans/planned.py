@@ -28,6 +28,8 @@ class PlanOptions:
     """The greatest number of entities that are deleted; None: a fifth of the entities that may be."""
     prune: bool = False
     """Delete what the document does not name: keys of the owner, or all keys of the scope if there is no owner."""
+    merge: bool = False
+    """Keep the keys of the facets of the document that it does not name."""
     owner: str | None = None
     """The owner of the keys of the document; None: owners are neither read nor changed."""
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -90,6 +90,7 @@ def store_manifest(plan: Plan, manifest: ProposedManifest, fingerprint: Fingerpr
             "scope": None if options.scope is None else str(options.scope),
             "maxDeletes": options.max_deletes,
             "prune": options.prune,
+            "merge": options.merge,
             "owner": options.owner,
             "labels": dict(options.labels),
             "force": [{"id": entity_id, "key": key} for entity_id, key in sorted(options.forced)],
@@ -120,17 +121,19 @@ def restore_manifest(
         None if plan["scope"] is None else ManifestScope.parse(plan["scope"]),
         plan["maxDeletes"],
         prune=plan["prune"],
+        merge=plan.get("merge", False),  # those of earlier releases have none
         owner=plan["owner"],
         labels=plan["labels"],
         forced=frozenset((each["id"], each["key"]) for each in plan["force"]),
     )
+    mode = Mode.MERGE if options.merge else Mode.REPLACE
     document: list[Entry] = []
     for number, entry in enumerate(draft["document"]):
         edits: dict[ClusterFacet, Edit | EditResult] = {}
         for part in entry:
             entity = Entity.from_id(part["entity"])
             ops = tuple(restored_op(entity, op, supplied, fingerprint) for op in part["ops"])
-            edits[facets[FacetName(part["facet"])]] = Edit(entity, ops, Mode.REPLACE, pointer=f"/entities/{number}/id")
+            edits[facets[FacetName(part["facet"])]] = Edit(entity, ops, mode, pointer=f"/entities/{number}/id")
         document.append(edits)
     return ProposedManifest(document, options)
 

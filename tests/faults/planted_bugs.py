@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from confplane.services.ports.recording import Watermark
     from confplane.services.ports.trail import Claim, Intent
     from confplane.services.ports.transactions import CommitResult, Transaction
-    from confplane.store.session.session_manager import Session
+    from confplane.store.session.session import Session
 
 VARIABLE: Final = "CONFPLANE_TEST_BUG"
 STALL_VARIABLE: Final = "CONFPLANE_TEST_STALL"

@@ -23,7 +23,7 @@ from confplane.services.ports.observation_report import ObservationReport
 from confplane.settings import ClusterSettings, UnusableSettingsError
 from confplane.store import scan
 from confplane.store.mirror import loader
-from confplane.store.session.session_manager import unavailable
+from confplane.store.session.session import unavailable
 from confplane.store.znodes import encode_target
 from tests.support.planted import Planted
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from confplane.store.session.clock import ZooKeeperClock
+from confplane.store.session.session_manager import ZooKeeperClock
 from tests.support.metrics import value_of
 from tests.support.stores import ALICE, committed, write
 

@@ -11,7 +11,7 @@ from kazoo.protocol.serialization import CheckVersion, Create, Delete, SetData, 
 from kazoo.protocol.states import ZnodeStat
 
 from confplane.store.session.access import ZooKeeperAccess
-from confplane.store.session.multi import Multi
+from confplane.store.session.session import Multi
 from tests.support.stores import acl_of
 
 OPERATIONS: list[tuple[Any, ...]] = [

@@ -8,7 +8,7 @@ import pytest
 
 from confplane.domain.facets import Tree
 from confplane.store import znodes
-from confplane.store.session.session_manager import Session
+from confplane.store.session.session import Session
 from tests.support.stores import Late, pass_millisecond, soon, until
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from confplane.store import ZooKeeperStore
-    from confplane.store.session.session_manager import Session
+    from confplane.store.session.session import Session
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 

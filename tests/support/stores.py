@@ -22,6 +22,7 @@ from confplane.services.ports.transactions import (
     Write,
 )
 from confplane.store import FacetIndex, ZooKeeperStore
+from confplane.store.session.session import acl_of as bytes_of_acl
 from tests.support import waiting
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from kazoo.security import ACL
 
     from confplane.store.session.access import ZooKeeperAccess
-    from confplane.store.session.session_manager import Session
+    from confplane.store.session.session import Session
 
 QUOTA_KEYS = {"producer_byte_rate", "consumer_byte_rate", "request_percentage"}
 CONFIG_KEYS = {"acks", "session.timeout.ms"}
@@ -65,7 +66,7 @@ until = waiting.until
 
 def acl_of(access: ZooKeeperAccess, path: str) -> list[ACL]:
     """The ACL of a new node, read from the bytes of a request."""
-    data, found = access.acls.of(path), []
+    data, found = bytes_of_acl(access.acls, path), []
     (count,), offset = int_struct.unpack_from(data), int_struct.size
     for _ in range(count):
         acl, offset = read_acl(data, offset)

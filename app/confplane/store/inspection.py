@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.facets import Tree
     from confplane.store.mirror.follower import MirrorFollower
-    from confplane.store.session.multi import Operation
+    from confplane.store.session.session import Operation
     from confplane.store.session.session_manager import SessionManager
 
 _REFUSED: Final[Operation] = ("check", "/config", 0x7FFFFFFF)

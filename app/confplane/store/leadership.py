@@ -29,7 +29,8 @@ from confplane.store.session.session_manager import zookeeper_calls
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from confplane.store.session.session_manager import Session, SessionManager
+    from confplane.store.session.session import Session
+    from confplane.store.session.session_manager import SessionManager
     from confplane.store.write.guard import Guard, IncarnationGate
 
 UNREADABLE: Final = "an unreadable node"

@@ -20,7 +20,8 @@ from confplane.store.mirror.loader import Walk
 from confplane.store.session.access import ZooKeeperAccess
 from confplane.store.session.asyncio_adapter import Mailbox
 from confplane.store.session.reads import FORBIDDEN
-from confplane.store.session.session_manager import Session, split_connect_string, unavailable, zookeeper_calls
+from confplane.store.session.session import Session, unavailable
+from confplane.store.session.session_manager import split_connect_string, zookeeper_calls
 from confplane.store.watched_nodes import release_in
 
 if TYPE_CHECKING:

@@ -45,13 +45,8 @@ from confplane.store.mirror.follower import MirrorFollower
 from confplane.store.recording import StoreRecording
 from confplane.store.session.access import ZooKeeperAccess
 from confplane.store.session.reads import FORBIDDEN, ReadWindow, SizeEstimate
-from confplane.store.session.session_manager import (
-    Session,
-    SessionManager,
-    split_connect_string,
-    unavailable,
-    zookeeper_calls,
-)
+from confplane.store.session.session import Session, unavailable
+from confplane.store.session.session_manager import SessionManager, split_connect_string, zookeeper_calls
 from confplane.store.watched_nodes import AppliedWatermarkNode, ObservationReportNode
 from confplane.store.write import compaction, transactions
 from confplane.store.write.admission import Admission, best_effort

@@ -24,12 +24,8 @@ from confplane.services.ports.backups import CopyPosition, TreeCopy, ZnodeCopy, 
 from confplane.store import znodes
 from confplane.store.mirror import loader
 from confplane.store.session.reads import FORBIDDEN, ReadWindow
-from confplane.store.session.session_manager import (
-    SessionManager,
-    split_connect_string,
-    unavailable,
-    zookeeper_calls,
-)
+from confplane.store.session.session import unavailable
+from confplane.store.session.session_manager import SessionManager, split_connect_string, zookeeper_calls
 from confplane.store.write.markers import CommitMarkers
 
 if TYPE_CHECKING:
@@ -39,7 +35,7 @@ if TYPE_CHECKING:
     from confplane.services.ports.store import Marker
     from confplane.store.session.access import ZooKeeperAccess
     from confplane.store.session.persistent_watch import RecordedEvents
-    from confplane.store.session.session_manager import Session
+    from confplane.store.session.session import Session
 
     Take = Callable[[list[ZnodeCopy]], None]
 

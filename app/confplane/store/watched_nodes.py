@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from confplane.store.session.asyncio_adapter import Reply
-    from confplane.store.session.session_manager import Session, Watcher
+    from confplane.store.session.session import Session, Watcher
 
 
 def release_in(report: bytes | None) -> str | None:

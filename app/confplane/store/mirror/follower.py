@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.changes import Node
     from confplane.store.mirror.nodes import FacetIndex
-    from confplane.store.session.session_manager import Session, Watcher
+    from confplane.store.session.session import Session, Watcher
 
 logger = logging.getLogger(__name__)
 

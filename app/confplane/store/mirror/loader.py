@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from confplane.domain.facets import Tree
     from confplane.store.mirror.nodes import Mirror
     from confplane.store.session.reads import ReadQueue, ValuesCallback
-    from confplane.store.session.session_manager import Session, Watcher
+    from confplane.store.session.session import Session, Watcher
 
     Sizes = defaultdict[str, SizeEstimate]
 

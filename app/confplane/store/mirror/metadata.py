@@ -19,7 +19,7 @@ from confplane.store import znodes
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from confplane.store.session.session_manager import Session, Watcher
+    from confplane.store.session.session import Session, Watcher
 
 
 class TopicMetadata:

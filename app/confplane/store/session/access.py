@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kazoo.protocol.serialization import int_struct, write_string
+from kazoo.security import ACL, AUTH_IDS, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, Id, Permissions
+
 from confplane.settings import UnusableSettingsError
-from confplane.store.session.multi import NodeAcls
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from confplane.settings import SecureAclSettings
     from confplane.store.session.tls import ZooKeeperTls
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAcls:
+    """The ACLs of new nodes, as they are in a request (:func:`confplane.store.session.session.acl_of`)."""
+
+    sensitive: bytes
+    """The ACL of nodes that not everyone may read."""
+    others: bytes
+    """The ACL of all other nodes, which is the larger one."""
+
+
+def _node_acls(identity: str | None) -> NodeAcls:
+    if identity is None:
+        return NodeAcls(_encoded(OPEN_ACL_UNSAFE), _encoded(OPEN_ACL_UNSAFE))
+    scheme, _, name = identity.partition(":")
+    sensitive = [ACL(Permissions.ALL, Id(scheme, name)), ACL(Permissions.ALL, AUTH_IDS)]
+    return NodeAcls(_encoded(sensitive), _encoded([*sensitive, *READ_ACL_UNSAFE]))
+
+
+def _encoded(acl: list[ACL]) -> bytes:
+    # A count; for each entry its rights and two strings with their lengths.
+    parts = [int_struct.pack(len(acl))]
+    for each in acl:
+        parts += int_struct.pack(each.perms), write_string(each.id.scheme), write_string(each.id.id)
+    return b"".join(parts)
 
 
 class ZooKeeperAccess:
@@ -29,7 +58,7 @@ class ZooKeeperAccess:
         self.tls = tls
         self.auth = [] if credentials is None else [("digest", credentials)]
         """The credentials for kazoo, which sends them after every connect."""
-        self.acls = NodeAcls(identity)
+        self.acls = _node_acls(identity)
 
     @classmethod
     def from_settings(

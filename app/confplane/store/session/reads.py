@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from confplane.store.session.asyncio_adapter import Reply
-    from confplane.store.session.session_manager import Session
+    from confplane.store.session.session import Session
 
     ValueCallback = Callable[[Any], None]
     ValuesCallback = Callable[[Sequence[str], Sequence[Any]], None]

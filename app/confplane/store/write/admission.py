@@ -24,7 +24,8 @@ from confplane.domain.texts import clipped
 from confplane.services.ports.transactions import EntityWrite, Guarded
 from confplane.store import warnings, znodes
 from confplane.store.mirror import metadata
-from confplane.store.session.session_manager import unavailable, zookeeper_calls
+from confplane.store.session.session import unavailable
+from confplane.store.session.session_manager import zookeeper_calls
 from confplane.store.write import transactions
 from confplane.store.write.purge import PERIOD_SECONDS
 
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
     from confplane.services.ports.transactions import Transaction, Write
     from confplane.store.mirror.follower import MirrorFollower
-    from confplane.store.session.session_manager import Session, SessionManager
+    from confplane.store.session.session import Session
+    from confplane.store.session.session_manager import SessionManager
     from confplane.store.write.guard import Guard
 
 

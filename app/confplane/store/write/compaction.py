@@ -14,7 +14,7 @@ from confplane.store import znodes
 if TYPE_CHECKING:
     from confplane.domain.facets import Tree
     from confplane.store.mirror.nodes import Mirror
-    from confplane.store.session.session_manager import Session
+    from confplane.store.session.session import Session
 
 _TYPES: Final = (EntityType.USER.value, EntityType.CLIENT_ID.value, EntityType.IP.value)
 _CLIENTS: Final = EntityType.CLIENT_ID.plural

@@ -44,7 +44,7 @@ from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.ports.trail import FIRST_INCARNATION
 from confplane.services.ports.transactions import EntityWrite, Guarded
 from confplane.store import znodes
-from confplane.store.session.session_manager import unavailable
+from confplane.store.session.session import unavailable
 from confplane.store.write.layout import LayoutNode
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from confplane.services.ports.cluster_states import Freeze, Target
     from confplane.services.ports.transactions import Write
-    from confplane.store.session.session_manager import Session, Watcher
+    from confplane.store.session.session import Session, Watcher
     from confplane.store.write.layout import MirrorPosition
 
 logger = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from confplane.store.session.asyncio_adapter import Reply
-    from confplane.store.session.session_manager import Session
+    from confplane.store.session.session import Session
 
 
 class MirrorPosition(Protocol):

@@ -30,14 +30,16 @@ from confplane.services.ports.transactions import Removal
 from confplane.store import znodes
 from confplane.store.mirror import loader
 from confplane.store.session.reads import FORBIDDEN, ReadWindow
-from confplane.store.session.session_manager import unavailable, zookeeper_calls
+from confplane.store.session.session import unavailable
+from confplane.store.session.session_manager import zookeeper_calls
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
     from confplane.services.ports.trail import Intent
     from confplane.services.ports.transactions import Write
-    from confplane.store.session.session_manager import Session, SessionManager
+    from confplane.store.session.session import Session
+    from confplane.store.session.session_manager import SessionManager
 
 RELEASE_SECONDS: Final = 60.0
 """Seconds from the writing of an outcome to the drop of its marker. services/changes/settle.py relies on half of

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from confplane.store.mirror.follower import MirrorFollower
-    from confplane.store.session.session_manager import Session, SessionManager
+    from confplane.store.session.session import Session
+    from confplane.store.session.session_manager import SessionManager
     from confplane.store.write.guard import Guard
 
 logger = logging.getLogger(__name__)

@@ -30,6 +30,7 @@ from confplane.services.metrics import SECONDS, Histogram, Sample
 from confplane.services.ports.cluster_states import Layout, LayoutCheck
 from confplane.services.ports.transactions import Committed, Conflict, EntityWrite, Removal, SessionEnded, StateWrite
 from confplane.store import znodes
+from confplane.store.session.session import acl_of
 from confplane.store.write import markers
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
     from confplane.domain.entities import Entity
     from confplane.services.ports.transactions import Transaction, Write
-    from confplane.store.session.multi import NodeAcls, Operation
+    from confplane.store.session.access import NodeAcls
+    from confplane.store.session.session import Operation
 
 WRITER_GONE: Final = "the writer node is gone"
 
@@ -282,7 +284,7 @@ def _operation_size(operation: Operation, chroot: int, acls: NodeAcls) -> int:
     if kind in {"check", "delete"}:
         return size + 4
     size += 4 + len(rest[0] or b"")
-    return size + 4 if kind == "set" else size + len(acls.of(path)) + 4
+    return size + 4 if kind == "set" else size + len(acl_of(acls, path)) + 4
 
 
 def check_size(writes: Sequence[Write], limits: PacketLimits, changes: int = 1) -> None:
@@ -331,7 +333,7 @@ def measure(writes: Sequence[Write], limits: PacketLimits, changes: int) -> int:
 
 def estimate(writes: Sequence[Write], limits: PacketLimits, changes: int) -> int:
     """Return no less than :func:`measure`, without encoding anything; nearly all writes are far below the limit."""
-    root = len(limits.chroot.encode()) + limits.acls.largest
+    root = len(limits.chroot.encode()) + len(limits.acls.others)
     size = 4096 + 8 * root + changes * (512 + root)
     for write in writes:
         # Operations of the node, of its parents or its topic, and of the notification; client configs have a parent

@@ -16,7 +16,8 @@ from kazoo.exceptions import NoNodeError, ZookeeperError
 from confplane.domain.entities import DEFAULT_NODE, EntityType
 from confplane.store import znodes
 from confplane.store.session.reads import FORBIDDEN, Window
-from confplane.store.session.session_manager import unavailable, zookeeper_calls
+from confplane.store.session.session import unavailable
+from confplane.store.session.session_manager import zookeeper_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from confplane.domain.facets import Tree
     from confplane.store.mirror.follower import MirrorFollower
     from confplane.store.mirror.nodes import Mirror
-    from confplane.store.session.session_manager import Session, SessionManager
+    from confplane.store.session.session import Session
+    from confplane.store.session.session_manager import SessionManager
     from confplane.store.write.guard import Guard
 
 UNNOTIFIED_AGE_S = 60.0

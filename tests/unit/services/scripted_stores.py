@@ -17,6 +17,7 @@ from confplane.domain.errors import (
     UnknownTopicError,
 )
 from confplane.domain.facets import Tree, full_path
+from confplane.services.changes.bulk import run_together
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.commit import ChangeResult
 from confplane.services.changes.draft import ChangeJob, Draft, NoChange
@@ -215,7 +216,7 @@ class World:
         runner = more.pop("runner", None) or self.runner()
         olga = Caller.operator("User:olga", "here", "r-1", time.monotonic() + more.pop("seconds", 60))
         caller = replace(olga, run=more.pop("key", None), **more)
-        ends = await runner.run_together(cast("ClusterStore", self), [self.job(of) for of in names], caller)
+        ends = await run_together(runner, cast("ClusterStore", self), [self.job(of) for of in names], caller)
         await runner.drain(60)
         assert not runner._turns
         assert next(iter(runner.metrics())).value == 0

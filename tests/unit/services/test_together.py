@@ -24,7 +24,9 @@ from confplane.domain.errors import (
     ThrottledError,
     UnavailableError,
 )
-from confplane.services.changes import change, settle
+from confplane.services.changes import runner as running
+from confplane.services.changes import settle
+from confplane.services.changes.bulk import run_together
 from confplane.services.changes.callers import Caller
 from confplane.services.ports.cluster_states import LayoutCheck
 from confplane.services.ports.transactions import (
@@ -173,7 +175,7 @@ async def test_one_whose_entity_is_busy_holds_up_no_other() -> None:
     first = asyncio.create_task(runner.run(cast("ClusterStore", world), busy.decide, caller, paths=busy.paths))
     await asyncio.sleep(0)
     jobs = [world.job(of) for of in "abc"]
-    ends = await runner.run_together(cast("ClusterStore", world), jobs, caller)
+    ends = await run_together(runner, cast("ClusterStore", world), jobs, caller)
     assert [end.done() for end in ends] == [True, False, True]
     assert world.sent() == [[("a", 1), ("c", 1)]]
     gate.set()
@@ -191,7 +193,7 @@ async def test_one_that_is_not_in_time_for_its_turn_fails_alone() -> None:
     first = asyncio.create_task(runner.run(cast("ClusterStore", world), busy.decide, caller, paths=busy.paths))
     await asyncio.sleep(0)
     late = replace(caller, deadline=time.monotonic())
-    ends = await runner.run_together(cast("ClusterStore", world), [world.job(of) for of in "ab"], late)
+    ends = await run_together(runner, cast("ClusterStore", world), [world.job(of) for of in "ab"], late)
     assert ok(await ends[0])
     assert isinstance(await ends[1], ConcurrentChangeError)
     gate.set()
@@ -293,7 +295,7 @@ async def test_where_one_is_not_as_read_each_is_confirmed_by_itself(monkeypatch:
     world = World()
     # The deadline passes after the second attempt of the stale one.
     late = SimpleNamespace(monotonic=lambda: time.monotonic() + (60 if len(world.confirmed) >= 4 else 0))
-    monkeypatch.setattr(change, "time", late)
+    monkeypatch.setattr(running, "time", late)
     world.unchanged = world.unchanged_again = {"a": None, "b": None}
     world.stale = {"b"}
     ended = await world.run("a", "b")
@@ -337,7 +339,7 @@ async def test_a_caller_that_goes_away_cuts_none_of_them() -> None:
     runner = world.runner()
     caller = Caller.operator("User:olga", "here", "r", time.monotonic() + 60)
     jobs = [world.job("a", gate=gate), world.job("b")]
-    task = asyncio.create_task(runner.run_together(cast("ClusterStore", world), jobs, caller))
+    task = asyncio.create_task(run_together(runner, cast("ClusterStore", world), jobs, caller))
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait({task})

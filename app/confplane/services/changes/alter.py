@@ -26,6 +26,7 @@ from confplane.domain.errors import (
 )
 from confplane.domain.facets import FacetName
 from confplane.domain.policies import Policies
+from confplane.services.changes.bulk import BulkRunner
 from confplane.services.changes.config_drafts import deleted_unknown_keys, unknown_key_error
 from confplane.services.changes.edits import Edit, EditResult, EntryResult, not_attempted, offender
 from confplane.services.changes.entities_change import EntitiesChange
@@ -81,6 +82,7 @@ class AlterService:
         facts: RuleFactsReader,
     ) -> None:
         self._runner = runner
+        self._bulks = BulkRunner(runner)
         self.rules = rules
         self.refreshes = refreshes
         self._facts = facts
@@ -176,8 +178,7 @@ class AlterService:
             raise error
         items = _runnable(prepared)
         caller = replace(caller, validate_only=True)
-        change = EntitiesChange(items, await self._facts.read(items, caller))
-        [ended] = await self._runner.run_entries(parts[0][0].store, [change], caller)
+        [ended] = await self._run_changes([EntitiesChange(items, await self._facts.read(items, caller))], caller)
         if isinstance(ended, ConfplaneError):
             raise ended
         if ended.error is not None:
@@ -241,7 +242,7 @@ class AlterService:
         if validate_only:
             caller = replace(caller, validate_only=True)
         change = EntitiesChange([item], await self._facts.read([item], caller))
-        [ended] = await self._runner.run_entries(cluster_facet.store, [change], caller)
+        [ended] = await self._run_changes([change], caller)
         [result] = change.results(ended)
         drafts: Drafts = [] if isinstance(ended, ConfplaneError) else ended.decided
         self._count([(cluster_facet, result)], caller)
@@ -303,13 +304,34 @@ class AlterService:
                 more = (entity.id for _, entity in caller.altered)
                 allows = partial(caller.access.allows, store.name, Operation.ALTER_CONFIGS)
                 caller.bypass.include(filter(allows, more))
-            ends.extend(await self._runner.run_entries(store, to_run, caller))
+            ends.extend(await self._run_changes(to_run, caller))
 
         def results_of(some: Sequence[PreparedEdit | EditResult], change: EntitiesChange | None) -> list[EditResult]:
             return _without_run(some) if change is None else change.results(ends.popleft())
 
         results = await in_slices(lambda found: results_of(*found), zip(prepared, changes, strict=True))
         return [result for some in results for result in some]
+
+    async def _run_changes(
+        self, changes: Sequence[EntitiesChange], caller: Caller
+    ) -> list[ChangeResult[Drafts] | ConfplaneError]:
+        """Run the changes of one request, at least one, and return the end or error of each, in order.
+
+        One change alone shares a transaction with changes of other callers. Several are sent in loads that share
+        transactions with each other (services/changes/bulk.py).
+
+        Raises:
+            Exception: A fault of a change, once all changes under way have ended.
+        """
+        store = changes[0].items[0].cluster_facet.store
+        if len(changes) > 1:
+            return await self._bulks.run(store, changes, caller)
+        [change] = changes
+        try:
+            caller.check_in_time()
+            return [await self._runner.run(store, change.decide, caller, paths=change.paths)]
+        except ConfplaneError as error:
+            return [error]
 
 
 def _begun(caller: Caller, part: FacetEdit) -> FacetEdit:

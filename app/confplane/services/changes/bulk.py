@@ -4,6 +4,9 @@ Levels of the same configs go one after another, all other edits at once (:func:
 be sent now, from any chains. Two loads are under way at once: while ZooKeeper works on one, Postgres works on another.
 So few and small loads cost a bulk little, and a single concurrent change waits only briefly. An edit that continues by
 itself, apart from its load, delays only its own chain.
+
+The changes of a load make their first attempts together. A change that is refused, or whose reply is lost, continues by
+itself (services/changes/runner.py).
 """
 
 from __future__ import annotations
@@ -12,23 +15,40 @@ import asyncio
 import contextlib
 import time
 from collections import ChainMap, deque
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from confplane.domain.errors import ConfplaneError, WriteOutcome
+from confplane.services.changes.commit import RunningChange
+from confplane.services.changes.draft import NoChange
+from confplane.services.changes.runner import end_of, unchanged
+from confplane.services.cooperative_yielding import TimeSlice
+from confplane.services.metrics import span
 from confplane.services.ports.trail import FEW
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
     from confplane.domain.facets import Rank
+    from confplane.services.changes.callers import Caller
+    from confplane.services.changes.commit import ChangeResult
+    from confplane.services.changes.draft import ChangeJob, D
+    from confplane.services.changes.edits import Planned
+    from confplane.services.changes.entities_change import Drafts, EntitiesChange
+    from confplane.services.changes.runner import ChangeRunner, Turn
+    from confplane.services.ports.store import ClusterStore
 
-Planned = Mapping[str, Mapping[str, str]]
-"""Entity id -> resulting map, of the entities that the same request changes before."""
+T = TypeVar("T")
 
 MOST: Final = 100
 """The greatest number of edits in a load."""
 AT_ONCE: Final = 2
 """The greatest number of loads under way at once: of one request, and of all requests to a cluster together."""
+_DECIDED: Final = 50
+"""Changes decided at once, of those whose decisions wait."""
+_PATHS: Final = 65_536
+"""Characters of paths in one confirmation, at most: far below ZooKeeper's limit of a request."""
 
 
 class Stage(NamedTuple):
@@ -193,3 +213,194 @@ class Bulk:
                 await self._changed.wait()
             else:
                 break
+
+
+class BulkRunner:
+    """Runs the changes of requests with several, in loads that share transactions.
+
+    Args:
+        runner: The runner.
+    """
+
+    def __init__(self, runner: ChangeRunner) -> None:
+        self._runner = runner
+        self._semaphores = LoadSemaphores()
+
+    async def run(
+        self, store: ClusterStore, changes: Sequence[EntitiesChange], caller: Caller
+    ) -> list[ChangeResult[Drafts] | ConfplaneError]:
+        """Run the changes of one request, and return the end or error of each, in order.
+
+        Args:
+            store: The cluster.
+            changes: The changes, of different entities.
+            caller: The caller, with the deadline.
+
+        Raises:
+            Exception: A fault of a change, once all changes under way have ended.
+        """
+        ends: dict[int, ChangeResult[Drafts] | ConfplaneError] = {}
+        bulk = Bulk(chains(change.rank for change in changes))
+
+        def record(position: int, end: asyncio.Future[ChangeResult[Drafts] | Exception]) -> None:
+            if end.cancelled():
+                return  # the process ends
+            ended = end.result()
+            if isinstance(ended, Exception) and not isinstance(ended, ConfplaneError):
+                bulk.failed(ended)
+                return
+            ends[position] = ended
+            if isinstance(ended, ConfplaneError) or ended.error is not None:
+                bulk.ended(position, None)
+            else:
+                bulk.ended(position, changes[position].made(ended.decided))
+
+        async def send(load: Sequence[ReadyEdit]) -> None:
+            try:
+                async with self._semaphores.slot(store.name, len(load), caller.deadline):
+                    caller.check_in_time()
+                    jobs = [changes[position].job(planned) for position, planned in load]
+                    found = await run_together(self._runner, store, jobs, caller)
+            except ConfplaneError as error:
+                found = [_ended(error) for _ in load]
+            for (position, _), end in zip(load, found, strict=True):
+                if end.done():
+                    record(position, end)
+                else:
+                    end.add_done_callback(partial(record, position))
+
+        await bulk.run(send)
+        return [ends[position] for position in range(len(changes))]
+
+
+# ---------------------------------------------------------------- changes that are attempted together
+
+
+async def run_together(
+    runner: ChangeRunner, store: ClusterStore, jobs: Iterable[ChangeJob[D]], caller: Caller
+) -> list[asyncio.Future[ChangeResult[D] | Exception]]:
+    """Run several changes in shared transactions; return once the changes of shared attempts have ended.
+
+    A change runs by itself, and may end later, if another change has its turn at the znode, if ZooKeeper refuses
+    it, or if its reply is lost. Cancelling the call cancels no change.
+
+    Args:
+        runner: The runner.
+        store: The cluster.
+        jobs: The changes. None of them reads or writes an entity of another.
+        caller: The caller, with the deadline.
+
+    Returns:
+        The end of each job, in order: the result that :meth:`ChangeRunner.run` returns, or the error that it raises.
+
+    Raises:
+        UnavailableError: There is no session; nothing was begun.
+    """
+    writer = store.writer()
+    changes = [RunningChange(store.new_change_id(), job, caller, store) for job in jobs]
+    return await asyncio.shield(runner.begin(_together(runner, writer, changes)))
+
+
+async def _together(
+    runner: ChangeRunner, writer: str, changes: Sequence[RunningChange[D]]
+) -> list[asyncio.Future[ChangeResult[D] | Exception]]:
+    turns: dict[RunningChange[D], Turn] = {}
+    ends: dict[RunningChange[D], asyncio.Future[ChangeResult[D] | Exception]] = {}
+    try:
+        for change in changes:
+            turn = await runner.enter_if_free(change)
+            if turn is not None:
+                turns[change] = turn
+            else:
+                ends[change] = runner.begin(runner.run_in_turn(change))
+        if turns:
+            await _make_first(runner, writer, list(turns))
+        for change in list(turns):
+            turn = turns.pop(change)
+            if change.end is None:
+                ends[change] = runner.begin(runner.run_to_end(change, turn))
+            else:
+                runner.leave(turn)
+                ends[change] = _ended(change.end)
+    finally:
+        for turn in turns.values():
+            runner.leave(turn)
+    return [ends[change] for change in changes]
+
+
+async def _make_first(runner: ChangeRunner, writer: str, changes: Sequence[RunningChange[Any]]) -> None:
+    """Make the first attempts of changes together. Those that need no more attempts then have their ends.
+
+    Args:
+        runner: Submits them.
+        writer: The writer node of the session.
+        changes: The changes, in the order of their ids. None of them reads or writes an entity of another.
+    """
+    time_slice = TimeSlice()
+    with span("draft", cluster=changes[0].store.name, changes=len(changes)):
+        for change in changes:
+            if not change.job.waits:
+                await _decide(change, writer)
+            if time_slice.due:
+                await time_slice.pause()
+        waiting = iter([change for change in changes if change.job.waits])
+        while some := list(islice(waiting, _DECIDED)):
+            await asyncio.gather(*(_decide(change, writer) for change in some))
+            if time_slice.due:
+                await time_slice.pause()
+    begun = [change for change in changes if change.number]
+    await asyncio.gather(_confirm(writer, changes), runner.submit(begun))
+    for change in begun:
+        change.end = end_of(change)
+
+
+async def _confirm(writer: str, changes: Sequence[RunningChange[Any]]) -> None:
+    """Confirm decisions to write nothing with ZooKeeper, many at a time. Confirmed changes then have their ends."""
+    store, deadline = changes[0].store, changes[0].caller.deadline
+    for decisions in _pieces(changes):
+        seen = [each for _, decision in decisions for each in decision.seen or ()]
+        layout = decisions[0][1].layout
+        try:
+            revision = await store.confirm(writer, seen, deadline, layout=layout)
+        except ConfplaneError:
+            continue  # each change asks by itself, and gets its own error
+        if revision is not None:
+            for change, decision in decisions:
+                change.end = unchanged(decision, revision)
+
+
+async def _decide(change: RunningChange[Any], writer: str) -> None:
+    """Decide the first attempt of a change, and begin it unless it ends the change or writes nothing."""
+    try:
+        decision = await change.job.decide(again=False)
+        if isinstance(decision, NoChange):
+            change.unchanged = decision
+        else:
+            change.begin(writer, decision)
+    except ConfplaneError as error:
+        error.outcome = error.outcome or WriteOutcome.NOT_APPLIED
+        change.end = error
+
+
+def _pieces(changes: Sequence[RunningChange[D]]) -> Iterator[list[tuple[RunningChange[D], NoChange[D]]]]:
+    """Cut decisions to write nothing into pieces of one confirmation each."""
+    piece: list[tuple[RunningChange[D], NoChange[D]]] = []
+    size = 0
+    for change in changes:
+        decision = change.unchanged
+        if decision is None or decision.seen is None:
+            continue
+        length = sum(len(entity.path) for _, entity, _ in decision.seen)
+        if piece and (decision.layout != piece[0][1].layout or size + length > _PATHS):
+            yield piece
+            piece, size = [], 0
+        piece.append((change, decision))
+        size += length
+    if piece:
+        yield piece
+
+
+def _ended(end: T) -> asyncio.Future[T]:
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    future.set_result(end)
+    return future

@@ -108,6 +108,8 @@ class RunningChange(Generic[D]):
     """The end of a change that was attempted together with others; None if it has to continue by itself."""
     replied: asyncio.Event | None = None
     """Set once the result is known and a commit has its outcome, for a caller who waits for another's transaction."""
+    shared: bool = False
+    """True for a single change, whose first attempt may share a transaction with changes of other callers."""
     share: float = 0.0
     """The part of a shared transaction's size that the change takes, if it waits for one."""
     context: Context | None = None

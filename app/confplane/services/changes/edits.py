@@ -214,7 +214,9 @@ class EntityDraft:
         }
 
 
-DecideEntity = Callable[["ClusterFacet", Node | None, Mapping[str, Mapping[str, str]]], Awaitable[EntityDraft]]
+Planned = Mapping[str, Mapping[str, str]]
+"""Entity id -> resulting map, of the entities that the same request changes before."""
+DecideEntity = Callable[["ClusterFacet", Node | None, Planned], Awaitable[EntityDraft]]
 """Drafts an edit of a node. Waits for nothing but worker threads.
 
 Its arguments are the facet as placed for the attempt, the entity's node as read (None: absent), and the resulting maps

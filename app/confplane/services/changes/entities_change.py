@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.domain.facets import Rank
-    from confplane.services.changes.bulk import Planned
     from confplane.services.changes.commit import ChangeResult
-    from confplane.services.changes.edits import Edit
+    from confplane.services.changes.edits import Edit, Planned
     from confplane.services.changes.rule_check import PreparedEdit, RuleCheck
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.cluster_states import LayoutCheck

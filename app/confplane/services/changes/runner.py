@@ -12,34 +12,45 @@ lost reply is never followed by another attempt, because the first may still be 
 All attempts of a change are made under one ZooKeeper session, that of the first. So once its writer node is gone the
 change can't commit any more, and a settler need not know whether another attempt is under way.
 
-Several changes of one caller make their first attempts together, and single changes of different callers share the
-transactions of theirs (services/changes/commit.py). A change that such an attempt does not end continues by itself
-(services/changes/change.py).
+An attempt is submitted in two steps, admission and intent, and then committed (services/changes/commit.py). Several
+changes of one caller make their first attempts together (services/changes/bulk.py), with one commit in each store for
+all of them. They stay separate changes: each has its own intent, marker, outcome and result. A refusal by admission
+that is due to all changes together is followed by an admission of each half. Single changes of different callers share
+the transactions of their first attempts. A change that such an attempt does not end continues by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from confplane.domain.errors import ConcurrentChangeError, ConfplaneError, WriteOutcome
-from confplane.services.changes.bulk import Bulk, LoadSemaphores, chains
-from confplane.services.changes.change import Submission
-from confplane.services.changes.commit import Committer
-from confplane.services.changes.draft import CONTENDED, ChangeJob
-from confplane.services.metrics import Sample
+from confplane.domain.entities import EntityType
+from confplane.domain.errors import (
+    BodyTooLargeError,
+    ConcurrentChangeError,
+    ConfplaneError,
+    InvalidRequestError,
+    ListFullError,
+    OutcomeUnknownError,
+    ThrottledError,
+    UnavailableError,
+    UnknownTopicError,
+    WriteOutcome,
+)
+from confplane.services.changes.commit import ChangeResult, Committer, RunningChange, Validated, reply_all
+from confplane.services.changes.draft import CONTENDED, ChangeJob, NoChange
+from confplane.services.changes.settle import committed, settle_own
+from confplane.services.metrics import CHANGE_ID, Sample, span
+from confplane.services.ports.trail import Intent, Outcome
+from confplane.services.ports.transactions import Committed, Conflict, EntityWrite, SessionEnded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
     from contextvars import Context
 
-    from confplane.services.changes.bulk import ReadyEdit
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.commit import ChangeResult, RunningChange
     from confplane.services.changes.draft import D, Decide
-    from confplane.services.changes.entities_change import Drafts, EntitiesChange
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import AuditLog
 
@@ -58,72 +69,11 @@ class ChangeRunner:
     def __init__(
         self, audit: AuditLog, *, now: Callable[[], float] = time.monotonic, most_refused: int = 10_000
     ) -> None:
+        self._audit = audit
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
         self._running: set[asyncio.Task[Any]] = set()
         self._in_flight = 0
-        self._committer = Committer(audit, self._begin, now=now, most_refused=most_refused)
-        self._semaphores = LoadSemaphores()
-
-    async def run_entries(
-        self, store: ClusterStore, changes: Sequence[EntitiesChange], caller: Caller
-    ) -> list[ChangeResult[Drafts] | ConfplaneError]:
-        """Run the changes of one request, and return the end or error of each, in order.
-
-        One change alone shares a transaction with changes of other callers. Several are sent in loads that share
-        transactions with each other (services/changes/bulk.py).
-
-        Args:
-            store: The cluster.
-            changes: The changes, of different entities.
-            caller: The caller, with the deadline.
-
-        Raises:
-            Exception: A fault of a change, once all changes under way have ended.
-        """
-        if len(changes) == 1:
-            [change] = changes
-            try:
-                caller.check_in_time()
-                return [await self.run(store, change.decide, caller, paths=change.paths)]
-            except ConfplaneError as error:
-                return [error]
-        return await self._run_bulk(store, changes, caller)
-
-    async def _run_bulk(
-        self, store: ClusterStore, changes: Sequence[EntitiesChange], caller: Caller
-    ) -> list[ChangeResult[Drafts] | ConfplaneError]:
-        ends: dict[int, ChangeResult[Drafts] | ConfplaneError] = {}
-        bulk = Bulk(chains(change.rank for change in changes))
-
-        def record(position: int, end: asyncio.Future[ChangeResult[Drafts] | Exception]) -> None:
-            if end.cancelled():
-                return  # the process ends
-            ended = end.result()
-            if isinstance(ended, Exception) and not isinstance(ended, ConfplaneError):
-                bulk.failed(ended)
-                return
-            ends[position] = ended
-            if isinstance(ended, ConfplaneError) or ended.error is not None:
-                bulk.ended(position, None)
-            else:
-                bulk.ended(position, changes[position].made(ended.decided))
-
-        async def send(load: Sequence[ReadyEdit]) -> None:
-            try:
-                async with self._semaphores.slot(store.name, len(load), caller.deadline):
-                    caller.check_in_time()
-                    jobs = [changes[position].job(planned) for position, planned in load]
-                    found = await self.run_together(store, jobs, caller)
-            except ConfplaneError as error:
-                found = [_ended(error) for _ in load]
-            for (position, _), end in zip(load, found, strict=True):
-                if end.done():
-                    record(position, end)
-                else:
-                    end.add_done_callback(partial(record, position))
-
-        await bulk.run(send)
-        return [ends[position] for position in range(len(changes))]
+        self._committer = Committer(audit, self.begin, now=now, most_refused=most_refused)
 
     async def run(
         self,
@@ -150,98 +100,19 @@ class ChangeRunner:
             ConfplaneError: The errors of ``decide`` and of the store's admission; nothing was applied.
         """
         store.writer()  # without a session no change queues
-        submission = Submission(store, caller, self._committer, shared=True)
-        change = submission.change(ChangeJob(decide, paths, contended=contended))
-        ended = await asyncio.shield(self._begin(self._alone(submission, change)))
+        job = ChangeJob(decide, paths, contended=contended)
+        change = RunningChange(store.new_change_id(), job, caller, store, shared=True)
+        ended = await asyncio.shield(self.begin(self.run_in_turn(change)))
         if isinstance(ended, Exception):
             raise ended
         return ended
 
-    async def run_together(
-        self, store: ClusterStore, jobs: Iterable[ChangeJob[D]], caller: Caller
-    ) -> list[asyncio.Future[ChangeResult[D] | Exception]]:
-        """Run several changes in shared transactions; return once the changes of shared attempts have ended.
-
-        A change runs by itself, and may end later, if another change has its turn at the znode, if ZooKeeper refuses
-        it, or if its reply is lost. Cancelling the call cancels no change.
-
-        Args:
-            store: The cluster.
-            jobs: The changes. None of them reads or writes an entity of another.
-            caller: The caller, with the deadline.
-
-        Returns:
-            The end of each job, in order: the result that :meth:`run` returns, or the error that it raises.
-
-        Raises:
-            UnavailableError: There is no session; nothing was begun.
-        """
-        writer = store.writer()
-        submission = Submission(store, caller, self._committer)
-        changes = [submission.change(job) for job in jobs]
-        return await asyncio.shield(self._begin(self._together(submission, writer, changes)))
-
-    def _begin(self, work: Coroutine[Any, Any, T], context: Context | None = None) -> asyncio.Task[T]:
+    def begin(self, work: Coroutine[Any, Any, T], context: Context | None = None) -> asyncio.Task[T]:
+        """Begin a task that a stop waits for."""
         task = asyncio.create_task(work, context=context)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
-
-    def _turn(self, change: RunningChange[Any]) -> Turn:
-        name = change.store.name
-        return Turn(self._turns, [f"{name}{path}" for path in change.job.paths], change.caller.deadline)
-
-    async def _alone(self, submission: Submission, change: RunningChange[D]) -> ChangeResult[D] | Exception:
-        """Wait for a change's turn, and run the change to its end."""
-        self._in_flight += 1
-        try:
-            async with self._turn(change):
-                return await submission.run(change)
-        except Exception as error:  # noqa: BLE001 - raised to the caller of the change
-            return error
-        finally:
-            self._in_flight -= 1
-
-    async def _together(
-        self, submission: Submission, writer: str, changes: Sequence[RunningChange[D]]
-    ) -> list[asyncio.Future[ChangeResult[D] | Exception]]:
-        turns: dict[RunningChange[D], Turn] = {}
-        ends: dict[RunningChange[D], asyncio.Future[ChangeResult[D] | Exception]] = {}
-        try:
-            for change in changes:
-                turn = self._turn(change)
-                if await turn.enter_if_free():
-                    self._in_flight += 1
-                    turns[change] = turn
-                else:
-                    ends[change] = self._begin(self._alone(submission, change))
-            await submission.make_first(writer, list(turns))
-            for change in list(turns):
-                turn = turns.pop(change)
-                if change.end is None:
-                    ends[change] = self._begin(self._by_itself(submission, change, turn))
-                else:
-                    self._leave(turn)
-                    ends[change] = _ended(change.end)
-        finally:
-            for turn in turns.values():
-                self._leave(turn)
-        return [ends[change] for change in changes]
-
-    async def _by_itself(
-        self, submission: Submission, change: RunningChange[D], turn: Turn
-    ) -> ChangeResult[D] | Exception:
-        """Run a change to its end within its turn."""
-        try:
-            return await submission.run(change)
-        except Exception as error:  # noqa: BLE001 - raised to the caller of the change
-            return error
-        finally:
-            self._leave(turn)
-
-    def _leave(self, turn: Turn) -> None:
-        turn.leave()
-        self._in_flight -= 1
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics."""
@@ -255,11 +126,268 @@ class ChangeRunner:
         while self._running and (left := deadline - time.monotonic()) > 0:
             await asyncio.wait(self._running, timeout=left)
 
+    # -- turns
 
-def _ended(end: T) -> asyncio.Future[T]:
-    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    future.set_result(end)
-    return future
+    async def run_in_turn(self, change: RunningChange[D]) -> ChangeResult[D] | Exception:
+        """Wait for a change's turn, and run the change to its end."""
+        self._in_flight += 1
+        try:
+            async with self._turn(change):
+                return await self._attempt(change)
+        except Exception as error:  # noqa: BLE001 - raised to the caller of the change
+            return error
+        finally:
+            self._in_flight -= 1
+
+    async def enter_if_free(self, change: RunningChange[Any]) -> Turn | None:
+        """Return a change's turn, which :meth:`leave` ends; None if it has to wait for it."""
+        turn = self._turn(change)
+        if not await turn.enter_if_free():
+            return None
+        self._in_flight += 1
+        return turn
+
+    async def run_to_end(self, change: RunningChange[D], turn: Turn) -> ChangeResult[D] | Exception:
+        """Run a change to its end within its turn, and end the turn."""
+        try:
+            return await self._attempt(change)
+        except Exception as error:  # noqa: BLE001 - raised to the caller of the change
+            return error
+        finally:
+            self.leave(turn)
+
+    def leave(self, turn: Turn) -> None:
+        """End the turn of a change."""
+        turn.leave()
+        self._in_flight -= 1
+
+    def _turn(self, change: RunningChange[Any]) -> Turn:
+        name = change.store.name
+        return Turn(self._turns, [f"{name}{path}" for path in change.job.paths], change.caller.deadline)
+
+    # -- the attempts of one change
+
+    async def _attempt(self, change: RunningChange[D]) -> ChangeResult[D] | Exception:
+        """Attempt a change until it is committed, refused for good, or out of time; return the end or the error.
+
+        A first attempt that was made together with other changes counts.
+        """
+        CHANGE_ID.set(change.id)
+        with span("change", cluster=change.store.name, change_id=change.id) as current:
+            try:
+                ended = await self._attempts(change)
+            except ConfplaneError as error:
+                ended = await self._failed(change, error)
+            if current.recorded:
+                current.set(**_facts_of(ended))
+            return ended
+
+    async def _attempts(self, change: RunningChange[D]) -> ChangeResult[D] | Exception:
+        again = False
+        ended: ChangeResult[D] | Exception | None
+        while True:
+            if again or change.result is None:
+                writer = change.store.writer()
+                with span("draft", again=again):
+                    decision = await change.job.decide(again=again)
+                if isinstance(decision, NoChange):
+                    ended = await self._end_unchanged(change, writer, decision)
+                else:
+                    change.begin(writer, decision)
+                    await self.submit([change])
+                    ended = await self._take(change)
+            else:
+                ended = await self._take(change)
+            if ended is not None:
+                return ended
+            if time.monotonic() >= change.caller.deadline:
+                raise ConcurrentChangeError(change.job.contended, retry_after_s=1)
+            again = True
+
+    async def _end_unchanged(
+        self, change: RunningChange[D], writer: str, decision: NoChange[D]
+    ) -> ChangeResult[D] | None:
+        """End without a write, once ZooKeeper has confirmed the nodes of the decision; None if one is not as read."""
+        revision = None
+        if decision.seen is not None:
+            revision = await change.store.confirm(writer, decision.seen, change.caller.deadline, layout=decision.layout)
+            if revision is None:
+                return None
+        await self._reject(change, decision.error)
+        return unchanged(decision, revision)
+
+    async def _take(self, change: RunningChange[D]) -> ChangeResult[D] | Exception | None:
+        """Return the end by an attempt; None after a conflict, which another attempt may follow."""
+        result = change.result
+        if isinstance(result, Conflict):
+            return None
+        if isinstance(result, SessionEnded):
+            raise UnavailableError(
+                f"ZooKeeper refused the write: {result.reason}; nothing was applied, try again", retry_after_s=1
+            )
+        if isinstance(result, Exception):
+            # Changes of a shared attempt share the error: it is not raised in each of them.
+            return await self._failed(change, result)
+        return end_of(change) or await self._settle(change)
+
+    async def _settle(self, change: RunningChange[D]) -> ChangeResult[D]:
+        """Settle a transaction whose reply was lost, until the deadline."""
+        with span("settle") as current:
+            outcome = await settle_own(
+                self._audit, change.store, change.id, change.number, began=change.began, deadline=change.caller.deadline
+            )
+            current.set(outcome="committed" if outcome.committed else "aborted")
+        change.settled = True
+        if not outcome.committed:
+            raise UnavailableError(
+                "ZooKeeper's reply was lost, and the write was settled as aborted; nothing was applied, try again",
+                retry_after_s=1,
+            )
+        result = committed(outcome, change.draft.writes)
+        return ChangeResult(change.draft.decided, change.id, result, revision=result.revision)
+
+    async def _failed(self, change: RunningChange[Any], error: Exception) -> Exception:
+        """Close a change that ends with this error; return the error."""
+        # After an unknown outcome the intent stays open until it is settled.
+        if isinstance(error, ConfplaneError) and not isinstance(error, OutcomeUnknownError):
+            # ZooKeeper refused every attempt that was submitted, and the last one was not submitted.
+            error.outcome = error.outcome or WriteOutcome.NOT_APPLIED
+            await self._reject(change, error)
+        return error
+
+    async def _reject(self, change: RunningChange[Any], error: ConfplaneError | None) -> None:
+        """Close a change that has intents and certainly no effect."""
+        if not change.intended or change.settled:
+            return
+        code, text = (0, "It already was as asked") if error is None else (int(error.code), error.detail)
+        await self._audit.conclude(
+            [Outcome(change.id, change.intended, change.store.name, committed=False, error_code=code, error=text)]
+        )
+        if error is not None:
+            error.in_trail = True
+
+    # -- admission and intent
+
+    async def submit(self, changes: Sequence[RunningChange[Any]]) -> None:
+        """Make the begun attempts of changes. Then each has its result, and a committed change has its outcome.
+
+        Args:
+            changes: The changes, in the order of their ids. No two write one znode.
+        """
+        alike: dict[Any, list[RunningChange[Any]]] = {}
+        for change in changes:
+            draft = change.draft
+            alike.setdefault((change.writer, draft.layout, draft.guarded), []).append(change)
+        for some in alike.values():
+            await self._admit(some)
+
+    async def _admit(self, changes: list[RunningChange[Any]]) -> None:
+        writes = [write for change in changes for write in change.draft.writes]
+        guarded, count = changes[0].draft.guarded, len(changes)
+        try:
+            await changes[0].store.check_admission(writes, changes[0].caller.deadline, guarded=guarded, changes=count)
+        except UnknownTopicError as error:
+            if count == 1:
+                reply_all(changes, error)
+                return
+            unknown = [change for change in changes if _names(change, error.topics)]
+            others = [change for change in changes if not _names(change, error.topics)]
+            # Each error names the topic of its own change.
+            await asyncio.gather(*map(self._admit, [*([each] for each in unknown), *([others] if others else [])]))
+        except (BodyTooLargeError, ListFullError, ThrottledError) as error:
+            if count == 1:
+                reply_all(changes, error)
+                return
+            # Each half may be admitted. The second half is later: the first half's notifications count.
+            await self._admit(changes[: count // 2])
+            await self._admit(changes[count // 2 :])
+        except ConfplaneError as error:
+            reply_all(changes, error)
+        else:
+            if changes[0].caller.validate_only:
+                reply_all(changes, Validated())
+            else:
+                await self._intend(changes)
+
+    async def _intend(self, changes: list[RunningChange[Any]]) -> None:
+        caller = changes[0].caller
+        intents = [_intent(change) for change in changes]
+        run = caller.run
+        claims = [] if run is None else [run.claim(change.draft.answers, caller.deadline) for change in changes]
+        try:
+            # After a failure nothing is submitted. Rows may have been written, and are then settled as aborted.
+            with span("intent", change_ids=[change.id for change in changes]):
+                await self._audit.intend(intents, claims)
+        except Exception as error:  # noqa: BLE001 - the result of the change concerned
+            is_refused = isinstance(error, InvalidRequestError) or not isinstance(error, ConfplaneError)
+            if len(changes) == 1 or not is_refused:
+                reply_all(changes, error)
+                return
+            # Postgres refuses the content of one intent. The rows of the others are written, and are ignored when
+            # written again.
+            await asyncio.gather(*(self._intend([change]) for change in changes))
+        else:
+            for change, intent in zip(changes, intents, strict=True):
+                change.intent, change.intended = intent, intent.attempt
+            if changes[0].shared:
+                await self._committer.commit_shared(changes[0])
+            else:
+                await self._committer.commit(changes, caller.deadline)
+
+
+def _intent(change: RunningChange[Any]) -> Intent:
+    caller = change.caller
+    return Intent(
+        change_id=change.id,
+        attempt=change.number,
+        cluster=change.store.name,
+        writer=change.writer,
+        principal=caller.principal,
+        source=caller.source,
+        request_id=caller.request_id,
+        reason=caller.reason or caller.break_glass,
+        ticket=caller.ticket,
+        entities=change.draft.entities,
+        behalf_of=caller.behalf_of,
+        kind=change.draft.kind,
+        observed=change.draft.observed,
+        reverts=change.draft.reverts,
+        revert_at=caller.revert_at,
+        ends=caller.ends,
+        applies=caller.request_applied,
+    )
+
+
+def end_of(change: RunningChange[D]) -> ChangeResult[D] | None:
+    """Return the end of a change by its last attempt; None if the attempt did not end it."""
+    result = change.result
+    if isinstance(result, Committed):
+        return ChangeResult(change.draft.decided, change.id, result, revision=result.revision)
+    return ChangeResult(change.draft.decided) if isinstance(result, Validated) else None
+
+
+def unchanged(decision: NoChange[D], revision: int | None) -> ChangeResult[D]:
+    """Return the end by a decision to write nothing that ZooKeeper confirmed at a revision."""
+    if decision.error is not None:
+        decision.error.outcome = decision.error.outcome or WriteOutcome.NOT_APPLIED
+    return ChangeResult(decision.decided, error=decision.error, revision=revision)
+
+
+def _facts_of(ended: ChangeResult[Any] | Exception) -> dict[str, str]:
+    """Return the facts of a change's span at its end."""
+    error = ended if isinstance(ended, Exception) else ended.error
+    if isinstance(error, ConfplaneError):
+        return {"outcome": (error.outcome or WriteOutcome.UNKNOWN).value, "error": error.code.name}
+    if isinstance(ended, Exception):
+        return {"outcome": WriteOutcome.UNKNOWN.value, "error": type(ended).__name__}
+    return {"outcome": "unchanged" if ended.change_id is None else "applied"}
+
+
+def _names(change: RunningChange[Any], topics: frozenset[str]) -> bool:
+    """Return True if a change writes one of these topics."""
+    return any(
+        isinstance(write, EntityWrite) and write.entity.get(EntityType.TOPIC) in topics for write in change.draft.writes
+    )
 
 
 # ---------------------------------------------------------------- turns

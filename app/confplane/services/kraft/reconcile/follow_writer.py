@@ -17,7 +17,7 @@ from confplane.domain.errors import (
     ListFullError,
 )
 from confplane.domain.facets import Tree, full_path
-from confplane.services.changes.bulk import AT_ONCE
+from confplane.services.changes.bulk import AT_ONCE, run_together
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.draft import ChangeJob
 from confplane.services.kraft import topics
@@ -257,7 +257,7 @@ class FollowWriter:
         for caller, numbers in ((external, followed), (own, undone)):
             if numbers:
                 some = [jobs[number] for number in numbers]
-                ends |= zip(numbers, await self._runner.run_together(self._store, some, caller), strict=True)
+                ends |= zip(numbers, await run_together(self._runner, self._store, some, caller), strict=True)
         return [await ends[number] for number in range(len(load))]
 
     def _has_no_topic(self, observed: EntityObservation) -> bool:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -142,16 +142,13 @@ class Access:
     source: str
     request_id: str
     events: SecurityEvents | None = None
+    identity: Identity = field(init=False)
+    """The caller."""
+    unlimited: bool = field(init=False)
+    """True if every operation on every resource is allowed, now and later."""
 
-    @property
-    def identity(self) -> Identity:
-        """The caller."""
-        return self.rights.identity
-
-    @property
-    def unlimited(self) -> bool:
-        """True if every operation on every resource is allowed, now and later."""
-        return self.rights.unlimited
+    def __post_init__(self) -> None:
+        self.identity, self.unlimited = self.rights.identity, self.rights.unlimited
 
     def check(self) -> None:
         """Refuse a caller whose credential is no longer valid.

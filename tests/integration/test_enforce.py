@@ -19,7 +19,7 @@ from confplane.services.changes.freeze import FreezeService
 from confplane.services.feed.events import event_of
 from confplane.services.feed.positions import FeedPosition
 from confplane.services.kraft.reconcile import enforce
-from confplane.services.ports.applying import AlterRefused
+from confplane.services.ports.applying import NO_STATE, AlterRefused
 from tests.support.adopting import (
     ALICE,
     BOB,
@@ -176,7 +176,7 @@ async def test_a_key_that_was_never_set_here_is_left_and_listed(opened: Opener, 
     await restore(two)
     assert (await drift(two), two.reporter.apply_report().extra.count) == ([], 0)
     assert {
-        each.entity_id: each.drift for each in (await one.states.load("default", [late.id, other.id])).values()
+        entity_id: state.drift for entity_id, state in (await one.states.load("default", [late.id, other.id])).items()
     } == {
         late.id: {},
         other.id: {},
@@ -289,7 +289,7 @@ async def test_the_state_of_a_topic_that_is_gone_is_dropped(opened: Opener, kafk
     assert one.config(TOPIC) == {}
     await apply(one)
     assert (kafka.requests, one.queues.report().pending, one.queues.report().held.count) == ([], 0, 0)
-    assert await one.states.load("default", [TOPIC.id]) == {}
+    assert await one.states.load("default", [TOPIC.id]) == {TOPIC.id: NO_STATE}
     assert await drift(one) == []
 
 

@@ -109,7 +109,6 @@ def state_of(row: Row[Any]) -> TargetState:
         and (key not in newest or _instant(newest[key]) < _instant(keys[key]["delivered_at"]))
     }
     return TargetState(
-        row.entity_id,
         row.sent_mzxid,
         row.applied_mzxid,
         row.applied_offset,

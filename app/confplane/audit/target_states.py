@@ -29,7 +29,7 @@ from confplane.audit.target_state_rows import (
     value_rows,
 )
 from confplane.domain.entities import EntityType
-from confplane.services.ports.applying import FINGERPRINT, TargetStates
+from confplane.services.ports.applying import FINGERPRINT, NO_STATE, TargetStates
 from confplane.services.ports.kafka import kraft_type_of_entity_type
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ class PostgresTargetStates(TargetStates):
         rows: Sequence[Any] = await self._database.prepared(sql.LOAD, cluster=cluster, ids=list(entity_ids))
         if rows[0].has_earlier:
             rows = await self._database.rows(sql.LOAD_WITH_EARLIER, cluster=cluster, ids=list(entity_ids))
-        return {row.entity_id: state_of(row) for row in rows if row.entity_id is not None}
+        found = {row.entity_id: state_of(row) for row in rows if row.entity_id is not None}
+        return dict.fromkeys(entity_ids, NO_STATE) | found
 
     @override
     async def begin(self, cluster: str, deliveries: Sequence[Delivery]) -> set[str]:

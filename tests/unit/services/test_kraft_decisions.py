@@ -15,7 +15,7 @@ from confplane.domain.entities import Entity
 from confplane.domain.observed import Observation, ObservedRules
 from confplane.domain.quotas import ClientQuotasFacet
 from confplane.services.kraft.decisions import EntityDecision, EntityObservation, FollowDecision, decide, puts_back
-from confplane.services.ports.applying import AlterRefused, TargetState
+from confplane.services.ports.applying import NO_STATE, AlterRefused, TargetState
 from confplane.services.ports.cluster_states import TargetMode
 from confplane.services.ports.trail import ObservedRange
 
@@ -71,45 +71,45 @@ def logged_topic(*, until: int = 80, topic_id: str, created: bool) -> EntityObse
 
 
 def sent(
-    mzxid: int = REVISION, *, applied: int | None = None, offset: int = 70, refused: bool = False, **more: Any
+    mzxid: int = REVISION, *, applied: int = 0, offset: int = 70, refused: bool = False, **more: Any
 ) -> TargetState:
     """The state after a delivery of a revision; ``applied`` is the revision that the cluster has taken."""
     refusal = AlterRefused(40, "Invalid value") if refused else None
-    return TargetState(TOPIC.id, mzxid, applied, offset, {}, refused=refusal, **more)
+    return TargetState(mzxid, applied, offset, {}, refused=refusal, **more)
 
 
 TAKEN: Final = sent(applied=REVISION)
 
 CASES: Final[list[Any]] = [
     # What differs, in any mode, without client changes.
-    ("no znode, nothing observed", MODES, None, None, poll(NOTHING), SAME, NOTHING),
-    ("equal", MODES, znode(OURS), None, poll(OURS), SAME, OURS),
-    ("equal, in another spelling", MODES, znode(OURS), None, poll({KEY: " 01"}), SAME, OURS),
-    ("equal, and the broker lags behind", MODES, znode(OURS), None, poll(OURS, after=10), SAME, OURS),
-    ("first config", (OBSERVE, ADOPT), None, None, poll(THEIRS), WRITTEN, THEIRS),
-    ("another value", (OBSERVE, ADOPT), znode(OURS), None, poll(THEIRS), WRITTEN, THEIRS),
-    ("another key", (OBSERVE, ADOPT), znode(OURS), None, poll({OTHER: "3"}), WRITTEN, {OTHER: "3"}),
-    ("removed key", (OBSERVE, ADOPT), znode(OURS), None, poll(NOTHING), WRITTEN, NOTHING),
-    ("a foreign key stays", (OBSERVE, ADOPT), znode({"acme.x": "9"}), None, poll(THEIRS), WRITTEN, {"acme.x": "9"} | THEIRS),
-    ("the broker lags behind", (OBSERVE, ADOPT), znode(OURS), None, poll(THEIRS, after=59), STALE, THEIRS),
-    ("the broker is just current", (OBSERVE, ADOPT), znode(OURS), None, poll(THEIRS, after=60), WRITTEN, THEIRS),
+    ("no znode, nothing observed", MODES, None, NO_STATE, poll(NOTHING), SAME, NOTHING),
+    ("equal", MODES, znode(OURS), NO_STATE, poll(OURS), SAME, OURS),
+    ("equal, in another spelling", MODES, znode(OURS), NO_STATE, poll({KEY: " 01"}), SAME, OURS),
+    ("equal, and the broker lags behind", MODES, znode(OURS), NO_STATE, poll(OURS, after=10), SAME, OURS),
+    ("first config", (OBSERVE, ADOPT), None, NO_STATE, poll(THEIRS), WRITTEN, THEIRS),
+    ("another value", (OBSERVE, ADOPT), znode(OURS), NO_STATE, poll(THEIRS), WRITTEN, THEIRS),
+    ("another key", (OBSERVE, ADOPT), znode(OURS), NO_STATE, poll({OTHER: "3"}), WRITTEN, {OTHER: "3"}),
+    ("removed key", (OBSERVE, ADOPT), znode(OURS), NO_STATE, poll(NOTHING), WRITTEN, NOTHING),
+    ("a foreign key stays", (OBSERVE, ADOPT), znode({"acme.x": "9"}), NO_STATE, poll(THEIRS), WRITTEN, {"acme.x": "9"} | THEIRS),
+    ("the broker lags behind", (OBSERVE, ADOPT), znode(OURS), NO_STATE, poll(THEIRS, after=59), STALE, THEIRS),
+    ("the broker is just current", (OBSERVE, ADOPT), znode(OURS), NO_STATE, poll(THEIRS, after=60), WRITTEN, THEIRS),
     # Topics are their ids.
-    ("gone", MODES, znode(OURS), None, poll(None), REMOVED, NOTHING),
-    ("gone, by a broker that lags behind", MODES, znode(OURS), None, poll(None, after=10), STALE, NOTHING),
-    ("gone, and no config is left", MODES, znode(NOTHING, topic_id=None), None, poll(None), SAME, NOTHING),
-    ("gone, and there is no znode", MODES, None, None, poll(None), SAME, NOTHING),
-    ("recreated with the same config", MODES, znode(OURS), None, poll(OURS, topic_id="B"), RECREATED, NOTHING),
-    ("recreated without a config", MODES, znode(OURS), None, poll(NOTHING, topic_id="B"), RECREATED, NOTHING),
-    ("recreated, and the broker lags behind", MODES, znode(OURS), None, poll(OURS, topic_id="B", after=10), STALE, NOTHING),
-    ("no id yet", MODES, znode(OURS, topic_id=None), None, poll(OURS), SAME, OURS),
-    ("gone, with a pending change", CLIENTS, znode(OURS, KEY), None, poll(None), REMOVED, NOTHING),
+    ("gone", MODES, znode(OURS), NO_STATE, poll(None), REMOVED, NOTHING),
+    ("gone, by a broker that lags behind", MODES, znode(OURS), NO_STATE, poll(None, after=10), STALE, NOTHING),
+    ("gone, and no config is left", MODES, znode(NOTHING, topic_id=None), NO_STATE, poll(None), SAME, NOTHING),
+    ("gone, and there is no znode", MODES, None, NO_STATE, poll(None), SAME, NOTHING),
+    ("recreated with the same config", MODES, znode(OURS), NO_STATE, poll(OURS, topic_id="B"), RECREATED, NOTHING),
+    ("recreated without a config", MODES, znode(OURS), NO_STATE, poll(NOTHING, topic_id="B"), RECREATED, NOTHING),
+    ("recreated, and the broker lags behind", MODES, znode(OURS), NO_STATE, poll(OURS, topic_id="B", after=10), STALE, NOTHING),
+    ("no id yet", MODES, znode(OURS, topic_id=None), NO_STATE, poll(OURS), SAME, OURS),
+    ("gone, with a pending change", CLIENTS, znode(OURS, KEY), NO_STATE, poll(None), REMOVED, NOTHING),
     ("gone, by a poll before the delivery", CLIENTS, znode(OURS, KEY), TAKEN, poll(None, after=69), STALE, NOTHING),
     ("gone after the delivery", CLIENTS, znode(OURS, KEY), TAKEN, poll(None, after=70), REMOVED, NOTHING),
     ("recreated after the delivery", CLIENTS, znode(OURS, KEY), TAKEN, poll(OURS, topic_id="B"), RECREATED, NOTHING),
     ("the id is that of the delivery", CLIENTS, znode(OURS, KEY, topic_id=None), sent(applied=REVISION, topic_id="A"),
      poll(THEIRS, topic_id="B"), RECREATED, NOTHING),
     # Client changes.
-    ("not sent yet", CLIENTS, znode(OURS, KEY), None, poll(THEIRS), PENDING, THEIRS),
+    ("not sent yet", CLIENTS, znode(OURS, KEY), NO_STATE, poll(THEIRS), PENDING, THEIRS),
     ("an earlier revision was taken", CLIENTS, znode(OURS, KEY), sent(6, applied=6), poll(THEIRS), PENDING, THEIRS),
     ("no outcome", CLIENTS, znode(OURS, KEY), sent(), poll(THEIRS), PENDING, THEIRS),
     ("no outcome of keys sent again", CLIENTS, znode(OURS), sent(8, applied=REVISION), poll(THEIRS), PENDING, THEIRS),
@@ -125,29 +125,29 @@ CASES: Final[list[Any]] = [
     ("an earlier revision was refused", CLIENTS, znode(OURS, KEY), sent(6, refused=True), poll(THEIRS), PENDING, THEIRS),
     ("a client changed the mode to observe", (OBSERVE,), znode(OURS, KEY), sent(), poll(THEIRS), WRITTEN, THEIRS),
     # Enforced.
-    ("another value", (ENFORCE,), znode(OURS), None, poll(THEIRS), ENFORCED, OURS),
-    ("an extra key", (ENFORCE,), znode(OURS), None, poll(OURS | {OTHER: "3"}), ENFORCED, OURS),
-    ("first config", (ENFORCE,), None, None, poll(THEIRS), ENFORCED, NOTHING),
-    ("a removed key", (ENFORCE,), znode(OURS), None, poll(NOTHING), ENFORCED, OURS),
-    ("the broker lags behind", (ENFORCE,), znode(OURS), None, poll(THEIRS, after=59), STALE, THEIRS),
+    ("another value", (ENFORCE,), znode(OURS), NO_STATE, poll(THEIRS), ENFORCED, OURS),
+    ("an extra key", (ENFORCE,), znode(OURS), NO_STATE, poll(OURS | {OTHER: "3"}), ENFORCED, OURS),
+    ("first config", (ENFORCE,), None, NO_STATE, poll(THEIRS), ENFORCED, NOTHING),
+    ("a removed key", (ENFORCE,), znode(OURS), NO_STATE, poll(NOTHING), ENFORCED, OURS),
+    ("the broker lags behind", (ENFORCE,), znode(OURS), NO_STATE, poll(THEIRS, after=59), STALE, THEIRS),
     ("the mirror lags behind", (ENFORCE,), znode(OURS), sent(9, applied=9), poll(THEIRS), STALE, OURS),
     ("an earlier revision was refused, and followed", (ENFORCE,), znode(OURS), sent(6, refused=True), poll(THEIRS),
      REFUSED, OURS),
     # The metadata log.
-    ("a record", (OBSERVE,), znode(OURS), None, records((KEY, "2")), WRITTEN, THEIRS),
-    ("records in order", (OBSERVE,), znode(OURS), None, records((KEY, None), (OTHER, "3")), WRITTEN, {OTHER: "3"}),
-    ("a record that changes nothing", (OBSERVE,), znode(OURS), None, records((KEY, "1")), WRITTEN, OURS),
-    ("a record of an unknown key", (OBSERVE,), znode(OURS), None, records(("acme.x", "9")), WRITTEN, OURS),
-    ("a record that was written already", (OBSERVE,), znode(OURS), None, records((KEY, "2"), until=50), SAME, OURS),
-    ("a record within a poll", (OBSERVE,), znode(OURS), None, records((KEY, "2"), until=55), STALE, OURS),
-    ("a record at the end of a poll", (OBSERVE,), znode(OURS), None, records((KEY, "2"), until=60), STALE, OURS),
-    ("the same within a poll", (OBSERVE,), znode(OURS), None, records((KEY, "1"), until=55), SAME, OURS),
-    ("a record after a poll", (OBSERVE,), znode(OURS), None, records((KEY, "2"), until=61), WRITTEN, THEIRS),
-    ("a record of a recreated topic", (OBSERVE,), znode(OURS), None, records((KEY, "2"), topic_id="B"), RECREATED, NOTHING),
-    ("a created topic", (OBSERVE,), znode(OURS), None, logged_topic(topic_id="B", created=True), RECREATED, NOTHING),
-    ("a removed topic", (OBSERVE,), znode(OURS), None, logged_topic(topic_id="A", created=False), REMOVED, NOTHING),
-    ("a removed topic of an earlier id", (OBSERVE,), znode(OURS), None, logged_topic(topic_id="B", created=False), SAME, OURS),
-    ("a record of a type that clients write", CLIENTS, znode(OURS), None, records((KEY, "2")), SAME, OURS),
+    ("a record", (OBSERVE,), znode(OURS), NO_STATE, records((KEY, "2")), WRITTEN, THEIRS),
+    ("records in order", (OBSERVE,), znode(OURS), NO_STATE, records((KEY, None), (OTHER, "3")), WRITTEN, {OTHER: "3"}),
+    ("a record that changes nothing", (OBSERVE,), znode(OURS), NO_STATE, records((KEY, "1")), WRITTEN, OURS),
+    ("a record of an unknown key", (OBSERVE,), znode(OURS), NO_STATE, records(("acme.x", "9")), WRITTEN, OURS),
+    ("a record that was written already", (OBSERVE,), znode(OURS), NO_STATE, records((KEY, "2"), until=50), SAME, OURS),
+    ("a record within a poll", (OBSERVE,), znode(OURS), NO_STATE, records((KEY, "2"), until=55), STALE, OURS),
+    ("a record at the end of a poll", (OBSERVE,), znode(OURS), NO_STATE, records((KEY, "2"), until=60), STALE, OURS),
+    ("the same within a poll", (OBSERVE,), znode(OURS), NO_STATE, records((KEY, "1"), until=55), SAME, OURS),
+    ("a record after a poll", (OBSERVE,), znode(OURS), NO_STATE, records((KEY, "2"), until=61), WRITTEN, THEIRS),
+    ("a record of a recreated topic", (OBSERVE,), znode(OURS), NO_STATE, records((KEY, "2"), topic_id="B"), RECREATED, NOTHING),
+    ("a created topic", (OBSERVE,), znode(OURS), NO_STATE, logged_topic(topic_id="B", created=True), RECREATED, NOTHING),
+    ("a removed topic", (OBSERVE,), znode(OURS), NO_STATE, logged_topic(topic_id="A", created=False), REMOVED, NOTHING),
+    ("a removed topic of an earlier id", (OBSERVE,), znode(OURS), NO_STATE, logged_topic(topic_id="B", created=False), SAME, OURS),
+    ("a record of a type that clients write", CLIENTS, znode(OURS), NO_STATE, records((KEY, "2")), SAME, OURS),
 ]  # fmt: skip
 
 
@@ -162,7 +162,7 @@ CASES: Final[list[Any]] = [
 def test_decisions(
     mode: TargetMode,
     declared: Node | None,
-    delivered: TargetState | None,
+    delivered: TargetState,
     observed: EntityObservation,
     kind: FollowDecision,
     config: dict[str, str],
@@ -172,15 +172,15 @@ def test_decisions(
 
 def test_an_import_writes_the_id_of_an_unchanged_topic() -> None:
     declared = znode(OURS, topic_id=None)
-    assert decide(declared, None, poll(OURS), OBSERVE, RULES, imported=False) == EntityDecision(WRITTEN, OURS)
+    assert decide(declared, NO_STATE, poll(OURS), OBSERVE, RULES, imported=False) == EntityDecision(WRITTEN, OURS)
 
 
 @pytest.mark.parametrize("mode", CLIENTS)
 def test_the_configs_of_a_recreated_topic_follow_the_change_that_emptied_the_znode(mode: TargetMode) -> None:
     emptied = znode(NOTHING, topic_id=None, followed=(50, 81), mzxid=9)
     observed = poll(THEIRS, topic_id="B")
-    assert decide(emptied, None, observed, ADOPT, RULES, imported=True).kind is STALE
-    kind = decide(emptied, None, replace(observed, emptied=9), mode, RULES, imported=True).kind
+    assert decide(emptied, NO_STATE, observed, ADOPT, RULES, imported=True).kind is STALE
+    kind = decide(emptied, NO_STATE, replace(observed, emptied=9), mode, RULES, imported=True).kind
     assert kind is (WRITTEN if mode is ADOPT else ENFORCED)
 
 
@@ -188,7 +188,7 @@ def test_the_configs_of_a_recreated_topic_follow_the_change_that_emptied_the_zno
 def test_a_key_that_the_cluster_manages_is_followed_in_every_mode(mode: TargetMode) -> None:
     declared = znode({MANAGED: "1"}, topic_id=None)
     observed = replace(poll({MANAGED: "2"}), entity=BROKERS, topic_id=None)
-    assert decide(declared, None, observed, mode, RULES, imported=True) == EntityDecision(WRITTEN, {MANAGED: "2"})
+    assert decide(declared, NO_STATE, observed, mode, RULES, imported=True) == EntityDecision(WRITTEN, {MANAGED: "2"})
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -206,14 +206,14 @@ def test_a_throttle_of_a_reassignment_is_followed_in_every_mode(mode: TargetMode
     topic_id = "A" if entity == TOPIC else None
     for before, now in ((NOTHING, {key: "1"}), ({key: "1"}, {key: "2"}), ({key: "1"}, NOTHING)):
         observed = replace(poll(now), entity=entity, topic_id=topic_id)
-        decision = decide(znode(before, topic_id=topic_id), None, observed, mode, RULES, imported=True)
+        decision = decide(znode(before, topic_id=topic_id), NO_STATE, observed, mode, RULES, imported=True)
         assert decision == EntityDecision(WRITTEN, now)
 
 
 @pytest.mark.parametrize(
     ("declared", "delivered", "after", "expected"),
     [
-        (znode(OURS, KEY), None, 80, False),
+        (znode(OURS, KEY), NO_STATE, 80, False),
         (znode(OURS, KEY), TAKEN, 80, True),
         (znode(OURS, KEY), TAKEN, 69, False),
         (znode(OURS, KEY), sent(), 80, False),
@@ -223,6 +223,6 @@ def test_a_throttle_of_a_reassignment_is_followed_in_every_mode(mode: TargetMode
     ],
 )
 def test_stale_writes_are_put_back_once_no_change_waits(
-    declared: Node, delivered: TargetState | None, after: int, *, expected: bool
+    declared: Node, delivered: TargetState, after: int, *, expected: bool
 ) -> None:
     assert puts_back(declared, delivered, poll(THEIRS, after=after)) is expected

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confplane.domain.changes import stored
 from confplane.domain.facets import Tree
-from confplane.services.kraft import znode_metadata
+from confplane.services.kraft.pending_entity import PendingEntity
 from confplane.services.pending_keys import pending_keys
+from confplane.services.ports.applying import NO_STATE
 from confplane.services.ports.cluster_states import TargetMode
 from confplane.services.ports.kafka import kraft_type_of
 
@@ -71,7 +72,7 @@ class EntityObservation:
     records: tuple[tuple[str, str | None], ...] = ()
     """From the log: keys with their values, in order. None is a removal."""
     topic_id: str | None = None
-    state: TargetState | None = None
+    state: TargetState = NO_STATE
     """The state of deliveries to the entity. Read after the poll, and only if client changes are applied."""
     stale_writes: Mapping[str, str | None] = field(default_factory=dict)
     """Stale in-flight writes: keys with values of deliveries whose outcome is unknown. The observation hides them."""
@@ -94,7 +95,7 @@ class EntityDecision(NamedTuple):
 
 def decide(
     declared: Node | None,
-    delivered: TargetState | None,
+    delivered: TargetState,
     observed: EntityObservation,
     mode: TargetMode,
     rules: ObservedRules,
@@ -105,7 +106,7 @@ def decide(
 
     Args:
         declared: The znode.
-        delivered: The state of deliveries, read after the poll; None if nothing was delivered.
+        delivered: The state of deliveries, read after the poll.
         observed: The entity in the cluster.
         mode: The mode of its entity type.
         rules: The owner of each key: the cluster, Confplane, or another writer of the znode.
@@ -122,7 +123,7 @@ def decide(
 
 def compare(
     declared: Node | None,
-    delivered: TargetState | None,
+    delivered: TargetState,
     observed: EntityObservation,
     mode: TargetMode,
     rules: ObservedRules,
@@ -130,7 +131,7 @@ def compare(
     imported: bool,
 ) -> EntityDecision:
     """Decide as if no client wrote the entity. Args as of :func:`decide`."""
-    metadata = metadata_of(declared, delivered)
+    metadata = PendingEntity(declared, delivered).metadata
     if not observed.is_from_log:
         return _compare_poll(declared, observed, metadata, rules, imported=imported)
     before = stored(declared)
@@ -153,26 +154,10 @@ def compare(
     return EntityDecision(FollowDecision.SAME if unchanged else FollowDecision.STALE, before)
 
 
-def puts_back(declared: Node | None, delivered: TargetState | None, observed: EntityObservation) -> bool:
+def puts_back(declared: Node | None, delivered: TargetState, observed: EntityObservation) -> bool:
     """Return whether stale in-flight writes are to be put back: no change of the entity waits or was refused."""
-    if delivered is None or _is_behind(declared, delivered):
-        return False
     kind = _protect_client_changes(declared, delivered, observed, FollowDecision.WRITTEN)
-    return kind is FollowDecision.WRITTEN
-
-
-def metadata_of(declared: Node | None, delivered: TargetState | None) -> ZnodeMetadata:
-    """Return the metadata of a znode.
-
-    The first configs of a topic are written without its id if the cluster could not be asked. They belong to the topic
-    that they were delivered to.
-    """
-    if declared is None:
-        return znode_metadata.NONE
-    metadata = znode_metadata.read(declared.extra)
-    if metadata.topic_id is None and delivered is not None and pending_keys(declared.extra):
-        return metadata._replace(topic_id=delivered.topic_id)
-    return metadata
+    return kind is FollowDecision.WRITTEN and not _is_behind(declared, delivered)
 
 
 def _is_behind(declared: Node | None, delivered: TargetState) -> bool:
@@ -236,7 +221,7 @@ def _is_recreated(observed: EntityObservation, metadata: ZnodeMetadata) -> bool:
 
 
 def _protect_client_changes(
-    declared: Node | None, delivered: TargetState | None, observed: EntityObservation, kind: FollowDecision
+    declared: Node | None, delivered: TargetState, observed: EntityObservation, kind: FollowDecision
 ) -> FollowDecision:
     """Return the decision on an entity that clients write. Changes that the cluster has not applied yet are not undone.
 
@@ -245,32 +230,28 @@ def _protect_client_changes(
     changes that wait for the earlier topic are dropped.
     """
     if kind in {FollowDecision.REMOVED, FollowDecision.RECREATED}:
-        behind = delivered is not None and observed.after < delivered.applied_offset and observed.emptied is None
+        behind = observed.after < delivered.applied_offset and observed.emptied is None
         return FollowDecision.STALE if behind else kind
-    if declared is not None and delivered is not None and delivered.refusal_of(declared.mzxid) is not None:
+    if PendingEntity(declared, delivered).refusal is not None:
         return FollowDecision.REFUSED
-    applied_mzxid = None if delivered is None else delivered.applied_mzxid
-    if declared is not None and pending_keys(declared.extra) and applied_mzxid != declared.mzxid:
-        return FollowDecision.PENDING
-    if delivered is None:
-        return kind
-    if delivered.is_open:
+    is_pending = declared is not None and pending_keys(declared.extra) and delivered.applied_mzxid != declared.mzxid
+    if is_pending or delivered.is_open:
         return FollowDecision.PENDING
     return FollowDecision.STALE if observed.after < delivered.applied_offset else kind
 
 
 def _enforce(
     declared: Node | None,
-    delivered: TargetState | None,
+    delivered: TargetState,
     observed: EntityObservation,
     rules: ObservedRules,
     after: dict[str, str],
 ) -> EntityDecision:
     """Decide on external changes under ``enforce``, in which some keys are followed: :meth:`ObservedRules.follows`."""
     before = stored(declared)
-    if delivered is not None and _is_behind(declared, delivered):
+    if _is_behind(declared, delivered):
         return EntityDecision(FollowDecision.STALE, before)
-    if delivered is not None and delivered.refused is not None:
+    if delivered.refused is not None:
         return EntityDecision(FollowDecision.REFUSED, before)
     ours = {key: value for key, value in before.items() if not rules.follows(observed.entity, key)}
     theirs = {key: value for key, value in after.items() if rules.follows(observed.entity, key)}

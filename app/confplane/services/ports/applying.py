@@ -15,7 +15,6 @@ from confplane.services.ports.kafka import KafkaCluster
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
     from confplane.services.ports.kafka import KraftEntityType
     from confplane.services.ports.trail import Intent
@@ -243,7 +242,7 @@ class LostUpdate:
     offset: int
     """The metadata offset of the poll that showed the values."""
     was: Mapping[str, BaseValue]
-    """:attr:`TargetState.base` as it was read; empty if there is no state."""
+    """:attr:`TargetState.base` as it was read."""
     base: Mapping[str, BaseValue]
     """The keys with the cluster's values."""
     intent: Intent | None
@@ -254,16 +253,15 @@ class LostUpdate:
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """The state of one entity in a Kafka cluster, as far as this service changed it."""
+    """The state of one entity in a Kafka cluster, as far as this service changed it: by default, not at all."""
 
-    entity_id: str
-    sent_mzxid: int
+    sent_mzxid: int = 0
     """The revision of the znode whose values were sent last."""
-    applied_mzxid: int | None
+    applied_mzxid: int = 0
     """The newest revision of the znode that the cluster has taken completely; 0 for none. A refusal keeps it."""
-    applied_offset: int
+    applied_offset: int = -1
     """A metadata offset at which the cluster had it; -1: none yet."""
-    applied: Values
+    applied: Values = field(default_factory=dict)
     """The keys and values that the cluster has taken from this service."""
     sent: frozenset[str] = frozenset()
     """The keys that were sent for ``sent_mzxid``, if the cluster has neither taken nor refused that revision."""
@@ -327,11 +325,8 @@ class TargetState:
         return self.refused if self.sent_mzxid == mzxid else None
 
 
-def mzxid_of(node: Node | None, state: TargetState | None) -> int:
-    """Return the revision of a znode for its state; for an absent one that of the last delivery, or 0."""
-    if node is not None:
-        return node.mzxid
-    return 0 if state is None else state.sent_mzxid
+NO_STATE: Final = TargetState()
+"""The state of an entity that this service never changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +342,7 @@ class TargetStates(Protocol):
     """The states in Postgres. Every call raises ``UnavailableError`` while it is unavailable."""
 
     async def load(self, cluster: str, entity_ids: Sequence[str]) -> dict[str, TargetState]:
-        """Return the states of some entities by id, without entities that have no state."""
+        """Return the states of some entities by id."""
 
     async def begin(self, cluster: str, deliveries: Sequence[Delivery]) -> set[str]:
         """Make deliveries durable before they are sent; return the ids of the entities that may be sent.
@@ -401,7 +396,7 @@ class TargetStates(Protocol):
 
         Args:
             cluster: The cluster.
-            keys: Entity id -> keys; each entity has a state.
+            keys: Entity id -> keys.
 
         Returns:
             Entity id and key, including changes whose outcome is unknown.

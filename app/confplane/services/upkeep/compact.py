@@ -141,12 +141,12 @@ class CompactService:
             and self._needs_no_bounds(each.entity, node)
         }
         states = await self._states.load(self._store.name, list(nodes))
-        pending = {entity_id: pending_keys(nodes[entity_id].extra) for entity_id in states}
+        pending = {entity_id: pending_keys(node.extra) for entity_id, node in nodes.items()}
         is_open = {entity_id for entity_id, _ in await self._states.keys_in_open_changes(self._store.name, pending)}
         return {
             entity_id
             for entity_id, node in nodes.items()
-            if entity_id not in is_open and _is_delivered(node, states.get(entity_id))
+            if entity_id not in is_open and _is_delivered(node, states[entity_id])
         }
 
     def _needs_no_bounds(self, entity: Entity, node: Node) -> bool:
@@ -173,10 +173,8 @@ class CompactService:
                 return None if ended.change_id is None else CompactResult(_ids(ended.decided), str(ended.change_id))
 
 
-def _is_delivered(node: Node, state: TargetState | None) -> bool:
+def _is_delivered(node: Node, state: TargetState) -> bool:
     """Return whether the Kafka cluster has taken an empty node, and nothing of it is to be delivered again."""
-    if state is None:
-        return not pending_keys(node.extra)
     if state.is_open or state.refused is not None or state.uncertain or state.drift:
         return False
     return not pending_keys(node.extra) or state.applied_mzxid == node.mzxid

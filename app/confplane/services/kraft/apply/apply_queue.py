@@ -18,16 +18,17 @@ from confplane.domain.errors import ConfplaneError, UnavailableError
 from confplane.domain.facets import Tree
 from confplane.domain.texts import LONGEST_INDEXED
 from confplane.services.background import backoff_s
-from confplane.services.kraft import topics
-from confplane.services.kraft.apply.deliveries import PendingEntity, find_absent_keys
+from confplane.services.kraft.apply.deliveries import EntityDelivery, find_absent_keys, topic_ids_of
 from confplane.services.kraft.apply.isolation import alter_isolated
-from confplane.services.kraft.refused_keys import describe_refusals, refused_keys
+from confplane.services.kraft.pending_entity import PendingEntity, describe_refusals
 from confplane.services.metrics import span
 from confplane.services.ports.applying import (
+    NO_STATE,
     AlterApplied,
     AlterRefused,
     AlterRetriable,
     AlterUnknown,
+    Delivery,
     DeliveryOutcome,
     DriftCause,
     DriftRecord,
@@ -39,13 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from confplane.services.kraft.apply.applied_watermark import AppliedWatermark
-    from confplane.services.kraft.apply.deliveries import EntityDelivery, SecretOpener
-    from confplane.services.ports.applying import (
-        AlterOutcome,
-        TargetState,
-        TargetStates,
-        WritableKafkaCluster,
-    )
+    from confplane.services.kraft.apply.deliveries import SecretOpener
+    from confplane.services.ports.applying import AlterOutcome, TargetStates, WritableKafkaCluster
     from confplane.services.ports.cluster_states import Target
     from confplane.services.ports.store import ClusterStore
 
@@ -60,6 +56,8 @@ _RESTORED: Final = (
     "A newer revision than that of ZooKeeper was sent: ZooKeeper was restored, or is another ensemble. End the mode and"
     " begin it again"
 )
+_NO_TOPIC: Final = "The cluster shows no such topic"
+_RECREATED: Final = "The topic was created again; its new configs are followed"
 _QUOTAS: Final = "client-quotas"
 _CONFIGS: Final = "configs"
 
@@ -149,7 +147,7 @@ class ApplyQueue:
         """Complete queued entities that have nothing to deliver. Must not run during a delivery."""
         target = self._parts.store.target()
         if target is not None and self.pending:
-            await self._due_nodes(target)
+            await self._due_entities(target)
 
     def list_refused_of(self, entity_types: Collection[KraftEntityType]) -> None:
         """Leave refused entities of other types out of the report: they are only observed now."""
@@ -266,73 +264,84 @@ class ApplyQueue:
 
     # -- what is to be sent
 
-    async def _due_nodes(self, target: Target) -> tuple[dict[str, Node], dict[str, TargetState]]:
-        """Return the znodes to send now, and the states; complete the entities that have nothing to deliver."""
+    async def _due_entities(self, target: Target) -> dict[str, PendingEntity]:
+        """Return the entities to send now, by id; complete those that have nothing to deliver."""
         for each in [each for each in self.pending if not target.applies_to(kraft_type_of(Entity.from_id(each)))]:
             self._complete(each)
         now, store = time.monotonic(), self._parts.store
         ids = [each for each in self.pending if self._held_until.get(each, 0.0) <= now][:MAX_ENTITIES]
         known = await self._parts.states.load(store.name, ids)
-        nodes: dict[str, Node] = {}
-        for entity_id in ids:
-            node, state = store.get(Tree.CONFIG, entity_id), known.get(entity_id)
-            if node is None and state is not None and state.reapply:
+        due: dict[str, PendingEntity] = {}
+        for entity_id, state in known.items():
+            node = store.get(Tree.CONFIG, entity_id)
+            if node is None and state.reapply:
                 # The znode is gone, and the entity was set externally: only removals are sent.
                 node = Node(entity_id, (), version=0, czxid=0, mzxid=state.sent_mzxid, mtime_ms=0)
-            if state is not None and node is not None and state.sent_mzxid > node.mzxid:
+            pending = PendingEntity(node, state)
+            if node is not None and state.sent_mzxid > node.mzxid:
                 self._wait_for_mirror(entity_id)
             elif node is not None and node.defect is not None:
                 self._hold(entity_id, f"The znode can't be read: it {node.defect}")
-            elif node is not None and state is None and len(entity_id) > LONGEST_INDEXED:
+            elif node is not None and len(entity_id) > LONGEST_INDEXED:
                 self._hold(entity_id, f"Postgres can't index its id, which takes more than {LONGEST_INDEXED} bytes")
-            elif node is None or not PendingEntity(node, state).is_due:
+            elif not pending.is_due:
                 self._complete(entity_id)
-                if state is not None:
-                    self._list_refused(entity_id, state.refused, refused_keys(node, state))
+                self._list_refused(entity_id, state.refused, pending.refused_keys)
             else:
-                nodes[entity_id] = node
-        return nodes, known
+                due[entity_id] = pending
+        return due
 
     async def _next_deliveries(self, target: Target, deadline: float) -> list[EntityDelivery]:
         """Return the deliveries to send now, with passwords in clear."""
-        nodes, known = await self._due_nodes(target)
-        entities = {entity_id: Entity.from_id(entity_id) for entity_id in nodes}
-        topic_ids = await topics.ids_of(self._parts.cluster, entities.values(), deadline)
-        outlived = topics.outlived_topics(topic_ids, nodes, known)
+        due = await self._due_entities(target)
+        topic_ids = await topic_ids_of(self._parts.cluster, map(Entity.from_id, due), deadline)
+        outlived = {name: topic for name in topic_ids if (topic := due[name].outlived(topic_ids[name])) is not None}
         await self._parts.states.drop(self._parts.store.name, outlived)
-        known = {entity_id: each for entity_id, each in known.items() if entity_id not in outlived}
-        deliveries: list[EntityDelivery] = []
-        taken: dict[str, set[str]] = {}
-        for entity_id, node in nodes.items():
-            entity, candidate = entities[entity_id], PendingEntity(node, known.get(entity_id))
-            if not candidate.is_due:
-                self._complete(entity_id)
-                self._add_newer(entity_id, node.mzxid)
-                continue
-            reason = topics.refusal(topic_ids, node, known.get(entity_id))
-            if reason is not None:
-                self._parts.delivered[entity_id] = entity
-                self._hold(entity_id, reason)
-                continue
-            keys = candidate.keys
-            try:
-                secrets = await self._parts.secrets.of(entity, node.config, keys)
-            except ConfplaneError as error:
-                self._hold(entity_id, error.detail)
-                continue
-            deliveries.append(candidate.to_delivery(entity, keys, secrets, topic_ids.get(entity_id)))
-            if same := candidate.settled_keys(deliveries[-1]):
-                taken[entity_id] = same
-        named = await self._parts.states.keys_in_open_changes(self._parts.store.name, taken)
-        left = {name: {key for key in same if (name, key) not in named} for name, same in taken.items()}
-        deliveries = [each.excluding(left.get(each.delivery.entity_id, ())) for each in deliveries]
+        due |= {entity_id: due[entity_id]._replace(state=NO_STATE) for entity_id in outlived}
+        deliveries = [
+            delivery
+            for entity_id, pending in due.items()
+            if (delivery := await self._delivery(entity_id, pending, topic_ids)) is not None
+        ]
+        settled = {
+            each.entity.id: keys
+            for each in deliveries
+            if (keys := due[each.entity.id].settled_keys(each.delivery.values))
+        }
+        named = await self._parts.states.keys_in_open_changes(self._parts.store.name, settled)
+        left = {name: {key for key in keys if (name, key) not in named} for name, keys in settled.items()}
+        deliveries = [each.excluding(left.get(each.entity.id, ())) for each in deliveries]
         removed = {
-            each.delivery.entity_id: (known.get(each.delivery.entity_id), gone)
+            each.entity.id: (due[each.entity.id].state, gone)
             for each in deliveries
             if (gone := [key for key, value in each.delivery.values.items() if value is None])
         }
         absent = await find_absent_keys(self._parts.states, self._parts.store.name, removed)
-        return [each._replace(absent=frozenset(absent.get(each.delivery.entity_id, ()))) for each in deliveries]
+        return [each._replace(absent=frozenset(absent.get(each.entity.id, ()))) for each in deliveries]
+
+    async def _delivery(
+        self, entity_id: str, pending: PendingEntity, topic_ids: Mapping[str, str | None]
+    ) -> EntityDelivery | None:
+        """Return the delivery of an entity; None if it has nothing to deliver, or must wait."""
+        entity, node = Entity.from_id(entity_id), pending.node
+        if node is None or not pending.is_due:
+            self._complete(entity_id)
+            self._add_newer(entity_id, 0 if node is None else node.mzxid)
+            return None
+        topic_id = topic_ids.get(entity_id)
+        if entity_id in topic_ids and (topic_id is None or pending.metadata.topic_id not in {None, topic_id}):
+            self._parts.delivered[entity_id] = entity
+            self._hold(entity_id, _NO_TOPIC if topic_id is None else _RECREATED)
+            return None
+        keys, config = sorted(pending.keys), node.config
+        try:
+            secrets = await self._parts.secrets.of(entity, config, keys)
+        except ConfplaneError as error:
+            self._hold(entity_id, error.detail)
+            return None
+        config |= {key: each.fingerprint for key, each in secrets.items()}
+        delivery = Delivery(entity_id, node.mzxid, {key: config.get(key) for key in keys}, topic_id)
+        return EntityDelivery(entity, delivery, secrets, pending.refused_keys)
 
     # -- outcomes
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import FacetName, Tree
-from confplane.services.kraft.refused_keys import describe_refusals, refused_keys
+from confplane.services.kraft.pending_entity import PendingEntity, describe_refusals
 from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.kafka import kraft_type_of
 
@@ -116,7 +116,7 @@ class ApplyWaiter:
             else:
                 found[node.id] = followed
         known = await self._known(asked)
-        return found | {each: _status(known.get(each), node, node.mzxid) for each, node in asked.items()}
+        return found | {each: _status(known[each], node, node.mzxid) for each, node in asked.items()}
 
     def pending(self) -> list[str]:
         """Return the entities of the mirror with pending keys."""
@@ -184,7 +184,7 @@ class ApplyWaiter:
         known = await self._known(entity_ids)
         for entity_id, node in nodes.items():
             for wait in self._waits.get(entity_id, ()):
-                wait.last = _followed_status(node, wait.revision) or _status(known.get(entity_id), node, wait.revision)
+                wait.last = _followed_status(node, wait.revision) or _status(known[entity_id], node, wait.revision)
                 # The mirror may not have the change of another process yet.
                 waits = (node is not None and bool(pending_keys(node.extra))) or mirrored < wait.revision
                 if wait.last.state is ChangeApplyState.PENDING and not waits:
@@ -213,19 +213,17 @@ def _followed_status(node: Node | None, revision: int) -> ApplyStatus | None:
     return ApplyStatus(ChangeApplyState.APPLIED, revision)
 
 
-def _status(state: TargetState | None, node: Node | None, revision: int) -> ApplyStatus:
+def _status(state: TargetState, node: Node | None, revision: int) -> ApplyStatus:
     """Return the apply status of a revision of an entity with pending keys.
 
     The refusal of a later revision does not affect one that the cluster took before. The current revision may be
     refused although it was taken once: the entity was changed externally, and the cluster refuses to put it back.
     """
-    if state is None:
-        return PENDING
     taken, sent = state.applied_mzxid or None, state.sent_mzxid
     if state.refused is not None and (sent == revision or sent > revision > (taken or 0)):
         return ApplyStatus(ChangeApplyState.REFUSED, taken, state.refused.code, state.refused.text)
     if taken is not None and taken >= revision:
-        refused = refused_keys(node, state)
+        refused = PendingEntity(node, state).refused_keys
         if not refused:
             return ApplyStatus(ChangeApplyState.APPLIED, taken)
         code = refused[min(refused)].code

@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confplane.domain.broker_keys import is_password
 from confplane.domain.entities import Entity, EntityType
-from confplane.services.kraft import znode_metadata
-from confplane.services.kraft.refused_keys import refused_keys
-from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.applying import (
     FINGERPRINT,
     AlterApplied,
@@ -28,9 +25,14 @@ from confplane.services.ports.applying import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from confplane.domain.changes import Node
     from confplane.domain.observed import ObservedRules
-    from confplane.services.ports.applying import AlterOutcome, RefusedValue, TargetState, TargetStates
+    from confplane.services.ports.applying import (
+        AlterOutcome,
+        RefusedValue,
+        TargetState,
+        TargetStates,
+        WritableKafkaCluster,
+    )
     from confplane.services.ports.crypto import Cipher
 
 _RANDOM_BYTES: Final = 8
@@ -125,75 +127,17 @@ class EntityDelivery(NamedTuple):
         return replace(refused, text=redact(refused.text, self.secrets.values()))
 
 
-class PendingEntity(NamedTuple):
-    """An entity that may have values to send."""
-
-    node: Node
-    state: TargetState | None
-
-    @property
-    def is_due(self) -> bool:
-        """True if there are values to send."""
-        if self.node.defect is not None:
-            return False
-        if self.state is not None and self.state.is_open:
-            return True
-        return bool(pending_keys(self.node.extra)) and (
-            self.state is None or not self.state.is_settled(self.node.mzxid)
-        )
-
-    @property
-    def keys(self) -> set[str]:
-        """The keys that the cluster may not have taken yet."""
-        keys, state = set(pending_keys(self.node.extra)), self.state
-        if state is not None and not keys:
-            # A previous leader sent keys again without an outcome, and it is unknown which keys.
-            keys |= state.sent
-        return keys | self._repeated
-
-    @property
-    def _repeated(self) -> frozenset[str]:
-        """The keys that are sent even if the cluster took them before."""
-        return frozenset() if self.state is None else self.state.reapply
-
-    @property
-    def waiting(self) -> set[str]:
-        """The keys that are sent in the next delivery, as far as known without the trail."""
-        if not self.is_due:
-            return set()
-        state, config = self.state, self.node.config
-        taken = {} if state is None else state.applied
-        settled = {key for key in taken if taken[key] == config.get(key)} - self._repeated
-        return self.keys - settled - refused_keys(self.node, state).keys()
-
-    def to_delivery(
-        self, entity: Entity, keys: Collection[str], secrets: Mapping[str, Secret], topic_id: str | None
-    ) -> EntityDelivery:
-        """Return the delivery of some keys."""
-        config = self.node.config | {key: each.fingerprint for key, each in secrets.items()}
-        values = {key: config.get(key) for key in sorted(keys)}
-        refused = refused_keys(self.node, self.state)
-        return EntityDelivery(entity, Delivery(self.node.id, self.node.mzxid, values, topic_id), secrets, refused)
-
-    def settled_keys(self, entity_delivery: EntityDelivery) -> set[str]:
-        """Return the keys whose values the cluster already took, with no followed change since, or refused.
-
-        They need no further delivery until a change names them again, regardless of other keys. The next poll follows
-        or puts back later external values of these keys; those of contested keys stay.
-        """
-        state = self.state
-        if state is None:
-            return set()
-        until, values = znode_metadata.read(self.node.extra).until, entity_delivery.delivery.values
-        taken = {key for key, offset in state.taken_at.items() if offset > until}
-        taken |= state.drift.keys() & state.applied.keys()
-        settled = {key for key in taken & values.keys() if state.applied[key] == values[key]}
-        settled |= {key for key, each in state.refused_keys.items() if key in values and each.value == values[key]}
-        return settled - self._repeated
+async def topic_ids_of(
+    cluster: WritableKafkaCluster, entities: Iterable[Entity], deadline: float
+) -> dict[str, str | None]:
+    """Return the present ids of the topics among entities, by entity id; None: the cluster does not show the topic."""
+    names = {each.id: name for each in entities if (name := each.get(EntityType.TOPIC)) is not None}
+    ids = await cluster.topic_ids(list(names.values()), deadline) if names else {}
+    return {entity_id: ids.get(name) for entity_id, name in names.items()}
 
 
 async def find_absent_keys(
-    states: TargetStates, cluster: str, removed: Mapping[str, tuple[TargetState | None, Collection[str]]]
+    states: TargetStates, cluster: str, removed: Mapping[str, tuple[TargetState, Collection[str]]]
 ) -> dict[str, set[str]]:
     """Return the absent keys among removed ones, by entity id: keys that the Kafka cluster never had.
 
@@ -205,11 +149,11 @@ async def find_absent_keys(
     unknown: dict[str, set[str]] = {}
     for entity_id, (state, keys) in removed.items():
         for key in keys:
-            if state is not None and _may_be_there(state, key):
+            if _may_be_there(state, key):
                 continue
-            if state is not None and key in state.absent:
+            if key in state.absent:
                 found.setdefault(entity_id, set()).add(key)
-            elif state is None or key not in state.refused_keys:
+            elif key not in state.refused_keys:
                 unknown.setdefault(entity_id, set()).add(key)
     befores = await states.values_before(cluster, unknown) if unknown else {}
     for (entity_id, key), before in befores.items():

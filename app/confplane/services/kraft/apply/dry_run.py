@@ -26,12 +26,17 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.domain.facets import Tree
-from confplane.services.kraft import topics
 from confplane.services.kraft.apply.apply_queue import queue_name
-from confplane.services.kraft.apply.deliveries import PendingEntity, find_absent_keys, redact
-from confplane.services.kraft.refused_keys import all_refused_keys, describe_refusals
-from confplane.services.pending_keys import pending_keys
-from confplane.services.ports.applying import AlterApplied, Alteration, AlterRefused, AlterUnknown, DryRunResult
+from confplane.services.kraft.apply.deliveries import find_absent_keys, redact, topic_ids_of
+from confplane.services.kraft.pending_entity import PendingEntity, describe_refusals
+from confplane.services.ports.applying import (
+    NO_STATE,
+    AlterApplied,
+    Alteration,
+    AlterRefused,
+    AlterUnknown,
+    DryRunResult,
+)
 from confplane.services.ports.kafka import kraft_type_of
 
 if TYPE_CHECKING:
@@ -110,15 +115,15 @@ class DryRunValidator:
         target = self._store.target()
         if target is None or not target.applies_to(kraft_type_of(entity)):
             return DryRunResult()
-        node = self._store.get(Tree.CONFIG, entity.id)
-        state = None
-        if node is not None and pending_keys(node.extra):
-            state = (await self._states.load(self._store.name, [entity.id])).get(entity.id)
-        waiting = set() if node is None else PendingEntity(node, state).waiting - set(keys)
-        removed = set() if node is None else {*keys, *waiting} & set(pending_keys(node.extra)) - config.keys()
-        found = await find_absent_keys(self._states, self._store.name, {entity.id: (state, removed)})
+        pending = PendingEntity(self._store.get(Tree.CONFIG, entity.id), NO_STATE)
+        if pending.pending_keys:
+            states = await self._states.load(self._store.name, [entity.id])
+            pending = pending._replace(state=states[entity.id])
+        waiting = pending.unsettled_keys.difference(pending.refused_keys, keys) if pending.is_due else set()
+        removed = {*keys, *waiting}.intersection(pending.pending_keys) - config.keys()
+        found = await find_absent_keys(self._states, self._store.name, {entity.id: (pending.state, removed)})
         absent = found.get(entity.id, set())
-        refused = {key: each for key, each in all_refused_keys(node, state).items() if key not in {*keys, *absent}}
+        refused = {key: each for key, each in pending.all_refused_keys.items() if key not in {*keys, *absent}}
         warnings = [_REFUSED.format(describe_refusals(refused))] if refused else []
         if not keys:
             return DryRunResult(tuple(warnings))
@@ -228,7 +233,7 @@ class DryRunValidator:
     async def _topic_ids(self, alterations: Sequence[Alteration], deadline: float) -> Mapping[str, str | None]:
         """Return the ids of the topics by entity id, concurrently with the dry run; empty if the cluster hides them."""
         try:
-            return await topics.ids_of(self._cluster, [each.entity for each in alterations], deadline)
+            return await topic_ids_of(self._cluster, [each.entity for each in alterations], deadline)
         except UnavailableError:
             return {}
         except Exception:

@@ -17,14 +17,14 @@ from confplane.domain.errors import UnavailableError, WriteOutcome
 from confplane.domain.facets import Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit
-from confplane.services.kraft.reconcile.entity_drift import DriftCandidate, build_entity_drift, differing_keys
-from confplane.services.kraft.refused_keys import refused_keys
-from confplane.services.ports.applying import DriftCause
+from confplane.services.kraft.pending_entity import PendingEntity
+from confplane.services.kraft.reconcile.entity_drift import build_entity_drift, differing_keys, waiting_keys
+from confplane.services.ports.applying import NO_STATE, DriftCause
 from confplane.services.ports.cluster_states import TargetMode
 from confplane.services.ports.kafka import NotPermittedError, kraft_type_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from confplane.domain.facets import FacetName
     from confplane.domain.observed import ObservedRules
@@ -67,16 +67,16 @@ class DriftService:
             deadline: The deadline, on ``time.monotonic()``'s clock.
             only: Return at most this entity.
         """
-        found: list[DriftCandidate] = []
-        async for candidate in self._candidates(access, after, only):
+        found: dict[Entity, PendingEntity] = {}
+        async for entity, pending in self._candidates(access, after, only):
             if len(found) == page_size:
-                return await self._entity_drifts(found, deadline), found[-1].entity.id
-            found.append(candidate)
+                return await self._entity_drifts(found, deadline), [*found][-1].id
+            found[entity] = pending
         return await self._entity_drifts(found, deadline), None
 
     async def _candidates(
         self, access: Access, after: str | None, only: Entity | None
-    ) -> AsyncIterator[DriftCandidate]:
+    ) -> AsyncIterator[tuple[Entity, PendingEntity]]:
         target, cluster = self._store.target(), self._store.name
         if target is None or not target.applies:
             return
@@ -93,9 +93,9 @@ class DriftService:
             some = [heappop(ids) for _ in range(min(_AT_ONCE, len(ids)))]
             known = await self._states.load(cluster, some)
             for each in some:
-                candidate = DriftCandidate(Entity.from_id(each), self._store.get(Tree.CONFIG, each), known.get(each))
-                if candidate.differs and target.applies_to(kraft_type_of(candidate.entity)):
-                    yield candidate
+                entity, pending = Entity.from_id(each), PendingEntity(self._store.get(Tree.CONFIG, each), known[each])
+                if pending.differs and target.applies_to(kraft_type_of(entity)):
+                    yield entity, pending
 
     # -- decisions of clients
 
@@ -142,11 +142,11 @@ class DriftService:
         if observed is None or observed.observation is None:
             return ()
         entity, theirs = chosen.entity, observed.observation.config
-        candidate = DriftCandidate(entity, self._store.get(Tree.CONFIG, entity.id), None)
+        pending = PendingEntity(self._store.get(Tree.CONFIG, entity.id), NO_STATE)
         # The cluster does not show the value of a hidden key, so it cannot be adopted.
         keys = sorted(
             key
-            for key in differing_keys(self._rules, candidate, observed)
+            for key in differing_keys(self._rules, entity, pending, observed)
             if chosen.includes(key) and self._rules.governs(entity, key)
         )
         facet = self._rules.facet_of(entity)
@@ -178,19 +178,19 @@ class DriftService:
         except UnavailableError as error:
             error.outcome = error.outcome or WriteOutcome.NOT_APPLIED
             raise
-        keys = {each.entity.id: some for each in chosen if (some := self._reapplied(each, known.get(each.entity.id)))}
+        keys = {each.entity.id: some for each in chosen if (some := self._reapplied(each, known[each.entity.id]))}
         if keys and not validate_only:
             await self._states.reapply(self._store.name, keys)
         return keys
 
-    def _reapplied(self, chosen: DriftSelection, state: TargetState | None) -> list[str]:
-        if state is None or self._mode(chosen.entity) is TargetMode.OBSERVE:
+    def _reapplied(self, chosen: DriftSelection, state: TargetState) -> list[str]:
+        if self._mode(chosen.entity) is TargetMode.OBSERVE:
             return []
-        candidate = DriftCandidate(chosen.entity, self._store.get(Tree.CONFIG, chosen.entity.id), state)
+        pending = PendingEntity(self._store.get(Tree.CONFIG, chosen.entity.id), state)
         contested = {key for key, drift in state.drift.items() if drift.cause is DriftCause.CONTESTED}
-        keys = contested | refused_keys(candidate.node, state).keys()
-        if candidate.refused is not None:
-            keys |= candidate.waiting - state.drift.keys()
+        keys = contested | pending.refused_keys.keys()
+        if pending.refusal is not None:
+            keys |= pending.unsettled_keys - state.drift.keys()
         return sorted(filter(chosen.includes, keys))
 
     def _mode(self, entity: Entity) -> TargetMode:
@@ -199,29 +199,31 @@ class DriftService:
 
     # -- polls
 
-    async def _entity_drifts(self, candidates: Sequence[DriftCandidate], deadline: float) -> list[EntityDrift]:
-        observed, denied, _ = await self._poll([each.entity for each in candidates], deadline)
+    async def _entity_drifts(self, candidates: Mapping[Entity, PendingEntity], deadline: float) -> list[EntityDrift]:
+        observed, denied, _ = await self._poll(list(candidates), deadline)
+        shown = observed or {}
         differing: dict[str, set[str]] = {}
-        for each in candidates:
-            found = None if observed is None else observed.get(each.entity.id)
+        for entity, pending in candidates.items():
+            found = shown.get(entity.id)
             # The poll shows neither a broker that is unavailable nor one that is equal.
-            unseen = observed is None or (found is None and each.entity.types[0] is EntityType.BROKER)
-            unseen = unseen or each.entity.id in denied
-            keys = each.waiting if unseen else differing_keys(self._rules, each, found)
+            unseen = observed is None or (found is None and entity.types[0] is EntityType.BROKER)
+            unseen = unseen or entity.id in denied
+            keys = waiting_keys(pending) if unseen else differing_keys(self._rules, entity, pending, found)
             if keys:
-                differing[each.entity.id] = keys
+                differing[entity.id] = keys
         authors = await self._states.authors(self._store.name, differing)
         return [
             build_entity_drift(
                 self._rules,
-                each,
-                differing[each.entity.id],
+                entity,
+                pending,
+                differing[entity.id],
                 authors,
-                (observed or {}).get(each.entity.id),
-                enforced=self._mode(each.entity) is TargetMode.ENFORCE,
+                shown.get(entity.id),
+                enforced=self._mode(entity) is TargetMode.ENFORCE,
             )
-            for each in candidates
-            if each.entity.id in differing
+            for entity, pending in candidates.items()
+            if entity.id in differing
         ]
 
     async def _poll(

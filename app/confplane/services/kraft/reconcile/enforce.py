@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain.changes import stored
 from confplane.domain.facets import Tree
-from confplane.services.ports.applying import BaseValue, Correction, DriftCause, DriftRecord, mzxid_of
+from confplane.services.ports.applying import BaseValue, Correction, DriftCause, DriftRecord
 from confplane.services.ports.trail import EXTERNAL_PRINCIPAL, PUT_BACK, Intent
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ class Enforcer:
         return self._build(observed, node, {**changed, **observed.stale_writes}, decided, intent)
 
     def _of_late(self, observed: EntityObservation) -> Correction:
-        node, state = self._store.get(Tree.CONFIG, observed.entity.id), observed.state
-        kept = _KeyDecisions([], {}, {}) if state is None else _KeyDecisions([], state.drift, state.put_back_at)
+        kept = _KeyDecisions([], observed.state.drift, observed.state.put_back_at)
+        node = self._store.get(Tree.CONFIG, observed.entity.id)
         return self._build(observed, node, observed.stale_writes, kept, None)
 
     def _build(
@@ -96,7 +96,7 @@ class Enforcer:
     ) -> Correction:
         return Correction(
             observed.entity.id,
-            mzxid_of(node, observed.state),
+            observed.state.sent_mzxid if node is None else node.mzxid,
             observed.after,
             tuple(theirs),
             decided.drift,
@@ -109,19 +109,17 @@ class Enforcer:
 
     def _decide(self, observed: EntityObservation, ours: dict[str, str], theirs: dict[str, str]) -> _KeyDecisions:
         state, now = observed.state, time.time()
-        known = {} if state is None else state.drift
-        times = {} if state is None else state.put_back_at
-        lately = {key: [at for at in each if now - at < WITHIN_S] for key, each in times.items()}
+        lately = {key: [at for at in each if now - at < WITHIN_S] for key, each in state.put_back_at.items()}
         reapply: list[str] = []
         hidden = frozenset() if observed.observation is None else observed.observation.hidden
-        drift = {key: each for key, each in known.items() if each.refused is not None and key in hidden}
+        drift = {key: each for key, each in state.drift.items() if each.refused is not None and key in hidden}
         put_back_at = {key: each for key, each in lately.items() if each}
         for key in sorted(ours.keys() | theirs.keys()):
             value = theirs.get(key)
             if ours.get(key) == value:
                 continue
-            before = known.get(key)
-            if key not in ours and (state is None or key not in state.applied):
+            before = state.drift.get(key)
+            if key not in ours and key not in state.applied:
                 cause = DriftCause.EXTRA
             elif (before is not None and before.cause is not DriftCause.EXTRA) or len(lately.get(key, ())) >= TIMES:
                 cause = DriftCause.CONTESTED

@@ -7,19 +7,17 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from confplane.domain.changes import stored
-from confplane.services.kraft.refused_keys import all_refused_keys
-from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.trail import EXTERNAL_PRINCIPAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
     from confplane.domain.facets import Facet
     from confplane.domain.observed import ObservedRules
     from confplane.services.kraft.decisions import EntityObservation
-    from confplane.services.ports.applying import AlterRefused, Author, RefusedValue, TargetState
+    from confplane.services.kraft.pending_entity import PendingEntity
+    from confplane.services.ports.applying import AlterRefused, Author, RefusedValue
 
 
 class KeyDriftState(StrEnum):
@@ -80,57 +78,31 @@ class DriftSelection:
         return self.keys is None or key in self.keys
 
 
-@dataclass(frozen=True, slots=True)
-class DriftCandidate:
-    """An entity that may differ."""
-
-    entity: Entity
-    node: Node | None
-    state: TargetState | None
-
-    @property
-    def refused(self) -> AlterRefused | None:
-        """The cluster's refusal of the current values."""
-        return None if self.state is None or self.node is None else self.state.refusal_of(self.node.mzxid)
-
-    @property
-    def differs(self) -> bool:
-        """True if a key is queued, was refused, or is left alone."""
-        if self.state is not None and (self.state.is_open or self.state.drift or self.refused):
-            return True
-        if self.node is None or not pending_keys(self.node.extra):
-            return False
-        return self.state is None or self.state.applied_mzxid != self.node.mzxid
-
-    @property
-    def waiting(self) -> set[str]:
-        """The keys that differ, as far as known without a poll."""
-        left = set() if self.state is None else {*self.state.drift, *self.state.reapply}
-        if self.node is None:
-            return left
-        config, taken = self.node.config, {} if self.state is None else self.state.applied
-        return left | {
-            key for key in pending_keys(self.node.extra) if key not in taken or taken[key] != config.get(key)
-        }
+def waiting_keys(pending: PendingEntity) -> set[str]:
+    """Return the keys that differ, as far as known without a poll."""
+    return pending.unsettled_keys | pending.state.drift.keys()
 
 
-def differing_keys(rules: ObservedRules, candidate: DriftCandidate, observed: EntityObservation | None) -> set[str]:
+def differing_keys(
+    rules: ObservedRules, entity: Entity, pending: PendingEntity, observed: EntityObservation | None
+) -> set[str]:
     """Return the keys that differ according to a poll; for an entity that no poll showed, its queued secrets.
 
     The cluster never shows the values of passwords, so these differ as long as they are queued.
     """
-    facet = rules.facet_of(candidate.entity)
-    secrets = {key for key in candidate.waiting if facet.is_secret(candidate.entity, key)}
+    facet = rules.facet_of(entity)
+    secrets = {key for key in waiting_keys(pending) if facet.is_secret(entity, key)}
     if observed is None or observed.observation is None:
         return secrets
-    ours = stored(candidate.node)
-    followed = rules.reconcile(candidate.entity, ours, observed.observation)
+    ours = stored(pending.node)
+    followed = rules.reconcile(entity, ours, observed.observation)
     return secrets | {key for key in ours.keys() | followed.keys() if ours.get(key) != followed.get(key)}
 
 
 def build_entity_drift(
     rules: ObservedRules,
-    candidate: DriftCandidate,
+    entity: Entity,
+    pending: PendingEntity,
     keys: set[str],
     authors: Mapping[tuple[str, str], Author],
     observed: EntityObservation | None,
@@ -141,30 +113,28 @@ def build_entity_drift(
 
     Args:
         rules: The rules of the cluster's configs.
-        candidate: The entity.
+        entity: The entity.
+        pending: Its znode and its state.
         keys: Its keys that differ.
         authors: Entity id and key -> the author of the newest change here.
         observed: The entity in the cluster; None if no poll showed it.
         enforced: External changes are put back, and not followed.
     """
-    entity, node = candidate.entity, candidate.node
-    ours = stored(node)
+    ours = stored(pending.node)
     theirs = {} if observed is None or observed.observation is None else observed.observation.config
-    written = set() if node is None else set(pending_keys(node.extra))
-    left = {} if candidate.state is None else candidate.state.drift
     facet = rules.facet_of(entity)
-    refused = all_refused_keys(node, candidate.state)
+    refused = pending.all_refused_keys
 
     def of_key(key: str) -> KeyDrift:
         state, value = KeyDriftState.EXTRA, theirs.get(key)
         principal: str | None = EXTERNAL_PRINCIPAL
         since: int | None = None
         refusal = refused.get(key)
-        alone = None if refusal is not None else left.get(key)
+        alone = None if refusal is not None else pending.state.drift.get(key)
         if alone is not None:
             state, since = KeyDriftState(alone.cause.value), alone.since_ms
             value = alone.theirs if observed is None else value
-        elif key in written:
+        elif key in pending.pending_keys:
             state = KeyDriftState.PENDING if refusal is None else KeyDriftState.REFUSED
             author = authors.get((entity.id, key))
             principal = None if author is None else author.principal
@@ -180,6 +150,6 @@ def build_entity_drift(
         entity,
         facet,
         tuple(of_key(key) for key in sorted(keys)),
-        candidate.refused,
+        pending.refusal,
         None if observed is None else observed.observed_range.at_ms,
     )

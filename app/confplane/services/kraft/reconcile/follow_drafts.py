@@ -17,8 +17,8 @@ from confplane.domain.observed import Observation
 from confplane.domain.ops import OpType, op_as_json
 from confplane.services.changes.draft import Draft, NoChange
 from confplane.services.kraft import znode_metadata
-from confplane.services.kraft.decisions import UNWRITTEN, FollowDecision, metadata_of
-from confplane.services.kraft.refused_keys import refused_keys
+from confplane.services.kraft.decisions import UNWRITTEN, FollowDecision
+from confplane.services.kraft.pending_entity import PendingEntity
 from confplane.services.ports.trail import IMPORT, OBSERVED, IntentEntity, ObservedRange
 from confplane.services.ports.transactions import EntityWrite, Guarded
 
@@ -52,7 +52,7 @@ class FollowDrafts:
             else self._rules.reconcile(observed.entity, stored(node), observed.observation)
         )
 
-    def with_state(self, observed: EntityObservation, state: TargetState | None) -> EntityObservation:
+    def with_state(self, observed: EntityObservation, state: TargetState) -> EntityObservation:
         """Return a polled observation with the state of deliveries, without stale in-flight writes and refused keys.
 
         A refused key is not followed, unless the cluster shows its value.
@@ -62,13 +62,13 @@ class FollowDrafts:
         poll that may be older than the newest values shows no stale in-flight writes.
         """
         observation = observed.observation
-        if state is None or observation is None:
+        if observation is None:
             return observed
         entity, node = observed.entity, self._store.get(Tree.CONFIG, observed.entity.id)
         ours = stored(node)
         refused = {
             key
-            for key in refused_keys(node, state)
+            for key in PendingEntity(node, state).refused_keys
             if not self.is_same(entity, key, observation.config.get(key), ours.get(key))
         }
         observation = _without(observation, refused)
@@ -191,7 +191,7 @@ def _observed_range(observed: EntityObservation, node: Node | None, decision: Fo
     Neither is the end of an earlier topic, which happened at some record before those of the current topic. The writes
     in the row of a poll come after everything that the znode has.
     """
-    metadata = metadata_of(node, observed.state)
+    metadata = PendingEntity(node, observed.state).metadata
     observed_range = observed.observed_range
     if not observed_range.exact:
         return (
@@ -216,7 +216,8 @@ def _begin(observed_range: ObservedRange) -> int:
 def _write(
     observed: EntityObservation, node: Node | None, decision: FollowDecision, after: dict[str, str]
 ) -> EntityWrite:
-    metadata, observed_range = metadata_of(node, observed.state), observed.observed_range
+    pending, observed_range = PendingEntity(node, observed.state), observed.observed_range
+    metadata = pending.metadata
     match decision:
         case FollowDecision.REMOVED:
             left = znode_metadata.ZnodeMetadata(None, observed.after, observed_range.until)
@@ -229,7 +230,7 @@ def _write(
             left = znode_metadata.ZnodeMetadata(
                 observed.topic_id or metadata.topic_id, observed.after, observed_range.until
             )
-    refused = () if not after else tuple(sorted(refused_keys(node, observed.state)))
+    refused = () if not after else tuple(sorted(pending.refused_keys))
     extra = znode_metadata.merge(None if node is None else node.extra, left, refused)
     version, czxid = (None, None) if node is None else (node.version, node.czxid)
     path = full_path(Tree.CONFIG, observed.entity)

@@ -20,26 +20,27 @@ from confplane.domain.facets import Tree, full_path
 from confplane.services.changes.bulk import AT_ONCE, run_together
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.draft import ChangeJob
-from confplane.services.kraft import topics
-from confplane.services.kraft.decisions import UNWRITTEN, ClusterDecisions, FollowDecision, metadata_of
+from confplane.services.kraft.decisions import UNWRITTEN, ClusterDecisions, FollowDecision
 from confplane.services.kraft.observe.poller import Poller
+from confplane.services.kraft.pending_entity import PendingEntity
 from confplane.services.kraft.reconcile.enforce import SOURCE, Enforcer
 from confplane.services.kraft.reconcile.follow_drafts import FollowDrafts
 from confplane.services.kraft.reconcile.lost_updates import LostUpdates
 from confplane.services.metrics import span
-from confplane.services.pending_keys import pending_keys
+from confplane.services.ports.applying import NO_STATE
 from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.ports.trail import EXTERNAL_PRINCIPAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from confplane.domain.entities import Entity
     from confplane.domain.observed import ObservedRules
     from confplane.domain.redaction import Redact
     from confplane.services.changes.commit import ChangeResult
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.kraft.decisions import EntityObservation
-    from confplane.services.ports.applying import Correction, ReconciledCluster, TargetStates
+    from confplane.services.ports.applying import Correction, ReconciledCluster, TargetState, TargetStates
     from confplane.services.ports.store import ClusterStore
 
 _MOST: Final = 200
@@ -179,17 +180,19 @@ class FollowWriter:
         if not adopted:
             return observations
         known = await self._states.load(self._store.name, sorted(adopted))
-        # A poll that is older than the last delivery may show an earlier topic.
-        topic_ids = {
-            each.entity.id: each.topic_id
+        outlived = {
+            each.entity.id: topic_id
             for each in observations
-            if (state := known.get(each.entity.id)) is not None and each.after >= state.applied_offset
+            # A poll that is older than the last delivery may show an earlier topic.
+            if (state := known.get(each.entity.id, NO_STATE)).applied_offset <= each.after
+            and (topic_id := self._pending(each.entity, state).outlived(each.topic_id)) is not None
         }
-        nodes = {each: node for each in topic_ids if (node := self._store.get(Tree.CONFIG, each)) is not None}
-        outlived = topics.outlived_topics(topic_ids, nodes, known)
         await self._states.drop(self._store.name, outlived)
-        known = {entity_id: each for entity_id, each in known.items() if entity_id not in outlived}
-        return [self._drafts.with_state(each, known.get(each.entity.id)) for each in observations]
+        known |= dict.fromkeys(outlived, NO_STATE)
+        return [self._drafts.with_state(each, known.get(each.entity.id, NO_STATE)) for each in observations]
+
+    def _pending(self, entity: Entity, state: TargetState) -> PendingEntity:
+        return PendingEntity(self._store.get(Tree.CONFIG, entity.id), state)
 
     async def _commit_load(self, load: Sequence[Sequence[EntityObservation]], result: FollowResult) -> None:
         """Write a load: the observations of each change. Changes that must be drafted again form another load."""
@@ -231,10 +234,10 @@ class FollowWriter:
                 continue
             result.written += 1
             self.written += 1
-            if decision in {FollowDecision.REMOVED, FollowDecision.RECREATED} and each.state is not None:
-                gone[each.entity.id] = each.state.topic_id or ""
+            if decision in {FollowDecision.REMOVED, FollowDecision.RECREATED} and each.state.topic_id is not None:
+                gone[each.entity.id] = each.state.topic_id
             if decision is FollowDecision.RECREATED:
-                again.append((replace(each, emptied=end.committed.revision, state=None),))
+                again.append((replace(each, emptied=end.committed.revision, state=NO_STATE),))
         return again
 
     async def _commit_together(
@@ -262,13 +265,12 @@ class FollowWriter:
 
     def _has_no_topic(self, observed: EntityObservation) -> bool:
         """Return whether a topic is gone, or never was, and its znode has only client changes that no topic got."""
-        node = self._store.get(Tree.CONFIG, observed.entity.id)
+        pending = self._pending(observed.entity, observed.state)
         return (
             observed.observation is None
             and not observed.is_from_log
-            and node is not None
-            and bool(pending_keys(node.extra))
-            and metadata_of(node, observed.state).topic_id is None
+            and bool(pending.pending_keys)
+            and pending.metadata.topic_id is None
         )
 
     def _remember_revision(self, revision: int) -> None:

@@ -66,21 +66,17 @@ class LostUpdates:
         external.
         """
         state = observed.state
-        if (
-            node is None
-            or observed.observation is None
-            or (state is not None and observed.after < state.applied_offset)
-        ):
+        if node is None or observed.observation is None or observed.after < state.applied_offset:
             return {}
         ours, theirs = stored(node), self._drafts.reconcile(observed, node)
         found = {}
-        for key in {*pending_keys(node.extra), *(() if state is None else state.reapply)}:
+        for key in {*pending_keys(node.extra), *state.reapply}:
             value, wanted = theirs.get(key), ours.get(key)
-            sent = [] if state is None else [*state.uncertain.get(key, ())]
+            sent = [*state.uncertain.get(key, ())]
             may_be_sent = any(self._drafts.is_same(observed.entity, key, wanted, each) for each in sent)
-            if value == wanted or may_be_sent or (state is not None and state.under_way and sent):
+            if value == wanted or may_be_sent or (state.under_way and sent):
                 continue
-            if state is not None and key in state.applied:
+            if key in state.applied:
                 sent.append(state.applied[key])
             if not any(self._drafts.is_same(observed.entity, key, value, each) for each in sent):
                 found[key] = value
@@ -109,7 +105,7 @@ class LostUpdates:
         return LostUpdate(
             entity.id,
             observed.after,
-            {} if observed.state is None else observed.state.base,
+            observed.state.base,
             base | {key: BaseValue(value, observed.observed_range.until) for key, value in new.items()},
             intent_of(self._store, self._drafts, observed, node, changed) if changed else None,
             observed.topic_id,
@@ -121,12 +117,12 @@ def _may_be_older(observed: EntityObservation, key: str) -> bool:
 
     A delivery that was not applied may have dropped the drift of its keys.
     """
-    return observed.state is not None and (key in observed.state.drift or not observed.state.took_last)
+    return key in observed.state.drift or not observed.state.took_last
 
 
 def _base_values(observed: EntityObservation, node: Node | None) -> dict[str, BaseValue]:
     """Return the base values of queued keys, unless a change followed the cluster since."""
-    if observed.state is None or node is None:
+    if node is None:
         return {}
     until = znode_metadata.read(node.extra).until
     return {key: each for key, each in observed.state.base.items() if each.offset >= until}

@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-from tests.faults.history import FeedEvent, FeedState
+from tests.faults.history import FeedEvent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
 _PATIENCE_S: Final = 20.0
 _PATH: Final = "/v1/clusters/default/changes"
+_CUT_AFTER: Final = (1, 1, 2, 5, 50)
+"""Events after which a stream is cut off."""
+_POLLS: Final = 0.2
+"""The part of the reads that are long polls."""
 
 
 class FeedReader:
@@ -25,25 +29,10 @@ class FeedReader:
     Args:
         targets: The URL and the token of each process.
         seed: Of its choices.
-        cut_after: Events after which a stream is cut off.
-        polls: The part of the reads that are long polls.
-        snapshot: Begin with a snapshot, whose states are events as well.
     """
 
-    def __init__(
-        self,
-        targets: Sequence[tuple[str, str]],
-        *,
-        seed: int,
-        cut_after: Sequence[int] = (1, 1, 2, 5, 50),
-        polls: float = 0.2,
-        snapshot: bool = False,
-    ) -> None:
-        self._cut_after = cut_after
-        self._polls = polls
-        self._snapshot = snapshot
+    def __init__(self, targets: Sequence[tuple[str, str]], *, seed: int) -> None:
         self.events: list[FeedEvent] = []
-        self.states: list[FeedState] = []
         self.refusals: list[str] = []
         self._targets = targets
         # Each request has a connection of its own.
@@ -67,7 +56,6 @@ class FeedReader:
             if None not in answers:
                 break
             self._position = ""
-            self.states.clear()
             self.events.clear()
             self.refusals.clear()
         self._task = asyncio.create_task(self._run())
@@ -85,15 +73,15 @@ class FeedReader:
     async def _run(self) -> None:
         while not self._stop.is_set():
             number = self._chooser.randrange(len(self._targets))
-            if self._chooser.random() < self._polls:
+            if self._chooser.random() < _POLLS:
                 await self._poll(number)
             else:
-                await self._stream(number, self._chooser.choice(self._cut_after))
+                await self._stream(number, self._chooser.choice(_CUT_AFTER))
 
     async def _poll(self, number: int) -> bool | None:
         """Send one long poll; return whether it had events that move the position, or None without an answer."""
         url, token = self._targets[number]
-        params = {"after": self._position} if self._position else {"snapshot": "true"} if self._snapshot else {}
+        params = {"after": self._position} if self._position else {}
         try:
             answer = await self._http.get(url + _PATH, params=params, headers={"Authorization": f"Bearer {token}"})
         except httpx.HTTPError:
@@ -103,9 +91,6 @@ class FeedReader:
             return None
         page = answer.json()
         self._position = page["position"]
-        self.states += (
-            FeedState.of(each) for state in page.get("snapshot", {"states": ()})["states"] for each in state["entities"]
-        )
         self.events += map(FeedEvent.of, page["events"])
         return any("id" in event for event in page["events"])
 

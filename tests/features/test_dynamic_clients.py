@@ -16,7 +16,6 @@ from confplane.client.dynamic import (
     CONFLUENT_KAFKA,
     AsyncDynamicConsumerConfig,
     AsyncDynamicProducerConfig,
-    DynamicProducerConfig,
 )
 from confplane.domain.entities import Entity
 from tests.support.proxy import proxy
@@ -65,25 +64,6 @@ async def test_acks_follow_the_levels_and_go_back_to_the_users_own(service: Serv
         await until(lambda: dynamic.settings == own)
 
 
-async def test_software_and_supported_configs_are_registered(service: Service, client: ConfplaneClient) -> None:
-    user = "registered"
-    async with (
-        following(service, AsyncDynamicProducerConfig, user),
-        following(service, AsyncDynamicConsumerConfig, user, client_id="reader"),
-    ):
-
-        async def registered() -> list[Any]:
-            ids = [f"user={user},client-id={client_id}" for client_id in ("billing", "reader")]
-            found = [item for each in ids async for item in client.items("registrations", id=each)]
-            return found if len(found) == 2 else []
-
-        items = await until(registered)
-    assert [(item["id"], item["clientInformation"], item["supportedConfigs"]) for item in items] == [
-        (f"user={user},client-id={client_id}", SOFTWARE, keys)
-        for client_id, keys in (("billing", ["acks"]), ("reader", ["heartbeat.interval.ms", "session.timeout.ms"]))
-    ]
-
-
 async def test_what_a_client_has_taken_over_and_what_it_dropped_is_reported(
     service: Service, client: ConfplaneClient
 ) -> None:
@@ -111,16 +91,6 @@ async def test_what_a_client_has_taken_over_and_what_it_dropped_is_reported(
     assert "(25000) would not be below session.timeout.ms (20000)" in found["refused"][0]["reason"]
     assert settled["appliedBy"] == [{**SOFTWARE, "appliedRevision": str(second.revision), "instances": 2}]
     assert settled["refused"] == []
-
-
-async def test_a_path_without_the_feature_turns_it_off_with_one_line(
-    service: Service, caplog: pytest.LogCaptureFixture
-) -> None:
-    reached = package.Service(service.url, "absent", service.token, cluster="none-such")
-    async with AsyncDynamicProducerConfig(settings(), library=CONFLUENT_KAFKA, service=reached) as dynamic:
-        assert dynamic.settings == settings()
-    (record,) = [record for record in caplog.records if record.name.startswith("confplane.client")]
-    assert "they are off: 404" in record.getMessage()
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["refusing", "silent"])
@@ -165,54 +135,3 @@ async def test_away_at_start_then_back_with_other_values(
                 come_back()
                 await becomes(without, "1")
                 await becomes(kept, "1")
-
-
-async def test_a_revoked_token_leaves_the_values_in_force_and_is_logged_once(
-    service: Service, client: ConfplaneClient, caplog: pytest.LogCaptureFixture
-) -> None:
-    entity = Entity.of(user="revoked", client_id="billing")
-    await client.put("client-configs", entity, {"acks": "all"})
-    made = await client.request("POST", "/v1/tokens", json={"principal": "User:revoked"})
-    reached = package.Service(service.url, "revoked", made.body["token"])
-    dynamic = DynamicProducerConfig(settings(), library=CONFLUENT_KAFKA, service=reached)
-    with dynamic:
-        assert dynamic.settings["acks"] == "all"
-        await client.request("DELETE", f"/v1/tokens/{made.body['id']}")
-        await until(lambda: "can't be read, those in force stay: 401" in caplog.text)
-        assert dynamic.settings["acks"] == "all"
-    assert caplog.text.count("can't be read") == 1
-    assert made.body["token"] not in caplog.text
-
-
-async def test_a_token_that_is_rotated_in_its_file_counts_from_the_next_poll(
-    service: Service, client: ConfplaneClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    entity = Entity.of(user="rotated", client_id="billing")
-    await client.put("client-configs", entity, {"acks": "all"})
-    before, after = [
-        (await client.request("POST", "/v1/tokens", json={"principal": "User:rotated"})).body for _ in range(2)
-    ]
-    file = tmp_path / "token"
-    file.write_text(before["token"])
-    reached = package.Service(service.url, "rotated", file)
-    dynamic = DynamicProducerConfig(settings(), library=CONFLUENT_KAFKA, service=reached)
-    with dynamic:
-        assert dynamic.settings["acks"] == "all"
-        await client.request("DELETE", f"/v1/tokens/{before['id']}")
-        await until(lambda: "can't be read, those in force stay: 401" in caplog.text)
-        file.unlink()
-        await client.put("client-configs", entity, {"acks": "1"})
-        file.write_text(f"{after['token']}\n")
-        await until(lambda: dynamic.settings["acks"] == "1")
-
-
-async def test_an_application_reads_no_configs_of_another_user(
-    service: Service, client: ConfplaneClient, caplog: pytest.LogCaptureFixture
-) -> None:
-    await client.put("client-configs", Entity.of(user="theirs"), {"acks": "0"})
-    made = await client.request("POST", "/v1/tokens", json={"principal": "User:mine"})
-    reached = package.Service(service.url, "theirs", made.body["token"])
-    options: dict[str, Any] = {"library": CONFLUENT_KAFKA, "service": reached}
-    async with AsyncDynamicProducerConfig(settings(), **options) as dynamic:
-        assert "acks" not in dynamic.settings
-    assert "can't be read, those in force stay: 403" in caplog.text

@@ -155,6 +155,8 @@ async def test_the_state_of_all_parts_is_reported(service: Service, zk: KazooCli
     assert later("notifications", cluster="default") == found("notifications", cluster="default") + 2 < limit
     assert later("unreadable_znodes", cluster="default") == found("unreadable_znodes", cluster="default") + 1
     assert later("mirror_revision", cluster="default") > found("mirror_revision", cluster="default")
+    recorded = await scraped_when(service, lambda now: now.get("recorder_lag_seconds", cluster="default") is not None)
+    assert recorded("recorder_refused_entities", cluster="default") == 0
 
 
 async def test_no_name_of_a_client_comes_out(service: Service, client: ConfplaneClient) -> None:

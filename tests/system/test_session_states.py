@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import uuid
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -12,10 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from confplane.client import ProblemError
-from confplane.devstack.zookeeper import ZooKeeper
 from confplane.domain.entities import Entity
 from tests.support.metrics import scrape
-from tests.support.service import Service
 from tests.support.stores import kafka_writes
 from tests.support.waiting import until
 from tests.support.world import World
@@ -30,6 +26,7 @@ if TYPE_CHECKING:
     from tests.support.metrics import Scraped
     from tests.support.proxy import Proxy
     from tests.support.servers import Database
+    from tests.support.service import Service
 
 ALICE: Final = Entity.of(user="alice")
 RATE: Final = {"producer_byte_rate": 1}
@@ -194,29 +191,3 @@ async def test_a_long_cut_loses_the_session_and_a_new_one_goes_on_without_holes(
         assert await reading <= {(True, False), (False, True)}
         assert len(zk.get_children("/confplane/writers")) == 1
         await client.put("client-quotas", ALICE, {"producer_byte_rate": 3})
-
-
-async def test_a_zookeeper_that_hangs_is_noticed_and_recovered_from(migrated: Database, tmp_path: Path) -> None:
-    with ZooKeeper(tmp_path / "zookeeper", durable=False) as zookeeper:
-        service = Service(
-            tmp_path / "service",
-            connect=zookeeper.hosts,
-            dsn=migrated.service_dsn,
-            cluster={"session_timeout_ms": SHORT_MS},
-            settings={"CONFPLANE_HTTP__REQUEST_DEADLINE_MS": str(PATIENT_MS)},
-        )
-        with service:
-            async with service.client(timeout_s=300) as client:
-                await client.put("client-quotas", ALICE, RATE)
-                os.kill(zookeeper.pid, signal.SIGSTOP)
-                try:
-                    await state_when(client, lambda found: found["session"] == "lost")
-                    await serves_the_old_copy(client)
-                    await refuses_writes_and_waits(client)
-                finally:
-                    os.kill(zookeeper.pid, signal.SIGCONT)
-                found = await state_when(client, lambda found: found["mirror"] == "fresh")
-                assert (found["status"], found["session"]) == ("ready", "connected")
-                await client.put("client-quotas", ALICE, {"producer_byte_rate": 3})
-                read = await client.get("client-quotas", ALICE, strong=True)
-                assert (read.body["quotas"], read.stale_ms) == ({"producer_byte_rate": 3}, None)

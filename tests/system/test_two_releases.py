@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -436,69 +434,3 @@ async def _busy(one: httpx.AsyncClient, two: httpx.AsyncClient, scene: Scene, na
     busy = asyncio.gather(*works)
     kafka_writes(scene.zk, f"users/{name}-theirs", _content({RATE: "1"}))
     await busy
-
-
-class _Writers:
-    """Writers that raise a quota of a user each, through whichever service runs.
-
-    Attributes:
-        services: The services that take the requests, in turn.
-        acknowledged: By writer, the last value that was acknowledged.
-        sent: By writer, the last value that was sent.
-    """
-
-    def __init__(self, number: int) -> None:
-        self.services: list[Service] = []
-        self.acknowledged = dict.fromkeys(range(number), 0)
-        self.sent = dict.fromkeys(range(number), 0)
-        self.statuses: Counter[int] = Counter()
-        self._ended = False
-
-    async def write(self, writer: int) -> None:
-        while not self._ended:
-            self.sent[writer] += 1
-            service = self.services[(writer + self.sent[writer]) % len(self.services)]
-            with contextlib.suppress(httpx.TransportError):  # it is stopping
-                async with opened(service) as http:
-                    answer = await http.put(f"client-quotas/user=load-{writer}", json=quota(self.sent[writer]))
-                    self.statuses[answer.status_code] += 1
-                    if answer.status_code == httpx.codes.OK:
-                        self.acknowledged[writer] = self.sent[writer]
-
-    async def progress(self) -> None:
-        """Wait until each writer has had more of its changes acknowledged."""
-        before = dict(self.acknowledged)
-        await until(lambda: all(value >= before[writer] + 3 for writer, value in self.acknowledged.items()))
-
-    def end(self) -> None:
-        self._ended = True
-
-
-async def test_nothing_is_lost_or_invented_by_a_rolling_upgrade_under_load(
-    scene: Scene, releases: tuple[Release, Release]
-) -> None:
-    first, second = releases
-    writers = _Writers(6)
-    with contextlib.ExitStack() as stack:
-        old = [stack.enter_context(scene.service(first)) for _ in range(2)]
-        writers.services = [*old]
-        load = [asyncio.create_task(writers.write(writer)) for writer in writers.sent]
-        await scene.recorded()  # the first release leads
-        for service in old:
-            new = scene.service(second)
-            stack.push(new.__exit__)
-            await asyncio.to_thread(new.start)
-            writers.services = [new, *(each for each in writers.services if each is not service)]
-            await asyncio.to_thread(service.stop)
-            await writers.progress()
-        await scene.recorded()  # the second leads
-        await writers.progress()
-        writers.end()
-        await asyncio.gather(*load)
-        await until(lambda: not scene.open())
-        await scene.recorded()
-    for writer, acknowledged in writers.acknowledged.items():
-        assert acknowledged <= int(config(scene.zk, f"/config/users/load-{writer}")[RATE]) <= writers.sent[writer]
-    assert writers.statuses.keys() <= {200, 503}, writers.statuses
-    assert scene.not_ours() == []
-    scene.assert_explained()

@@ -1,4 +1,4 @@
-"""``confplane doctor`` on real stores: nothing on a healthy installation, and partial restores with their commands."""
+"""``confplane doctor`` on real stores: nothing on a healthy installation, no writes, and stores that are away."""
 
 from __future__ import annotations
 
@@ -81,30 +81,6 @@ async def test_a_healthy_installation_has_no_findings_and_its_bundle_no_secrets(
     for secret in (service.token, str(urlsplit(migrated.service_dsn).password)):
         assert not any(secret in text for text in texts.values())
     assert chroot in texts["settings.json"]
-
-
-async def test_each_partial_restore_has_the_command_that_ends_it(
-    service: Service, chroot: str, migrated: Database
-) -> None:
-    change_id = await change(service, chroot)
-    await asyncio.to_thread(service.stop)
-    assert (await diagnosed(service))[1] == {"no-process": "confplane serve"}
-
-    for table in ("intents", "intent_entities", "outcomes", "change_keys"):
-        past_the_trigger(migrated.owner_dsn, table, f"DELETE FROM {table} WHERE change_id = '{change_id}'")  # noqa: S608 - an id
-    code, found = await diagnosed(service)
-    assert (code, found["postgres-restored"]) == (1, "confplane tokens confirm --reason TEXT")
-
-    for raw in raw_client(chroot):
-        raw.delete("/confplane/incarnation")
-    code, found = await diagnosed(service)
-    assert (code, found["store-restored"]) == (1, "confplane adopt-store --cluster default --reason TEXT")
-
-    for raw in raw_client(chroot):
-        raw.delete("/confplane", recursive=True)
-        raw.delete("/config", recursive=True)
-    code, found = await diagnosed(service)
-    assert (code, found["store-restored"]) == (1, "confplane adopt-store --cluster default --reason TEXT")
 
 
 STORED: Final = (

@@ -165,6 +165,15 @@ def test_postgres_starts_on_its_port_over_a_left_lock_whose_id_came_round_again(
         assert server.port == port
 
 
+def test_postgres_starts_over_an_empty_lock(tmp_path: Path) -> None:
+    with Postgres(tmp_path, durable=False) as server:
+        server.query("CREATE TABLE kept AS SELECT 42 AS answer")
+        server.kill()
+        (tmp_path / "data" / "postmaster.pid").write_text("")
+        server.start()
+        assert server.query("SELECT answer FROM kept") == "42"
+
+
 def test_data_of_another_postgres_version_is_refused_with_the_way_out(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()

@@ -254,9 +254,10 @@ class Postgres(Server):
         for process in self._processes():
             end(process, signal.SIGQUIT, self.stop_seconds)
         # The file itself remains: Postgres uses it to make sure that its shared memory is no longer in use. Only if a
-        # process id is in use again would Postgres mistake an unrelated process for its predecessor.
+        # process id is in use again would Postgres mistake an unrelated process for its predecessor. It does not start
+        # over an empty file, which a start leaves that ended before it wrote anything.
         first = lock.read_text().partition("\n")[0].strip()
-        if first.isdecimal() and psutil.pid_exists(int(first)):
+        if not first or (first.isdecimal() and psutil.pid_exists(int(first))):
             lock.unlink()
 
     def _processes(self) -> list[psutil.Process]:

@@ -72,6 +72,7 @@ def test_new_names_get_the_old_values_and_the_old_names_stay(
     said = capsys.readouterr()
     assert "topic=old: segment.bytes would be written with the value of segment.size" in said.out
     assert "3 of 3 topics and brokers would be written" in said.out
+    assert "Nothing was written; --apply writes" in said.out
     assert raw_zk.get("/config/topics/old")[1].version == before
     assert trail(migrated) == []
 

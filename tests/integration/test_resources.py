@@ -15,6 +15,7 @@ from confplane.client import (
     UnknownRouteError,
 )
 from confplane.domain.entities import Entity
+from confplane.services.kraft.apply.apply_status import ApplyWaiter
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -26,6 +27,22 @@ async def problem(awaitable: Any) -> ProblemError:
     with pytest.raises(ProblemError) as caught:
         await awaitable
     return caught.value
+
+
+async def test_a_read_waits_for_no_kafka_cluster_where_there_is_none(
+    client: ConfplaneClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[int] = []
+    wait = ApplyWaiter.wait_for_revision
+
+    async def watched(waiter: ApplyWaiter, revision: int, deadline: float) -> bool:
+        waits.append(revision)
+        return await wait(waiter, revision, deadline)
+
+    monkeypatch.setattr(ApplyWaiter, "wait_for_revision", watched)
+    await client.put("client-quotas", "user=unapplied", {"producer_byte_rate": 1})
+    read = await client.request("GET", "client-quotas/user=unapplied", headers={"Confplane-Wait-Applied": "1"})
+    assert (read.body["quotas"], read.applied_revision, waits) == ({"producer_byte_rate": 1}, None, [])
 
 
 async def test_get_returns_what_was_put(client: ConfplaneClient) -> None:

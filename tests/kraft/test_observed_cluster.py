@@ -168,6 +168,9 @@ async def test_a_strong_read_shows_an_outside_change_at_once(kraft: KraftCluster
             await writer.quotas(({"user": "target-strong"}, {"producer_byte_rate": float(rate)}))
             answer = await client.request("GET", "client-quotas/user=target-strong?consistency=strong&view=full")
             assert answer.body["quotas"] == {"producer_byte_rate": rate}
+        await writer.quotas(({"user": "target-strong"}, {"producer_byte_rate": 6.0}))
+        answer = await client.request("GET", "client-quotas/user=target-strong/effective?consistency=strong")
+        assert [each["value"] for each in answer.body["quotas"]] == [6]
         await writer.create_topics("target-new", configs={"retention.ms": "1000"})
         answer = await client.request("GET", "configs?consistency=strong&topic=target-new")
         assert [each["configs"] for each in answer.body["items"]] == [{"retention.ms": "1000"}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,11 +13,11 @@ import pytest_asyncio
 from confplane.domain.errors import UnauthenticatedError, UnavailableError
 from confplane.security.oidc.code_flow import CodeFlow
 from confplane.security.oidc.provider import Provider
-from tests.support.issuer import DISCOVERY, JWKS, Issuer
+from tests.support.issuer import DISCOVERY, JWKS, Issuer, Signer
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 TOKEN = "/token"
 
@@ -76,3 +77,50 @@ async def test_made_up_codes_of_one_address_keep_nobody_else_from_signing_in(flo
 
 async def test_an_issuer_that_names_itself_is_known(flow: CodeFlow) -> None:
     assert flow.names_itself
+
+
+GOOD = {"aud": "console", "nonce": "nonce"}
+
+
+async def exchanged(flow: CodeFlow, issuer: Issuer, id_token: bytes) -> str:
+    """Finish a sign-in whose code the issuer exchanges for an id token."""
+    issuer.documents[TOKEN] = (200, json.dumps({"access_token": "access", "id_token": id_token.decode()}).encode())
+    return await flow.finish("code", "nonce", "verifier", "192.0.2.1")
+
+
+async def test_a_code_is_exchanged_for_an_access_token(flow: CodeFlow, issuer: Issuer) -> None:
+    assert await exchanged(flow, issuer, issuer.token(**GOOD)) == "access"
+    both = {"aud": ["other", "console"], "azp": "console"}
+    assert await exchanged(flow, issuer, issuer.token(**GOOD | both)) == "access"
+
+
+@pytest.mark.parametrize(
+    ("id_token", "reason"),
+    [
+        (lambda _: b"text", "it is not a signed token"),
+        (lambda issuer: issuer.token(**GOOD | {"iss": "https://evil.example.com"}), "it is from another issuer"),
+        (
+            lambda issuer: Signer("one", "EdDSA").sign(issuer.claims(**GOOD)).encode(),
+            "its algorithm is not allowed for the issuer",
+        ),
+        (
+            lambda issuer: Signer("one").sign(issuer.claims(**GOOD)).encode(),
+            "its signature does not fit a key of the issuer",
+        ),
+        (lambda issuer: issuer.token(**GOOD | {"aud": "confplane"}), "it is for another client"),
+        (lambda issuer: issuer.token(**GOOD | {"azp": "other"}), "it was issued to another client"),
+        (lambda issuer: issuer.token(**GOOD | {"exp": None}), r"it has no expiry \(exp\)"),
+        (lambda issuer: issuer.token(**GOOD | {"exp": int(time.time()) - 3600}), "it has expired"),
+        (lambda issuer: issuer.token(**GOOD | {"nonce": "another"}), "it is for another sign-in"),
+        (lambda issuer: issuer.token(**GOOD | {"nonce": None}), "it is for another sign-in"),
+    ],
+    ids=[
+        *("no token", "issuer", "algorithm", "key", "audience", "authorized party"),
+        *("no expiry", "expired", "nonce", "no nonce"),
+    ],
+)
+async def test_an_id_token_that_is_not_valid_signs_nobody_in(
+    flow: CodeFlow, issuer: Issuer, id_token: Callable[[Issuer], bytes], reason: str
+) -> None:
+    with pytest.raises(UnauthenticatedError, match=reason):
+        await exchanged(flow, issuer, id_token(issuer))

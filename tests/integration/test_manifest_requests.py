@@ -454,5 +454,10 @@ async def test_a_refused_manifest_is_pointed_into(world: World) -> None:
         assert [each["pointer"] for each in refused.json()["errors"]] == ["/manifest/entities/0/quotas/no_such_key"]
         stale = await people.propose({**seen, "atomic": True, "planId": (await people.plan(seen))["planId"]})
         assert (stale.status_code, stale.json()["errors"][0]["pointer"]) == (409, "/manifest/planId"), stale.text
+        twice = await people.propose({**seen, "entities": seen["entities"] * 2})
+        assert [each["pointer"] for each in twice.json()["errors"]] == ["/manifest/entities/0/id"], twice.text
+        edits = [{"facet": "client-quotas", "id": "user=a", "ops": [{"key": "producer_byte_rate", "value": 1}]}] * 2
+        repeated = await people.send("dev", "POST", f"{BASE}/change-requests", {"edits": edits})
+        assert [each["pointer"] for each in repeated.json()["errors"]] == ["/edits/1/id"]
         both = {"manifest": seen, "edits": [{"facet": "client-quotas", "id": "user=a", "ops": []}]}
         assert (await people.send("dev", "POST", f"{BASE}/change-requests", both)).status_code == 400

@@ -249,23 +249,24 @@ def check_action(kind: RequestKind, state: RequestState, action: RequestAction) 
     if kind is RequestKind.BREAK_GLASS and action not in _OF_BREAK_GLASS:
         raise RequestStateError("The change of this request is made already; another person has to approve it")
     if action not in TRANSITIONS[state]:
-        allowed = ", ".join(each.value for each in TRANSITIONS[state] if each in CALLED) or "no action any more"
-        raise RequestStateError(f"The request is {state}, which allows {allowed}, and not {action}")
+        called = [_OPERATIONS[each] for each in TRANSITIONS[state] if each in _OPERATIONS]
+        allowed = ", ".join(dict.fromkeys(called)) or "comment"
+        refused = _OPERATIONS.get(action, action)
+        raise RequestStateError(f"The request is {state}: {refused} is not possible. Possible: {allowed}")
 
 
-CALLED: Final = frozenset(
-    {
-        RequestAction.SUBMIT,
-        RequestAction.DISCARD,
-        RequestAction.REVISE,
-        RequestAction.APPROVE,
-        RequestAction.REJECT,
-        RequestAction.CANCEL,
-        RequestAction.BEGIN,
-        RequestAction.REVERT,
-    }
-)
-"""The actions of callers; all others follow from them or from the time."""
+_OPERATIONS: Final[Mapping[RequestAction, str]] = {
+    RequestAction.REDRAFT: "revise",
+    RequestAction.SUBMIT: "revise",
+    RequestAction.DISCARD: "cancel",
+    RequestAction.REVISE: "revise",
+    RequestAction.APPROVE: "approve",
+    RequestAction.REJECT: "reject",
+    RequestAction.CANCEL: "cancel",
+    RequestAction.BEGIN: "apply",
+    RequestAction.REVERT: "revert",
+}
+"""The operations by which callers ask for actions; all other actions follow from them or from the time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,20 @@ def test_an_action_that_the_table_does_not_have_is_refused(
         check_action(kind, state, action)
 
 
+@pytest.mark.parametrize(
+    ("state", "action", "text"),
+    [
+        ("draft", "begin", "The request is draft: apply is not possible. Possible: revise, cancel"),
+        ("applied", "begin", "The request is applied: apply is not possible. Possible: revert"),
+        ("rejected", "discard", "The request is rejected: cancel is not possible. Possible: comment"),
+    ],
+)
+def test_a_refusal_names_the_operations_of_callers(state: str, action: str, text: str) -> None:
+    with pytest.raises(RequestStateError) as refused:
+        check_action(RequestKind.CHANGE, RequestState(state), RequestAction(action))
+    assert refused.value.detail == text
+
+
 ALICE, BOB, CAROL, PORTAL = "User:alice", "User:bob", "User:carol", "User:portal"
 
 

@@ -444,7 +444,7 @@ async def test_an_entity_that_was_changed_during_a_run_ends_it(world: World) -> 
 async def test_a_refused_manifest_is_pointed_into(world: World) -> None:
     head = {"apiVersion": "confplane/v1", "kind": "Configs"}
     wrong = {**head, "entities": [{"id": "user=a", "quotas": {"no_such_key": 1}}]}
-    seen = {**head, "entities": [{"id": "user=a", "quotas": {"producer_byte_rate": 1}}]}
+    seen: dict[str, Any] = {**head, "entities": [{"id": "user=a", "quotas": {"producer_byte_rate": 1}}]}
     async with (
         world.service() as service,
         httpx.AsyncClient(base_url=service.url, trust_env=False, timeout=60) as http,
@@ -454,7 +454,7 @@ async def test_a_refused_manifest_is_pointed_into(world: World) -> None:
         assert [each["pointer"] for each in refused.json()["errors"]] == ["/manifest/entities/0/quotas/no_such_key"]
         stale = await people.propose({**seen, "atomic": True, "planId": (await people.plan(seen))["planId"]})
         assert (stale.status_code, stale.json()["errors"][0]["pointer"]) == (409, "/manifest/planId"), stale.text
-        twice = await people.propose({**seen, "entities": seen["entities"] * 2})
+        twice = await people.propose({**seen, "entities": [seen["entities"][0]] * 2})
         assert [each["pointer"] for each in twice.json()["errors"]] == ["/manifest/entities/0/id"], twice.text
         edits = [{"facet": "client-quotas", "id": "user=a", "ops": [{"key": "producer_byte_rate", "value": 1}]}] * 2
         repeated = await people.send("dev", "POST", f"{BASE}/change-requests", {"edits": edits})

@@ -122,11 +122,13 @@ def test_a_request_gets_other_values(olga: Tab, ivan: Tab, api: httpx.Client) ->
     page = olga.page
     olga.open("/console/clusters/default/entities/user=ruled-revised/edit/client-quotas")
     olga.type("producer_byte_rate", "2")
+    olga.type("Reason", "the sale of next week")
     olga.press("button", "Review the change", exact=True)
     olga.press("button", "Propose")
     expect(page.get_by_role("heading", name="Change request", exact=True)).to_be_visible()
     request = page.url
     ivan.open(request)
+    ivan.picture("console-request")
     ivan.press("button", "Approve")
     expect(ivan.page.get_by_text("approved User:ivan")).to_be_visible()
 
@@ -175,6 +177,7 @@ def test_a_change_past_the_rules_is_acknowledged(emma: Tab, ivan: Tab, api: http
     ivan.open("/console")
     expect(ivan.page.get_by_text("1 change past the rules to acknowledge")).to_be_visible()
     ivan.check()
+    ivan.picture("console-overview")
     ivan.press("link", "user ruled-glass, by User:emma")
     expect(ivan.page.get_by_text("written past rules and approvals")).to_be_visible()
     expect(ivan.page.locator("table.diff")).to_contain_text("1 MiB/s")

@@ -11,7 +11,7 @@ from confplane.domain.rollups import ROLLUPS
 from tests.console.test_every_page import principal
 from tests.console.test_pages import Api, text_of
 from tests.console.visitor import Visitor
-from tests.support.published import publish, publish_all
+from tests.support.published import publish, publish_all, row_of
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -46,23 +46,21 @@ def api(service: Service) -> Iterator[Api]:
         yield opened
 
 
-def _row(name: str, **given: Any) -> dict[str, Any]:
-    return {**{each.name: None for each in ROLLUPS[name].columns}, **given}
-
-
 def _quota(key: str, entity: str, value: float | None) -> dict[str, Any]:
     share = None if value is None else value / 125000000
-    return _row("quotas", config_key=key, entity_id=entity, value=value, clients=1, share=share, source=entity or None)
+    return row_of(
+        "quotas", config_key=key, entity_id=entity, value=value, clients=1, share=share, source=entity or None
+    )
 
 
 def _activity(day: str, key: str, keys: int) -> dict[str, Any]:
     counts = dict.fromkeys(("rejected_keys", "open_keys", "reverted_keys"), 0)
-    return _row("activity", day=day, principal="User:a", kind="change", entity_type="user", config_key=key,
+    return row_of("activity", day=day, principal="User:a", kind="change", entity_type="user", config_key=key,
                 error_code=0, committed_keys=keys, team=MARKUP, **counts)  # fmt: skip
 
 
 def _mismatch(kind: str, number: int) -> dict[str, Any]:
-    return _row("integrity", tree="/config", entity_id=f"user=m-{number}", kind=kind, config_key="a",
+    return row_of("integrity", tree="/config", entity_id=f"user=m-{number}", kind=kind, config_key="a",
                 trail_revision=number, pending=False)  # fmt: skip
 
 

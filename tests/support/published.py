@@ -51,6 +51,11 @@ def publish(dsn: str, job: str, items: list[dict[str, Any]], *, at: datetime = N
     return run_id
 
 
+def row_of(job: str, **given: Any) -> dict[str, Any]:
+    """Return a row of a rollup, without a value in all other columns."""
+    return {**{each.name: None for each in ROLLUPS[job].columns}, **given}
+
+
 def publish_all(dsn: str) -> None:
     """Publish a row of each rollup, with a value in every column."""
     for job, rollup in ROLLUPS.items():

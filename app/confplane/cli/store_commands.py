@@ -40,7 +40,7 @@ def adopt_store(
     through `?at=`; the histories keep all earlier changes.
 
     All processes must be of this release. The command works on ZooKeeper and Postgres directly, with the service's
-    settings; the service may run. See "Restore" in docs/operations.md.
+    settings; the service may run. See docs/backup.md.
     """
     from confplane.cli import store as command
 

@@ -242,8 +242,8 @@ _ACTIVITY: Final = Rollup(
 )
 _MISMATCHES: Final = {
     "rewound": "The trail has a revision that ZooKeeper has not reached: ZooKeeper was restored from an older state, or"
-    " another ensemble took its place. Its revisions are used again, so the old trail must not go on: stop all"
-    " processes, give the cluster another name in the settings, and start (docs/operations.md, Restore)",
+    " another ensemble took its place. Accept its state with `confplane adopt-store`, unless that was done"
+    " (docs/backup.md). It is reported until the revisions have passed those of the trail",
     "content": "A key has another value in ZooKeeper than by the trail, or only one of the two has the key. If it"
     " stays, compare the entity's trail with the znode, and PUT the right value",
     "altered": "A change found another value than the change before it left, at the same version of the znode: one of"

@@ -164,13 +164,13 @@ class IntegrityRow(TypedDict):
     tree: str  # `/config` or `/confplane/client-configs`
     entityId: str  # The entity of the znode
     # `rewound`: The trail has a revision that ZooKeeper has not reached: ZooKeeper was restored from an older
-    # state, or another ensemble took its place. Its revisions are used again, so the old trail must not go on: stop
-    # all processes, give the cluster another name in the settings, and start (docs/operations.md, Restore).
-    # `content`: A key has another value in ZooKeeper than by the trail, or only one of the two has the key. If it
-    # stays, compare the entity's trail with the znode, and PUT the right value. `altered`: A change found another
-    # value than the change before it left, at the same version of the znode: one of the two rows of the trail was
-    # altered. Compare both with a backup of Postgres, and find out who may write to it. `no_trail`: The trail does
-    # not have the znode. It was written externally just now, or while external changes were not recorded
+    # state, or another ensemble took its place. Accept its state with `confplane adopt-store`, unless that was done
+    # (docs/backup.md). It is reported until the revisions have passed those of the trail. `content`: A key has
+    # another value in ZooKeeper than by the trail, or only one of the two has the key. If it stays, compare the
+    # entity's trail with the znode, and PUT the right value. `altered`: A change found another value than the
+    # change before it left, at the same version of the znode: one of the two rows of the trail was altered. Compare
+    # both with a backup of Postgres, and find out who may write to it. `no_trail`: The trail does not have the
+    # znode. It was written externally just now, or while external changes were not recorded
     # (record_external_changes), or the trail lost rows. If it stays, look for a restore of Postgres. `no_znode`:
     # The znode of the trail is gone. It was deleted externally while external changes were not recorded
     # (record_external_changes), or the trail lost rows. PUT its configs again where they are missed. `version`: The

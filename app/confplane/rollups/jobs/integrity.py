@@ -36,8 +36,7 @@ Pending are, unless they are ``rewound`` or ``altered``:
 ``state``             the recorder holds a state whose content no row of the trail explains: another than the last row
                       left, or of a znode that was made while it recorded, and has no row at all
 ``rewound``           a change, or the recorder's state, has a revision that ZooKeeper has not reached: it was restored
-                      from an older state, or another ensemble took its place. The cluster needs another name
-                      (docs/operations.md)
+                      from an older state, or another ensemble took its place (docs/backup.md)
 ===================== =================================================================================================
 
 The folding: each change has the whole map of its znode, and the (czxid, version) that it was made on, so the last

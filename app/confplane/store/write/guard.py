@@ -343,6 +343,6 @@ class IncarnationGate:
     def _text(self, reason: str) -> str:
         return (
             f"Cluster {self._name}: ZooKeeper was restored to an earlier state, or another one answers: {reason}. Reads"
-            ' go on and show its state; nothing is written or recorded. Follow "Restore" in docs/operations.md:'
+            " go on and show its state; nothing is written or recorded. See docs/backup.md:"
             f" `confplane adopt-store --cluster {self._name} --reason TEXT` accepts the state as it is"
         )

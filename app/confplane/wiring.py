@@ -126,8 +126,13 @@ class ServiceParts:
             yield
 
 
-def build(settings: Settings, names: Iterable[str] | None = None) -> ServiceParts:
+def build(settings: Settings, names: Iterable[str] | None = None, *, mirrored: bool = True) -> ServiceParts:
     """Build all clusters of the settings, or the named ones.
+
+    Args:
+        settings: The settings.
+        names: The clusters; None: all.
+        mirrored: Keep copies of the configs in memory.
 
     Raises:
         UnusableSettingsError: The settings name a policy, or a file of secrets or of properties, that can't be used.
@@ -144,7 +149,7 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> ServicePart
     kraft_wirings: dict[str, KraftWiring] = {}
     for name in settings.clusters if names is None else names:
         cluster = settings.clusters[name]
-        store = stores[name] = _store(name, cluster)
+        store = stores[name] = _store(name, cluster, mirrored=mirrored)
         if cluster.kafka is not None:
             kraft_wirings[name] = KraftWiring(
                 store,
@@ -188,8 +193,10 @@ def build(settings: Settings, names: Iterable[str] | None = None) -> ServicePart
 
 
 @asynccontextmanager
-async def open_cluster(settings: Settings, name: str, *, timeout_s: float = 30.0) -> AsyncIterator[ServiceParts]:
-    """Open one cluster and the trail for a command, and load its configs.
+async def open_cluster(
+    settings: Settings, name: str, *, timeout_s: float = 30.0, mirrored: bool = True
+) -> AsyncIterator[ServiceParts]:
+    """Open one cluster and the trail for a command, and load its configs if they are ``mirrored``.
 
     Raises:
         NotFoundError: The settings do not contain this cluster.
@@ -197,7 +204,7 @@ async def open_cluster(settings: Settings, name: str, *, timeout_s: float = 30.0
         UnavailableError: ZooKeeper or Postgres did not respond in time.
     """
     settings.cluster(name)
-    parts = build(settings, [name])
+    parts = build(settings, [name], mirrored=mirrored)
     async with parts.running():
         await parts.audit.check()
         await wait_until_loaded(parts.stores[name], timeout_s)
@@ -292,7 +299,7 @@ def _access(name: str, cluster: ClusterSettings) -> ZooKeeperAccess:
     return ZooKeeperAccess.from_settings(f"clusters.{name}.zookeeper_acl", cluster.zookeeper_acl, tls)
 
 
-def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
+def _store(name: str, cluster: ClusterSettings, *, mirrored: bool) -> ZooKeeperStore:
     return ZooKeeperStore(
         name,
         connect=cluster.zookeeper,
@@ -313,6 +320,7 @@ def _store(name: str, cluster: ClusterSettings) -> ZooKeeperStore:
         },
         layout=None if cluster.layout is None else _TREES[cluster.layout],
         catalogs=cluster.catalogs(),
+        mirrored=mirrored,
     )
 
 

@@ -13,6 +13,7 @@ import httpx
 import psycopg
 import pytest
 
+from confplane.audit.backup_tables import KEPT
 from confplane.client import RestoredStoreError
 from confplane.services.backup.archive import read_archive
 from confplane.services.backup.lines import znode_of
@@ -187,6 +188,7 @@ async def test_a_restore_elsewhere_has_both_stores_as_of_the_backup(
 ) -> None:
     said = await second.restore(archive)
     assert said.code == 0, said
+    await until(lambda: analyzed(second.database) >= KEPT.keys())
     with second.service as service:
         async with service.client() as client:
             await asyncio.to_thread(service.wait_recorded)
@@ -203,6 +205,13 @@ async def test_a_restore_elsewhere_has_both_stores_as_of_the_backup(
             )
             assert written in ([], [("user=external",)])
             assert (await client.put("client-quotas", "user=new", {RATE: 1})).status == 200
+
+
+def analyzed(database: Database) -> set[str]:
+    """Return the tables whose statistics are of their rows, by a command."""
+    return {
+        row[0] for row in fetch(database.owner_dsn, "SELECT relname FROM pg_stat_user_tables WHERE analyze_count > 0")
+    }
 
 
 def differing(said: Said) -> int:

@@ -215,6 +215,8 @@ class PostgresTableWriter(TableWriter):
             )
             for table, name, state in self._triggers:
                 await self._alter(_ENABLE.get(state, "DISABLE"), table, name)
+            # Without statistics of the new rows the statements of the adoption, which comes next, may take long.
+            await self._connection.execute(f"ANALYZE {', '.join(KEPT)}")
             await self._connection.commit()
 
     async def _alter(self, action: str, table: str, trigger: str) -> None:

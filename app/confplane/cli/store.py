@@ -65,7 +65,7 @@ async def adopt(settings: Settings, cluster: str, reason: str, moved: Sequence[K
     Raises:
         ConfplaneError: The store is not adopted. Run it again.
     """
-    async with open_cluster(settings, cluster) as parts:
+    async with open_cluster(settings, cluster, mirrored=False) as parts:
         store = parts.stores[cluster]
         service = AdoptionService(
             parts.runner,

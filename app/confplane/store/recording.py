@@ -1,4 +1,4 @@
-"""The recorder's port to a cluster's store, besides the journal: all nodes in pages, absent nodes, markers."""
+"""The recorder's port to a cluster's store, besides the journal: all nodes in pages, names, absent nodes, markers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.exceptions import NoNodeError
 from typing_extensions import override
 
+from confplane.domain.entities import Entity
 from confplane.services.ports.recording import Recording
 from confplane.store import znodes
+from confplane.store.session.reads import FORBIDDEN, ReadWindow
 from confplane.store.session.session_manager import zookeeper_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from uuid import UUID
 
     from confplane.domain.changes import Node
-    from confplane.domain.entities import Entity
     from confplane.domain.facets import Tree
     from confplane.services.ports.store import Marker
     from confplane.store.mirror.follower import MirrorFollower
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 
 _CALL_S: Final = 10.0
+_LIST_S: Final = 120.0
+"""Seconds for a list of names: there may be a million."""
 
 
 class StoreRecording(Recording):
@@ -41,8 +44,11 @@ class StoreRecording(Recording):
         purger: Purger,
         unnotified: UnnotifiedWrites,
         markers: CommitMarkers,
+        *,
+        trees: Sequence[Tree],
     ) -> None:
         self._name = name
+        self._trees = trees
         self._session_manager = session_manager
         self._follower = follower
         self._purger = purger
@@ -52,11 +58,44 @@ class StoreRecording(Recording):
     @property
     @override
     def trees(self) -> Sequence[Tree]:
-        return tuple(self._follower.loaded().trees)
+        return self._trees
 
     @override
     def nodes(self, tree: Tree, after: str, size: int) -> list[Node]:
         return self._follower.loaded().trees[tree].page(after, size)
+
+    @override
+    async def entities(self, tree: Tree) -> Iterator[str]:
+        return await self._listed(tree, [f"{tree.value}/{kind}" for kind in znodes.CONFIG_TYPES])
+
+    @override
+    async def pairs(self, tree: Tree, users: Sequence[str]) -> Iterator[str]:
+        paths = (znodes.path_of(tree, Entity.from_id(user)) for user in users)
+        return await self._listed(tree, [f"{path}/clients" for path in paths])
+
+    async def _listed(self, tree: Tree, parents: Sequence[str]) -> Iterator[str]:
+        """Return the ids of the entities below these znodes. They are made one by one: there may be a million."""
+        session = self._session_manager.current
+        found: list[tuple[str, Sequence[str]]] = []
+
+        def taken(paths: Sequence[str], values: Sequence[Any]) -> None:
+            found.extend(
+                (path, names)
+                for path, names in zip(paths, values, strict=True)
+                if names is not None and names is not FORBIDDEN
+            )
+
+        async with zookeeper_calls(self._name, time.monotonic() + _LIST_S):
+            # As in read_many() of the store: within one session a read never precedes an earlier write.
+            touched = session.touch()
+            reads = ReadWindow(session)
+            reads.children(taken).request(parents)
+            reads.start()
+            await touched
+            await reads.done()
+        below = len(tree.value) + 1
+        ids = (znodes.entity_id(f"{parent[below:]}/{name}") for parent, names in found for name in names)
+        return (each for each in ids if each is not None)
 
     @override
     def unreadable(self, tree: Tree, entity: Entity) -> bool:

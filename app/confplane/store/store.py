@@ -102,6 +102,8 @@ class ZooKeeperStore(ClusterStore):
             ACL is open.
         layout: The settings' layout of client configs, which applies until a layout is stored.
         catalogs: The cluster's definitions; if omitted, Kafka's own.
+        mirrored: Keep a copy of the configs. A store without one can read entities from ZooKeeper, and write its own
+            znodes.
     """
 
     def __init__(  # noqa: PLR0913 - a cluster's settings
@@ -117,6 +119,7 @@ class ZooKeeperStore(ClusterStore):
         access: ZooKeeperAccess | None = None,
         layout: Tree | None = None,
         catalogs: Catalogs | None = None,
+        mirrored: bool = True,
     ) -> None:
         self.name = name
         hosts, chroot = split_connect_string(connect)
@@ -140,7 +143,7 @@ class ZooKeeperStore(ClusterStore):
             on_ready=self._on_ready,
             on_down=self._on_down,
         )
-        self._follower = MirrorFollower(name, trees, self._session_manager.replace, self._order)
+        self._follower = MirrorFollower(name, trees if mirrored else {}, self._session_manager.replace, self._order)
         self._journal = self._follower.journal
         self._guard = Guard(name, layout, self._follower)
         self._layout = self._guard.layout
@@ -163,7 +166,9 @@ class ZooKeeperStore(ClusterStore):
             name, self._session_manager, self._follower, self._guard, notifications_max=notifications_max
         )
         self.recording = StoreRecording(
-            name, self._session_manager, self._follower, self._purger, unnotified, self._markers
+            name,
+            *(self._session_manager, self._follower, self._purger, unnotified, self._markers),
+            trees=tuple(trees),
         )
         self.inspection = StoreInspection(name, self._session_manager, self._follower)
 

@@ -9,7 +9,7 @@ from confplane.domain.znode_versions import Point
 from confplane.services.ports.store import ClusterStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -177,7 +177,13 @@ class Recording(Protocol):
 
     @property
     def trees(self) -> Sequence[Tree]:
-        """The trees of the mirror."""
+        """The trees that may have entities."""
+
+    async def entities(self, tree: Tree) -> Iterator[str]:
+        """List the ids of a tree's entities in ZooKeeper, without pairs, at the moment of the call or later."""
+
+    async def pairs(self, tree: Tree, users: Sequence[str]) -> Iterator[str]:
+        """List the ids of the pairs below some users in ZooKeeper, at the moment of the call or later."""
 
     def unreadable(self, tree: Tree, entity: Entity) -> bool:
         """Return True if a node exists that this service may not read."""

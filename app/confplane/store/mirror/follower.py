@@ -631,6 +631,8 @@ class MirrorFollower(BackgroundService):
     async def _follow_topics(self, session: Session) -> None:
         """Compare the topics with the mirror's: their creation and deletion have no notification."""
         self._topics_fired = False
+        if Tree.CONFIG not in self._trees:
+            return
         try:
             names, stat = await session.children(znodes.TOPIC_CONFIGS, self._topics_watch)
         except ZookeeperError:

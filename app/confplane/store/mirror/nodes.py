@@ -376,7 +376,7 @@ class Mirror:
 
     def newest(self) -> int:
         """Return the revision of the newest node ever taken; 0 before the first."""
-        return max(tree.newest for tree in self.trees.values())
+        return max((tree.newest for tree in self.trees.values()), default=0)
 
 
 _id = attrgetter("id")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 import confplane
 from confplane.cli import settings_errors
 from confplane.cli.commands import cli
-from confplane.cli.dev import curl
+from confplane.cli.dev import curl, own_command
 from tests.support.processes import program
 
 if TYPE_CHECKING:
@@ -150,3 +151,20 @@ def test_the_printed_curl_line_reads_the_token_whatever_the_path(tmp_path: Path,
     ).stdout.splitlines()
     assert said == ["-sS", "-H", "Authorization: Bearer s3cret", "http://127.0.0.1:8080/v1/clusters"]
     assert shlex.quote(str(token)) in line
+
+
+@pytest.mark.parametrize("name", ["plain", "with a blank", "it's"])
+@pytest.mark.parametrize("has_script", [False, True], ids=["module", "script"])
+def test_printed_commands_run_in_a_shell_that_has_them_not_on_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, has_script: bool
+) -> None:
+    directory = tmp_path / name
+    directory.mkdir()
+    for each in ("python", *(["confplane"] if has_script else [])):
+        (directory / each).write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+        (directory / each).chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(directory / "python"))
+    line = f"{own_command()} rollups show drift"
+    said = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=True, env={"PATH": "/bin"})
+    module = [] if has_script else ["-m", "confplane"]
+    assert said.stdout.splitlines() == [*module, "rollups", "show", "drift"]

@@ -245,6 +245,44 @@ async def test_a_config_of_a_topic_that_never_was_is_undone_by_confplane(
     assert never not in {entity for request in kafka.requests for entity in request}
 
 
+async def test_topics_that_never_were_are_told_from_external_changes_of_the_same_poll(
+    opened: Opener, kafka: KafkaDouble
+) -> None:
+    one = await opened()
+    never = [Entity.of(topic=f"never-{number}") for number in range(3)]
+    await one.poll()
+    kafka.down = "No broker answers"
+    for each in never:
+        await edit(one, each, retention_ms="5")
+    kafka.down = None
+    kafka.alter(TOPIC, {"segment.ms": "200"})
+    await one.poll()
+    undone = [(await rows(one, each))[-1] for each in never]
+    assert {(each.intent.principal, each.kind) for each in undone} == {("confplane", "observed")}
+    assert (await rows(one, TOPIC))[-1].intent.principal == "External:unknown"
+    equal(one, kafka)
+
+
+async def test_a_topic_that_never_was_and_was_written_twice_is_undone_in_one_row(
+    opened: Opener, kafka: KafkaDouble
+) -> None:
+    one, never = await opened(), Entity.of(topic="never")
+    await one.poll()
+    kafka.down = "No broker answers"
+    await edit(one, never, retention_ms="5", segment_ms="6")
+    await one.replica.edit(never, FacetName.CONFIGS, (Op("segment.ms", OpType.DELETE),))
+    kafka.down = None
+    await one.poll()
+    *_, undone = found = await rows(one, never)
+    assert (len(found), undone.intent.principal, one.config(never)) == (3, "confplane", {})
+    # A topic that gets the name later has nothing of it.
+    kafka.create_topic("never")
+    await apply(one)
+    await one.poll()
+    assert len(await rows(one, never)) == 3
+    equal(one, kafka)
+
+
 @pytest.mark.parametrize("applied", [False, True], ids=["not applied", "applied"])
 async def test_a_broker_that_does_not_know_a_new_topic_yet_takes_no_config_of_it_away(
     opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch, *, applied: bool

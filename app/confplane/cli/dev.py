@@ -124,7 +124,7 @@ def _observe(stack: Stack) -> int:
     return 0
 
 
-def _command() -> str:
+def own_command() -> str:
     """Return the command of this installation for a POSIX shell, which may not have it on its PATH."""
     own = Path(sys.executable).with_name("confplane")
     return shlex.quote(str(own)) if own.is_file() else f"{shlex.quote(sys.executable)} -m confplane"
@@ -139,7 +139,7 @@ def _guide(stack: Stack, clusters: str) -> str:
     """
     cluster = f"{clusters}/{_CLUSTER}"
     settings = f"--cluster {_CLUSTER} --settings-file {shlex.quote(str(stack.settings_file))}"
-    command = _command()
+    command = own_command()
     steps = {
         "all client quotas": f"{cluster}/client-quotas",
         "one user's quotas, each with its level": f"{cluster}/client-quotas/user=NAME/effective",

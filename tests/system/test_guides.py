@@ -100,6 +100,11 @@ def test_the_manifests_of_the_guide_and_its_pipelines(zookeeper: ZooKeeper, migr
         with pytest.raises(AssertionError):
             run(done, tmp_path, environment)
         assert "line 1, column 1" in (tmp_path / "comment.md").read_text()
+        # Arguments that are not valid have another exit code.
+        manifest.parent.rename(tmp_path / "configs")
+        with pytest.raises(AssertionError):
+            run(done, tmp_path, environment)
+        assert "no file 'manifests'" in (tmp_path / "comment.md").read_text()
 
 
 def _settled(text: str) -> list[str]:

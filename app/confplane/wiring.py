@@ -45,7 +45,8 @@ from confplane.services.access_admin.tokens import KnownNames, Lifetimes, TokenS
 from confplane.services.changes.alter import AlterService
 from confplane.services.changes.client_drafts import ClientDrafter
 from confplane.services.changes.config_drafts import ConfigDrafter
-from confplane.services.changes.rule_check import AlterRules, RiskAssessor, RuleFactsReader
+from confplane.services.changes.entities_change import RuleFactsReader
+from confplane.services.changes.entity_drafts import AlterRules, RiskAssessor
 from confplane.services.changes.runner import ChangeRunner
 from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.clusters import Cluster, ClusterRegistry
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
     from confplane.domain.facets import Facet
     from confplane.domain.policies import Policies
     from confplane.domain.redaction import Redact
-    from confplane.services.changes.edits import Drafter
+    from confplane.services.changes.entity_drafts import Drafter
     from confplane.services.changes.stored_draft import Fingerprint
     from confplane.services.ports.access import AccessStore
     from confplane.services.ports.store import ClusterStore

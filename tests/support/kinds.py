@@ -26,7 +26,8 @@ from confplane.domain.errors import UndecodablePasswordError
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.draft import Draft, NoChange
-from confplane.services.changes.edits import Edit, EntityDraft
+from confplane.services.changes.edits import Edit
+from confplane.services.changes.entity_drafts import EntityDraft
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.kraft.importer import Importer
 from confplane.services.kraft.reconcile.follow_writer import FollowParts

@@ -20,7 +20,8 @@ from confplane.domain.etags import Precondition
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.domain.quotas import ClientQuotasFacet
-from confplane.services.changes.edits import Edit, EntityDraft, Mode
+from confplane.services.changes.edits import Edit, Mode
+from confplane.services.changes.entity_drafts import EntityDraft
 from confplane.services.changes.stored_draft import ExpectedVersion, restore, store, to_supply
 from tests.support.catalogs import ZOOKEEPER
 

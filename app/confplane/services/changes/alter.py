@@ -29,8 +29,7 @@ from confplane.domain.policies import Policies
 from confplane.services.changes.bulk import BulkRunner
 from confplane.services.changes.config_drafts import deleted_unknown_keys, unknown_key_error
 from confplane.services.changes.edits import Edit, EditResult, EntryResult, not_attempted, offender
-from confplane.services.changes.entities_change import EntitiesChange
-from confplane.services.changes.rule_check import PreparedEdit
+from confplane.services.changes.entities_change import EntitiesChange, PreparedEdit
 from confplane.services.cooperative_yielding import in_slices
 from confplane.services.metrics import Sample, span
 from confplane.services.ports.kafka import kraft_type_of
@@ -42,9 +41,8 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.commit import ChangeResult
-    from confplane.services.changes.edits import DecideEntity, Drafter, EntityDraft
-    from confplane.services.changes.entities_change import Drafts
-    from confplane.services.changes.rule_check import AlterRules, RuleFactsReader
+    from confplane.services.changes.entities_change import Drafts, RuleFactsReader
+    from confplane.services.changes.entity_drafts import AlterRules, DecideEntity, Drafter, EntityDraft
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.kafka import KraftEntityType

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from confplane.services.changes.callers import Caller
     from confplane.services.changes.commit import ChangeResult
     from confplane.services.changes.draft import ChangeJob, D
-    from confplane.services.changes.edits import Planned
     from confplane.services.changes.entities_change import Drafts, EntitiesChange
+    from confplane.services.changes.entity_drafts import Planned
     from confplane.services.changes.runner import ChangeRunner, Turn
     from confplane.services.ports.store import ClusterStore
 

@@ -11,13 +11,14 @@ from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import CorruptZnodeError, InvalidRequestError, WriteOutcome
 from confplane.domain.facets import FacetName, full_path
 from confplane.domain.quotas import check_kraft
-from confplane.services.changes.edits import Edit, EntityDraft, Mode, already_exists, check_node
+from confplane.services.changes.edits import Edit, Mode
+from confplane.services.changes.entity_drafts import EntityDraft, already_exists, check_node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from confplane.domain.facets import ClientFacet
-    from confplane.services.changes.edits import DecideEntity
+    from confplane.services.changes.entity_drafts import DecideEntity
     from confplane.services.cluster_facet import ClusterFacet
 
 

@@ -26,7 +26,8 @@ from confplane.domain.groups import check_group
 from confplane.domain.incremental import apply_incremental, check_list_ops, check_ops, without_repetitions
 from confplane.domain.ops import Op, OpType
 from confplane.domain.texts import clipped
-from confplane.services.changes.edits import Edit, EntityDraft, Mode, already_exists, check_node
+from confplane.services.changes.edits import Edit, Mode
+from confplane.services.changes.entity_drafts import EntityDraft, already_exists, check_node
 from confplane.services.cooperative_yielding import next_turn
 from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.kafka import KraftEntityType
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.changes import Node
     from confplane.domain.definitions import ConfigDef
-    from confplane.services.changes.edits import DecideEntity
+    from confplane.services.changes.entity_drafts import DecideEntity
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.crypto import Cipher
     from confplane.services.reads.config_levels import BrokerLevels

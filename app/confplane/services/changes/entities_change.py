@@ -2,7 +2,8 @@
 
 The edits of a change may be of several facets. Client quotas and client configs in the layout ``shared`` have one
 znode; their drafts become one write of that znode, and one row of the trail. Each facet changes only its own keys, so
-neither draft depends on the other.
+neither draft depends on the other. The facts that rules depend on besides the drafts are read once for all edits of a
+request.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confplane.domain.changes import Node, stored
 from confplane.domain.entities import Entity, EntityType
@@ -18,7 +19,8 @@ from confplane.domain.errors import ConfplaneError, UnavailableError, UnknownTop
 from confplane.domain.facets import FacetName, Tree, full_path
 from confplane.domain.risks import MIN_INSYNC
 from confplane.services.changes.draft import ChangeJob, Draft, NoChange
-from confplane.services.changes.edits import EditResult, EntityDraft, not_attempted
+from confplane.services.changes.edits import EditResult, not_attempted
+from confplane.services.changes.entity_drafts import EntityDraft, RuleCheck, taken_over
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.ports.history import Znode
 from confplane.services.ports.trail import CHANGE, CLIENTS, MOST_REVERTS, RELOAD, IntentEntity
@@ -29,11 +31,14 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.domain.facets import Rank
+    from confplane.services.changes.callers import Caller
     from confplane.services.changes.commit import ChangeResult
-    from confplane.services.changes.edits import Edit, Planned
-    from confplane.services.changes.rule_check import PreparedEdit, RuleCheck
+    from confplane.services.changes.edits import Edit
+    from confplane.services.changes.entity_drafts import AlterRules, DecideEntity, Planned
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.ports.cluster_states import LayoutCheck
+    from confplane.services.ports.ownerships import Ownerships
+    from confplane.services.ports.trail import AuditLog
 
 Drafts = Sequence[EntityDraft]
 """The drafts of the edits of a change, in their order, up to the first that failed."""
@@ -42,6 +47,87 @@ _REMADE: Final = (
     "The znode was deleted and created again externally during this change; its external content was overwritten"
 )
 _Nodes = dict[Znode, Node | UnavailableError | None]
+
+
+class PreparedEdit(NamedTuple):
+    """One edit of a change, ready to be decided."""
+
+    cluster_facet: ClusterFacet
+    edit: Edit
+    decide: DecideEntity
+    rules: AlterRules
+
+    @property
+    def rank(self) -> Rank | None:
+        """The entity's rank in its facet; None if no check reads the result of this edit."""
+        return self.cluster_facet.facet.rank(self.edit.entity)
+
+    def is_measured(self, caller: Caller) -> bool:
+        """Return True if a rule about the edit depends on the size of the request."""
+        name, entity = self.cluster_facet.name.value, self.edit.entity
+        return not caller.is_exempt and self.rules.policies.measures(name, entity, caller.principal, caller.behalf_of)
+
+    def needs_owners(self, caller: Caller) -> bool:
+        """Return True if a rule about the edit depends on the owners of keys."""
+        name, entity = self.cluster_facet.name.value, self.edit.entity
+        return self.rules.policies.asks_for_owners(name, entity, caller.principal, caller.behalf_of)
+
+
+class RuleFactsReader:
+    """Reads the facts of requests. One instance serves all clusters of a process.
+
+    Args:
+        audit: Has the changes of the last hour.
+        ownerships: The owners as the trail explains them.
+    """
+
+    def __init__(self, audit: AuditLog, ownerships: Ownerships) -> None:
+        self._audit = audit
+        self._ownerships = ownerships
+
+    async def read(self, items: Sequence[PreparedEdit], caller: Caller) -> RuleCheck:
+        """Return the check of some edits of a cluster, with the facts that the rules about them depend on.
+
+        Raises:
+            UnavailableError: Postgres is unavailable.
+        """
+        owners = await self._owners([item for item in items if item.needs_owners(caller)], caller)
+        measured = any(item.is_measured(caller) for item in items)
+        return RuleCheck(caller, await self._altered(items, owners, caller) if measured else frozenset(), owners)
+
+    async def _altered(
+        self, items: Sequence[PreparedEdit], owners: Mapping[Znode, Mapping[str, str]], caller: Caller
+    ) -> frozenset[tuple[str, Entity]]:
+        """Return the facets and entities that edits alter, and those that their author altered in the last hour."""
+        time_slice = TimeSlice()
+        found = set(caller.altered)
+        for item in items:
+            if time_slice.due:
+                await time_slice.pause()
+            if taken_over(item.cluster_facet, item.edit, owners) or await _alters(item):
+                found.add((item.cluster_facet.name.value, item.edit.entity))
+        with caller.preparing():
+            recent = await self._audit.altered(items[0].cluster_facet.store.name, caller.author)
+        return frozenset(found | {(facet, Entity.from_id(entity_id)) for facet, entity_id in recent})
+
+    async def _owners(self, items: Sequence[PreparedEdit], caller: Caller) -> Mapping[Znode, Mapping[str, str]]:
+        if not items:
+            return {}
+        # Facets may share a znode.
+        znodes = {Znode(item.cluster_facet.tree, item.edit.entity.id) for item in items}
+        with caller.preparing():
+            states = await self._ownerships.known(items[0].cluster_facet.store.name, list(znodes))
+        return {znode: state.ownership.owners for znode, state in states.items()}
+
+
+async def _alters(item: PreparedEdit) -> bool:
+    """Return False if an edit leaves the entity as the mirror has it. An edit that can't be decided counts."""
+    try:
+        placed = item.cluster_facet.placed()
+        draft = await item.decide(placed, placed.get(item.edit.entity.id), NOTHING_PLANNED)
+    except ConfplaneError:
+        return True
+    return bool(draft.diff)
 
 
 class EntitiesChange:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.changes import Node
     from confplane.domain.facets import JsonValue
-    from confplane.services.changes.edits import EntityDraft
+    from confplane.services.changes.entity_drafts import EntityDraft
     from confplane.services.cluster_facet import ClusterFacet
 
 Fingerprint = Callable[["int | None", str, str], "str | None"]

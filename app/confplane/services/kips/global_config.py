@@ -15,7 +15,8 @@ from confplane.domain.etags import Precondition
 from confplane.domain.facets import FacetName
 from confplane.domain.global_config import ImportDecision, check_shared, decide, parse_legacy
 from confplane.domain.ops import Op, OpType
-from confplane.services.changes.edits import Edit, check_node
+from confplane.services.changes.edits import Edit
+from confplane.services.changes.entity_drafts import check_node
 from confplane.services.reads.config_levels import DEFAULT_BROKER
 
 if TYPE_CHECKING:

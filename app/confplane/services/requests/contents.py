@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from confplane.domain.facets import JsonValue
     from confplane.services.changes.alter import AlterService, Entry
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.edits import Edit, EditResult, EntityDraft
+    from confplane.services.changes.edits import Edit, EditResult
+    from confplane.services.changes.entity_drafts import EntityDraft
     from confplane.services.changes.stored_draft import Fingerprint
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.clusters import Cluster

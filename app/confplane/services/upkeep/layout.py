@@ -31,7 +31,8 @@ from confplane.domain.errors import (
 )
 from confplane.domain.facets import full_path
 from confplane.services.changes.draft import Draft, NoChange
-from confplane.services.changes.edits import Edit, EntityDraft
+from confplane.services.changes.edits import Edit
+from confplane.services.changes.entity_drafts import EntityDraft
 from confplane.services.changes.states import decide_state
 from confplane.services.cluster_facet import LAYOUT_PATH
 from confplane.services.ports.cluster_states import Layout, LayoutCheck

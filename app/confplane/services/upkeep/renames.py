@@ -25,7 +25,8 @@ from confplane.domain.errors import (
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.domain.renames import missing, renames
-from confplane.services.changes.edits import Edit, EntityDraft
+from confplane.services.changes.edits import Edit
+from confplane.services.changes.entity_drafts import EntityDraft
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from confplane.domain.changes import stored
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.facets import FacetName, Tree
-from confplane.services.changes.edits import Edit, EntityDraft, check_node
+from confplane.services.changes.edits import Edit
+from confplane.services.changes.entity_drafts import EntityDraft, check_node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

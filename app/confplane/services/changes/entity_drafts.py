@@ -1,6 +1,8 @@
-"""The check of a draft: its risks, the policies of its cluster with their approvals, and writes past both.
+"""The draft of one edit: a facet's decision, given the node that was read, and its check by the rules of the cluster.
 
-The facts that rules depend on besides the draft are read once for all drafts of a request.
+Each facet has its own :class:`Drafter`, the same for the real thing, ``validateOnly``, and the next attempt after a
+conflict. The check finds the risks of a draft, and asks the policies with their approvals. A caller who breaks the
+glass writes past both.
 """
 
 from __future__ import annotations
@@ -8,34 +10,237 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from confplane.domain.access.operations import Operation
 from confplane.domain.approvals import missing
-from confplane.domain.changes import stored
+from confplane.domain.changes import Difference, Node, difference, stored
 from confplane.domain.entities import Entity, EntityType
-from confplane.domain.errors import ConfplaneError, InvalidRequestError, PolicyViolationError, UnavailableError
-from confplane.domain.facets import FacetName
+from confplane.domain.errors import (
+    AlreadyExistsError,
+    CorruptZnodeError,
+    InvalidRequestError,
+    PolicyViolationError,
+    UnavailableError,
+    WriteOutcome,
+)
+from confplane.domain.facets import FacetName, full_path
 from confplane.domain.policies import Policies, approval_error, approval_text
 from confplane.domain.policy_rules import PolicyRequest
 from confplane.domain.risks import RiskFacts, RiskKind, find_risks, kinds_of
 from confplane.domain.texts import clipped
-from confplane.services.cooperative_yielding import TimeSlice
+from confplane.services.changes.edits import Edit, Mode
+from confplane.services.pending_keys import with_pending_keys
 from confplane.services.ports.applying import DryRunResult
 from confplane.services.ports.history import Znode
-from confplane.services.reads.config_levels import NOTHING_PLANNED
+from confplane.services.ports.trail import IntentEntity
+from confplane.services.ports.transactions import EntityWrite
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from confplane.domain.approvals import Requirement
     from confplane.domain.broker_levels import ConfigLevels
-    from confplane.domain.facets import Rank
     from confplane.domain.risks import Risk, RiskOptions
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.edits import DecideEntity, Drafter, Edit, EntityDraft
     from confplane.services.cluster_facet import ClusterFacet
-    from confplane.services.ports.ownerships import Ownerships
     from confplane.services.ports.store import ClusterStore
-    from confplane.services.ports.trail import AuditLog
     from confplane.services.reads.config_levels import BrokerLevels
+
+_MOST_LISTED: Final = 20
+"""Keys that a warning names."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntityDraft:
+    """The decision on one edit, given the node that was read."""
+
+    cluster_facet: ClusterFacet
+    """The cluster facet as it was placed for the attempt."""
+    path: str
+    """The full path of the znode."""
+    edit: Edit
+    node: Node | None
+    after: dict[str, str] = field(repr=False)
+    diff: tuple[Difference, ...]
+    """The changed keys without the values of secrets, and the keys whose files are loaded again."""
+    warnings: tuple[str, ...]
+    created: bool
+    recorded_ops: tuple[dict[str, Any], ...] | None = None
+    """The ops for the trail, without secrets, if they differ from the edit's own."""
+    detail: Any = None
+    """Further results of the decision, for the caller of ``AlterService.rewrite``."""
+    topic_id: str | None = None
+    """The id of the topic in a Kafka cluster without ZooKeeper that was asked about the draft; None: not known."""
+    requirements: tuple[Requirement, ...] = ()
+    """The approvals that rules ask for, whether they were given or not."""
+
+    @classmethod
+    def of(
+        cls,
+        cluster_facet: ClusterFacet,
+        edit: Edit,
+        node: Node | None,
+        after: dict[str, str],
+        warnings: list[str],
+        *,
+        reloaded: Iterable[str] = (),
+    ) -> EntityDraft:
+        """Build the draft that changes a node's map to ``after``; the files of ``reloaded`` keys are loaded again."""
+        entity, before = edit.entity, stored(node)
+        diff = difference(before, after)
+        diff += [Difference(key, before[key], after[key]) for key in sorted(reloaded)]
+        diff += [Difference(key, None, None, secret=True) for key in sorted(edit.reported - before.keys())]
+        if cluster_facet.facet.has_secrets:
+            is_secret = cluster_facet.facet.is_secret
+            diff = [
+                replace(item, before=None, after=None, secret=True) if is_secret(entity, item.key) else item
+                for item in diff
+            ]
+        owns = cluster_facet.facet.owns
+        removed = [key for key in before if key not in after]
+        if removed and edit.mode is Mode.REPLACE and edit.ops and not edit.is_conditional:
+            warnings = [*warnings, _removal(removed)]
+        managed = cluster_facet.managed_keys(entity)
+        created = any(owns(entity, key) for key in after.keys() - managed) and not any(
+            owns(entity, key) for key in before.keys() - managed
+        )
+        path = full_path(cluster_facet.tree, entity)
+        return cls(cluster_facet, path, edit, node, after, tuple(diff), tuple(warnings), created)
+
+    @property
+    def has_effect(self) -> bool:
+        """True if the draft is to be written: it changes a key, or the owner of one."""
+        return bool(self.diff) or self.edit.claims
+
+    @property
+    def expected(self) -> int | None:
+        """The version that was read; None for an absent node."""
+        return None if self.node is None else self.node.version
+
+    def write(self) -> EntityWrite:
+        """Return the config node to write."""
+        cluster_facet = self.cluster_facet
+        extra = None if self.node is None else self.node.extra
+        czxid = None if self.node is None else self.node.czxid
+        applied = cluster_facet.name is not FacetName.CLIENT_CONFIGS and cluster_facet.store.target() is not None
+        if applied:
+            extra = with_pending_keys(extra, (item.key for item in self.diff), self.topic_id)
+        tree, entity = cluster_facet.tree, self.edit.entity
+        return EntityWrite(self.path, tree, entity, self.expected, self.after, extra, czxid, applied)
+
+    def intent(self) -> IntentEntity:
+        """Return the row of the trail, without secrets."""
+        cluster_facet, entity = self.cluster_facet, self.edit.entity
+        return IntentEntity(
+            entity_id=entity.id,
+            facet=cluster_facet.name.value,
+            path=self.path,
+            version_read=self.expected,
+            czxid_read=None if self.node is None else self.node.czxid,
+            keys=tuple(item.key for item in self.diff),
+            ops=_recorded_ops(cluster_facet, self.edit) if self.recorded_ops is None else self.recorded_ops,
+            before=cluster_facet.redact(cluster_facet.tree, entity.id, stored(self.node)),
+            after=cluster_facet.redact(cluster_facet.tree, entity.id, self.after),
+            claim=None if self.edit.claim is None else self.edit.claim.as_json(),
+        )
+
+    def answer(self) -> dict[str, Any]:
+        """Return the edit's answer as plain data without secrets."""
+        cluster_facet = self.cluster_facet
+        return {
+            "facet": cluster_facet.name.value,
+            "entity": self.edit.entity.id,
+            "changed": self.has_effect,
+            "created": self.created,
+            "warnings": self.warnings,
+            "diff": self.diff,
+            "after": cluster_facet.redact(cluster_facet.tree, self.edit.entity.id, self.after),
+            "czxid": None if self.node is None else self.node.czxid,
+            "revision": None if self.node is None else self.node.mzxid,
+        }
+
+
+Planned = Mapping[str, Mapping[str, str]]
+"""Entity id -> resulting map, of the entities that the same request changes before."""
+DecideEntity = Callable[["ClusterFacet", Node | None, Planned], Awaitable[EntityDraft]]
+"""Drafts an edit of a node. Waits for nothing but worker threads.
+
+Its arguments are the facet as placed for the attempt, the entity's node as read (None: absent), and the resulting maps
+of the edits before this one in the request, by entity id; at least of the entities that its check reads. It raises
+
+- CorruptZnodeError: the node can't be read, can't be written back without loss, or would keep a broken value;
+- PreconditionFailedError: the precondition does not hold;
+- AlreadyExistsError: a create met other content;
+- any ConfplaneError: the resulting map is not valid.
+"""
+
+
+class Drafter(Protocol):
+    """A facet's way from edits to drafts."""
+
+    def decide(self, cluster_facet: ClusterFacet, edit: Edit) -> DecideEntity:
+        """Check the entity and the values of an edit, and return the decision of its attempts.
+
+        Raises:
+            ConfplaneError: The edit is refused; the error has a JSON pointer.
+        """
+
+
+def check_node(cluster_facet: ClusterFacet, edit: Edit, node: Node | None) -> None:
+    """Refuse a node that can't be changed, or that does not meet the edit's precondition.
+
+    Raises:
+        CorruptZnodeError: The node can't be read, or can't be written back without loss.
+        PreconditionFailedError: The precondition does not hold.
+        ConfplaneError: The node has another content than the edit rests on.
+    """
+    if node is not None and node.defect is not None:
+        path = full_path(cluster_facet.tree, edit.entity)
+        raise CorruptZnodeError(path, node.defect, pointer=edit.pointer, outcome=WriteOutcome.NOT_APPLIED)
+    if edit.precondition.demands:
+        edit.precondition.check(_etag(cluster_facet, edit.entity, node))
+    if edit.expected is not None:
+        edit.expected.check(cluster_facet, edit.entity, node)
+
+
+def _removal(keys: list[str]) -> str:
+    """Return the warning about keys that a replacement removes although its client may not have read them."""
+    more = len(keys) - _MOST_LISTED
+    listed = f"{', '.join(map(clipped, keys[:_MOST_LISTED]))}{f' and {more} more' if more > 0 else ''}"
+    return f"Removed, because the request does not name them: {listed}. If-Match protects keys added in the meantime"
+
+
+def already_exists(cluster_facet: ClusterFacet, entity: Entity) -> AlreadyExistsError:
+    """Return the error of a create that met other content."""
+    return AlreadyExistsError(
+        f"{entity.id} already has {cluster_facet.name} of other content; use PUT to replace them",
+        outcome=WriteOutcome.NOT_APPLIED,
+    )
+
+
+def _etag(cluster_facet: ClusterFacet, entity: Entity, node: Node | None) -> str | None:
+    try:
+        return cluster_facet.tagged(entity, stored(node), node)[1]
+    except ValueError:
+        # Content that can't be shown has no ETag that anybody could hold; an unconditional write may still mend it.
+        return '"undecodable"'
+
+
+def _recorded_ops(cluster_facet: ClusterFacet, edit: Edit) -> tuple[dict[str, Any], ...]:
+    if not edit.ops and edit.mode.is_whole:
+        return ({"removeAll": True},)
+    if not cluster_facet.facet.has_secrets:
+        return tuple(op.as_json() for op in edit.ops)
+    return tuple(
+        {**op.as_json(), "value": None, "secret": True}
+        if cluster_facet.facet.is_secret(edit.entity, op.key)
+        else op.as_json()
+        for op in edit.ops
+    )
+
+
+# ---------------------------------------------------------------- the check of a draft
 
 
 DryRunEdit = Callable[[Entity, Mapping[str, str], Sequence[str], str | None], Awaitable[DryRunResult]]
@@ -57,94 +262,13 @@ class AlterRules:
     """The dry run of a draft on the Kafka cluster, after the policies; None: there is no dry run."""
 
 
-class PreparedEdit(NamedTuple):
-    """One edit of a change, ready to be decided."""
-
-    cluster_facet: ClusterFacet
-    edit: Edit
-    decide: DecideEntity
-    rules: AlterRules
-
-    @property
-    def rank(self) -> Rank | None:
-        """The entity's rank in its facet; None if no check reads the result of this edit."""
-        return self.cluster_facet.facet.rank(self.edit.entity)
-
-    def is_measured(self, caller: Caller) -> bool:
-        """Return True if a rule about the edit depends on the size of the request."""
-        name, entity = self.cluster_facet.name.value, self.edit.entity
-        return not caller.is_exempt and self.rules.policies.measures(name, entity, caller.principal, caller.behalf_of)
-
-    def needs_owners(self, caller: Caller) -> bool:
-        """Return True if a rule about the edit depends on the owners of keys."""
-        name, entity = self.cluster_facet.name.value, self.edit.entity
-        return self.rules.policies.asks_for_owners(name, entity, caller.principal, caller.behalf_of)
-
-
-class RuleFactsReader:
-    """Reads the facts of requests. One instance serves all clusters of a process.
-
-    Args:
-        audit: Has the changes of the last hour.
-        ownerships: The owners as the trail explains them.
-    """
-
-    def __init__(self, audit: AuditLog, ownerships: Ownerships) -> None:
-        self._audit = audit
-        self._ownerships = ownerships
-
-    async def read(self, items: Sequence[PreparedEdit], caller: Caller) -> RuleCheck:
-        """Return the check of some edits of a cluster, with the facts that the rules about them depend on.
-
-        Raises:
-            UnavailableError: Postgres is unavailable.
-        """
-        owners = await self._owners([item for item in items if item.needs_owners(caller)], caller)
-        measured = any(item.is_measured(caller) for item in items)
-        return RuleCheck(caller, await self._altered(items, owners, caller) if measured else frozenset(), owners)
-
-    async def _altered(
-        self, items: Sequence[PreparedEdit], owners: Mapping[Znode, Mapping[str, str]], caller: Caller
-    ) -> frozenset[tuple[str, Entity]]:
-        """Return the facets and entities that edits alter, and those that their author altered in the last hour."""
-        time_slice = TimeSlice()
-        found = set(caller.altered)
-        for item in items:
-            if time_slice.due:
-                await time_slice.pause()
-            if _taken_over(item.cluster_facet, item.edit, owners) or await _alters(item):
-                found.add((item.cluster_facet.name.value, item.edit.entity))
-        with caller.preparing():
-            recent = await self._audit.altered(items[0].cluster_facet.store.name, caller.author)
-        return frozenset(found | {(facet, Entity.from_id(entity_id)) for facet, entity_id in recent})
-
-    async def _owners(self, items: Sequence[PreparedEdit], caller: Caller) -> Mapping[Znode, Mapping[str, str]]:
-        if not items:
-            return {}
-        # Facets may share a znode.
-        znodes = {Znode(item.cluster_facet.tree, item.edit.entity.id) for item in items}
-        with caller.preparing():
-            states = await self._ownerships.known(items[0].cluster_facet.store.name, list(znodes))
-        return {znode: state.ownership.owners for znode, state in states.items()}
-
-
-def _taken_over(cluster_facet: ClusterFacet, edit: Edit, owners: Mapping[Znode, Mapping[str, str]]) -> frozenset[str]:
+def taken_over(cluster_facet: ClusterFacet, edit: Edit, owners: Mapping[Znode, Mapping[str, str]]) -> frozenset[str]:
     """Return the keys that an edit takes over from another owner."""
     claim = edit.claim
     if claim is None:
         return frozenset()
     of_keys = owners.get(Znode(cluster_facet.tree, edit.entity.id), {})
     return frozenset(key for key in claim.keys if of_keys.get(key, claim.owner) != claim.owner)
-
-
-async def _alters(item: PreparedEdit) -> bool:
-    """Return False if an edit leaves the entity as the mirror has it. An edit that can't be decided counts."""
-    try:
-        placed = item.cluster_facet.placed()
-        draft = await item.decide(placed, placed.get(item.edit.entity.id), NOTHING_PLANNED)
-    except ConfplaneError:
-        return True
-    return bool(draft.diff)
 
 
 class RuleCheck:
@@ -255,7 +379,7 @@ class RuleCheck:
         return replace(draft, warnings=(*draft.warnings, f"Past the rules: {text}"))
 
     def _taken_over(self, draft: EntityDraft) -> frozenset[str]:
-        return _taken_over(draft.cluster_facet, draft.edit, self._owners)
+        return taken_over(draft.cluster_facet, draft.edit, self._owners)
 
     def _policy_request(self, draft: EntityDraft, risks: tuple[Risk, ...]) -> PolicyRequest:
         cluster_facet, entity, after = draft.cluster_facet, draft.edit.entity, draft.after

@@ -48,8 +48,8 @@ TYPES: Final = (
 OTHERS: Final = {"AuditRecord"}
 """Types that hold one of these, and that one edit does not go through: of searches."""
 
-QUOTA: Final = (FacetName.CLIENT_QUOTAS, Entity.of(user="path"), Mode.REPLACE, "producer_byte_rate", (2, 3), 25)
-BROKER: Final = (FacetName.CONFIGS, Entity.of(broker="7"), Mode.ALTER, "log.cleaner.threads", ("2", "3"), 26)
+QUOTA: Final = (FacetName.CLIENT_QUOTAS, Entity.of(user="path"), Mode.REPLACE, "producer_byte_rate", (2, 3), 24)
+BROKER: Final = (FacetName.CONFIGS, Entity.of(broker="7"), Mode.ALTER, "log.cleaner.threads", ("2", "3"), 25)
 """A write of each kind, and the greatest number of files. The goal is 20, and the numbers may only fall."""
 
 

@@ -46,13 +46,12 @@ from confplane.store.recording import StoreRecording
 from confplane.store.session.access import ZooKeeperAccess
 from confplane.store.session.reads import FORBIDDEN, ReadWindow, SizeEstimate
 from confplane.store.session.session import Session, unavailable
-from confplane.store.session.session_manager import SessionManager, split_connect_string, zookeeper_calls
+from confplane.store.session.session_manager import SessionManager, best_effort, split_connect_string, zookeeper_calls
 from confplane.store.watched_nodes import AppliedWatermarkNode, ObservationReportNode
 from confplane.store.write import compaction, transactions
-from confplane.store.write.admission import Admission, best_effort
-from confplane.store.write.guard import Guard, IncarnationGate
+from confplane.store.write.guard import Admission, Guard, IncarnationGate
 from confplane.store.write.markers import CommitMarkers
-from confplane.store.write.purge import Purger
+from confplane.store.write.purge import PERIOD_SECONDS, Purger
 from confplane.store.write.unnotified import UnnotifiedWrites
 
 if TYPE_CHECKING:
@@ -158,6 +157,7 @@ class ZooKeeperStore(ClusterStore):
             session_manager=self._session_manager,
             guard=self._guard,
             follower=self._follower,
+            purge_s=PERIOD_SECONDS,
         )
         self._purger = Purger(name, self._session_manager, self._follower, self._guard, notifications_max)
         self._markers = CommitMarkers(name, self._session_manager)

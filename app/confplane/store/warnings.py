@@ -1,10 +1,10 @@
-"""Warnings for operators about a cluster's znodes: strays, unreadable ones, unknown spellings."""
+"""Warnings for operators about a cluster's znodes: strays, unreadable ones, unknown spellings; texts of refusals."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from confplane.domain.texts import shown
+from confplane.domain.texts import clipped, shown
 from confplane.services.operator_warnings import OperatorWarning
 from confplane.store import znodes
 from confplane.store.mirror.list_sizes import ALL_PAIRS
@@ -78,6 +78,25 @@ def list_size_warnings(mirror: Mirror, limit: int) -> Iterator[OperatorWarning]:
                     f"The names below {tree.value}/{ALL_PAIRS if of_user else path} {text}",
                     f"The names below {shown(f'{tree.value}/{path}')} {text}",
                 )
+
+
+def full_list_text(cluster: str, path: str, size: int, *, limit: int) -> str:
+    """Return the text of the refusal of an entity with which a list would be too long for brokers."""
+    return (
+        f"Cluster {cluster}: with this the names below {clipped(path)} would take {size} bytes, and brokers list them"
+        f" in one answer of less than {limit} (their jute.maxbuffer). Remove what is not needed (`confplane compact"
+        f" --cluster {cluster}` finds empty entities); or raise jute.maxbuffer of all brokers and tools, and then the"
+        " cluster's setting jute_maxbuffer"
+    )
+
+
+def restored_text(cluster: str, reason: str) -> str:
+    """Return the text about a ZooKeeper that is taken for a restored one."""
+    return (
+        f"Cluster {cluster}: ZooKeeper was restored to an earlier state, or another one answers: {reason}. Reads go on"
+        " and show its state; nothing is written or recorded. See docs/backup.md: `confplane"
+        f" adopt-store --cluster {cluster} --reason TEXT` accepts the state as it is"
+    )
 
 
 def _counted(what: str, names: Collection[str]) -> OperatorWarning:

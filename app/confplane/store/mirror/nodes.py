@@ -370,6 +370,24 @@ class Mirror:
         """True if any znode exists without a node in this mirror."""
         return bool(self.unaddressed or self.forbidden)
 
+    def longer_list(self, new: Sequence[tuple[Tree, str]], most: int) -> tuple[str, int] | None:
+        """Return a parent whose list would take ``most`` bytes with new entities, and its size then; None without one.
+
+        Args:
+            new: The trees and the ids of the entities; some may exist.
+            most: The limit, which a list has to stay below.
+        """
+        for tree, copy in self.trees.items():
+            added: dict[str, None] = {}
+            for _, entity_id in (each for each in new if each[0] is tree):
+                # A user is created with its first client.
+                both = entity_id.partition(",")[0], entity_id
+                added.update(dict.fromkeys(each for each in both if each not in copy.nodes))
+            for path, size in copy.list_sizes.with_more(added):
+                if size >= most:
+                    return f"{tree.value}/{path}", size
+        return None
+
     def entities(self) -> int:
         """Return the number of nodes."""
         return sum(len(tree.nodes) for tree in self.trees.values())

@@ -34,7 +34,7 @@ from confplane.store.session.asyncio_adapter import Mailbox
 from confplane.store.session.session import LONGEST_TIMEOUT_MS, Session, unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from confplane.store.session.access import ZooKeeperAccess
 
@@ -81,6 +81,15 @@ async def zookeeper_calls(name: str, deadline: float) -> AsyncIterator[None]:
         raise unavailable(f"Cluster {name}: ZooKeeper did not answer in time") from None
     except ZookeeperError as error:
         raise unavailable(f"Cluster {name}: ZooKeeper answered {type(error).__name__}") from None
+
+
+async def best_effort(work: Awaitable[object], deadline: float) -> None:
+    """Await work that prepares the next attempt. A passed deadline and errors of ZooKeeper are ignored."""
+    try:
+        async with asyncio.timeout(deadline - time.monotonic()):
+            await work
+    except (TimeoutError, ZookeeperError, UnavailableError):
+        return
 
 
 class SessionManager:

@@ -1,4 +1,4 @@
-"""The permission to write to a cluster: of the connection, by a gate, and of the cluster, by the guard.
+"""The permission to write to a cluster: of the connection, by a gate, of the cluster, by the guard, and of the writes.
 
 A connection may lead to a ZooKeeper that was restored, even within a session: after an election the restored servers
 have a higher zxid than this client has seen, and a copy of their files has its session. So the gate is closed until the
@@ -11,10 +11,11 @@ version in their transaction. A KRaft takeover deletes and creates the node, whi
 
 The guard also covers the freeze. Each transaction checks the freeze node at the version that was read as "not frozen":
 nothing commits after a freeze, even in a process that has not read it yet.
+Each transaction also checks the node ``/confplane/target``. While the configs follow a Kafka cluster without ZooKeeper,
+clients can't write that cluster's quotas and configs. Client configs of KIP-649, which no broker has, can be written.
 
-Each transaction also checks the node ``/confplane/target``. While the configs follow a Kafka cluster
-without ZooKeeper, clients can't write that cluster's quotas and configs. Client configs of KIP-649, which no broker
-has, are written as usual.
+The admission of writes checks before their intent what the transaction checks as well, and what it can't: its size, and
+the notifications and names that brokers have to read. It also finds the parents and topics that a transaction needs.
 
 The state is kept by watches and read again after every reconnect and every conflict.
 
@@ -32,10 +33,13 @@ from kazoo.exceptions import NoNodeError, ZookeeperError
 from confplane.domain.errors import (
     CorruptZnodeError,
     FrozenError,
+    ListFullError,
     ObservedError,
     RestoredStoreError,
     StaleControllerError,
+    ThrottledError,
     UnavailableError,
+    UnknownTopicError,
     WriteOutcome,
 )
 from confplane.domain.facets import Tree
@@ -43,16 +47,22 @@ from confplane.services.operator_warnings import OperatorWarning
 from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.ports.trail import FIRST_INCARNATION
 from confplane.services.ports.transactions import EntityWrite, Guarded
-from confplane.store import znodes
+from confplane.store import warnings, znodes
+from confplane.store.mirror import metadata
 from confplane.store.session.session import unavailable
+from confplane.store.session.session_manager import best_effort, zookeeper_calls
+from confplane.store.write import transactions
 from confplane.store.write.layout import LayoutNode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
+    from confplane.domain.entities import Entity
     from confplane.services.ports.cluster_states import Freeze, Target
-    from confplane.services.ports.transactions import Write
+    from confplane.services.ports.transactions import Transaction, Write
+    from confplane.store.mirror.follower import MirrorFollower
     from confplane.store.session.session import Session, Watcher
+    from confplane.store.session.session_manager import SessionManager
     from confplane.store.write.layout import MirrorPosition
 
 logger = logging.getLogger(__name__)
@@ -321,7 +331,8 @@ class IncarnationGate:
             UnavailableError: The connection was not checked yet; nothing was changed.
         """
         if self.rejected is not None:
-            raise RestoredStoreError(self._text(self.rejected), outcome=WriteOutcome.NOT_APPLIED)
+            text = warnings.restored_text(self._name, self.rejected)
+            raise RestoredStoreError(text, outcome=WriteOutcome.NOT_APPLIED)
         if not self.checked:
             raise unavailable(f"Cluster {self._name}: the connection to ZooKeeper is new and not checked yet")
 
@@ -338,11 +349,152 @@ class IncarnationGate:
     def warnings(self) -> Iterator[OperatorWarning]:
         """Return the warnings for operators."""
         if self.rejected is not None:
-            yield OperatorWarning(self._text(self.rejected))
+            yield OperatorWarning(warnings.restored_text(self._name, self.rejected))
 
-    def _text(self, reason: str) -> str:
-        return (
-            f"Cluster {self._name}: ZooKeeper was restored to an earlier state, or another one answers: {reason}. Reads"
-            " go on and show its state; nothing is written or recorded. See docs/backup.md:"
-            f" `confplane adopt-store --cluster {self._name} --reason TEXT` accepts the state as it is"
-        )
+
+class Admission:
+    """Admits the writes of one cluster.
+
+    Args:
+        name: The cluster's name.
+        limits: Sizes of requests.
+        notifications_max: Most notifications while brokers are registered.
+        jute_maxbuffer: Bytes that a list of names stays below while brokers are registered.
+        session_manager: The session manager.
+        guard: The known state of the controller and the freeze.
+        follower: The mirror.
+        purge_s: Seconds between two purges of notifications.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        limits: transactions.PacketLimits,
+        notifications_max: int,
+        jute_maxbuffer: int,
+        *,
+        session_manager: SessionManager,
+        guard: Guard,
+        follower: MirrorFollower,
+        purge_s: float,
+    ) -> None:
+        self._name = name
+        self._limits = limits
+        self._notifications_max = notifications_max
+        self._jute_maxbuffer = jute_maxbuffer
+        self._session_manager = session_manager
+        self._guard = guard
+        self._follower = follower
+        self._purge_s = purge_s
+
+    async def check(self, writes: Sequence[Write], deadline: float, *, guarded: Guarded, changes: int) -> None:
+        """Refuse writes that may not be tried now; see ``ClusterStore.check_admission``."""
+        transactions.check_size(writes, self._limits, changes)
+        try:
+            self._guard.checks(guarded, writes)
+        except (FrozenError, StaleControllerError, ObservedError, CorruptZnodeError):
+            # A refusal is never decided on an earlier read: the controller may have returned this moment.
+            await best_effort(self._guard.refresh(), deadline)
+            self._guard.checks(guarded, writes)
+        self._check_notifications(transactions.notifications_of(writes))
+        await self._check_lists([write for write in writes if isinstance(write, EntityWrite)], deadline)
+        if guarded is not Guarded.OBSERVED:
+            await self.check_topics(transactions.entities_of(writes), deadline)
+
+    def _check_notifications(self, more: int) -> None:
+        """Check that the brokers may be sent more notifications.
+
+        Raises:
+            ThrottledError: Too many notifications wait for the brokers.
+        """
+        if more and self._guard.brokers:
+            after = self._follower.notifications + more
+            if after > self._notifications_max:
+                raise ThrottledError(
+                    f"Cluster {self._name}: {self._follower.notifications} config changes of the last 15 minutes wait"
+                    f" for the brokers; at most {self._notifications_max} may",
+                    outcome=WriteOutcome.NOT_APPLIED,
+                    retry_after_s=int(self._purge_s),
+                )
+
+    async def _check_lists(self, writes: Sequence[EntityWrite], deadline: float) -> None:
+        """Check that the brokers could still list the entities after the creation of these.
+
+        Raises:
+            ListFullError: They could not. Existing entities may be altered and removed all the same.
+        """
+        new = [(write.tree, write.entity.id) for write in writes if write.expected is None]
+        if new and self._guard.brokers and self._longer_list(new) is not None:
+            # Other clients may have made room, or created this entity.
+            await best_effort(self._follower.catch_up(deadline), deadline)
+            if (found := self._longer_list(new)) is not None:
+                text = warnings.full_list_text(self._name, *found, limit=self._jute_maxbuffer)
+                raise ListFullError(text, outcome=WriteOutcome.NOT_APPLIED)
+
+    def _longer_list(self, new: Sequence[tuple[Tree, str]]) -> tuple[str, int] | None:
+        mirror = self._follower.mirror
+        return None if mirror is None else mirror.longer_list(new, self._jute_maxbuffer)
+
+    async def check_topics(self, entities: Iterable[Entity], deadline: float) -> None:
+        """Check in ZooKeeper that the topics among some entities exist; those of a cluster with a target are its own.
+
+        Raises:
+            UnknownTopicError: The cluster lacks one of them.
+            UnavailableError: ZooKeeper did not answer by the deadline.
+        """
+        topics = transactions.topics_of(entities)
+        if not topics or self._guard.target is not None:
+            return
+        session = self._session_manager.current
+        async with zookeeper_calls(self._name, deadline):
+            try:
+                unknown = await metadata.unknown_topics(session, topics)
+            except NoNodeError:
+                self._session_manager.replace(session)
+                raise unavailable(f"Cluster {self._name}: the ZooKeeper session ended") from None
+        if unknown:
+            raise UnknownTopicError(
+                f"The metadata of cluster {self._name} ({znodes.BROKER_TOPICS}) have no topic"
+                f" {warnings.abbreviate(unknown)}. Create the topic first, with Kafka's own tools",
+                topics=frozenset(unknown),
+                outcome=WriteOutcome.NOT_APPLIED,
+            )
+
+    async def prerequisites(
+        self, session: Session, transaction: Transaction, deadline: float
+    ) -> tuple[frozenset[str], list[str]]:
+        """Return the parents that have to be created, and the topics that the cluster's metadata must have.
+
+        Raises:
+            UnavailableError: ZooKeeper did not answer by the deadline.
+        """
+        parents: dict[str, None] = {}
+        for change, writes in zip(transaction.changes, transaction.writes, strict=True):
+            for write in writes:
+                if not isinstance(write, EntityWrite) or write.expected is not None:
+                    continue
+                if transaction.again or change.attempt > 1 or not self._parents_known(write):
+                    parents.update(dict.fromkeys(znodes.parents_of(write.tree, write.entity)))
+        # The topics of a cluster with a target are its own: metadata left in ZooKeeper are those of an earlier time.
+        own = transaction.guarded is Guarded.OBSERVED or self._guard.target is not None
+        topics = [] if own else transactions.topics_of(transactions.entities_of(transactions.writes_of(transaction)))
+        if not parents and not topics:
+            return frozenset(), []
+        replies = [session.exists(path) for path in parents]
+        root = session.exists(znodes.BROKER_TOPICS) if topics else None
+        async with zookeeper_calls(self._name, deadline):
+            missing = [path for path, reply in zip(parents, replies, strict=True) if await reply is None]
+            if root is None or await root is None:
+                topics = []
+        return frozenset(missing), topics
+
+    def _parents_known(self, write: EntityWrite) -> bool:
+        """Return True where the mirror shows that all parents of a node exist. A second attempt does not trust it."""
+        if len(write.entity.components) == 1 and write.tree is Tree.CONFIG:
+            return True
+        mirror = self._follower.mirror
+        if mirror is None or write.tree not in mirror.trees:
+            return False
+        # Siblings have the same parents.
+        head, comma, _ = write.entity.id.partition(",")
+        return mirror.trees[write.tree].any_below(head + comma if comma else f"{write.entity.types[0].value}")

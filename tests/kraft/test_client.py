@@ -41,12 +41,6 @@ async def test_the_cluster(kraft: KraftCluster) -> None:
         assert await client.barrier(soon()) >= quorum.high_watermark - 1
 
 
-async def test_another_clusters_broker_is_asked_nothing_but_its_id(kraft: KraftCluster) -> None:
-    async with client_of(*kraft.bootstrap, cluster_id="AnotherClustersIdAAAAA") as client:
-        with pytest.raises(errors.WrongClusterError, match=f"{kraft.cluster_id}, not to AnotherClustersIdAAAAA"):
-            await client.topics(soon())
-
-
 async def test_resources_that_are_not_there_have_an_error_in_their_place(kraft: KraftCluster) -> None:
     there, unknown = Resource(ConfigResourceType.BROKER, ""), Resource(ConfigResourceType.TOPIC, "no-such-topic")
     away = Resource(ConfigResourceType.BROKER, "77")

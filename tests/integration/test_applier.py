@@ -192,7 +192,7 @@ async def test_a_cluster_that_goes_away_during_a_request_leaves_its_outcome_unkn
         await apply(one)
     assert one.queues.report().unknown.first == (("user=alice", "No answer came"),)
     assert value_of(one.queues, "apply_unknown") == 1
-    one.queues._queues["client-quotas"].pending["user=alice"] -= 100
+    one.queues._queues["client-quotas"].pending["user=alice"].since -= 100
     assert value_of(one.queues, "apply_lag_seconds") >= 100
     kafka.down, kafka.after_request = None, nothing
     await apply(one)
@@ -269,7 +269,7 @@ async def test_the_appliers_own_rounds_end_every_change(opened: Opener, kafka: K
             await alter(one, ALICE, consumer_byte_rate=5)
         newest = node_of(one).mzxid
         # The applier's rounds have read the journal meanwhile.
-        await until(lambda: (one.queues._watermark._collected or 0) >= newest)
+        await until(lambda: (one.queues._collected or 0) >= newest)
         answered.set()
         await until(lambda: (one.store.applied_revision() or 0) >= newest)
         assert await apply_status_of(one) == "applied"

@@ -115,7 +115,8 @@ class Observing:
         """Deliver everything that is queued, and wait for the outcomes; return whether changes are applied now."""
         for queue in self.queues._queues.values():
             queue.due = 0.0
-            queue._held_until.clear()
+            for each in queue.pending.values():
+                each.due = 0.0
         applies = await self.round.apply()
         await asyncio.gather(*self.queues._in_flight.values())
         if applies:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.changes import Node
@@ -39,7 +39,6 @@ from confplane.services.ports.kafka import KraftEntityType, kraft_type_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from confplane.services.kraft.apply.applied_watermark import AppliedWatermark
     from confplane.services.kraft.apply.deliveries import SecretOpener
     from confplane.services.ports.applying import AlterOutcome, TargetStates, WritableKafkaCluster
     from confplane.services.ports.cluster_states import Target
@@ -78,7 +77,6 @@ class ApplyQueueParts:
     store: ClusterStore
     states: TargetStates
     secrets: SecretOpener
-    watermark: AppliedWatermark
     delivered: dict[str, Entity] = field(default_factory=dict)
     """Entity id -> entities to poll: those that were applied, and those changed outside Confplane."""
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -86,16 +84,32 @@ class ApplyQueueParts:
     """Refusals by Kafka's error code."""
     late: int = 0
     """Entities with stale in-flight writes that were put back."""
+    completed: int = 0
+    """Changes that no longer hold back the applied watermark."""
+
+
+@dataclass(slots=True)
+class QueuedEntity:
+    """An entity that waits."""
+
+    since: float
+    """The time at which it was queued. This and the next one are on the clock of ``time.monotonic()``."""
+    due: float = 0.0
+    """The time before which it is not sent."""
+    first: int | None = None
+    """The first revision that may belong to its queued changes; None if these do not hold back the watermark."""
+    unknown: str = ""
+    """The reason why the outcome of its delivery is unknown; empty if it is known."""
+    held: str = ""
+    """The reason why it alone is retried later; empty if it is not."""
 
 
 class ApplyQueue:
     """The entities that wait for one kind of request.
 
     Attributes:
-        pending: Entity id -> the time at which the entity was queued, on the clock of ``time.monotonic()``.
+        pending: Entity id -> the entity.
         refused: Entity id -> Kafka's error message.
-        unknown: Entity id -> the reason why the outcome of its delivery is unknown.
-        held: Entity id -> the reason why the entity alone is retried later.
         problem: The reason why the queue cannot deliver now; empty if it can.
         due: The time of the next delivery.
         mirror_lag_s: Seconds after which a mirror that is older than what was sent is reported as a problem.
@@ -103,25 +117,24 @@ class ApplyQueue:
 
     def __init__(self, parts: ApplyQueueParts) -> None:
         self._parts = parts
-        self.pending: dict[str, float] = {}
+        self.pending: dict[str, QueuedEntity] = {}
         self.refused: dict[str, str] = {}
-        self.unknown: dict[str, str] = {}
-        self.held: dict[str, str] = {}
         self.problem = ""
         self.due = 0.0
         self.mirror_lag_s = 10.0
-        self._held_until: dict[str, float] = {}
         self._failures = 0
 
-    def add(self, entity_id: str) -> None:
-        """Queue an entity."""
-        self.pending.setdefault(entity_id, time.monotonic())
+    def add(self, entity_id: str, first: int | None = None) -> None:
+        """Queue an entity, with the first revision that may belong to its changes if they hold back the watermark."""
+        queued = self.pending.setdefault(entity_id, QueuedEntity(time.monotonic()))
+        if queued.first is None and not queued.held:
+            queued.first = first
 
     @property
     def is_ready(self) -> bool:
         """True if an entity may be sent now."""
         now = time.monotonic()
-        return self.due <= now and any(self._held_until.get(each, 0.0) <= now for each in self.pending)
+        return self.due <= now and any(each.due <= now for each in self.pending.values())
 
     async def send(self, deadline: float) -> None:
         """Send the queued entities, and record the outcomes. Entities of observed types are dropped.
@@ -139,7 +152,7 @@ class ApplyQueue:
             self._record_failure("Applying failed; the leader's log has the error")
             raise
         self.problem = ""
-        self._failures = self._failures + 1 if self.unknown else 0
+        self._failures = self._failures + 1 if any(each.unknown for each in self.pending.values()) else 0
         if self._failures:
             self.due = time.monotonic() + backoff_s(self._failures, _FIRST_BACKOFF_S)
 
@@ -219,8 +232,7 @@ class ApplyQueue:
         """Queue an entity again that was changed after a revision; the journal may have shown that already."""
         node = self._parts.store.get(Tree.CONFIG, entity_id)
         if node is not None and node.mzxid > mzxid:
-            self.add(entity_id)
-            self._parts.watermark.record_completed(entity_id, mzxid)
+            self.add(entity_id, mzxid + 1)
 
     async def _withdraw(self, deliveries: Sequence[EntityDelivery]) -> None:
         """Record that nothing of some deliveries was sent."""
@@ -269,7 +281,7 @@ class ApplyQueue:
         for each in [each for each in self.pending if not target.applies_to(kraft_type_of(Entity.from_id(each)))]:
             self._complete(each)
         now, store = time.monotonic(), self._parts.store
-        ids = [each for each in self.pending if self._held_until.get(each, 0.0) <= now][:MAX_ENTITIES]
+        ids = [entity_id for entity_id, each in self.pending.items() if each.due <= now][:MAX_ENTITIES]
         known = await self._parts.states.load(store.name, ids)
         due: dict[str, PendingEntity] = {}
         for entity_id, state in known.items():
@@ -353,9 +365,7 @@ class ApplyQueue:
                     # The cluster answers, and may give the same answer forever.
                     self._hold(entity_id, outcome.reason, _SLOWEST_S)
                     return
-                self.held.pop(entity_id, None)
-                self.unknown[entity_id] = outcome.reason
-                self._defer(entity_id)
+                self._defer(entity_id, unknown=outcome.reason)
             case AlterRetriable():
                 self._hold(entity_id, outcome.reason)
             case AlterRefused():
@@ -369,30 +379,33 @@ class ApplyQueue:
 
     def _hold(self, entity_id: str, reason: str, seconds: float = _HELD_S) -> None:
         """Retry an entity later without delaying other entities."""
-        self.unknown.pop(entity_id, None)
-        self.held[entity_id] = reason
-        self._held_until[entity_id] = time.monotonic() + seconds * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
-        self._defer(entity_id)
+        due = time.monotonic() + seconds * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        self._defer(entity_id, due, held=reason)
 
     def _wait_for_mirror(self, entity_id: str) -> None:
         """Wait for the mirror to catch up with what another leader sent.
 
         The mirror never catches up if the ensemble was restored to an earlier time.
         """
-        if time.monotonic() - self.pending[entity_id] >= self.mirror_lag_s:
+        queued = self.pending[entity_id]
+        if time.monotonic() - queued.since >= self.mirror_lag_s:
             self._hold(entity_id, _RESTORED)
-            return
-        self._held_until[entity_id] = time.monotonic() + _MIRROR_POLL_S
-        self._defer(entity_id)
+        else:
+            self._defer(entity_id, time.monotonic() + _MIRROR_POLL_S, queued.unknown, queued.held)
 
-    def _defer(self, entity_id: str) -> None:
-        """Move an entity to the end of the queue."""
-        self.pending[entity_id] = self.pending.pop(entity_id)
+    def _defer(self, entity_id: str, due: float = 0.0, unknown: str = "", held: str = "") -> None:
+        """Move an entity to the end of the queue. A held one is in the report, and doesn't hold back the watermark."""
+        queued = self.pending.pop(entity_id)
+        self._parts.completed += bool(held) and queued.first is not None
+        self.pending[entity_id] = replace(
+            queued, due=due, unknown=unknown, held=held, first=None if held else queued.first
+        )
 
     def _complete(self, entity_id: str) -> None:
         """Remove an entity from the queue: it has nothing more to send. Its next change arrives by the journal."""
-        for each in (self.pending, self.unknown, self.held, self._held_until, self.refused):
-            each.pop(entity_id, None)
+        self.refused.pop(entity_id, None)
+        queued = self.pending.pop(entity_id, None)
+        self._parts.completed += queued is not None and queued.first is not None
 
     def _list_refused(
         self, entity_id: str, whole: AlterRefused | None, keys: Mapping[str, AlterRefused | RefusedValue]

@@ -1,7 +1,7 @@
 """The apply status of client changes in the Kafka cluster (applied, pending or refused), and waits for it.
 
 Postgres has the state of each entity. The leader publishes a watermark
-(:mod:`confplane.services.kraft.apply.applied_watermark`), which wakes all waits of a process at once. One query answers
+(:mod:`confplane.services.kraft.apply.queues`), which wakes all waits of a process at once. One query answers
 them.
 """
 

@@ -4,6 +4,16 @@ Clients' writes list their keys in the member ``altered`` of the znode (:mod:`co
 znodes whose newest revision the cluster has not accepted yet are queued (:mod:`.apply_queue`). A queue makes its next
 deliveries durable, sends them together, and records their outcomes after a barrier. Deliveries with an unknown outcome
 are sent again, which is safe because the values are absolute.
+
+The applied watermark is the revision up to which no client change is queued. Each change up to it is in one of these
+states:
+
+- applied to the Kafka cluster, or refused by it;
+- completed because it needs no delivery;
+- held, and listed in the report: it is retried alone, for example because a broker is unavailable.
+
+All processes follow the watermark in the znode ``/confplane/applied``, with one watch each. The leader writes the znode
+whenever changes complete, even if the revision stays the same, because that wakes the waits for these changes.
 """
 
 from __future__ import annotations
@@ -18,7 +28,6 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
-from confplane.services.kraft.apply.applied_watermark import AppliedWatermark
 from confplane.services.kraft.apply.apply_queue import ApplyQueue, ApplyQueueParts, queue_name
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.pending_keys import pending_keys
@@ -28,7 +37,7 @@ from confplane.services.ports.kafka import KraftEntityType
 from confplane.services.ports.observation_report import ApplyReport, ListedNames
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from confplane.services.kraft.apply.deliveries import SecretOpener
     from confplane.services.ports.applying import TargetStates, WritableKafkaCluster
@@ -56,16 +65,19 @@ class ApplyQueues:
     ) -> None:
         self._store = store
         self._states = states
-        self._watermark = AppliedWatermark(store)
-        self._parts = ApplyQueueParts(cluster, store, states, secrets, self._watermark)
+        self._parts = ApplyQueueParts(cluster, store, states, secrets)
         self._deliveries: set[asyncio.Task[None]] = set()
         self._claim = asyncio.Lock()
         self.begin_term()
 
     def begin_term(self) -> None:
         """Forget what is queued: the tree and the durable states have it."""
-        self._watermark.begin_term()
         self._cursor: Cursor | None = None
+        self._collected: int | None = None
+        """The revision up to which all changes were queued."""
+        self._watermark: int | None = None
+        """The watermark that this leader published. The one that an earlier leader published stays valid."""
+        self._completed_published = 0
         self._applied_types: frozenset[KraftEntityType] = frozenset()
         self._queues: defaultdict[str, ApplyQueue] = defaultdict(lambda: ApplyQueue(self._parts))
         self._in_flight: dict[str, asyncio.Task[None]] = {}
@@ -92,8 +104,8 @@ class ApplyQueues:
             self._add(entity_id)
         self._parts.late += sum(map(bool, late.values()))
 
-    def _add(self, entity_id: str) -> None:
-        self._queues[queue_name(Entity.from_id(entity_id))].add(entity_id)
+    def _add(self, entity_id: str, first: int | None = None) -> None:
+        self._queues[queue_name(Entity.from_id(entity_id))].add(entity_id, first)
 
     def take_delivered(self) -> list[Entity]:
         """Return the entities that must be polled since the last call: their deliveries ended, or can't begin."""
@@ -154,8 +166,22 @@ class ApplyQueues:
             logger.error("Cluster %s: applying of %s failed", self._store.name, name, exc_info=error)
 
     async def publish_watermark(self, deadline: float) -> None:
-        """Publish the applied watermark, if it moved."""
-        await self._watermark.publish(self._waiting, deadline)
+        """Publish the applied watermark, if it rose or changes completed."""
+        if self._collected is None:
+            return
+        # More may complete during the write.
+        completed = self._parts.completed
+        pending = [each for queue in self._queues.values() for each in queue.pending.values()]
+        below = min([self._collected, *(each.first - 1 for each in pending if each.first is not None)])
+        revision = max(self._published_before, below)
+        if revision != self._watermark or completed != self._completed_published:
+            await self._store.publish_applied(revision, deadline)
+            self._watermark, self._completed_published = revision, completed
+
+    @property
+    def _published_before(self) -> int:
+        """The watermark that this leader or the one before published; 0 before the first."""
+        return self._watermark or self._store.applied_revision() or 0
 
     @property
     def is_quiesced(self) -> bool:
@@ -201,16 +227,15 @@ class ApplyQueues:
         if read is None:
             return
         self._cursor = read.cursor
-        found: dict[str, int | None] = {}
         if isinstance(read, ExpiredCursor):
-            found = dict.fromkeys(self._store.entities_with_pending_keys())
+            # The journal does not reach back to the revisions of these entities.
+            for entity_id in self._store.entities_with_pending_keys():
+                self._add(entity_id, self._published_before + 1)
         else:
             for entry in read.entries:
                 if entry.tree is Tree.CONFIG and entry.after is not None and pending_keys(entry.after.extra):
-                    found.setdefault(entry.entity_id, entry.revision)
-        for entity_id in found:
-            self._add(entity_id)
-        self._watermark.record_collected(found, read.cursor.revision)
+                    self._add(entry.entity_id, entry.revision)
+        self._collected = read.cursor.revision
 
     def _follow_modes(self) -> None:
         """Queue all entities again if clients write other entity types than before: those were left out until now."""
@@ -220,11 +245,6 @@ class ApplyQueues:
             self._applied_types, self._cursor = applied, None
             for queue in self._queues.values():
                 queue.list_refused_of(applied)
-
-    @property
-    def _waiting(self) -> set[str]:
-        """The ids of the entities that hold the applied watermark back. Held entities do not; the report lists them."""
-        return {each for queue in self._queues.values() for each in queue.pending if each not in queue.held}
 
     @property
     def refused(self) -> set[str]:
@@ -241,13 +261,14 @@ class ApplyQueues:
     def report(self) -> ApplyReport:
         """Return the leader's report."""
         queues = self._queues.values()
-        oldest = min((since for queue in queues for since in queue.pending.values()), default=None)
+        pending = {entity_id: each for queue in queues for entity_id, each in queue.pending.items()}
+        oldest = min((each.since for each in pending.values()), default=None)
         return ApplyReport(
-            pending=sum(len(queue.pending) for queue in queues),
+            pending=len(pending),
             waiting_ms=0 if oldest is None else int((time.monotonic() - oldest) * 1000),
-            unknown=_names(queue.unknown for queue in queues),
-            refused=_names(queue.refused for queue in queues),
-            held=_names(queue.held for queue in queues),
+            unknown=ListedNames.of({name: each.unknown for name, each in pending.items() if each.unknown}),
+            refused=ListedNames.of({name: text for queue in queues for name, text in queue.refused.items()}),
+            held=ListedNames.of({name: each.held for name, each in pending.items() if each.held}),
             problem=next(filter(None, (self.problem, *(queue.problem for queue in queues))), ""),
             rested=self._quiesced_version,
         )
@@ -268,7 +289,3 @@ class ApplyQueues:
             yield Sample("apply_lag_seconds", report.waiting_ms / 1000)
             yield Sample("apply_unknown", report.unknown.count)
             yield Sample("apply_refused", report.refused.count)
-
-
-def _names(some: Iterable[Mapping[str, str]]) -> ListedNames:
-    return ListedNames.of({name: reason for each in some for name, reason in each.items()})

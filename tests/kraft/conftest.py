@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import tests.kraft.messages  # noqa: F401 - tests write answers and read requests as well
 from tests.support.kraft import kraft_cluster
 from tests.support.kraft_client import client_of
 

@@ -1,8 +1,5 @@
 """Generate ``app/confplane/kraft/wire/messages/`` from the definitions of messages inside Kafka's own jars.
 
-The service writes requests, and reads answers and records. ``tests/kraft/messages.py`` has the other direction, for
-doubles of brokers and for bytes beside those of other implementations; its table of fields is generated as well.
-
 One command, from the root of the repository, with Maven on the path::
 
     python -m tests.kraft.generate
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
 
 KAFKA_VERSION: Final = "4.4.0"
 FOLDER: Final = Path(__file__).parents[2] / "app" / "confplane" / "kraft" / "wire" / "messages"
-TABLE: Final = Path(__file__).with_name("messages.txt")
 
 _TIMEOUT_S: Final = 600
 _ANY: Final = 32767
@@ -76,19 +72,14 @@ RECORDS: Final = (
 _HIDDEN: Final = {("ConfigRecord", "Value"), ("IncrementalAlterConfigsRequest", "Value")}
 """Texts that may be passwords; bytes are hidden everywhere."""
 
-# Of each primitive type: the annotation, the call that reads and writes, the default, the least size in bytes.
+# Of each primitive type: the annotation, and the method that reads and writes.
 _PRIMITIVES: Final = {
-    "bool": ("bool", "boolean", "False", 1),
-    "int8": ("int", "int8", "0", 1),
-    "int16": ("int", "int16", "0", 2),
-    "uint16": ("int", "uint16", "0", 2),
-    "int32": ("int", "int32", "0", 4),
-    "int64": ("int", "int64", "0", 8),
-    "float64": ("float", "float64", "0.0", 8),
-    "uuid": ("UUID", "uuid", "ZERO_UUID", 16),
-    "string": ("str", "string", '""', 1),
-    "bytes": ("bytes", "binary", 'b""', 1),
-    "records": ("bytes", "binary", 'b""', 1),
+    "bool": ("bool", "boolean"),
+    **dict.fromkeys(("bytes", "records"), ("bytes", "binary")),
+    **{kind: ("int", kind) for kind in ("int8", "int16", "uint16", "int32", "int64")},
+    "float64": ("float", "float64"),
+    "uuid": ("UUID", "uuid"),
+    "string": ("str", "string"),
 }
 
 
@@ -106,15 +97,11 @@ def generate() -> dict[Path, str]:
     }
     files["records"] = dict.fromkeys(RECORDS, (0, 0))
     modules = {"__init__.py": _package(files)}
-    lines: list[str] = []
     for file, wanted in files.items():
         own = _with_unique_structs([definitions[name] for name in wanted])
-        messages = [_Message(definition, *wanted[definition["name"]]) for definition in own]
-        modules[f"{file}.py"] = _module(messages)
-        lines += [line for message in messages for line in message.structs.values()]
+        modules[f"{file}.py"] = _module([_Message(definition, *wanted[definition["name"]]) for definition in own])
     with tempfile.TemporaryDirectory() as empty:
-        made = {FOLDER / name: text for name, text in formatted(modules, Path(empty)).items()}
-    return made | {TABLE: "\n".join(lines) + "\n"}
+        return {FOLDER / name: text for name, text in formatted(modules, Path(empty)).items()}
 
 
 def _with_unique_structs(definitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -163,13 +150,8 @@ def _span(text: str) -> tuple[int, int]:
     return int(low), int(high) if dash else _ANY if text.endswith("+") else int(low)
 
 
-def _is_written(name: str) -> bool:
-    """Return True for a message that the service writes, False for one that it reads."""
-    return name.endswith("Request")
-
-
 class _Message:
-    """The classes of one message, in the direction that the service has, and its lines of the table."""
+    """The classes of one message."""
 
     def __init__(self, definition: dict[str, Any], low: int, high: int) -> None:
         first, last = _span(definition["validVersions"])
@@ -184,7 +166,6 @@ class _Message:
             item["name"]: item["fields"] for item in definition.get("commonStructs", [])
         }
         self.classes: dict[str, str] = {}
-        self.structs: dict[str, str] = {}
         self.span = low, high  # of the class that is being written
         self._class(self.name, definition["fields"], self.span, top=True)
 
@@ -202,43 +183,14 @@ class _Message:
                 self._class(struct, item.get("fields") or self.common[struct], inner)
                 self.span = span
         self.classes[name] = self._emitted(name, fields, top=top)
-        self.structs[name] = " ".join([self.name if top else f"{self.name}.{name}", *map(self._listed, fields)])
 
     def _emitted(self, name: str, fields: list[dict[str, Any]], *, top: bool) -> str:
-        lines = ["@dataclass(frozen=True, slots=True)", f"class {name}{'(Message)' if top else ''}:"]
+        base = "Struct"
         if top:
-            lines += [
-                f'    NAME: ClassVar[str] = "{name}"',
-                f"    API_KEY: ClassVar[int | None] = {self.definition.get('apiKey')}",
-                f"    VERSIONS: ClassVar[range] = range({f'{self.low}, ' if self.low else ''}{self.high + 1})",
-                f"    FLEXIBLE_FROM: ClassVar[int | None] = {self.flexible_from}",
-                "",
-            ]
-        lines += [self._declared(item) for item in fields]
-        if _is_written(self.name):
-            lines += [
-                "",
-                f"    def {'_write' if top else 'write'}(self, out: Writer, version: int) -> None:",
-                *_indented(self._writing(fields)),
-            ]
-        else:
-            given = "Generator[None, None, Self]" if top else "Self"
-            lines += [
-                "",
-                "    @classmethod",
-                f"    def {'_steps' if top else 'read'}(cls, reader: Reader, version: int) -> {given}:",
-                *_indented(self._reading(fields, top=top)),
-            ]
-        return "\n".join([*lines, ""])
-
-    def _listed(self, item: dict[str, Any]) -> str:
-        """Return a field in the form that tests/kraft/messages.py explains."""
-        kind = str(item["type"])
-        inner = kind.removeprefix("[]")
-        text = f"{_snake(item['name'])}:{'[]' * kind.startswith('[]')}{_PRIMITIVES[inner][1] if inner in _PRIMITIVES else inner}"
-        text += "?" if self._nullable(item) else ""
-        text += f"@{item['versions']}" if self._conditions(item["versions"]) else ""
-        return text + (f"#{item['tag']}" if self._tagged(item) else "") + ("~" if item.get("ignorable") else "")
+            known = f"range({f'{self.low}, ' if self.low else ''}{self.high + 1})"
+            base = f"Message, api_key={self.definition.get('apiKey')}, versions={known}, flexible_from={self.flexible_from}"
+        lines = ["@dataclass(frozen=True, slots=True)", f"class {name}({base}):"]
+        return "\n".join([*lines, *(map(self._declared, fields) if fields else ["    pass"]), ""])
 
     def _in_range(self, versions: str) -> bool:
         first, last = _span(versions)
@@ -260,217 +212,64 @@ class _Message:
 
     def _declared(self, item: dict[str, Any]) -> str:
         kind = str(item["type"])
-        inner = kind.removeprefix("[]")
-        annotation = _PRIMITIVES[inner][0] if inner in _PRIMITIVES else inner
-        if kind.startswith("[]"):
+        array, inner = kind.startswith("[]"), kind.removeprefix("[]")
+        annotation, wire = _PRIMITIVES.get(inner, (inner, inner))
+        if array:
             annotation = f"tuple[{annotation}, ...]"
-        if self._nullable(item):
+        if nullable := self._nullable(item):
             annotation += " | None"
-        default = self._default(item)
-        if inner in {"bytes", "records"} or (self.name, item["name"]) in _HIDDEN:
-            default = f"field(default={default}, repr=False)"
-        return f"    {_snake(item['name'])}: {annotation} = {default}"
-
-    def _default(self, item: dict[str, Any]) -> str:
-        kind, given = str(item["type"]), item.get("default")
-        if given is None or kind not in _PRIMITIVES:
-            return "None" if given == "null" else self._default_of(kind)
-        match kind, given:
-            case "bool", _:
-                return str(given).capitalize()
-            case "string", text:
-                return "None" if text == "null" else json.dumps(text)
-        return str(int(str(given), 0))
-
-    def _default_of(self, kind: str) -> str:
-        """Return the value of a field whose definition names none."""
-        if kind.startswith("[]"):
-            return "()"
-        return _PRIMITIVES[kind][2] if kind in _PRIMITIVES else f"{kind}()"
-
-    def _conditions(self, versions: str) -> str:
-        """Return the test for the versions of a field, "" where all known versions have the field."""
-        first, last = _span(versions)
+        first, last = _span(item["versions"])
         low, high = self.span
-        parts = ([f"version >= {first}"] if first > low else []) + ([f"version <= {last}"] if last < high else [])
-        return " and ".join(parts)
-
-    def _least(self, item: dict[str, Any]) -> int:
-        """Return the least size of one element of an array, in bytes."""
-        kind = str(item["type"]).removeprefix("[]")
-        if kind in _PRIMITIVES:
-            return _PRIMITIVES[kind][3]
-        tags = self.flexible_from is not None and self.flexible_from <= self.low
-        sizes = 1 if tags else 0
-        for inner in item.get("fields") or self.common[kind]:
-            everywhere = self._in_range(inner["versions"]) and not self._conditions(inner["versions"])
-            if everywhere and not self._tagged(inner):
-                struct = not str(inner["type"]).startswith("[]") and self._struct(inner) is not None
-                sizes += self._least(inner) if struct else self._own_least(str(inner["type"]))
-        return sizes
-
-    def _own_least(self, kind: str) -> int:
-        return 1 if kind.startswith("[]") else _PRIMITIVES[kind][3]
-
-    # -- reading
-
-    def _reading(self, fields: list[dict[str, Any]], *, top: bool) -> list[str]:
-        body: list[str] = []
-        plain = [item for item in fields if not self._tagged(item)]
-        tagged = [item for item in fields if self._tagged(item)]
-        pauses = False
-        for item in plain:
-            name, condition = _snake(item["name"]), self._conditions(item["versions"])
-            reading = self._read_field(item, name, top=top)
-            pauses = pauses or any("yield" in line for line in reading)
-            if condition:
-                body += self._absent(item, name) + [f"if {condition}:"] + ["    " + line for line in reading]
-            else:
-                body += reading
-        if tagged:
-            body += [line for item in tagged for line in self._absent(item, _snake(item["name"]))]
-            body += ["for _ in range(reader.tag_count()):", "    tag, end = reader.tag()"]
-            for index, item in enumerate(tagged):
-                condition = self._conditions(item["versions"])
-                test = f"tag == {item['tag']}" + (f" and {condition}" if condition else "")
-                body.append(f"    {'el' if index else ''}if {test}:")
-                body += ["        " + line for line in self._read_field(item, _snake(item["name"]), top=False)]
-            body.append("    reader.leave_tag(end)")
-        elif self.flexible_from is not None:
-            body.append("reader.skip_tags()")
-        if top and not pauses:
-            body.append("yield")
-        body.append(f"return cls({', '.join(_snake(item['name']) for item in fields)})")
-        return body
-
-    def _absent(self, item: dict[str, Any], name: str) -> list[str]:
-        annotation = self._declared(item).partition(": ")[2].partition(" = ")[0]
-        return [f"{name}: {annotation} = {self._default(item)}"]
-
-    def _read_field(self, item: dict[str, Any], name: str, *, top: bool) -> list[str]:
-        kind, nullable = str(item["type"]), self._nullable(item)
-        if not kind.startswith("[]"):
-            if kind not in _PRIMITIVES:
-                return [f"{name} = {kind}.read(reader, version)"]
-            call = _PRIMITIVES[kind][1]
-            return [f"{name} = reader.{'nullable_' if nullable else ''}{call}()"]
-        inner = kind.removeprefix("[]")
-        one = f"reader.{_PRIMITIVES[inner][1]}()" if inner in _PRIMITIVES else f"{inner}.read(reader, version)"
-        least = self._least(item)
-        lines: list[str] = []
-        if not nullable and not (top and inner not in _PRIMITIVES):
-            return [f"{name} = tuple([{one} for _ in range(reader.count({least}))])"]
-        count = "count"
-        lines.append(f"{count} = reader.{'nullable_count' if nullable else 'count'}({least})")
-        if top and inner not in _PRIMITIVES:
-            lines.append(f"{name}_read = []")
-            lines.append(f"for _ in range({count}):")
-            lines += [f"    {name}_read.append({one})", "    yield"]
-            value = f"tuple({name}_read)"
-        else:
-            value = f"tuple([{one} for _ in range({count})])"
-        return [*lines, f"{name} = None if {count} < 0 else {value}" if nullable else f"{name} = {value}"]
-
-    # -- writing
-
-    def _writing(self, fields: list[dict[str, Any]]) -> list[str]:
-        body: list[str] = []
-        for item in fields:
-            if not self._tagged(item):
-                condition = self._conditions(item["versions"])
-                writing = self._write_field(item, f"self.{_snake(item['name'])}", "out")
-                if condition:
-                    body += [f"if {condition}:"] + ["    " + line for line in writing] + self._refused(item)
-                else:
-                    body += writing
-        tagged = [item for item in fields if self._tagged(item)]
-        if tagged:
-            body.append("tags: list[tuple[int, Writer]] = []")
-            for item in tagged:
-                name, condition = f"self.{_snake(item['name'])}", self._conditions(item["versions"])
-                test = f"{condition} and {self._differs(item, name)}" if condition else self._differs(item, name)
-                body += [f"if {test}:", "    tag = Writer()"]
-                body += ["    " + line for line in self._write_field(item, name, "tag")]
-                body.append(f"    tags.append(({item['tag']}, tag))")
-                body += self._refused(item) if condition else []
-            body.append("out.tags(*tags)")
-        elif self.flexible_from is not None:
-            body.append("out.tags()")
-        return body
-
-    def _differs(self, item: dict[str, Any], name: str) -> str:
+        if last < high:
+            raise ValueError(f"{item['name']} of {self.name} is missing in later versions")
         default = self._default(item)
-        if default in {"None", "True", "False"}:
-            return f"{name} is not {default}"
-        return f"{name} != {default}"
+        arguments = [
+            f'"{wire}"' if inner in _PRIMITIVES else wire,
+            *([] if default is None else [f"default={default}"]),
+            *(["array=True"] if array else []),
+            *(["nullable=True"] if nullable else []),
+            *([f"since={first}"] if first > low else []),
+            *([f"tag={item['tag']}"] if self._tagged(item) else []),
+            *(["ignorable=True"] if item.get("ignorable") and first > low else []),
+            *(["hidden=True"] if inner in {"bytes", "records"} or (self.name, item["name"]) in _HIDDEN else []),
+        ]
+        return f"    {_snake(item['name'])}: {annotation} = wire({', '.join(arguments)})"
 
-    def _refused(self, item: dict[str, Any]) -> list[str]:
-        """Return the refusal of a value that the version has no place for; Kafka calls other fields ignorable."""
-        if item.get("ignorable"):
-            return []
-        name = f"self.{_snake(item['name'])}"
-        message = f"this version has no place for {_snake(item['name'])}"
-        return [f"elif {self._differs(item, name)}:", f'    raise ValueError("{message}")']
-
-    def _write_field(self, item: dict[str, Any], name: str, out: str) -> list[str]:
-        kind = str(item["type"])
-        if not kind.startswith("[]"):
-            if kind not in _PRIMITIVES:
-                return [f"{name}.write({out}, version)"]
-            return [f"{out}.{_PRIMITIVES[kind][1]}({name})"]
-        inner = kind.removeprefix("[]")
-        each = f"one_of_{name.removeprefix('self.')}"
-        plain = inner in _PRIMITIVES
-        one = f"{out}.{_PRIMITIVES[inner][1]}({each})" if plain else f"{each}.write({out}, version)"
-        if self._nullable(item):
-            size = f"None if {name} is None else len({name})"
-            return [f"{out}.count({size})", f"for {each} in {name} or ():", f"    {one}"]
-        return [f"{out}.count(len({name}))", f"for {each} in {name}:", f"    {one}"]
-
-
-def _indented(lines: list[str]) -> list[str]:
-    return [" " * 8 + line for line in lines]
+    def _default(self, item: dict[str, Any]) -> str | None:
+        """Return the default of a field, or None if it is the usual one of its type."""
+        kind, given = str(item["type"]), item.get("default")
+        if given == "null":
+            return "None"
+        if given is None or kind not in _PRIMITIVES:
+            return None
+        match kind:
+            case "bool":
+                text, usual = str(given).capitalize(), "False"
+            case "string":
+                text, usual = json.dumps(given), '""'
+            case _:
+                text, usual = str(int(str(given), 0)), "0"
+        return None if text == usual else text
 
 
 def _module(messages: list[_Message]) -> str:
-    body = _body(messages)
-    reads = "Reader" in body
-    runtime = [
-        name for name in ("ZERO_UUID", "Writer") if name in body.replace("out: Writer", "").replace("[int, Writer]", "")
-    ]
-    typed = [name for name in ("Reader", "Writer") if name in body and name not in runtime]
-    field = "from dataclasses import dataclass, field" if "field(" in body else "from dataclasses import dataclass"
+    body = "\n\n".join(text for message in messages for text in message.classes.values())
     lines = [
-        *_title(),
-        field,
-        f"from typing import TYPE_CHECKING, ClassVar{', Self' if reads else ''}",
-        "",
-        *([f"from confplane.kraft.wire.codec import {', '.join(runtime)}"] if runtime else []),
-        "from confplane.kraft.wire.message import Message",
-        "",
-        "if TYPE_CHECKING:",
-        *(["    from collections.abc import Generator"] if reads else []),
-        *(["    from uuid import UUID"] if ": UUID" in body else []),
-        "",
-        f"    from confplane.kraft.wire.codec import {', '.join(typed)}",
-        "",
-        "",
-        body,
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _title() -> list[str]:
-    return [
         f'"""Generated by tests/kraft/generate.py from the jars of Kafka {KAFKA_VERSION}; never edited by hand."""',
         "",
         "from __future__ import annotations",
         "",
+        "from dataclasses import dataclass",
+        *(["from typing import TYPE_CHECKING"] if ": UUID" in body else []),
+        "",
+        "from confplane.kraft.wire.message import Message",
+        f"from confplane.kraft.wire.structs import {'Struct, ' if '(Struct)' in body else ''}wire",
+        "",
+        *(["if TYPE_CHECKING:", "    from uuid import UUID", ""] if ": UUID" in body else []),
+        "",
+        body,
     ]
-
-
-def _body(messages: list[_Message]) -> str:
-    return "\n\n".join(text for message in messages for text in message.classes.values())
+    return "\n".join(lines) + "\n"
 
 
 def _package(files: Mapping[str, Collection[str]]) -> str:
@@ -492,7 +291,7 @@ def main() -> None:
             path.unlink()
     for path, text in made.items():
         path.write_text(text)
-    sys.stdout.write(f"{len(made)} files written to {FOLDER} and {TABLE}\n")
+    sys.stdout.write(f"{len(made)} files written to {FOLDER}\n")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -38,14 +39,12 @@ _LIMIT_S = 60.0
 _DENY, _ALLOW = 2, 3
 
 
+@dataclass(frozen=True, slots=True)
 class _Theirs(Message):
     """A message of kio instead of one of ours."""
 
-    __slots__ = ("value",)
     kind: ClassVar[type[Any]]
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any
 
     def encode(self, version: int) -> bytes:
         assert version in self.VERSIONS

@@ -10,13 +10,21 @@ Received bytes are never trusted: a length or count is compared with the number 
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 ZERO_UUID: Final = UUID(int=0)
 
-_INT8, _INT16, _UINT16 = struct.Struct(">b"), struct.Struct(">h"), struct.Struct(">H")
-_INT32, _INT64, _FLOAT64 = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">d")
+NUMBERS: Final = {
+    "boolean": struct.Struct(">?"),  # read as Kafka does: any value except zero is true
+    "int8": struct.Struct(">b"),
+    "int16": struct.Struct(">h"),
+    "uint16": struct.Struct(">H"),
+    "int32": struct.Struct(">i"),
+    "int64": struct.Struct(">q"),
+    "float64": struct.Struct(">d"),
+}
+"""The types whose values have a fixed size."""
 _VARINT_BITS: Final = 35  # a 32-bit number, 7 bits a byte
 
 
@@ -34,48 +42,11 @@ class Reader:
         self.at = at
         self.end = len(data)
 
-    def int8(self) -> int:
-        """Return a signed byte."""
-        value = self.data[self.at]
-        self.at += 1
-        return value - 256 if value > 127 else value  # noqa: PLR2004 - the sign bit
-
-    def int16(self) -> int:
-        """Return 16 bits, signed."""
-        (value,) = _INT16.unpack_from(self.data, self.at)
-        self.at += 2
-        return int(value)
-
-    def uint16(self) -> int:
-        """Return 16 bits, unsigned."""
-        (value,) = _UINT16.unpack_from(self.data, self.at)
-        self.at += 2
-        return int(value)
-
-    def int32(self) -> int:
-        """Return 32 bits, signed."""
-        (value,) = _INT32.unpack_from(self.data, self.at)
-        self.at += 4
-        return int(value)
-
-    def int64(self) -> int:
-        """Return 64 bits, signed."""
-        (value,) = _INT64.unpack_from(self.data, self.at)
-        self.at += 8
-        return int(value)
-
-    def float64(self) -> float:
-        """Return an IEEE 754 double."""
-        value: float
-        (value,) = _FLOAT64.unpack_from(self.data, self.at)
-        self.at += 8
+    def number(self, form: struct.Struct) -> Any:
+        """Return a value of one of :data:`NUMBERS`."""
+        (value,) = form.unpack_from(self.data, self.at)
+        self.at += form.size
         return value
-
-    def boolean(self) -> bool:
-        """Return a byte as Kafka does: any value except zero is true."""
-        value = self.data[self.at]
-        self.at += 1
-        return value != 0
 
     def uuid(self) -> UUID:
         """Return 16 bytes as a UUID."""
@@ -211,7 +182,7 @@ class PlainReader(Reader):
 
     def nullable_string(self) -> str | None:
         """Return text, or None."""
-        size = self.int16()
+        size = self.number(NUMBERS["int16"])
         if size < 0:
             return None
         return self._take(size).decode()
@@ -224,7 +195,7 @@ class PlainReader(Reader):
         return 0
 
     def _size(self) -> int:
-        return self.int32()
+        return int(self.number(NUMBERS["int32"]))
 
 
 class Writer:
@@ -235,33 +206,9 @@ class Writer:
     def __init__(self) -> None:
         self.out = bytearray()
 
-    def int8(self, value: int) -> None:
-        """Add a signed byte."""
-        self.out += _INT8.pack(value)
-
-    def int16(self, value: int) -> None:
-        """Add 16 bits, signed."""
-        self.out += _INT16.pack(value)
-
-    def uint16(self, value: int) -> None:
-        """Add 16 bits, unsigned."""
-        self.out += _UINT16.pack(value)
-
-    def int32(self, value: int) -> None:
-        """Add 32 bits, signed."""
-        self.out += _INT32.pack(value)
-
-    def int64(self, value: int) -> None:
-        """Add 64 bits, signed."""
-        self.out += _INT64.pack(value)
-
-    def float64(self, value: float) -> None:
-        """Add an IEEE 754 double."""
-        self.out += _FLOAT64.pack(value)
-
-    def boolean(self, value: bool) -> None:  # noqa: FBT001 - the value to write
-        """Add a byte, 0 or 1."""
-        self.out.append(1 if value else 0)
+    def number(self, form: struct.Struct, value: float) -> None:
+        """Add a value of one of :data:`NUMBERS`."""
+        self.out += form.pack(value)
 
     def uuid(self, value: UUID) -> None:
         """Add a UUID as 16 bytes."""
@@ -305,12 +252,12 @@ class PlainWriter(Writer):
     def string(self, value: str | None) -> None:
         """Add text, or null."""
         encoded = None if value is None else value.encode()
-        self.int16(-1 if encoded is None else len(encoded))
+        self.number(NUMBERS["int16"], -1 if encoded is None else len(encoded))
         self.out += encoded or b""
 
     def count(self, count: int | None) -> None:
         """Add the number of elements, None for null."""
-        self.int32(-1 if count is None else count)
+        self.number(NUMBERS["int32"], -1 if count is None else count)
 
     def tags(self, *fields: tuple[int, Writer]) -> None:
         """Do nothing: there are no tags."""

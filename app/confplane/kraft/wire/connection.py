@@ -309,9 +309,7 @@ class KraftConnection:
         number = self._frames.next_number()
         key = request.API_KEY
         header = PlainWriter()
-        header.int16(-1 if key is None else key)
-        header.int16(version)
-        header.int32(number)
+        header.out += struct.pack(">hhi", -1 if key is None else key, version, number)
         header.string(self._options.client_id)
         tags = b"\0" if request.flexible(version) else b""
         body = request.encode(version)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar
 
 from confplane.kraft.wire.codec import PlainReader, PlainWriter, Reader, RuleError, Writer
 from confplane.kraft.wire.errors import WireError
+from confplane.kraft.wire.structs import Struct, reading
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -19,17 +21,12 @@ SLICE_S: Final = 0.002
 """The time in seconds for which decoding blocks the event loop before other tasks run."""
 
 
-class Message:
-    """A whole request, response or record.
-
-    Generated classes fill in the class variables and one private method: requests are written, all other messages are
-    read.
-    """
-
-    __slots__ = ()
+@dataclass(frozen=True, slots=True)
+class Message(Struct):
+    """A whole request, response or record. Generated classes name their API and their versions as class arguments."""
 
     NAME: ClassVar[str]
-    """The name of the message, as spelled by Kafka."""
+    """The name of the message, as spelled by Kafka, which is that of its class."""
     API_KEY: ClassVar[int | None]
     """The number of the API or of the kind of record; None for records of the log itself."""
     VERSIONS: ClassVar[range]
@@ -37,13 +34,12 @@ class Message:
     FLEXIBLE_FROM: ClassVar[int | None]
     """The first flexible version, None if there is none."""
 
-    def _write(self, out: Writer, version: int) -> None:
-        raise NotImplementedError
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        """Read the message and pause after each element of its arrays."""
-        raise NotImplementedError
+    def __init_subclass__(
+        cls, *, api_key: int | None = None, versions: range | None = None, flexible_from: int | None = None
+    ) -> None:
+        cls.NAME = cls.__name__
+        if versions is not None:  # not in the copy with slots that a dataclass makes of its class
+            cls.API_KEY, cls.VERSIONS, cls.FLEXIBLE_FROM = api_key, versions, flexible_from
 
     @classmethod
     def flexible(cls, version: int) -> bool:
@@ -59,7 +55,7 @@ class Message:
         self._check(version)
         out = Writer() if self.flexible(version) else PlainWriter()
         try:
-            self._write(out, version)
+            self.write(out, version)
         except (struct.error, ValueError) as error:
             raise WireError(self.NAME, None, str(error)) from None
         return bytes(out.out)
@@ -78,7 +74,8 @@ class Message:
         """Decode as :meth:`decode` does, and pause after each element of the message's arrays."""
         cls._check(version)
         reader = Reader(data, at) if cls.flexible(version) else PlainReader(data, at)
-        return (yield from guarded(cls.NAME, reader, cls._steps(reader, version)))
+        made: Self = yield from guarded(cls.NAME, reader, reading(cls, type(reader), version).steps(reader))
+        return made
 
     @classmethod
     def _check(cls, version: int) -> None:

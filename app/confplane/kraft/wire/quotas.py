@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from confplane.kraft.wire.codec import Reader
+from confplane.kraft.wire.codec import NUMBERS, Reader
 from confplane.kraft.wire.message import guarded
 from confplane.kraft.wire.messages import DescribeClientQuotasResponse
 from confplane.kraft.wire.messages.quotas import DescribeClientQuotasResponseEntryData
@@ -58,8 +58,8 @@ def steps(data: bytes, version: int, at: int) -> Generator[None, None, QuotasAns
 
 
 def _read(reader: Reader, version: int) -> Generator[None, None, QuotasAnswer]:
-    reader.int32()
-    error_code, error_message = reader.int16(), reader.nullable_string()
+    reader.number(NUMBERS["int32"])
+    error_code, error_message = reader.number(NUMBERS["int16"]), reader.nullable_string()
     entries: list[QuotaEntry] = []
     words: dict[bytes, str] = {}
     for _ in range(reader.nullable_count(_LEAST_ENTRY)):

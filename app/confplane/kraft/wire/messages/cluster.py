@@ -3,317 +3,126 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING
 
-from confplane.kraft.wire.codec import ZERO_UUID
 from confplane.kraft.wire.message import Message
+from confplane.kraft.wire.structs import Struct, wire
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
     from uuid import UUID
 
-    from confplane.kraft.wire.codec import Reader, Writer
+
+@dataclass(frozen=True, slots=True)
+class DescribeClusterRequest(Message, api_key=60, versions=range(1, 3), flexible_from=0):
+    include_cluster_authorized_operations: bool = wire("boolean")
+    endpoint_type: int = wire("int8", default=1)
+    include_fenced_brokers: bool = wire("boolean", since=2)
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeClusterRequest(Message):
-    NAME: ClassVar[str] = "DescribeClusterRequest"
-    API_KEY: ClassVar[int | None] = 60
-    VERSIONS: ClassVar[range] = range(1, 3)
-    FLEXIBLE_FROM: ClassVar[int | None] = 0
-
-    include_cluster_authorized_operations: bool = False
-    endpoint_type: int = 1
-    include_fenced_brokers: bool = False
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.boolean(self.include_cluster_authorized_operations)
-        out.int8(self.endpoint_type)
-        if version >= 2:
-            out.boolean(self.include_fenced_brokers)
-        elif self.include_fenced_brokers is not False:
-            raise ValueError("this version has no place for include_fenced_brokers")
-        out.tags()
+class DescribeClusterBroker(Struct):
+    broker_id: int = wire("int32")
+    host: str = wire("string")
+    port: int = wire("int32")
+    rack: str | None = wire("string", default=None, nullable=True)
+    is_fenced: bool = wire("boolean", since=2)
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeClusterBroker:
-    broker_id: int = 0
-    host: str = ""
-    port: int = 0
-    rack: str | None = None
-    is_fenced: bool = False
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        broker_id = reader.int32()
-        host = reader.string()
-        port = reader.int32()
-        rack = reader.nullable_string()
-        is_fenced: bool = False
-        if version >= 2:
-            is_fenced = reader.boolean()
-        reader.skip_tags()
-        return cls(broker_id, host, port, rack, is_fenced)
+class DescribeClusterResponse(Message, api_key=60, versions=range(1, 3), flexible_from=0):
+    throttle_time_ms: int = wire("int32")
+    error_code: int = wire("int16")
+    error_message: str | None = wire("string", default=None, nullable=True)
+    endpoint_type: int = wire("int8", default=1)
+    cluster_id: str = wire("string")
+    controller_id: int = wire("int32", default=-1)
+    brokers: tuple[DescribeClusterBroker, ...] = wire(DescribeClusterBroker, array=True)
+    cluster_authorized_operations: int = wire("int32", default=-2147483648)
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeClusterResponse(Message):
-    NAME: ClassVar[str] = "DescribeClusterResponse"
-    API_KEY: ClassVar[int | None] = 60
-    VERSIONS: ClassVar[range] = range(1, 3)
-    FLEXIBLE_FROM: ClassVar[int | None] = 0
-
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    endpoint_type: int = 1
-    cluster_id: str = ""
-    controller_id: int = -1
-    brokers: tuple[DescribeClusterBroker, ...] = ()
-    cluster_authorized_operations: int = -2147483648
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        throttle_time_ms = reader.int32()
-        error_code = reader.int16()
-        error_message = reader.nullable_string()
-        endpoint_type = reader.int8()
-        cluster_id = reader.string()
-        controller_id = reader.int32()
-        count = reader.count(11)
-        brokers_read = []
-        for _ in range(count):
-            brokers_read.append(DescribeClusterBroker.read(reader, version))
-            yield
-        brokers = tuple(brokers_read)
-        cluster_authorized_operations = reader.int32()
-        reader.skip_tags()
-        return cls(
-            throttle_time_ms,
-            error_code,
-            error_message,
-            endpoint_type,
-            cluster_id,
-            controller_id,
-            brokers,
-            cluster_authorized_operations,
-        )
+class ListPartitionReassignmentsTopics(Struct):
+    name: str = wire("string")
+    partition_indexes: tuple[int, ...] = wire("int32", array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class ListPartitionReassignmentsTopics:
-    name: str = ""
-    partition_indexes: tuple[int, ...] = ()
-
-    def write(self, out: Writer, version: int) -> None:
-        out.string(self.name)
-        out.count(len(self.partition_indexes))
-        for one_of_partition_indexes in self.partition_indexes:
-            out.int32(one_of_partition_indexes)
-        out.tags()
+class ListPartitionReassignmentsRequest(Message, api_key=46, versions=range(1), flexible_from=0):
+    timeout_ms: int = wire("int32", default=60000)
+    topics: tuple[ListPartitionReassignmentsTopics, ...] | None = wire(
+        ListPartitionReassignmentsTopics, default=None, array=True, nullable=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class ListPartitionReassignmentsRequest(Message):
-    NAME: ClassVar[str] = "ListPartitionReassignmentsRequest"
-    API_KEY: ClassVar[int | None] = 46
-    VERSIONS: ClassVar[range] = range(1)
-    FLEXIBLE_FROM: ClassVar[int | None] = 0
-
-    timeout_ms: int = 60000
-    topics: tuple[ListPartitionReassignmentsTopics, ...] | None = None
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.int32(self.timeout_ms)
-        out.count(None if self.topics is None else len(self.topics))
-        for one_of_topics in self.topics or ():
-            one_of_topics.write(out, version)
-        out.tags()
+class OngoingPartitionReassignment(Struct):
+    partition_index: int = wire("int32")
+    replicas: tuple[int, ...] = wire("int32", array=True)
+    adding_replicas: tuple[int, ...] = wire("int32", array=True)
+    removing_replicas: tuple[int, ...] = wire("int32", array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class OngoingPartitionReassignment:
-    partition_index: int = 0
-    replicas: tuple[int, ...] = ()
-    adding_replicas: tuple[int, ...] = ()
-    removing_replicas: tuple[int, ...] = ()
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        partition_index = reader.int32()
-        replicas = tuple([reader.int32() for _ in range(reader.count(4))])
-        adding_replicas = tuple([reader.int32() for _ in range(reader.count(4))])
-        removing_replicas = tuple([reader.int32() for _ in range(reader.count(4))])
-        reader.skip_tags()
-        return cls(partition_index, replicas, adding_replicas, removing_replicas)
+class OngoingTopicReassignment(Struct):
+    name: str = wire("string")
+    partitions: tuple[OngoingPartitionReassignment, ...] = wire(OngoingPartitionReassignment, array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class OngoingTopicReassignment:
-    name: str = ""
-    partitions: tuple[OngoingPartitionReassignment, ...] = ()
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        name = reader.string()
-        partitions = tuple([OngoingPartitionReassignment.read(reader, version) for _ in range(reader.count(8))])
-        reader.skip_tags()
-        return cls(name, partitions)
+class ListPartitionReassignmentsResponse(Message, api_key=46, versions=range(1), flexible_from=0):
+    throttle_time_ms: int = wire("int32")
+    error_code: int = wire("int16")
+    error_message: str | None = wire("string", nullable=True)
+    topics: tuple[OngoingTopicReassignment, ...] = wire(OngoingTopicReassignment, array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class ListPartitionReassignmentsResponse(Message):
-    NAME: ClassVar[str] = "ListPartitionReassignmentsResponse"
-    API_KEY: ClassVar[int | None] = 46
-    VERSIONS: ClassVar[range] = range(1)
-    FLEXIBLE_FROM: ClassVar[int | None] = 0
-
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
-    topics: tuple[OngoingTopicReassignment, ...] = ()
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        throttle_time_ms = reader.int32()
-        error_code = reader.int16()
-        error_message = reader.nullable_string()
-        count = reader.count(3)
-        topics_read = []
-        for _ in range(count):
-            topics_read.append(OngoingTopicReassignment.read(reader, version))
-            yield
-        topics = tuple(topics_read)
-        reader.skip_tags()
-        return cls(throttle_time_ms, error_code, error_message, topics)
+class MetadataRequestTopic(Struct):
+    topic_id: UUID = wire("uuid")
+    name: str | None = wire("string", nullable=True)
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataRequestTopic:
-    topic_id: UUID = ZERO_UUID
-    name: str | None = ""
-
-    def write(self, out: Writer, version: int) -> None:
-        out.uuid(self.topic_id)
-        out.string(self.name)
-        out.tags()
+class MetadataRequest(Message, api_key=3, versions=range(11, 14), flexible_from=9):
+    topics: tuple[MetadataRequestTopic, ...] | None = wire(MetadataRequestTopic, array=True, nullable=True)
+    allow_auto_topic_creation: bool = wire("boolean", default=True)
+    include_topic_authorized_operations: bool = wire("boolean")
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataRequest(Message):
-    NAME: ClassVar[str] = "MetadataRequest"
-    API_KEY: ClassVar[int | None] = 3
-    VERSIONS: ClassVar[range] = range(11, 14)
-    FLEXIBLE_FROM: ClassVar[int | None] = 9
-
-    topics: tuple[MetadataRequestTopic, ...] | None = ()
-    allow_auto_topic_creation: bool = True
-    include_topic_authorized_operations: bool = False
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.count(None if self.topics is None else len(self.topics))
-        for one_of_topics in self.topics or ():
-            one_of_topics.write(out, version)
-        out.boolean(self.allow_auto_topic_creation)
-        out.boolean(self.include_topic_authorized_operations)
-        out.tags()
+class MetadataResponseBroker(Struct):
+    node_id: int = wire("int32")
+    host: str = wire("string")
+    port: int = wire("int32")
+    rack: str | None = wire("string", default=None, nullable=True)
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataResponseBroker:
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
-    rack: str | None = None
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        node_id = reader.int32()
-        host = reader.string()
-        port = reader.int32()
-        rack = reader.nullable_string()
-        reader.skip_tags()
-        return cls(node_id, host, port, rack)
+class MetadataResponsePartition(Struct):
+    error_code: int = wire("int16")
+    partition_index: int = wire("int32")
+    leader_id: int = wire("int32")
+    leader_epoch: int = wire("int32", default=-1)
+    replica_nodes: tuple[int, ...] = wire("int32", array=True)
+    isr_nodes: tuple[int, ...] = wire("int32", array=True)
+    offline_replicas: tuple[int, ...] = wire("int32", array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataResponsePartition:
-    error_code: int = 0
-    partition_index: int = 0
-    leader_id: int = 0
-    leader_epoch: int = -1
-    replica_nodes: tuple[int, ...] = ()
-    isr_nodes: tuple[int, ...] = ()
-    offline_replicas: tuple[int, ...] = ()
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        error_code = reader.int16()
-        partition_index = reader.int32()
-        leader_id = reader.int32()
-        leader_epoch = reader.int32()
-        replica_nodes = tuple([reader.int32() for _ in range(reader.count(4))])
-        isr_nodes = tuple([reader.int32() for _ in range(reader.count(4))])
-        offline_replicas = tuple([reader.int32() for _ in range(reader.count(4))])
-        reader.skip_tags()
-        return cls(error_code, partition_index, leader_id, leader_epoch, replica_nodes, isr_nodes, offline_replicas)
+class MetadataResponseTopic(Struct):
+    error_code: int = wire("int16")
+    name: str | None = wire("string", nullable=True)
+    topic_id: UUID = wire("uuid")
+    is_internal: bool = wire("boolean")
+    partitions: tuple[MetadataResponsePartition, ...] = wire(MetadataResponsePartition, array=True)
+    topic_authorized_operations: int = wire("int32", default=-2147483648)
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataResponseTopic:
-    error_code: int = 0
-    name: str | None = ""
-    topic_id: UUID = ZERO_UUID
-    is_internal: bool = False
-    partitions: tuple[MetadataResponsePartition, ...] = ()
-    topic_authorized_operations: int = -2147483648
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        error_code = reader.int16()
-        name = reader.nullable_string()
-        topic_id = reader.uuid()
-        is_internal = reader.boolean()
-        partitions = tuple([MetadataResponsePartition.read(reader, version) for _ in range(reader.count(18))])
-        topic_authorized_operations = reader.int32()
-        reader.skip_tags()
-        return cls(error_code, name, topic_id, is_internal, partitions, topic_authorized_operations)
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataResponse(Message):
-    NAME: ClassVar[str] = "MetadataResponse"
-    API_KEY: ClassVar[int | None] = 3
-    VERSIONS: ClassVar[range] = range(11, 14)
-    FLEXIBLE_FROM: ClassVar[int | None] = 9
-
-    throttle_time_ms: int = 0
-    brokers: tuple[MetadataResponseBroker, ...] = ()
-    cluster_id: str | None = None
-    controller_id: int = -1
-    topics: tuple[MetadataResponseTopic, ...] = ()
-    error_code: int = 0
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        throttle_time_ms = reader.int32()
-        count = reader.count(11)
-        brokers_read = []
-        for _ in range(count):
-            brokers_read.append(MetadataResponseBroker.read(reader, version))
-            yield
-        brokers = tuple(brokers_read)
-        cluster_id = reader.nullable_string()
-        controller_id = reader.int32()
-        count = reader.count(26)
-        topics_read = []
-        for _ in range(count):
-            topics_read.append(MetadataResponseTopic.read(reader, version))
-            yield
-        topics = tuple(topics_read)
-        error_code: int = 0
-        if version >= 13:
-            error_code = reader.int16()
-        reader.skip_tags()
-        return cls(throttle_time_ms, brokers, cluster_id, controller_id, topics, error_code)
+class MetadataResponse(Message, api_key=3, versions=range(11, 14), flexible_from=9):
+    throttle_time_ms: int = wire("int32")
+    brokers: tuple[MetadataResponseBroker, ...] = wire(MetadataResponseBroker, array=True)
+    cluster_id: str | None = wire("string", default=None, nullable=True)
+    controller_id: int = wire("int32", default=-1)
+    topics: tuple[MetadataResponseTopic, ...] = wire(MetadataResponseTopic, array=True)
+    error_code: int = wire("int16", since=13, ignorable=True)

@@ -2,274 +2,107 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Self
+from dataclasses import dataclass
 
 from confplane.kraft.wire.message import Message
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from confplane.kraft.wire.codec import Reader, Writer
+from confplane.kraft.wire.structs import Struct, wire
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeConfigsResource:
-    resource_type: int = 0
-    resource_name: str = ""
-    configuration_keys: tuple[str, ...] | None = ()
-
-    def write(self, out: Writer, version: int) -> None:
-        out.int8(self.resource_type)
-        out.string(self.resource_name)
-        out.count(None if self.configuration_keys is None else len(self.configuration_keys))
-        for one_of_configuration_keys in self.configuration_keys or ():
-            out.string(one_of_configuration_keys)
-        out.tags()
+class DescribeConfigsResource(Struct):
+    resource_type: int = wire("int8")
+    resource_name: str = wire("string")
+    configuration_keys: tuple[str, ...] | None = wire("string", array=True, nullable=True)
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeConfigsRequest(Message):
-    NAME: ClassVar[str] = "DescribeConfigsRequest"
-    API_KEY: ClassVar[int | None] = 32
-    VERSIONS: ClassVar[range] = range(4, 5)
-    FLEXIBLE_FROM: ClassVar[int | None] = 4
-
-    resources: tuple[DescribeConfigsResource, ...] = ()
-    include_synonyms: bool = False
-    include_documentation: bool = False
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.count(len(self.resources))
-        for one_of_resources in self.resources:
-            one_of_resources.write(out, version)
-        out.boolean(self.include_synonyms)
-        out.boolean(self.include_documentation)
-        out.tags()
+class DescribeConfigsRequest(Message, api_key=32, versions=range(4, 5), flexible_from=4):
+    resources: tuple[DescribeConfigsResource, ...] = wire(DescribeConfigsResource, array=True)
+    include_synonyms: bool = wire("boolean")
+    include_documentation: bool = wire("boolean")
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeConfigsSynonym:
-    name: str = ""
-    value: str | None = ""
-    source: int = 0
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        name = reader.string()
-        value = reader.nullable_string()
-        source = reader.int8()
-        reader.skip_tags()
-        return cls(name, value, source)
+class DescribeConfigsSynonym(Struct):
+    name: str = wire("string")
+    value: str | None = wire("string", nullable=True)
+    source: int = wire("int8")
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeConfigsResourceResult:
-    name: str = ""
-    value: str | None = ""
-    read_only: bool = False
-    config_source: int = -1
-    is_sensitive: bool = False
-    synonyms: tuple[DescribeConfigsSynonym, ...] = ()
-    config_type: int = 0
-    documentation: str | None = ""
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        name = reader.string()
-        value = reader.nullable_string()
-        read_only = reader.boolean()
-        config_source = reader.int8()
-        is_sensitive = reader.boolean()
-        synonyms = tuple([DescribeConfigsSynonym.read(reader, version) for _ in range(reader.count(4))])
-        config_type = reader.int8()
-        documentation = reader.nullable_string()
-        reader.skip_tags()
-        return cls(name, value, read_only, config_source, is_sensitive, synonyms, config_type, documentation)
+class DescribeConfigsResourceResult(Struct):
+    name: str = wire("string")
+    value: str | None = wire("string", nullable=True)
+    read_only: bool = wire("boolean")
+    config_source: int = wire("int8", default=-1)
+    is_sensitive: bool = wire("boolean")
+    synonyms: tuple[DescribeConfigsSynonym, ...] = wire(DescribeConfigsSynonym, array=True)
+    config_type: int = wire("int8")
+    documentation: str | None = wire("string", nullable=True)
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeConfigsResult:
-    error_code: int = 0
-    error_message: str | None = ""
-    resource_type: int = 0
-    resource_name: str = ""
-    configs: tuple[DescribeConfigsResourceResult, ...] = ()
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        error_code = reader.int16()
-        error_message = reader.nullable_string()
-        resource_type = reader.int8()
-        resource_name = reader.string()
-        configs = tuple([DescribeConfigsResourceResult.read(reader, version) for _ in range(reader.count(9))])
-        reader.skip_tags()
-        return cls(error_code, error_message, resource_type, resource_name, configs)
+class DescribeConfigsResult(Struct):
+    error_code: int = wire("int16")
+    error_message: str | None = wire("string", nullable=True)
+    resource_type: int = wire("int8")
+    resource_name: str = wire("string")
+    configs: tuple[DescribeConfigsResourceResult, ...] = wire(DescribeConfigsResourceResult, array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeConfigsResponse(Message):
-    NAME: ClassVar[str] = "DescribeConfigsResponse"
-    API_KEY: ClassVar[int | None] = 32
-    VERSIONS: ClassVar[range] = range(4, 5)
-    FLEXIBLE_FROM: ClassVar[int | None] = 4
-
-    throttle_time_ms: int = 0
-    results: tuple[DescribeConfigsResult, ...] = ()
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        throttle_time_ms = reader.int32()
-        count = reader.count(7)
-        results_read = []
-        for _ in range(count):
-            results_read.append(DescribeConfigsResult.read(reader, version))
-            yield
-        results = tuple(results_read)
-        reader.skip_tags()
-        return cls(throttle_time_ms, results)
+class DescribeConfigsResponse(Message, api_key=32, versions=range(4, 5), flexible_from=4):
+    throttle_time_ms: int = wire("int32")
+    results: tuple[DescribeConfigsResult, ...] = wire(DescribeConfigsResult, array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class AlterableConfig:
-    name: str = ""
-    config_operation: int = 0
-    value: str | None = field(default="", repr=False)
-
-    def write(self, out: Writer, version: int) -> None:
-        out.string(self.name)
-        out.int8(self.config_operation)
-        out.string(self.value)
-        out.tags()
+class AlterableConfig(Struct):
+    name: str = wire("string")
+    config_operation: int = wire("int8")
+    value: str | None = wire("string", nullable=True, hidden=True)
 
 
 @dataclass(frozen=True, slots=True)
-class AlterConfigsResource:
-    resource_type: int = 0
-    resource_name: str = ""
-    configs: tuple[AlterableConfig, ...] = ()
-
-    def write(self, out: Writer, version: int) -> None:
-        out.int8(self.resource_type)
-        out.string(self.resource_name)
-        out.count(len(self.configs))
-        for one_of_configs in self.configs:
-            one_of_configs.write(out, version)
-        out.tags()
+class AlterConfigsResource(Struct):
+    resource_type: int = wire("int8")
+    resource_name: str = wire("string")
+    configs: tuple[AlterableConfig, ...] = wire(AlterableConfig, array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class IncrementalAlterConfigsRequest(Message):
-    NAME: ClassVar[str] = "IncrementalAlterConfigsRequest"
-    API_KEY: ClassVar[int | None] = 44
-    VERSIONS: ClassVar[range] = range(1, 2)
-    FLEXIBLE_FROM: ClassVar[int | None] = 1
-
-    resources: tuple[AlterConfigsResource, ...] = ()
-    validate_only: bool = False
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.count(len(self.resources))
-        for one_of_resources in self.resources:
-            one_of_resources.write(out, version)
-        out.boolean(self.validate_only)
-        out.tags()
+class IncrementalAlterConfigsRequest(Message, api_key=44, versions=range(1, 2), flexible_from=1):
+    resources: tuple[AlterConfigsResource, ...] = wire(AlterConfigsResource, array=True)
+    validate_only: bool = wire("boolean")
 
 
 @dataclass(frozen=True, slots=True)
-class AlterConfigsResourceResponse:
-    error_code: int = 0
-    error_message: str | None = ""
-    resource_type: int = 0
-    resource_name: str = ""
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        error_code = reader.int16()
-        error_message = reader.nullable_string()
-        resource_type = reader.int8()
-        resource_name = reader.string()
-        reader.skip_tags()
-        return cls(error_code, error_message, resource_type, resource_name)
+class AlterConfigsResourceResponse(Struct):
+    error_code: int = wire("int16")
+    error_message: str | None = wire("string", nullable=True)
+    resource_type: int = wire("int8")
+    resource_name: str = wire("string")
 
 
 @dataclass(frozen=True, slots=True)
-class IncrementalAlterConfigsResponse(Message):
-    NAME: ClassVar[str] = "IncrementalAlterConfigsResponse"
-    API_KEY: ClassVar[int | None] = 44
-    VERSIONS: ClassVar[range] = range(1, 2)
-    FLEXIBLE_FROM: ClassVar[int | None] = 1
-
-    throttle_time_ms: int = 0
-    responses: tuple[AlterConfigsResourceResponse, ...] = ()
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        throttle_time_ms = reader.int32()
-        count = reader.count(6)
-        responses_read = []
-        for _ in range(count):
-            responses_read.append(AlterConfigsResourceResponse.read(reader, version))
-            yield
-        responses = tuple(responses_read)
-        reader.skip_tags()
-        return cls(throttle_time_ms, responses)
+class IncrementalAlterConfigsResponse(Message, api_key=44, versions=range(1, 2), flexible_from=1):
+    throttle_time_ms: int = wire("int32")
+    responses: tuple[AlterConfigsResourceResponse, ...] = wire(AlterConfigsResourceResponse, array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class ListConfigResourcesRequest(Message):
-    NAME: ClassVar[str] = "ListConfigResourcesRequest"
-    API_KEY: ClassVar[int | None] = 74
-    VERSIONS: ClassVar[range] = range(2)
-    FLEXIBLE_FROM: ClassVar[int | None] = 0
-
-    resource_types: tuple[int, ...] = ()
-
-    def _write(self, out: Writer, version: int) -> None:
-        if version >= 1:
-            out.count(len(self.resource_types))
-            for one_of_resource_types in self.resource_types:
-                out.int8(one_of_resource_types)
-        elif self.resource_types != ():
-            raise ValueError("this version has no place for resource_types")
-        out.tags()
+class ListConfigResourcesRequest(Message, api_key=74, versions=range(2), flexible_from=0):
+    resource_types: tuple[int, ...] = wire("int8", array=True, since=1)
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigResource:
-    resource_name: str = ""
-    resource_type: int = 16
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        resource_name = reader.string()
-        resource_type: int = 16
-        if version >= 1:
-            resource_type = reader.int8()
-        reader.skip_tags()
-        return cls(resource_name, resource_type)
+class ConfigResource(Struct):
+    resource_name: str = wire("string")
+    resource_type: int = wire("int8", default=16, since=1, ignorable=True)
 
 
 @dataclass(frozen=True, slots=True)
-class ListConfigResourcesResponse(Message):
-    NAME: ClassVar[str] = "ListConfigResourcesResponse"
-    API_KEY: ClassVar[int | None] = 74
-    VERSIONS: ClassVar[range] = range(2)
-    FLEXIBLE_FROM: ClassVar[int | None] = 0
-
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    config_resources: tuple[ConfigResource, ...] = ()
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        throttle_time_ms = reader.int32()
-        error_code = reader.int16()
-        count = reader.count(2)
-        config_resources_read = []
-        for _ in range(count):
-            config_resources_read.append(ConfigResource.read(reader, version))
-            yield
-        config_resources = tuple(config_resources_read)
-        reader.skip_tags()
-        return cls(throttle_time_ms, error_code, config_resources)
+class ListConfigResourcesResponse(Message, api_key=74, versions=range(2), flexible_from=0):
+    throttle_time_ms: int = wire("int32")
+    error_code: int = wire("int16")
+    config_resources: tuple[ConfigResource, ...] = wire(ConfigResource, array=True)

@@ -2,196 +2,73 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Self
+from dataclasses import dataclass
 
 from confplane.kraft.wire.message import Message
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from confplane.kraft.wire.codec import Reader, Writer
+from confplane.kraft.wire.structs import Struct, wire
 
 
 @dataclass(frozen=True, slots=True)
-class ApiVersionsRequest(Message):
-    NAME: ClassVar[str] = "ApiVersionsRequest"
-    API_KEY: ClassVar[int | None] = 18
-    VERSIONS: ClassVar[range] = range(5)
-    FLEXIBLE_FROM: ClassVar[int | None] = 3
-
-    client_software_name: str = ""
-    client_software_version: str = ""
-
-    def _write(self, out: Writer, version: int) -> None:
-        if version >= 3:
-            out.string(self.client_software_name)
-        if version >= 3:
-            out.string(self.client_software_version)
-        out.tags()
+class ApiVersionsRequest(Message, api_key=18, versions=range(5), flexible_from=3):
+    client_software_name: str = wire("string", since=3, ignorable=True)
+    client_software_version: str = wire("string", since=3, ignorable=True)
 
 
 @dataclass(frozen=True, slots=True)
-class ApiVersion:
-    api_key: int = 0
-    min_version: int = 0
-    max_version: int = 0
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        api_key = reader.int16()
-        min_version = reader.int16()
-        max_version = reader.int16()
-        reader.skip_tags()
-        return cls(api_key, min_version, max_version)
+class ApiVersion(Struct):
+    api_key: int = wire("int16")
+    min_version: int = wire("int16")
+    max_version: int = wire("int16")
 
 
 @dataclass(frozen=True, slots=True)
-class SupportedFeatureKey:
-    name: str = ""
-    min_version: int = 0
-    max_version: int = 0
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        name = reader.string()
-        min_version = reader.int16()
-        max_version = reader.int16()
-        reader.skip_tags()
-        return cls(name, min_version, max_version)
+class SupportedFeatureKey(Struct):
+    name: str = wire("string")
+    min_version: int = wire("int16")
+    max_version: int = wire("int16")
 
 
 @dataclass(frozen=True, slots=True)
-class FinalizedFeatureKey:
-    name: str = ""
-    max_version_level: int = 0
-    min_version_level: int = 0
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        name = reader.string()
-        max_version_level = reader.int16()
-        min_version_level = reader.int16()
-        reader.skip_tags()
-        return cls(name, max_version_level, min_version_level)
+class FinalizedFeatureKey(Struct):
+    name: str = wire("string")
+    max_version_level: int = wire("int16")
+    min_version_level: int = wire("int16")
 
 
 @dataclass(frozen=True, slots=True)
-class ApiVersionsResponse(Message):
-    NAME: ClassVar[str] = "ApiVersionsResponse"
-    API_KEY: ClassVar[int | None] = 18
-    VERSIONS: ClassVar[range] = range(5)
-    FLEXIBLE_FROM: ClassVar[int | None] = 3
-
-    error_code: int = 0
-    api_keys: tuple[ApiVersion, ...] = ()
-    throttle_time_ms: int = 0
-    supported_features: tuple[SupportedFeatureKey, ...] = ()
-    finalized_features_epoch: int = -1
-    finalized_features: tuple[FinalizedFeatureKey, ...] = ()
-    zk_migration_ready: bool = False
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        error_code = reader.int16()
-        count = reader.count(6)
-        api_keys_read = []
-        for _ in range(count):
-            api_keys_read.append(ApiVersion.read(reader, version))
-            yield
-        api_keys = tuple(api_keys_read)
-        throttle_time_ms: int = 0
-        if version >= 1:
-            throttle_time_ms = reader.int32()
-        supported_features: tuple[SupportedFeatureKey, ...] = ()
-        finalized_features_epoch: int = -1
-        finalized_features: tuple[FinalizedFeatureKey, ...] = ()
-        zk_migration_ready: bool = False
-        for _ in range(reader.tag_count()):
-            tag, end = reader.tag()
-            if tag == 0 and version >= 3:
-                supported_features = tuple([SupportedFeatureKey.read(reader, version) for _ in range(reader.count(0))])
-            elif tag == 1 and version >= 3:
-                finalized_features_epoch = reader.int64()
-            elif tag == 2 and version >= 3:
-                finalized_features = tuple([FinalizedFeatureKey.read(reader, version) for _ in range(reader.count(0))])
-            elif tag == 3 and version >= 3:
-                zk_migration_ready = reader.boolean()
-            reader.leave_tag(end)
-        return cls(
-            error_code,
-            api_keys,
-            throttle_time_ms,
-            supported_features,
-            finalized_features_epoch,
-            finalized_features,
-            zk_migration_ready,
-        )
+class ApiVersionsResponse(Message, api_key=18, versions=range(5), flexible_from=3):
+    error_code: int = wire("int16")
+    api_keys: tuple[ApiVersion, ...] = wire(ApiVersion, array=True)
+    throttle_time_ms: int = wire("int32", since=1, ignorable=True)
+    supported_features: tuple[SupportedFeatureKey, ...] = wire(
+        SupportedFeatureKey, array=True, since=3, tag=0, ignorable=True
+    )
+    finalized_features_epoch: int = wire("int64", default=-1, since=3, tag=1, ignorable=True)
+    finalized_features: tuple[FinalizedFeatureKey, ...] = wire(
+        FinalizedFeatureKey, array=True, since=3, tag=2, ignorable=True
+    )
+    zk_migration_ready: bool = wire("boolean", since=3, tag=3, ignorable=True)
 
 
 @dataclass(frozen=True, slots=True)
-class SaslAuthenticateRequest(Message):
-    NAME: ClassVar[str] = "SaslAuthenticateRequest"
-    API_KEY: ClassVar[int | None] = 36
-    VERSIONS: ClassVar[range] = range(1, 3)
-    FLEXIBLE_FROM: ClassVar[int | None] = 2
-
-    auth_bytes: bytes = field(default=b"", repr=False)
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.binary(self.auth_bytes)
-        out.tags()
+class SaslAuthenticateRequest(Message, api_key=36, versions=range(1, 3), flexible_from=2):
+    auth_bytes: bytes = wire("binary", hidden=True)
 
 
 @dataclass(frozen=True, slots=True)
-class SaslAuthenticateResponse(Message):
-    NAME: ClassVar[str] = "SaslAuthenticateResponse"
-    API_KEY: ClassVar[int | None] = 36
-    VERSIONS: ClassVar[range] = range(1, 3)
-    FLEXIBLE_FROM: ClassVar[int | None] = 2
-
-    error_code: int = 0
-    error_message: str | None = ""
-    auth_bytes: bytes = field(default=b"", repr=False)
-    session_lifetime_ms: int = 0
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        error_code = reader.int16()
-        error_message = reader.nullable_string()
-        auth_bytes = reader.binary()
-        session_lifetime_ms = reader.int64()
-        reader.skip_tags()
-        yield
-        return cls(error_code, error_message, auth_bytes, session_lifetime_ms)
+class SaslAuthenticateResponse(Message, api_key=36, versions=range(1, 3), flexible_from=2):
+    error_code: int = wire("int16")
+    error_message: str | None = wire("string", nullable=True)
+    auth_bytes: bytes = wire("binary", hidden=True)
+    session_lifetime_ms: int = wire("int64")
 
 
 @dataclass(frozen=True, slots=True)
-class SaslHandshakeRequest(Message):
-    NAME: ClassVar[str] = "SaslHandshakeRequest"
-    API_KEY: ClassVar[int | None] = 17
-    VERSIONS: ClassVar[range] = range(1, 2)
-    FLEXIBLE_FROM: ClassVar[int | None] = None
-
-    mechanism: str = ""
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.string(self.mechanism)
+class SaslHandshakeRequest(Message, api_key=17, versions=range(1, 2), flexible_from=None):
+    mechanism: str = wire("string")
 
 
 @dataclass(frozen=True, slots=True)
-class SaslHandshakeResponse(Message):
-    NAME: ClassVar[str] = "SaslHandshakeResponse"
-    API_KEY: ClassVar[int | None] = 17
-    VERSIONS: ClassVar[range] = range(1, 2)
-    FLEXIBLE_FROM: ClassVar[int | None] = None
-
-    error_code: int = 0
-    mechanisms: tuple[str, ...] = ()
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        error_code = reader.int16()
-        mechanisms = tuple([reader.string() for _ in range(reader.count(1))])
-        yield
-        return cls(error_code, mechanisms)
+class SaslHandshakeResponse(Message, api_key=17, versions=range(1, 2), flexible_from=None):
+    error_code: int = wire("int16")
+    mechanisms: tuple[str, ...] = wire("string", array=True)

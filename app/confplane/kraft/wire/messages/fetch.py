@@ -2,295 +2,118 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from confplane.kraft.wire.codec import ZERO_UUID, Writer
 from confplane.kraft.wire.message import Message
+from confplane.kraft.wire.structs import Struct, wire
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
     from uuid import UUID
 
-    from confplane.kraft.wire.codec import Reader
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState(Struct):
+    replica_id: int = wire("int32", default=-1)
+    replica_epoch: int = wire("int64", default=-1)
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaState:
-    replica_id: int = -1
-    replica_epoch: int = -1
-
-    def write(self, out: Writer, version: int) -> None:
-        out.int32(self.replica_id)
-        out.int64(self.replica_epoch)
-        out.tags()
-
-
-@dataclass(frozen=True, slots=True)
-class FetchPartition:
-    partition: int = 0
-    current_leader_epoch: int = -1
-    fetch_offset: int = 0
-    last_fetched_epoch: int = -1
-    log_start_offset: int = -1
-    partition_max_bytes: int = 0
-    replica_directory_id: UUID = ZERO_UUID
-    high_watermark: int = 9223372036854775807
-
-    def write(self, out: Writer, version: int) -> None:
-        out.int32(self.partition)
-        out.int32(self.current_leader_epoch)
-        out.int64(self.fetch_offset)
-        out.int32(self.last_fetched_epoch)
-        out.int64(self.log_start_offset)
-        out.int32(self.partition_max_bytes)
-        tags: list[tuple[int, Writer]] = []
-        if version >= 17 and self.replica_directory_id != ZERO_UUID:
-            tag = Writer()
-            tag.uuid(self.replica_directory_id)
-            tags.append((0, tag))
-        if version >= 18 and self.high_watermark != 9223372036854775807:
-            tag = Writer()
-            tag.int64(self.high_watermark)
-            tags.append((1, tag))
-        out.tags(*tags)
+class FetchPartition(Struct):
+    partition: int = wire("int32")
+    current_leader_epoch: int = wire("int32", default=-1)
+    fetch_offset: int = wire("int64")
+    last_fetched_epoch: int = wire("int32", default=-1)
+    log_start_offset: int = wire("int64", default=-1)
+    partition_max_bytes: int = wire("int32")
+    replica_directory_id: UUID = wire("uuid", since=17, tag=0, ignorable=True)
+    high_watermark: int = wire("int64", default=9223372036854775807, since=18, tag=1, ignorable=True)
 
 
 @dataclass(frozen=True, slots=True)
-class FetchTopic:
-    topic_id: UUID = ZERO_UUID
-    partitions: tuple[FetchPartition, ...] = ()
-
-    def write(self, out: Writer, version: int) -> None:
-        out.uuid(self.topic_id)
-        out.count(len(self.partitions))
-        for one_of_partitions in self.partitions:
-            one_of_partitions.write(out, version)
-        out.tags()
+class FetchTopic(Struct):
+    topic_id: UUID = wire("uuid")
+    partitions: tuple[FetchPartition, ...] = wire(FetchPartition, array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class ForgottenTopic:
-    topic_id: UUID = ZERO_UUID
-    partitions: tuple[int, ...] = ()
-
-    def write(self, out: Writer, version: int) -> None:
-        out.uuid(self.topic_id)
-        out.count(len(self.partitions))
-        for one_of_partitions in self.partitions:
-            out.int32(one_of_partitions)
-        out.tags()
+class ForgottenTopic(Struct):
+    topic_id: UUID = wire("uuid")
+    partitions: tuple[int, ...] = wire("int32", array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class FetchRequest(Message):
-    NAME: ClassVar[str] = "FetchRequest"
-    API_KEY: ClassVar[int | None] = 1
-    VERSIONS: ClassVar[range] = range(15, 19)
-    FLEXIBLE_FROM: ClassVar[int | None] = 12
-
-    cluster_id: str | None = None
-    replica_state: ReplicaState = ReplicaState()
-    max_wait_ms: int = 0
-    min_bytes: int = 0
-    max_bytes: int = 2147483647
-    isolation_level: int = 0
-    session_id: int = 0
-    session_epoch: int = -1
-    topics: tuple[FetchTopic, ...] = ()
-    forgotten_topics_data: tuple[ForgottenTopic, ...] = ()
-    rack_id: str = ""
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.int32(self.max_wait_ms)
-        out.int32(self.min_bytes)
-        out.int32(self.max_bytes)
-        out.int8(self.isolation_level)
-        out.int32(self.session_id)
-        out.int32(self.session_epoch)
-        out.count(len(self.topics))
-        for one_of_topics in self.topics:
-            one_of_topics.write(out, version)
-        out.count(len(self.forgotten_topics_data))
-        for one_of_forgotten_topics_data in self.forgotten_topics_data:
-            one_of_forgotten_topics_data.write(out, version)
-        out.string(self.rack_id)
-        tags: list[tuple[int, Writer]] = []
-        if self.cluster_id is not None:
-            tag = Writer()
-            tag.string(self.cluster_id)
-            tags.append((0, tag))
-        if self.replica_state != ReplicaState():
-            tag = Writer()
-            self.replica_state.write(tag, version)
-            tags.append((1, tag))
-        out.tags(*tags)
+class FetchRequest(Message, api_key=1, versions=range(15, 19), flexible_from=12):
+    cluster_id: str | None = wire("string", default=None, nullable=True, tag=0)
+    replica_state: ReplicaState = wire(ReplicaState, tag=1)
+    max_wait_ms: int = wire("int32")
+    min_bytes: int = wire("int32")
+    max_bytes: int = wire("int32", default=2147483647)
+    isolation_level: int = wire("int8")
+    session_id: int = wire("int32")
+    session_epoch: int = wire("int32", default=-1)
+    topics: tuple[FetchTopic, ...] = wire(FetchTopic, array=True)
+    forgotten_topics_data: tuple[ForgottenTopic, ...] = wire(ForgottenTopic, array=True)
+    rack_id: str = wire("string")
 
 
 @dataclass(frozen=True, slots=True)
-class EpochEndOffset:
-    epoch: int = -1
-    end_offset: int = -1
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        epoch = reader.int32()
-        end_offset = reader.int64()
-        reader.skip_tags()
-        return cls(epoch, end_offset)
+class EpochEndOffset(Struct):
+    epoch: int = wire("int32", default=-1)
+    end_offset: int = wire("int64", default=-1)
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderIdAndEpoch:
-    leader_id: int = -1
-    leader_epoch: int = -1
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        leader_id = reader.int32()
-        leader_epoch = reader.int32()
-        reader.skip_tags()
-        return cls(leader_id, leader_epoch)
+class LeaderIdAndEpoch(Struct):
+    leader_id: int = wire("int32", default=-1)
+    leader_epoch: int = wire("int32", default=-1)
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotId:
-    end_offset: int = -1
-    epoch: int = -1
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        end_offset = reader.int64()
-        epoch = reader.int32()
-        reader.skip_tags()
-        return cls(end_offset, epoch)
+class SnapshotId(Struct):
+    end_offset: int = wire("int64", default=-1)
+    epoch: int = wire("int32", default=-1)
 
 
 @dataclass(frozen=True, slots=True)
-class AbortedTransaction:
-    producer_id: int = 0
-    first_offset: int = 0
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        producer_id = reader.int64()
-        first_offset = reader.int64()
-        reader.skip_tags()
-        return cls(producer_id, first_offset)
+class AbortedTransaction(Struct):
+    producer_id: int = wire("int64")
+    first_offset: int = wire("int64")
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionData:
-    partition_index: int = 0
-    error_code: int = 0
-    high_watermark: int = 0
-    last_stable_offset: int = -1
-    log_start_offset: int = -1
-    diverging_epoch: EpochEndOffset = EpochEndOffset()
-    current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch()
-    snapshot_id: SnapshotId = SnapshotId()
-    aborted_transactions: tuple[AbortedTransaction, ...] | None = ()
-    preferred_read_replica: int = -1
-    records: bytes | None = field(default=b"", repr=False)
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        partition_index = reader.int32()
-        error_code = reader.int16()
-        high_watermark = reader.int64()
-        last_stable_offset = reader.int64()
-        log_start_offset = reader.int64()
-        count = reader.nullable_count(17)
-        aborted_transactions = (
-            None if count < 0 else tuple([AbortedTransaction.read(reader, version) for _ in range(count)])
-        )
-        preferred_read_replica = reader.int32()
-        records = reader.nullable_binary()
-        diverging_epoch: EpochEndOffset = EpochEndOffset()
-        current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch()
-        snapshot_id: SnapshotId = SnapshotId()
-        for _ in range(reader.tag_count()):
-            tag, end = reader.tag()
-            if tag == 0:
-                diverging_epoch = EpochEndOffset.read(reader, version)
-            elif tag == 1:
-                current_leader = LeaderIdAndEpoch.read(reader, version)
-            elif tag == 2:
-                snapshot_id = SnapshotId.read(reader, version)
-            reader.leave_tag(end)
-        return cls(
-            partition_index,
-            error_code,
-            high_watermark,
-            last_stable_offset,
-            log_start_offset,
-            diverging_epoch,
-            current_leader,
-            snapshot_id,
-            aborted_transactions,
-            preferred_read_replica,
-            records,
-        )
+class PartitionData(Struct):
+    partition_index: int = wire("int32")
+    error_code: int = wire("int16")
+    high_watermark: int = wire("int64")
+    last_stable_offset: int = wire("int64", default=-1)
+    log_start_offset: int = wire("int64", default=-1)
+    diverging_epoch: EpochEndOffset = wire(EpochEndOffset, tag=0)
+    current_leader: LeaderIdAndEpoch = wire(LeaderIdAndEpoch, tag=1)
+    snapshot_id: SnapshotId = wire(SnapshotId, tag=2)
+    aborted_transactions: tuple[AbortedTransaction, ...] | None = wire(AbortedTransaction, array=True, nullable=True)
+    preferred_read_replica: int = wire("int32", default=-1)
+    records: bytes | None = wire("binary", nullable=True, hidden=True)
 
 
 @dataclass(frozen=True, slots=True)
-class FetchableTopicResponse:
-    topic_id: UUID = ZERO_UUID
-    partitions: tuple[PartitionData, ...] = ()
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        topic_id = reader.uuid()
-        partitions = tuple([PartitionData.read(reader, version) for _ in range(reader.count(37))])
-        reader.skip_tags()
-        return cls(topic_id, partitions)
+class FetchableTopicResponse(Struct):
+    topic_id: UUID = wire("uuid")
+    partitions: tuple[PartitionData, ...] = wire(PartitionData, array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class NodeEndpoint:
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
-    rack: str | None = None
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        node_id = reader.int32()
-        host = reader.string()
-        port = reader.int32()
-        rack = reader.nullable_string()
-        reader.skip_tags()
-        return cls(node_id, host, port, rack)
+class NodeEndpoint(Struct):
+    node_id: int = wire("int32")
+    host: str = wire("string")
+    port: int = wire("int32")
+    rack: str | None = wire("string", default=None, nullable=True)
 
 
 @dataclass(frozen=True, slots=True)
-class FetchResponse(Message):
-    NAME: ClassVar[str] = "FetchResponse"
-    API_KEY: ClassVar[int | None] = 1
-    VERSIONS: ClassVar[range] = range(15, 19)
-    FLEXIBLE_FROM: ClassVar[int | None] = 12
-
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    session_id: int = 0
-    responses: tuple[FetchableTopicResponse, ...] = ()
-    node_endpoints: tuple[NodeEndpoint, ...] = ()
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        throttle_time_ms = reader.int32()
-        error_code = reader.int16()
-        session_id = reader.int32()
-        count = reader.count(18)
-        responses_read = []
-        for _ in range(count):
-            responses_read.append(FetchableTopicResponse.read(reader, version))
-            yield
-        responses = tuple(responses_read)
-        node_endpoints: tuple[NodeEndpoint, ...] = ()
-        for _ in range(reader.tag_count()):
-            tag, end = reader.tag()
-            if tag == 0 and version >= 16:
-                node_endpoints = tuple([NodeEndpoint.read(reader, version) for _ in range(reader.count(1))])
-            reader.leave_tag(end)
-        return cls(throttle_time_ms, error_code, session_id, responses, node_endpoints)
+class FetchResponse(Message, api_key=1, versions=range(15, 19), flexible_from=12):
+    throttle_time_ms: int = wire("int32")
+    error_code: int = wire("int16")
+    session_id: int = wire("int32")
+    responses: tuple[FetchableTopicResponse, ...] = wire(FetchableTopicResponse, array=True)
+    node_endpoints: tuple[NodeEndpoint, ...] = wire(NodeEndpoint, array=True, since=16, tag=0)

@@ -2,199 +2,88 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from confplane.kraft.wire.codec import ZERO_UUID, Writer
 from confplane.kraft.wire.message import Message
+from confplane.kraft.wire.structs import Struct, wire
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
     from uuid import UUID
 
-    from confplane.kraft.wire.codec import Reader
+
+@dataclass(frozen=True, slots=True)
+class FetchSnapshotRequestSnapshotId(Struct):
+    end_offset: int = wire("int64")
+    epoch: int = wire("int32")
 
 
 @dataclass(frozen=True, slots=True)
-class FetchSnapshotRequestSnapshotId:
-    end_offset: int = 0
-    epoch: int = 0
-
-    def write(self, out: Writer, version: int) -> None:
-        out.int64(self.end_offset)
-        out.int32(self.epoch)
-        out.tags()
+class FetchSnapshotRequestPartitionSnapshot(Struct):
+    partition: int = wire("int32")
+    current_leader_epoch: int = wire("int32")
+    snapshot_id: FetchSnapshotRequestSnapshotId = wire(FetchSnapshotRequestSnapshotId)
+    position: int = wire("int64")
+    replica_directory_id: UUID = wire("uuid", since=1, tag=0, ignorable=True)
 
 
 @dataclass(frozen=True, slots=True)
-class FetchSnapshotRequestPartitionSnapshot:
-    partition: int = 0
-    current_leader_epoch: int = 0
-    snapshot_id: FetchSnapshotRequestSnapshotId = FetchSnapshotRequestSnapshotId()
-    position: int = 0
-    replica_directory_id: UUID = ZERO_UUID
-
-    def write(self, out: Writer, version: int) -> None:
-        out.int32(self.partition)
-        out.int32(self.current_leader_epoch)
-        self.snapshot_id.write(out, version)
-        out.int64(self.position)
-        tags: list[tuple[int, Writer]] = []
-        if version >= 1 and self.replica_directory_id != ZERO_UUID:
-            tag = Writer()
-            tag.uuid(self.replica_directory_id)
-            tags.append((0, tag))
-        out.tags(*tags)
+class FetchSnapshotRequestTopicSnapshot(Struct):
+    name: str = wire("string")
+    partitions: tuple[FetchSnapshotRequestPartitionSnapshot, ...] = wire(
+        FetchSnapshotRequestPartitionSnapshot, array=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class FetchSnapshotRequestTopicSnapshot:
-    name: str = ""
-    partitions: tuple[FetchSnapshotRequestPartitionSnapshot, ...] = ()
-
-    def write(self, out: Writer, version: int) -> None:
-        out.string(self.name)
-        out.count(len(self.partitions))
-        for one_of_partitions in self.partitions:
-            one_of_partitions.write(out, version)
-        out.tags()
+class FetchSnapshotRequest(Message, api_key=59, versions=range(2), flexible_from=0):
+    cluster_id: str | None = wire("string", default=None, nullable=True, tag=0)
+    replica_id: int = wire("int32", default=-1)
+    max_bytes: int = wire("int32", default=2147483647)
+    topics: tuple[FetchSnapshotRequestTopicSnapshot, ...] = wire(FetchSnapshotRequestTopicSnapshot, array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class FetchSnapshotRequest(Message):
-    NAME: ClassVar[str] = "FetchSnapshotRequest"
-    API_KEY: ClassVar[int | None] = 59
-    VERSIONS: ClassVar[range] = range(2)
-    FLEXIBLE_FROM: ClassVar[int | None] = 0
-
-    cluster_id: str | None = None
-    replica_id: int = -1
-    max_bytes: int = 2147483647
-    topics: tuple[FetchSnapshotRequestTopicSnapshot, ...] = ()
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.int32(self.replica_id)
-        out.int32(self.max_bytes)
-        out.count(len(self.topics))
-        for one_of_topics in self.topics:
-            one_of_topics.write(out, version)
-        tags: list[tuple[int, Writer]] = []
-        if self.cluster_id is not None:
-            tag = Writer()
-            tag.string(self.cluster_id)
-            tags.append((0, tag))
-        out.tags(*tags)
+class FetchSnapshotResponseSnapshotId(Struct):
+    end_offset: int = wire("int64")
+    epoch: int = wire("int32")
 
 
 @dataclass(frozen=True, slots=True)
-class FetchSnapshotResponseSnapshotId:
-    end_offset: int = 0
-    epoch: int = 0
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        end_offset = reader.int64()
-        epoch = reader.int32()
-        reader.skip_tags()
-        return cls(end_offset, epoch)
+class LeaderIdAndEpoch(Struct):
+    leader_id: int = wire("int32")
+    leader_epoch: int = wire("int32")
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderIdAndEpoch:
-    leader_id: int = 0
-    leader_epoch: int = 0
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        leader_id = reader.int32()
-        leader_epoch = reader.int32()
-        reader.skip_tags()
-        return cls(leader_id, leader_epoch)
+class FetchSnapshotResponsePartitionSnapshot(Struct):
+    index: int = wire("int32")
+    error_code: int = wire("int16")
+    snapshot_id: FetchSnapshotResponseSnapshotId = wire(FetchSnapshotResponseSnapshotId)
+    current_leader: LeaderIdAndEpoch = wire(LeaderIdAndEpoch, tag=0)
+    size: int = wire("int64")
+    position: int = wire("int64")
+    unaligned_records: bytes = wire("binary", hidden=True)
 
 
 @dataclass(frozen=True, slots=True)
-class FetchSnapshotResponsePartitionSnapshot:
-    index: int = 0
-    error_code: int = 0
-    snapshot_id: FetchSnapshotResponseSnapshotId = FetchSnapshotResponseSnapshotId()
-    current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch()
-    size: int = 0
-    position: int = 0
-    unaligned_records: bytes = field(default=b"", repr=False)
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        index = reader.int32()
-        error_code = reader.int16()
-        snapshot_id = FetchSnapshotResponseSnapshotId.read(reader, version)
-        size = reader.int64()
-        position = reader.int64()
-        unaligned_records = reader.binary()
-        current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch()
-        for _ in range(reader.tag_count()):
-            tag, end = reader.tag()
-            if tag == 0:
-                current_leader = LeaderIdAndEpoch.read(reader, version)
-            reader.leave_tag(end)
-        return cls(index, error_code, snapshot_id, current_leader, size, position, unaligned_records)
+class FetchSnapshotResponseTopicSnapshot(Struct):
+    name: str = wire("string")
+    partitions: tuple[FetchSnapshotResponsePartitionSnapshot, ...] = wire(
+        FetchSnapshotResponsePartitionSnapshot, array=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class FetchSnapshotResponseTopicSnapshot:
-    name: str = ""
-    partitions: tuple[FetchSnapshotResponsePartitionSnapshot, ...] = ()
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        name = reader.string()
-        partitions = tuple(
-            [FetchSnapshotResponsePartitionSnapshot.read(reader, version) for _ in range(reader.count(37))]
-        )
-        reader.skip_tags()
-        return cls(name, partitions)
+class NodeEndpoint(Struct):
+    node_id: int = wire("int32")
+    host: str = wire("string")
+    port: int = wire("uint16")
 
 
 @dataclass(frozen=True, slots=True)
-class NodeEndpoint:
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        node_id = reader.int32()
-        host = reader.string()
-        port = reader.uint16()
-        reader.skip_tags()
-        return cls(node_id, host, port)
-
-
-@dataclass(frozen=True, slots=True)
-class FetchSnapshotResponse(Message):
-    NAME: ClassVar[str] = "FetchSnapshotResponse"
-    API_KEY: ClassVar[int | None] = 59
-    VERSIONS: ClassVar[range] = range(2)
-    FLEXIBLE_FROM: ClassVar[int | None] = 0
-
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    topics: tuple[FetchSnapshotResponseTopicSnapshot, ...] = ()
-    node_endpoints: tuple[NodeEndpoint, ...] = ()
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        throttle_time_ms = reader.int32()
-        error_code = reader.int16()
-        count = reader.count(3)
-        topics_read = []
-        for _ in range(count):
-            topics_read.append(FetchSnapshotResponseTopicSnapshot.read(reader, version))
-            yield
-        topics = tuple(topics_read)
-        node_endpoints: tuple[NodeEndpoint, ...] = ()
-        for _ in range(reader.tag_count()):
-            tag, end = reader.tag()
-            if tag == 0 and version >= 1:
-                node_endpoints = tuple([NodeEndpoint.read(reader, version) for _ in range(reader.count(1))])
-            reader.leave_tag(end)
-        return cls(throttle_time_ms, error_code, topics, node_endpoints)
+class FetchSnapshotResponse(Message, api_key=59, versions=range(2), flexible_from=0):
+    throttle_time_ms: int = wire("int32")
+    error_code: int = wire("int16")
+    topics: tuple[FetchSnapshotResponseTopicSnapshot, ...] = wire(FetchSnapshotResponseTopicSnapshot, array=True)
+    node_endpoints: tuple[NodeEndpoint, ...] = wire(NodeEndpoint, array=True, since=1, tag=0)

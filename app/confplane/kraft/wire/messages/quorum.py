@@ -3,185 +3,74 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING
 
-from confplane.kraft.wire.codec import ZERO_UUID
 from confplane.kraft.wire.message import Message
+from confplane.kraft.wire.structs import Struct, wire
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
     from uuid import UUID
 
-    from confplane.kraft.wire.codec import Reader, Writer
+
+@dataclass(frozen=True, slots=True)
+class DescribeQuorumRequestPartitionData(Struct):
+    partition_index: int = wire("int32")
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeQuorumRequestPartitionData:
-    partition_index: int = 0
-
-    def write(self, out: Writer, version: int) -> None:
-        out.int32(self.partition_index)
-        out.tags()
+class DescribeQuorumRequestTopicData(Struct):
+    topic_name: str = wire("string")
+    partitions: tuple[DescribeQuorumRequestPartitionData, ...] = wire(DescribeQuorumRequestPartitionData, array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeQuorumRequestTopicData:
-    topic_name: str = ""
-    partitions: tuple[DescribeQuorumRequestPartitionData, ...] = ()
-
-    def write(self, out: Writer, version: int) -> None:
-        out.string(self.topic_name)
-        out.count(len(self.partitions))
-        for one_of_partitions in self.partitions:
-            one_of_partitions.write(out, version)
-        out.tags()
+class DescribeQuorumRequest(Message, api_key=55, versions=range(1, 3), flexible_from=0):
+    topics: tuple[DescribeQuorumRequestTopicData, ...] = wire(DescribeQuorumRequestTopicData, array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeQuorumRequest(Message):
-    NAME: ClassVar[str] = "DescribeQuorumRequest"
-    API_KEY: ClassVar[int | None] = 55
-    VERSIONS: ClassVar[range] = range(1, 3)
-    FLEXIBLE_FROM: ClassVar[int | None] = 0
-
-    topics: tuple[DescribeQuorumRequestTopicData, ...] = ()
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.count(len(self.topics))
-        for one_of_topics in self.topics:
-            one_of_topics.write(out, version)
-        out.tags()
+class ReplicaState(Struct):
+    replica_id: int = wire("int32")
+    replica_directory_id: UUID = wire("uuid", since=2)
+    log_end_offset: int = wire("int64")
+    last_fetch_timestamp: int = wire("int64", default=-1)
+    last_caught_up_timestamp: int = wire("int64", default=-1)
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaState:
-    replica_id: int = 0
-    replica_directory_id: UUID = ZERO_UUID
-    log_end_offset: int = 0
-    last_fetch_timestamp: int = -1
-    last_caught_up_timestamp: int = -1
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        replica_id = reader.int32()
-        replica_directory_id: UUID = ZERO_UUID
-        if version >= 2:
-            replica_directory_id = reader.uuid()
-        log_end_offset = reader.int64()
-        last_fetch_timestamp = reader.int64()
-        last_caught_up_timestamp = reader.int64()
-        reader.skip_tags()
-        return cls(replica_id, replica_directory_id, log_end_offset, last_fetch_timestamp, last_caught_up_timestamp)
+class DescribeQuorumResponsePartitionData(Struct):
+    partition_index: int = wire("int32")
+    error_code: int = wire("int16")
+    error_message: str | None = wire("string", nullable=True, since=2, ignorable=True)
+    leader_id: int = wire("int32")
+    leader_epoch: int = wire("int32")
+    high_watermark: int = wire("int64")
+    current_voters: tuple[ReplicaState, ...] = wire(ReplicaState, array=True)
+    observers: tuple[ReplicaState, ...] = wire(ReplicaState, array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeQuorumResponsePartitionData:
-    partition_index: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
-    leader_id: int = 0
-    leader_epoch: int = 0
-    high_watermark: int = 0
-    current_voters: tuple[ReplicaState, ...] = ()
-    observers: tuple[ReplicaState, ...] = ()
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        partition_index = reader.int32()
-        error_code = reader.int16()
-        error_message: str | None = ""
-        if version >= 2:
-            error_message = reader.nullable_string()
-        leader_id = reader.int32()
-        leader_epoch = reader.int32()
-        high_watermark = reader.int64()
-        current_voters = tuple([ReplicaState.read(reader, version) for _ in range(reader.count(29))])
-        observers = tuple([ReplicaState.read(reader, version) for _ in range(reader.count(29))])
-        reader.skip_tags()
-        return cls(
-            partition_index,
-            error_code,
-            error_message,
-            leader_id,
-            leader_epoch,
-            high_watermark,
-            current_voters,
-            observers,
-        )
+class DescribeQuorumResponseTopicData(Struct):
+    topic_name: str = wire("string")
+    partitions: tuple[DescribeQuorumResponsePartitionData, ...] = wire(DescribeQuorumResponsePartitionData, array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeQuorumResponseTopicData:
-    topic_name: str = ""
-    partitions: tuple[DescribeQuorumResponsePartitionData, ...] = ()
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        topic_name = reader.string()
-        partitions = tuple([DescribeQuorumResponsePartitionData.read(reader, version) for _ in range(reader.count(25))])
-        reader.skip_tags()
-        return cls(topic_name, partitions)
+class Listener(Struct):
+    name: str = wire("string")
+    host: str = wire("string")
+    port: int = wire("uint16")
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
-    name: str = ""
-    host: str = ""
-    port: int = 0
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        name = reader.string()
-        host = reader.string()
-        port = reader.uint16()
-        reader.skip_tags()
-        return cls(name, host, port)
+class Node(Struct):
+    node_id: int = wire("int32")
+    listeners: tuple[Listener, ...] = wire(Listener, array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    node_id: int = 0
-    listeners: tuple[Listener, ...] = ()
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        node_id = reader.int32()
-        listeners = tuple([Listener.read(reader, version) for _ in range(reader.count(5))])
-        reader.skip_tags()
-        return cls(node_id, listeners)
-
-
-@dataclass(frozen=True, slots=True)
-class DescribeQuorumResponse(Message):
-    NAME: ClassVar[str] = "DescribeQuorumResponse"
-    API_KEY: ClassVar[int | None] = 55
-    VERSIONS: ClassVar[range] = range(1, 3)
-    FLEXIBLE_FROM: ClassVar[int | None] = 0
-
-    error_code: int = 0
-    error_message: str | None = ""
-    topics: tuple[DescribeQuorumResponseTopicData, ...] = ()
-    nodes: tuple[Node, ...] = ()
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        error_code = reader.int16()
-        error_message: str | None = ""
-        if version >= 2:
-            error_message = reader.nullable_string()
-        count = reader.count(3)
-        topics_read = []
-        for _ in range(count):
-            topics_read.append(DescribeQuorumResponseTopicData.read(reader, version))
-            yield
-        topics = tuple(topics_read)
-        nodes: tuple[Node, ...] = ()
-        if version >= 2:
-            count = reader.count(1)
-            nodes_read = []
-            for _ in range(count):
-                nodes_read.append(Node.read(reader, version))
-                yield
-            nodes = tuple(nodes_read)
-        reader.skip_tags()
-        return cls(error_code, error_message, topics, nodes)
+class DescribeQuorumResponse(Message, api_key=55, versions=range(1, 3), flexible_from=0):
+    error_code: int = wire("int16")
+    error_message: str | None = wire("string", nullable=True, since=2, ignorable=True)
+    topics: tuple[DescribeQuorumResponseTopicData, ...] = wire(DescribeQuorumResponseTopicData, array=True)
+    nodes: tuple[Node, ...] = wire(Node, array=True, since=2)

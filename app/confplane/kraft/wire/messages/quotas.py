@@ -3,216 +3,93 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
 
 from confplane.kraft.wire.message import Message
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from confplane.kraft.wire.codec import Reader, Writer
+from confplane.kraft.wire.structs import Struct, wire
 
 
 @dataclass(frozen=True, slots=True)
-class AlterClientQuotasRequestEntityData:
-    entity_type: str = ""
-    entity_name: str | None = ""
-
-    def write(self, out: Writer, version: int) -> None:
-        out.string(self.entity_type)
-        out.string(self.entity_name)
-        out.tags()
+class AlterClientQuotasRequestEntityData(Struct):
+    entity_type: str = wire("string")
+    entity_name: str | None = wire("string", nullable=True)
 
 
 @dataclass(frozen=True, slots=True)
-class OpData:
-    key: str = ""
-    value: float = 0.0
-    remove: bool = False
-
-    def write(self, out: Writer, version: int) -> None:
-        out.string(self.key)
-        out.float64(self.value)
-        out.boolean(self.remove)
-        out.tags()
+class OpData(Struct):
+    key: str = wire("string")
+    value: float = wire("float64")
+    remove: bool = wire("boolean")
 
 
 @dataclass(frozen=True, slots=True)
-class AlterClientQuotasRequestEntryData:
-    entity: tuple[AlterClientQuotasRequestEntityData, ...] = ()
-    ops: tuple[OpData, ...] = ()
-
-    def write(self, out: Writer, version: int) -> None:
-        out.count(len(self.entity))
-        for one_of_entity in self.entity:
-            one_of_entity.write(out, version)
-        out.count(len(self.ops))
-        for one_of_ops in self.ops:
-            one_of_ops.write(out, version)
-        out.tags()
+class AlterClientQuotasRequestEntryData(Struct):
+    entity: tuple[AlterClientQuotasRequestEntityData, ...] = wire(AlterClientQuotasRequestEntityData, array=True)
+    ops: tuple[OpData, ...] = wire(OpData, array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class AlterClientQuotasRequest(Message):
-    NAME: ClassVar[str] = "AlterClientQuotasRequest"
-    API_KEY: ClassVar[int | None] = 49
-    VERSIONS: ClassVar[range] = range(2)
-    FLEXIBLE_FROM: ClassVar[int | None] = 1
-
-    entries: tuple[AlterClientQuotasRequestEntryData, ...] = ()
-    validate_only: bool = False
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.count(len(self.entries))
-        for one_of_entries in self.entries:
-            one_of_entries.write(out, version)
-        out.boolean(self.validate_only)
-        out.tags()
+class AlterClientQuotasRequest(Message, api_key=49, versions=range(2), flexible_from=1):
+    entries: tuple[AlterClientQuotasRequestEntryData, ...] = wire(AlterClientQuotasRequestEntryData, array=True)
+    validate_only: bool = wire("boolean")
 
 
 @dataclass(frozen=True, slots=True)
-class AlterClientQuotasResponseEntityData:
-    entity_type: str = ""
-    entity_name: str | None = ""
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        entity_type = reader.string()
-        entity_name = reader.nullable_string()
-        reader.skip_tags()
-        return cls(entity_type, entity_name)
+class AlterClientQuotasResponseEntityData(Struct):
+    entity_type: str = wire("string")
+    entity_name: str | None = wire("string", nullable=True)
 
 
 @dataclass(frozen=True, slots=True)
-class AlterClientQuotasResponseEntryData:
-    error_code: int = 0
-    error_message: str | None = ""
-    entity: tuple[AlterClientQuotasResponseEntityData, ...] = ()
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        error_code = reader.int16()
-        error_message = reader.nullable_string()
-        entity = tuple([AlterClientQuotasResponseEntityData.read(reader, version) for _ in range(reader.count(2))])
-        reader.skip_tags()
-        return cls(error_code, error_message, entity)
+class AlterClientQuotasResponseEntryData(Struct):
+    error_code: int = wire("int16")
+    error_message: str | None = wire("string", nullable=True)
+    entity: tuple[AlterClientQuotasResponseEntityData, ...] = wire(AlterClientQuotasResponseEntityData, array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class AlterClientQuotasResponse(Message):
-    NAME: ClassVar[str] = "AlterClientQuotasResponse"
-    API_KEY: ClassVar[int | None] = 49
-    VERSIONS: ClassVar[range] = range(2)
-    FLEXIBLE_FROM: ClassVar[int | None] = 1
-
-    throttle_time_ms: int = 0
-    entries: tuple[AlterClientQuotasResponseEntryData, ...] = ()
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        throttle_time_ms = reader.int32()
-        count = reader.count(4)
-        entries_read = []
-        for _ in range(count):
-            entries_read.append(AlterClientQuotasResponseEntryData.read(reader, version))
-            yield
-        entries = tuple(entries_read)
-        reader.skip_tags()
-        return cls(throttle_time_ms, entries)
+class AlterClientQuotasResponse(Message, api_key=49, versions=range(2), flexible_from=1):
+    throttle_time_ms: int = wire("int32")
+    entries: tuple[AlterClientQuotasResponseEntryData, ...] = wire(AlterClientQuotasResponseEntryData, array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class ComponentData:
-    entity_type: str = ""
-    match_type: int = 0
-    match: str | None = ""
-
-    def write(self, out: Writer, version: int) -> None:
-        out.string(self.entity_type)
-        out.int8(self.match_type)
-        out.string(self.match)
-        out.tags()
+class ComponentData(Struct):
+    entity_type: str = wire("string")
+    match_type: int = wire("int8")
+    match: str | None = wire("string", nullable=True)
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeClientQuotasRequest(Message):
-    NAME: ClassVar[str] = "DescribeClientQuotasRequest"
-    API_KEY: ClassVar[int | None] = 48
-    VERSIONS: ClassVar[range] = range(2)
-    FLEXIBLE_FROM: ClassVar[int | None] = 1
-
-    components: tuple[ComponentData, ...] = ()
-    strict: bool = False
-
-    def _write(self, out: Writer, version: int) -> None:
-        out.count(len(self.components))
-        for one_of_components in self.components:
-            one_of_components.write(out, version)
-        out.boolean(self.strict)
-        out.tags()
+class DescribeClientQuotasRequest(Message, api_key=48, versions=range(2), flexible_from=1):
+    components: tuple[ComponentData, ...] = wire(ComponentData, array=True)
+    strict: bool = wire("boolean")
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeClientQuotasResponseEntityData:
-    entity_type: str = ""
-    entity_name: str | None = ""
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        entity_type = reader.string()
-        entity_name = reader.nullable_string()
-        reader.skip_tags()
-        return cls(entity_type, entity_name)
+class DescribeClientQuotasResponseEntityData(Struct):
+    entity_type: str = wire("string")
+    entity_name: str | None = wire("string", nullable=True)
 
 
 @dataclass(frozen=True, slots=True)
-class ValueData:
-    key: str = ""
-    value: float = 0.0
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        key = reader.string()
-        value = reader.float64()
-        reader.skip_tags()
-        return cls(key, value)
+class ValueData(Struct):
+    key: str = wire("string")
+    value: float = wire("float64")
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeClientQuotasResponseEntryData:
-    entity: tuple[DescribeClientQuotasResponseEntityData, ...] = ()
-    values: tuple[ValueData, ...] = ()
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        entity = tuple([DescribeClientQuotasResponseEntityData.read(reader, version) for _ in range(reader.count(2))])
-        values = tuple([ValueData.read(reader, version) for _ in range(reader.count(9))])
-        reader.skip_tags()
-        return cls(entity, values)
+class DescribeClientQuotasResponseEntryData(Struct):
+    entity: tuple[DescribeClientQuotasResponseEntityData, ...] = wire(
+        DescribeClientQuotasResponseEntityData, array=True
+    )
+    values: tuple[ValueData, ...] = wire(ValueData, array=True)
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeClientQuotasResponse(Message):
-    NAME: ClassVar[str] = "DescribeClientQuotasResponse"
-    API_KEY: ClassVar[int | None] = 48
-    VERSIONS: ClassVar[range] = range(2)
-    FLEXIBLE_FROM: ClassVar[int | None] = 1
-
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
-    entries: tuple[DescribeClientQuotasResponseEntryData, ...] | None = ()
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        throttle_time_ms = reader.int32()
-        error_code = reader.int16()
-        error_message = reader.nullable_string()
-        count = reader.nullable_count(2)
-        entries_read = []
-        for _ in range(count):
-            entries_read.append(DescribeClientQuotasResponseEntryData.read(reader, version))
-            yield
-        entries = None if count < 0 else tuple(entries_read)
-        reader.skip_tags()
-        return cls(throttle_time_ms, error_code, error_message, entries)
+class DescribeClientQuotasResponse(Message, api_key=48, versions=range(2), flexible_from=1):
+    throttle_time_ms: int = wire("int32")
+    error_code: int = wire("int16")
+    error_message: str | None = wire("string", nullable=True)
+    entries: tuple[DescribeClientQuotasResponseEntryData, ...] | None = wire(
+        DescribeClientQuotasResponseEntryData, array=True, nullable=True
+    )

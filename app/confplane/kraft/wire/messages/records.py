@@ -2,188 +2,65 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from confplane.kraft.wire.codec import ZERO_UUID
 from confplane.kraft.wire.message import Message
+from confplane.kraft.wire.structs import Struct, wire
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
     from uuid import UUID
 
-    from confplane.kraft.wire.codec import Reader
+
+@dataclass(frozen=True, slots=True)
+class AbortTransactionRecord(Message, api_key=25, versions=range(1), flexible_from=0):
+    reason: str | None = wire("string", default=None, nullable=True, tag=0)
 
 
 @dataclass(frozen=True, slots=True)
-class AbortTransactionRecord(Message):
-    NAME: ClassVar[str] = "AbortTransactionRecord"
-    API_KEY: ClassVar[int | None] = 25
-    VERSIONS: ClassVar[range] = range(1)
-    FLEXIBLE_FROM: ClassVar[int | None] = 0
-
-    reason: str | None = None
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        reason: str | None = None
-        for _ in range(reader.tag_count()):
-            tag, end = reader.tag()
-            if tag == 0:
-                reason = reader.nullable_string()
-            reader.leave_tag(end)
-        yield
-        return cls(reason)
+class BeginTransactionRecord(Message, api_key=23, versions=range(1), flexible_from=0):
+    name: str | None = wire("string", default=None, nullable=True, tag=0)
 
 
 @dataclass(frozen=True, slots=True)
-class BeginTransactionRecord(Message):
-    NAME: ClassVar[str] = "BeginTransactionRecord"
-    API_KEY: ClassVar[int | None] = 23
-    VERSIONS: ClassVar[range] = range(1)
-    FLEXIBLE_FROM: ClassVar[int | None] = 0
-
-    name: str | None = None
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        name: str | None = None
-        for _ in range(reader.tag_count()):
-            tag, end = reader.tag()
-            if tag == 0:
-                name = reader.nullable_string()
-            reader.leave_tag(end)
-        yield
-        return cls(name)
+class EntityData(Struct):
+    entity_type: str = wire("string")
+    entity_name: str | None = wire("string", nullable=True)
 
 
 @dataclass(frozen=True, slots=True)
-class EntityData:
-    entity_type: str = ""
-    entity_name: str | None = ""
-
-    @classmethod
-    def read(cls, reader: Reader, version: int) -> Self:
-        entity_type = reader.string()
-        entity_name = reader.nullable_string()
-        reader.skip_tags()
-        return cls(entity_type, entity_name)
+class ClientQuotaRecord(Message, api_key=14, versions=range(1), flexible_from=0):
+    entity: tuple[EntityData, ...] = wire(EntityData, array=True)
+    key: str = wire("string")
+    value: float = wire("float64")
+    remove: bool = wire("boolean")
 
 
 @dataclass(frozen=True, slots=True)
-class ClientQuotaRecord(Message):
-    NAME: ClassVar[str] = "ClientQuotaRecord"
-    API_KEY: ClassVar[int | None] = 14
-    VERSIONS: ClassVar[range] = range(1)
-    FLEXIBLE_FROM: ClassVar[int | None] = 0
-
-    entity: tuple[EntityData, ...] = ()
-    key: str = ""
-    value: float = 0.0
-    remove: bool = False
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        count = reader.count(3)
-        entity_read = []
-        for _ in range(count):
-            entity_read.append(EntityData.read(reader, version))
-            yield
-        entity = tuple(entity_read)
-        key = reader.string()
-        value = reader.float64()
-        remove = reader.boolean()
-        reader.skip_tags()
-        return cls(entity, key, value, remove)
+class ConfigRecord(Message, api_key=4, versions=range(1), flexible_from=0):
+    resource_type: int = wire("int8")
+    resource_name: str = wire("string")
+    name: str = wire("string")
+    value: str | None = wire("string", nullable=True, hidden=True)
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigRecord(Message):
-    NAME: ClassVar[str] = "ConfigRecord"
-    API_KEY: ClassVar[int | None] = 4
-    VERSIONS: ClassVar[range] = range(1)
-    FLEXIBLE_FROM: ClassVar[int | None] = 0
-
-    resource_type: int = 0
-    resource_name: str = ""
-    name: str = ""
-    value: str | None = field(default="", repr=False)
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        resource_type = reader.int8()
-        resource_name = reader.string()
-        name = reader.string()
-        value = reader.nullable_string()
-        reader.skip_tags()
-        yield
-        return cls(resource_type, resource_name, name, value)
+class EndTransactionRecord(Message, api_key=24, versions=range(1), flexible_from=0):
+    pass
 
 
 @dataclass(frozen=True, slots=True)
-class EndTransactionRecord(Message):
-    NAME: ClassVar[str] = "EndTransactionRecord"
-    API_KEY: ClassVar[int | None] = 24
-    VERSIONS: ClassVar[range] = range(1)
-    FLEXIBLE_FROM: ClassVar[int | None] = 0
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        reader.skip_tags()
-        yield
-        return cls()
+class FeatureLevelRecord(Message, api_key=12, versions=range(1), flexible_from=0):
+    name: str = wire("string")
+    feature_level: int = wire("int16")
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureLevelRecord(Message):
-    NAME: ClassVar[str] = "FeatureLevelRecord"
-    API_KEY: ClassVar[int | None] = 12
-    VERSIONS: ClassVar[range] = range(1)
-    FLEXIBLE_FROM: ClassVar[int | None] = 0
-
-    name: str = ""
-    feature_level: int = 0
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        name = reader.string()
-        feature_level = reader.int16()
-        reader.skip_tags()
-        yield
-        return cls(name, feature_level)
+class RemoveTopicRecord(Message, api_key=9, versions=range(1), flexible_from=0):
+    topic_id: UUID = wire("uuid")
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveTopicRecord(Message):
-    NAME: ClassVar[str] = "RemoveTopicRecord"
-    API_KEY: ClassVar[int | None] = 9
-    VERSIONS: ClassVar[range] = range(1)
-    FLEXIBLE_FROM: ClassVar[int | None] = 0
-
-    topic_id: UUID = ZERO_UUID
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        topic_id = reader.uuid()
-        reader.skip_tags()
-        yield
-        return cls(topic_id)
-
-
-@dataclass(frozen=True, slots=True)
-class TopicRecord(Message):
-    NAME: ClassVar[str] = "TopicRecord"
-    API_KEY: ClassVar[int | None] = 2
-    VERSIONS: ClassVar[range] = range(1)
-    FLEXIBLE_FROM: ClassVar[int | None] = 0
-
-    name: str = ""
-    topic_id: UUID = ZERO_UUID
-
-    @classmethod
-    def _steps(cls, reader: Reader, version: int) -> Generator[None, None, Self]:
-        name = reader.string()
-        topic_id = reader.uuid()
-        reader.skip_tags()
-        yield
-        return cls(name, topic_id)
+class TopicRecord(Message, api_key=2, versions=range(1), flexible_from=0):
+    name: str = wire("string")
+    topic_id: UUID = wire("uuid")

@@ -48,7 +48,7 @@ def used() -> set[str]:
 
 
 def test_the_table_names_what_is_used_of_uvicorn() -> None:
-    table = GUARANTEES.partition("\n| names | needed for |\n")[2].partition("\n\n")[0]
+    table = GUARANTEES.partition("\n| names | needed for |")[2].partition("\n\n")[0]
     named = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     classes = {owner.__name__ for owner in OWNERS.values()}
     assert named - classes - {"STATUS_LINE"} == used()

@@ -74,9 +74,9 @@ def accepted(facet: Facet, spelled: str) -> bool:
 
 
 @pytest.mark.parametrize("pattern", FACETS)
-@pytest.mark.parametrize("spelled", SPELLED)
-def test_a_pattern_accepts_what_its_facet_accepts(pattern: str, spelled: str) -> None:
-    assert (re.search(pattern, spelled) is not None) == accepted(FACETS[pattern], spelled)
+def test_a_pattern_accepts_what_its_facet_accepts(pattern: str) -> None:
+    found = [spelled for spelled in SPELLED if re.search(pattern, spelled)]
+    assert found == [spelled for spelled in SPELLED if accepted(FACETS[pattern], spelled)]
 
 
 @given(entities() | st.tuples(st.sampled_from(["group", "client-metrics"]), odd_names).map(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from uuid import UUID
 
-import pytest
-
 from confplane.domain.temporary_changes import KeyEnd, LayerChange, key_end
 
 
@@ -49,24 +47,24 @@ class Key:
         return [each for each in self.fallbacks if each not in self.ended]
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_any_nesting_ends_in_the_value_before_the_first_or_in_that_of_the_last_other_change(seed: int) -> None:
-    chosen, key = random.Random(seed), Key()  # noqa: S311 - no secret
-    expected = key.value
-    for _ in range(chosen.randrange(2, 25)):
-        step = chosen.random()
-        value = chosen.choice(["1", "2", "3", None])
-        if step < 0.5:
-            key.write(value, temporary=True)
-        elif step < 0.9 and key.active:
+def test_any_nesting_ends_in_the_value_before_the_first_or_in_that_of_the_last_other_change() -> None:
+    for seed in range(300):
+        chosen, key = random.Random(seed), Key()  # noqa: S311 - no secret
+        expected = key.value
+        for _ in range(chosen.randrange(2, 25)):
+            step = chosen.random()
+            value = chosen.choice(["1", "2", "3", None])
+            if step < 0.5:
+                key.write(value, temporary=True)
+            elif step < 0.9 and key.active:
+                key.end(chosen.choice(key.active))
+            elif seed % 2 and value != key.value:
+                key.write(value)
+                expected = value
+        while key.active:
             key.end(chosen.choice(key.active))
-        elif seed % 2 and value != key.value:
-            key.write(value)
-            expected = value
-    while key.active:
-        key.end(chosen.choice(key.active))
-    assert key.value == expected
-    assert not key.kept or seed % 2
+        assert key.value == expected, seed
+        assert not key.kept or seed % 2, seed
 
 
 def test_a_lower_change_that_ends_first_passes_its_fallback_on() -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import itertools
 import json
 import re
-import time
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +15,7 @@ import pytest
 from confplane.audit import write_behind_buffer
 from confplane.audit.applied import SERIAL_LOCK
 from confplane.audit.registration_statements import SERIAL_LOCK as REGISTRATIONS_LOCK
-from confplane.client import ConnectionFailedError, ProblemError
+from confplane.client import ProblemError
 from tests.audit.rows import count, fetch
 from tests.bench.load import Load, run
 from tests.support.waiting import until
@@ -182,40 +179,6 @@ async def test_external_changes_make_no_report_new(world: World) -> None:
         # One from a replica that is further stays as it is, since a change may come between.
         await report(client, "user=calm", "ahead", str(2**62))
         await until(lambda: written().get("ahead", (0, 0))[1] == 2**62)
-
-
-async def test_a_kill_under_reports_loses_the_last_of_them_alone(world: World) -> None:
-    dsn = world.database.owner_dsn
-    reported: dict[tuple[str, str], tuple[float, float]] = {}
-
-    async def reporting(client: ConfplaneClient, entity: str) -> None:
-        with contextlib.suppress(ConnectionFailedError):
-            for number in itertools.count():
-                sent = time.monotonic()
-                await report(client, entity, f"i-{number}", "1")
-                reported[entity, f"i-{number}"] = sent, time.monotonic()
-
-    def written() -> set[tuple[str, str]]:
-        return set(fetch(dsn, "SELECT entity_id, instance_id FROM applied_reports"))
-
-    async with world.service() as killed, world.service() as other:
-        async with killed.client(tries=1) as client:
-            users = [f"user=app-{number}" for number in range(8)]
-            reports = [asyncio.create_task(reporting(client, user)) for user in users]
-            for _ in range(3):  # a report is written while others go on
-                await until(lambda: reported)
-                newest = max(reported, key=lambda each: reported[each][1])
-                await until(lambda newest=newest: newest in written())  # type: ignore[misc]  # the type of a default
-            await asyncio.to_thread(killed.stop, kill=True)
-            await asyncio.gather(*reports)
-        kept = written()
-        last = max(sent for each, (sent, _) in reported.items() if each in kept)
-        assert [each for each, (_, answered) in reported.items() if answered < last and each not in kept] == []
-        async with other.client() as client:
-            for user in users:
-                # All that Postgres has is known to the others.
-                instances = sum(entity == user for entity, _ in kept)
-                await until(lambda user=user, instances=instances: _counted(client, user, instances))  # type: ignore[misc]  # as above
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import pytest
 from confplane.domain.entities import Entity
 from tests.interop.admin import JavaCalls
 from tests.interop.compare import new_topics
-from tests.support.proxy import proxy
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -72,59 +71,6 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def followers(compiled: str, service: Service, log: Path) -> Iterator[Followers]:
     with running(compiled, service, log) as (made, _):
         yield made
-
-
-async def test_turned_off_the_service_never_hears_of_it(followers: Followers, client: ConfplaneClient) -> None:
-    await client.put("client-configs", Entity.of(user="java-off"), {"acks": "0"})
-    settings = await followers.follow("PRODUCER", "java-off", enable_dynamic_config="false")
-    assert settings == {"metadata.max.age.ms": "200"}
-    assert [item async for item in client.items("registrations", id="user=java-off")] == []
-
-
-async def test_a_path_without_the_feature_turns_it_off_with_one_line(
-    followers: Followers, service: Service, log: Path
-) -> None:
-    cluster = f"{service.url}/v1/clusters/none-such"
-    settings = await followers.follow("PRODUCER", "java-absent", cluster=cluster, acks="1")
-    assert settings == {"metadata.max.age.ms": "200", "acks": "1"}
-    await asyncio.sleep(1)  # several polls, if it went on
-    said = await asyncio.to_thread(log.read_text)
-    assert said.count("they are off: 404") == 1
-
-
-@pytest.mark.parametrize("silent", [False, True], ids=["refusing", "silent"])
-async def test_away_at_start_then_back_with_other_values(
-    followers: Followers, service: Service, client: ConfplaneClient, *, silent: bool
-) -> None:
-    """A service that refuses connections, or takes them and says nothing."""
-    user = f"java-away-{silent}"
-    await client.put("client-configs", Entity.of(user=user), {"acks": "all"})
-    async with proxy(f"127.0.0.1:{service.port}") as line:
-        line.accepting = silent
-        line.replies.clear()
-        cluster = f"http://127.0.0.1:{line.port}/v1/clusters/default"
-        settings = await followers.follow("PRODUCER", user, cluster=cluster, acks="1")
-        assert settings == {"metadata.max.age.ms": "200", "acks": "1"}
-        line.accepting = True
-        line.replies.set()
-        await followers.becomes(user, {"acks": "all"})
-
-
-async def test_software_and_supported_configs_are_registered(
-    followers: Followers, client: ConfplaneClient, kafka_class_path: str
-) -> None:
-    for kind, keys in (("PRODUCER", ["acks"]), ("CONSUMER", ["heartbeat.interval.ms", "session.timeout.ms"])):
-        user = f"java-registered-{kind}"
-        await followers.follow(kind, user)
-
-        async def registered(user: str = user) -> list[Any]:
-            return [item async for item in client.items("registrations", id=f"user={user}")]
-
-        (item,) = await until(registered)
-        software = item["clientInformation"]
-        assert software["softwareName"] == "apache-kafka-java"
-        assert f"kafka-clients-{software['softwareVersion']}.jar" in kafka_class_path
-        assert item["supportedConfigs"] == keys
 
 
 async def test_what_a_client_has_taken_over_and_what_it_dropped_is_reported(

@@ -18,6 +18,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.support.honest import honest
 from tests.support.metrics import scrape
 from tests.support.service import Service
 
@@ -124,37 +125,11 @@ def problem(received: bytes) -> tuple[int, dict[str, object]]:
 
 @contextmanager
 def honest_poller(service: Service, *, longest_s: float = 2.0, more_mib: int = 150) -> Iterator[None]:
-    """Poll beside an attack: each answer comes, none is late, and the process stays small."""
-    slowest, failures, over = 0.0, [], threading.Event()
-    process = psutil.Process(service.pid)
-    before = most = process.memory_info().rss
-
-    def poll() -> None:
-        nonlocal slowest, most
-        with httpx.Client(base_url=service.url, trust_env=False, timeout=120) as client:
-            while not over.is_set():
-                began = time.monotonic()
-                try:
-                    answer = client.get("/v1/clusters", headers={"Authorization": f"Bearer {service.token}"})
-                except httpx.TransportError as error:
-                    failures.append(repr(error))
-                else:
-                    if answer.status_code != 200:
-                        failures.append(answer.text)
-                slowest = max(slowest, time.monotonic() - began)
-                most = max(most, process.memory_info().rss)
-                time.sleep(0.01)
-
-    thread = threading.Thread(target=poll)
-    thread.start()
-    try:
+    """Honest clients beside an attack: each answer comes, none is late, and the process stays small."""
+    with honest(service) as seen:
         yield
-    finally:
-        over.set()
-        thread.join()
-    assert failures == []
-    assert slowest < longest_s
-    assert (most - before) / MIB < more_mib
+    assert seen.longest_read < longest_s, str(seen)
+    assert seen.grown < more_mib * MIB, str(seen)
 
 
 def send_until_refused(service: Service, head: bytes, piece: bytes, size: int) -> tuple[int, dict[str, object]]:

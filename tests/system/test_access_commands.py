@@ -101,38 +101,6 @@ def test_a_token_from_its_making_to_its_end(service: Service, tmp_path: Path) ->
     ]
 
 
-def test_what_was_created_with_a_token_is_revoked_with_it(service: Service) -> None:
-    granted = ID.search(confplane(service, "grants", "create", "--principal", "User:maker", "--role", "admin").out)
-    assert granted is not None
-    short = ("--principal", "User:maker", "--expires-in", "1h", "--operation", "ALTER")
-    made = confplane(service, "tokens", "create", *short)
-    token_id, maker = ID.search(made.err), made.out.strip()
-    assert token_id is not None
-    own = eventually(service, maker, 200)
-    wait_for(lambda: whoami(service, maker).json()["grants"])
-    url, headers = f"{service.url}/v1/tokens", {"Authorization": f"Bearer {maker}"}
-    created = httpx.post(url, json={"principal": "User:made"}, headers=headers, trust_env=False)
-    assert created.status_code == 201, created.text
-    body = created.json()
-    assert (body["createdWith"], body["narrowing"]["operations"]) == (token_id[0], ["ALTER"])
-    assert body["expiresAt"] == own["expiresAt"]
-    eventually(service, body["token"], 200)
-    for wrong, pointer in (
-        ({"expiresAt": "2099-01-01T00:00:00Z"}, "/expiresAt"),
-        ({"narrowing": {"operations": ["FREEZE"]}}, "/narrowing/operations"),
-    ):
-        answer = httpx.post(url, json={"principal": "User:made", **wrong}, headers=headers, trust_env=False)
-        assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (403, pointer), answer.text
-    revoked = confplane(service, "tokens", "revoke", token_id[0])
-    assert "Active tokens that were created with it: 1." in revoked.err
-    eventually(service, maker, 401)
-    assert whoami(service, body["token"]).status_code == 200
-    revoked = confplane(service, "tokens", "revoke", token_id[0], "--with-created")
-    assert "that are revoked too: 1\n" in revoked.out
-    eventually(service, body["token"], 401)
-    assert confplane(service, "grants", "remove", granted[0]).code == 0
-
-
 def test_a_grant_from_its_making_to_its_end(service: Service) -> None:
     token = confplane(service, "tokens", "create", "--principal", "User:gina").out.strip()
     eventually(service, token, 200)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from tests.support import reviewers, servers
+from tests.support import servers
 from tests.support.documents import blocks, run
 from tests.support.processes import ROOT, path_with_confplane
 from tests.support.service import Service
@@ -126,12 +126,13 @@ def test_the_commands_for_temporary_changes(chroot: str, migrated: Database, tmp
 
 def test_the_commands_for_change_requests(chroot: str, migrated: Database, tmp_path: Path) -> None:
     with Service(tmp_path / "service", connect=chroot, dsn=migrated.service_dsn) as service:
-        tokens = {
-            "DEV": reviewers.token_of(service, "dev", reviewers.PROPOSES),
-            "OPS": reviewers.token_of(service, "ops", reviewers.REVIEWS),
-        }
+        (tmp_path / "admin-token").write_text(service.token)
         path = path_with_confplane(tmp_path / "bin")
-        environment = os.environ | {"PATH": path, "CONFPLANE_URL": service.url, **tokens}
-        [printed] = run(blocks((ROOT / "docs/change-requests.md").read_text()), tmp_path, environment)
+        environment = os.environ | {
+            "PATH": path,
+            "CONFPLANE_URL": service.url,
+            "CONFPLANE_TOKEN_FILE": str(tmp_path / "admin-token"),
+        }
+        _, printed = run(blocks((ROOT / "docs/change-requests.md").read_text()), tmp_path, environment)
     assert "Proposed by User:dev: more load" in printed
     assert re.search(r"producer_byte_rate +1048576", printed)

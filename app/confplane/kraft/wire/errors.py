@@ -1,16 +1,4 @@
-"""Errors of the wire protocol: each reports what happened and what to do, and none contains a secret.
-
-=========================  ==========================================================================================
-:class:`UnreachableError`  no connection, a lost connection, or no response in time: try again, elsewhere, or later
-:class:`UntrustedError`    the broker's certificate is not trusted
-:class:`KraftLoginError`   the broker refuses the login
-:class:`RightsError`       the broker refuses a request because a right is missing
-:class:`UnsupportedError`  the broker has no version of an API that this client supports
-:class:`WrongClusterError` the broker belongs to another cluster; only its cluster's id was requested
-:class:`ProtocolError`     the bytes are not Kafka's protocol; :class:`WireError` is of a message
-:class:`AnswerError`       the broker returns any other error for a request
-=========================  ==========================================================================================
-"""
+"""Errors of the wire protocol: each reports what happened and what to do, and none contains a secret."""
 
 from __future__ import annotations
 
@@ -77,7 +65,7 @@ class KraftError(Exception):
 
 
 class UnreachableError(KraftError):
-    """A node does not respond: no connection, a lost connection, or no response in time."""
+    """A node does not respond: no connection, a lost connection, or no response in time. A retry may help."""
 
 
 class UntrustedError(UnreachableError):

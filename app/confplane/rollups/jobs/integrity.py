@@ -21,7 +21,6 @@ Pending are, unless they are ``rewound`` or ``altered``:
   known. Also if a change of a revision that the recorder has not reached wrote the znode;
 - with a standby that is behind, of each absent znode, and of each znode of a revision that the standby has not reached.
 
-===================== =================================================================================================
 ``no_trail``          a znode with content that the trail does not know, though it was made after the trail began, or
                       that the trail knows as deleted
 ``no_znode``          the trail has content, and there is no znode
@@ -38,6 +37,8 @@ Pending are, unless they are ``rewound`` or ``altered``:
 ``rewound``           a change, or the recorder's state, has a revision that ZooKeeper has not reached: it was restored
                       from an older state, or another ensemble took its place (docs/backup.md)
 ===================== =================================================================================================
+=======
+The kinds of mismatches are described in docs/rollups.md.
 
 The folding: each change has the whole map of its znode, and the (czxid, version) that it was made on, so the last
 change gives the expected state. Secrets and keys of no facet are compared only by their presence. If the recorder has

@@ -21,6 +21,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 from sqlalchemy.exc import IntegrityError
 from typing_extensions import override
 
+from confplane.audit.database import from_row
 from confplane.domain.access.grants import Grant
 from confplane.domain.access.identities import CredentialNarrowing, narrowing_view
 from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
@@ -346,17 +347,9 @@ class PostgresAccessStore(AccessStore):
 
     @override
     async def search(self, query: AccessQuery) -> tuple[list[AccessChange], UUID | None]:
-        rows = await self._database.rows(
-            _SEARCH,
-            kind=query.kind,
-            principal=query.principal,
-            subject=query.subject,
-            since=query.since,
-            until=query.until,
-            before=query.before,
-            size=query.page_size + 1,
-        )
-        found = [AccessChange(**row._mapping) for row in rows[: query.page_size]]  # noqa: SLF001 - SQLAlchemy's public name
+        given = {name: getattr(query, name) for name in ("kind", "principal", "subject", "since", "until", "before")}
+        rows = await self._database.rows(_SEARCH, **given, size=query.page_size + 1)
+        found = [from_row(AccessChange, row) for row in rows[: query.page_size]]
         return found, found[-1].id if len(rows) > query.page_size else None
 
     @override
@@ -370,21 +363,10 @@ def changes_json(changes: Sequence[AccessChange]) -> str:
 
 
 def _token_json(token: Token) -> str:
-    return orjson.dumps(
-        {
-            "id": token.id,
-            "principal": token.principal,
-            "groups": sorted(token.groups),
-            "owner": token.owner,
-            "note": token.note,
-            "narrowing": _narrowing_json(token.narrowing),
-            "created_at": token.created_at,
-            "created_by": token.created_by,
-            "expires_at": token.expires_at,
-            "replaces": token.replaces,
-            "created_with": token.created_with,
-        }
-    ).decode()
+    names = ("id", "principal", "owner", "note", "created_at", "created_by", "expires_at", "replaces", "created_with")
+    content = {name: getattr(token, name) for name in names}
+    content |= {"groups": sorted(token.groups), "narrowing": _narrowing_json(token.narrowing)}
+    return orjson.dumps(content).decode()
 
 
 def _narrowing_json(narrowing: CredentialNarrowing | None) -> dict[str, Any] | None:
@@ -396,21 +378,8 @@ def _narrowing_json(narrowing: CredentialNarrowing | None) -> dict[str, Any] | N
 
 
 def _token(row: Row[Any]) -> Token:
-    return Token(
-        row.id,
-        row.principal,
-        row.created_at,
-        row.created_by,
-        row.expires_at,
-        groups=frozenset(row.groups),
-        owner=row.owner,
-        note=row.note,
-        narrowing=None if row.narrowing is None else _narrowing(row.narrowing),
-        revoked_at=row.revoked_at,
-        last_used_at=row.last_used_at,
-        replaces=row.replaces,
-        created_with=row.created_with,
-    )
+    narrowing = None if row.narrowing is None else _narrowing(row.narrowing)
+    return from_row(Token, row, groups=frozenset(row.groups), narrowing=narrowing)
 
 
 def _narrowing(limits: dict[str, Any]) -> CredentialNarrowing:

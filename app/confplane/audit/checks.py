@@ -9,6 +9,7 @@ from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 
 from confplane.audit import revisions
+from confplane.audit.database import from_row
 from confplane.audit.faults import COMMAND
 from confplane.audit.tables import CURRENT, POSITIONS, TRANSIENT, metadata
 from confplane.domain.errors import UnavailableError
@@ -199,8 +200,8 @@ async def postgres_facts(database: Database, clusters: Sequence[str]) -> Postgre
         for name in clusters:
             row = await database.row(_TRAIL, cluster=name)
             assert row is not None  # noqa: S101 - as above
-            trails[name] = TrailFacts(**row._mapping)  # noqa: SLF001 - a public attribute
+            trails[name] = from_row(TrailFacts, row)
     except UnavailableError as error:
         return PostgresFacts(fault=error.detail)
-    given = {name: value for name, value in server._mapping.items() if name != "time"}  # noqa: SLF001 - as above
+    given = {name: value for name, value in server._mapping.items() if name != "time"}  # noqa: SLF001 - a public attribute
     return PostgresFacts(warnings=[str(each) for each in warnings], clock_ahead_s=ahead, trails=trails, **given)

@@ -19,8 +19,9 @@ import socket
 import traceback
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from dataclasses import fields
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import orjson
 import psycopg
@@ -365,6 +366,17 @@ async def driver_connection(connection: AsyncConnection) -> psycopg.AsyncConnect
     raw = (await connection.get_raw_connection()).driver_connection
     assert isinstance(raw, psycopg.AsyncConnection)  # noqa: S101 - for the type checker; one driver only
     return raw
+
+
+def from_row(kind: Callable[..., T], row: Any, **others: Any) -> T:
+    """Return a dataclass whose fields are the columns of a row that have their names, except for ``others``.
+
+    Raises:
+        KeyError: The row lacks a column.
+    """
+    columns = row._asdict()  # rows of SQLAlchemy and named rows of psycopg have it
+    names: list[str] = [each.name for each in fields(cast("Any", kind)) if each.name not in others]
+    return kind(**{name: columns[name] for name in names}, **others)
 
 
 async def ends_at_server(raw: psycopg.AsyncConnection) -> bool:

@@ -17,6 +17,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from typing_extensions import override
 
 from confplane.audit import later_changes, visible
+from confplane.audit.database import from_row
 from confplane.audit.later_changes import ANCHOR, NEAR
 from confplane.audit.store_positions import CURRENT_INCARNATION
 from confplane.audit.tables import FAR_OUTCOME, FAR_S
@@ -195,7 +196,7 @@ class PostgresTrailHistory(TrailHistory):
             return states, (await connection.execute(_AROUND, parameters)).all()
 
         states, rows = await self._database.read(work)
-        recorded = {row.number: _recorded(row) for row in states}
+        recorded = {row.number: from_row(RecordedState, row) for row in states}
         earlier = {row.number: _written(row) for row in rows if row.side == "earlier"}
         later: dict[int, list[ZnodeChange]] = {}
         for row in rows:
@@ -255,25 +256,8 @@ def _shifted(moment: datetime, by: timedelta) -> datetime:
 
 
 def _written(row: Row[Any]) -> ZnodeChange:
-    return ZnodeChange(
-        row.change_id,
-        row.kind,
-        row.revision,
-        row.writes,
-        row.version_read,
-        row.czxid_read,
-        row.version,
-        row.remade,
-        row.before,
-        row.after,
-        None if row.defect is None else row.defect.removeprefix("The znode "),
-    )
-
-
-def _recorded(row: Row[Any]) -> RecordedState:
-    return RecordedState(
-        row.present, row.czxid, row.version, row.mzxid, row.content, row.first_version, row.first_czxid
-    )
+    defect = None if row.defect is None else row.defect.removeprefix("The znode ")
+    return from_row(ZnodeChange, row, defect=defect)
 
 
 # The committed changes of one entity, sorted by incarnation, revision and change id, the last one first.

@@ -17,6 +17,7 @@ from typing_extensions import override
 from uuid_utils.compat import uuid7
 
 from confplane.audit import visible
+from confplane.audit.database import from_row
 from confplane.audit.trail_queries import first_id_at
 from confplane.audit.write_behind_buffer import WriteBehindBuffer, WriteBehindOptions
 from confplane.domain.texts import storable
@@ -232,18 +233,4 @@ def _cut(given: str, limit: int) -> str:
 
 
 def _stored(row: Row[Any]) -> StoredAttempt:
-    return StoredAttempt(
-        row.id,
-        RefusedAttempt(
-            cluster=row.cluster,
-            principal=row.principal,
-            operation=row.operation,
-            error_code=row.error_code,
-            problem=row.problem,
-            request_id=row.request_id,
-            behalf_of=row.behalf_of,
-            entity_id=row.entity_id,
-            keys=tuple(row.keys),
-            count=row.attempts,
-        ),
-    )
+    return StoredAttempt(row.id, from_row(RefusedAttempt, row, keys=tuple(row.keys), count=row.attempts))

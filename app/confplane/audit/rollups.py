@@ -10,6 +10,7 @@ from sqlalchemy import text
 from typing_extensions import override
 
 from confplane.audit import visible
+from confplane.audit.database import from_row
 from confplane.domain.texts import storable
 from confplane.services.ports.pages import PAGE_BYTES
 from confplane.services.ports.rollups import JobRuns, Place, RollupResults, RollupRun, RunState
@@ -208,20 +209,7 @@ class PostgresRollups(RollupResults):
 
 def run_of(row: Any) -> RollupRun:
     """Return the run of a row of ``rollup_runs``."""
-    return RollupRun(
-        id=row.id,
-        cluster=row.cluster,
-        job=row.job,
-        state=RunState(row.state),
-        as_of=row.as_of,
-        position=row.position,
-        previous=row.previous,
-        principal=row.principal,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-        rows=row.row_count,
-        error=row.error,
-    )
+    return from_row(RollupRun, row, state=RunState(row.state), rows=row.row_count)
 
 
 def _member(name: str, *, is_number: bool) -> str:

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from confplane.audit.access import HISTORY, ON_CONFLICT, changes_json
 from confplane.audit.batcher import Batcher
+from confplane.audit.database import from_row
 from confplane.services.ports.schedules import (
     EndAttempts,
     EntityKey,
@@ -234,17 +235,11 @@ def _pause(row: Row[Any]) -> SchedulePause | None:
 
 
 def _schedule(row: Row[Any]) -> Schedule:
-    return Schedule(
-        row.change_id,
-        row.cluster,
-        row.principal,
-        row.reason,
-        tuple(row.entity_ids),
-        row.revert_at,
-        ScheduleState(row.state),
-        {EntityKey(*name.split(_SEPARATOR)): value for name, value in row.fallbacks.items()},
-        row.end_id,
-        tuple(EntityKey(*each) for each in row.kept),
-        row.error,
-        row.ended_at,
+    return from_row(
+        Schedule,
+        row,
+        entity_ids=tuple(row.entity_ids),
+        state=ScheduleState(row.state),
+        fallbacks={EntityKey(*name.split(_SEPARATOR)): value for name, value in row.fallbacks.items()},
+        kept=tuple(EntityKey(*each) for each in row.kept),
     )

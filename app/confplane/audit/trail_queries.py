@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from confplane.audit import trail_statements, visible
+from confplane.audit.database import from_row
 from confplane.audit.tables import FAR_S
 from confplane.domain.facets import FacetName
 from confplane.domain.texts import storable
@@ -29,7 +30,7 @@ from confplane.services.ports.trail import CLIENTS, AuditRecord, Intent, IntentE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from sqlalchemy import Row, RowMapping
+    from sqlalchemy import Row
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from confplane.domain.access.ranges import NameRanges
@@ -149,15 +150,8 @@ async def _candidates(
 
 def _filters(query: AuditQuery) -> dict[str, Any]:
     """Return the parameters of the filters that are given. Their names select the statement."""
-    given: dict[str, Any] = {
-        "cluster": query.cluster,
-        "entity_id": query.entity_id,
-        "key": query.key,
-        "principal": query.principal,
-        "request_id": query.request_id,
-        "since": query.since,
-        "until": query.until,
-    }
+    names = ("cluster", "entity_id", "key", "principal", "request_id", "since", "until")
+    given: dict[str, Any] = {name: getattr(query, name) for name in names}
     if query.within is not None:
         given |= visible.parameters(query.within)
     if query.outcome is not None:
@@ -231,61 +225,31 @@ async def _read(
     entities: dict[UUID, list[IntentEntity]] = {change_id: [] for change_id in attempts}
     sizes: dict[UUID, int] = dict.fromkeys(attempts, trail_statements.ROW_BYTES)
     found = await connection.execute(changed_entities, {"ids": list(attempts), **of_caller})
-    for entity in found.mappings():
-        if entity["attempt"] == attempts[entity["change_id"]]:
-            entities[entity["change_id"]].append(_entity(entity))
-            sizes[entity["change_id"]] += entity["size"]
+    for row in found:
+        if row.attempt == attempts[row.change_id]:
+            entity = from_row(IntentEntity, row, keys=tuple(row.keys), ops=tuple(row.ops), claim=None)
+            entities[row.change_id].append(entity)
+            sizes[row.change_id] += row.size
     return [(_record(row, entities[row.change_id]), sizes[row.change_id]) for row in rows]
 
 
-def _entity(row: RowMapping) -> IntentEntity:
-    return IntentEntity(
-        entity_id=row["entity_id"],
-        facet=row["facet"],
-        path=row["path"],
-        version_read=row["version_read"],
-        czxid_read=row["czxid_read"],
-        keys=tuple(row["keys"]),
-        ops=tuple(row["ops"]),
-        before=row["before"],
-        after=row["after"],
-    )
-
-
 def _record(row: Row[Any], entities: Iterable[IntentEntity]) -> AuditRecord:
-    intent = Intent(
-        change_id=row.change_id,
-        attempt=row.attempt,
-        cluster=row.cluster,
-        writer=row.writer,
-        principal=row.principal,
-        source=row.source,
-        request_id=row.request_id,
-        reason=row.reason,
-        ticket=row.ticket,
+    intent = from_row(
+        Intent,
+        row,
         entities=tuple(entities),
-        behalf_of=row.behalf_of,
-        kind=row.kind,
         observed=None if row.observed is None else ObservedRange(**row.observed),
         reverts=tuple(row.reverts or ()),
-        revert_at=row.revert_at,
-        ends=row.ends,
-        applies=row.applies,
     )
     outcome = None
     if row.committed is not None:
-        outcome = Outcome(
-            change_id=row.change_id,
+        outcome = from_row(
+            Outcome,
+            row,
             attempt=row.final_attempt,
-            cluster=row.cluster,
-            committed=row.committed,
-            revision=row.revision,
             time_ms=None if row.time is None else (row.time - _EPOCH) // _MILLISECOND,
-            versions=row.versions,
-            error_code=row.error_code,
             error=None if row.partial else row.error,
             remade=row.remade or {},
-            incarnation=row.incarnation,
         )
     created = created_at(row.change_id)
     return AuditRecord(intent, created, outcome, row.concluded_at, row.writes, row.partial)

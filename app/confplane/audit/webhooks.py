@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from confplane.audit.access import HISTORY, ON_CONFLICT, changes_json
 from confplane.audit.batcher import Batcher
+from confplane.audit.database import from_row
 from confplane.domain.errors import AlreadyExistsError, ConcurrentChangeError, WebhookConflictError, WriteOutcome
 from confplane.services.ports.webhooks import (
     KEPT_DELIVERIES,
@@ -264,7 +265,7 @@ class PostgresWebhooks(WebhookStore):
     @override
     async def deliveries(self, subscription_id: UUID) -> Sequence[WebhookDelivery]:
         rows = await self._database.rows(_DELIVERIES, id=subscription_id, most=KEPT_DELIVERIES)
-        return [WebhookDelivery(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name
+        return [from_row(WebhookDelivery, row) for row in rows]
 
     async def _is_at(self, subscription_id: UUID, position: str) -> bool:
         return await self._database.row(_IS_AT, id=subscription_id, position=position) is not None
@@ -299,8 +300,10 @@ def _json(subscription: Subscription) -> str:
 
 
 def _subscription(row: Row[Any]) -> Subscription:
-    members = {name: value for name, value in row._mapping.items() if name != "change_id"}  # noqa: SLF001 - as above
-    members["groups"] = frozenset(members["groups"])
-    members["format"] = WebhookFormat(members["format"])
-    members["sealed"] = bytes(members["sealed"])
-    return Subscription(**members)
+    return from_row(
+        Subscription,
+        row,
+        groups=frozenset(row.groups),
+        format=WebhookFormat(row.format),
+        sealed=bytes(row.sealed),
+    )

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from kazoo.exceptions import NoNodeError, ZookeeperError
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from confplane.services.ports.store import Marker
     from confplane.store.session.access import ZooKeeperAccess
     from confplane.store.session.persistent_watch import RecordedEvents
+    from confplane.store.session.reads import ReadQueue
     from confplane.store.session.session import Session
 
     Take = Callable[[list[ZnodeCopy]], None]
@@ -277,24 +276,13 @@ class _TreeWalk:
         self._reads = ReadWindow(session)
         self._data = self._reads.data(self._taken)
         self._lists = self._reads.children(self._listed)
-        self._below: deque[Iterator[str]] = deque()
+        self._below: list[tuple[ReadQueue, Iterator[str]]] = []
 
     async def run(self) -> None:
         """Read."""
         self._data.request(_ROOTS)
         try:
-            while True:
-                while self._below:
-                    piece = list(islice(self._below[-1], _PIECE))
-                    if piece:
-                        self._data.request(piece)
-                        await asyncio.sleep(0)
-                        await self._reads.room()
-                    else:
-                        self._below.pop()
-                if self._reads.idle:
-                    return
-                await self._reads.progress()
+            await self._reads.read_below(self._below, _PIECE)
         finally:
             self._reads.close()
 
@@ -315,7 +303,7 @@ class _TreeWalk:
     def _listed(self, parents: Sequence[str], values: Sequence[Any]) -> None:
         for parent, names in zip(parents, values, strict=True):
             if names and names is not FORBIDDEN:
-                self._below.append(_paths(parent, names))
+                self._below.append((self._data, _paths(parent, names)))
 
 
 def _paths(parent: str, names: Sequence[str]) -> Iterator[str]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections import defaultdict
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.store import znodes
@@ -187,26 +185,11 @@ class Walk:
             UnavailableError: The connection went down.
         """
         try:
-            await self._run()
+            await self._reads.read_below(self._below, _PIECE)
         finally:
             # Queues refer to this walk, which refers to the mirror: a cycle of references would keep the mirror.
             self._reads.close()
             self._below.clear()
-
-    async def _run(self) -> None:
-        while True:
-            while self._below:
-                queue, paths = self._below[-1]
-                piece = list(islice(paths, _PIECE))
-                if piece:
-                    queue.request(piece)
-                    await asyncio.sleep(0)
-                    await self._reads.room()
-                else:
-                    self._below.pop()
-            if self._reads.idle:
-                return
-            await self._reads.progress()
 
     @staticmethod
     def _counted(take: ValuesCallback, progress: LoadProgress) -> ValuesCallback:

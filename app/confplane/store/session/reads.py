@@ -13,7 +13,7 @@ from kazoo.exceptions import NoAuthError, NoNodeError
 from confplane.store.session.multiread import CHILDREN, DATA, READ_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from confplane.store.session.asyncio_adapter import Reply
     from confplane.store.session.session import Session
@@ -205,6 +205,26 @@ class ReadWindow(Window):
     async def room(self) -> None:
         """Wait until next to no read waits for submission."""
         await self._until(lambda: sum(len(queue.waiting) for queue in self._queues) < _REPLY_READS)
+
+    async def read_below(self, below: list[tuple[ReadQueue, Iterator[str]]], piece: int) -> None:
+        """Request paths as there is room, those of the last list first, until all are read and no list is left.
+
+        Args:
+            below: Paths, each list with its queue. Replies may add lists.
+            piece: Paths that are requested before other tasks get their turn.
+        """
+        while True:
+            while below:
+                queue, paths = below[-1]
+                if requested := list(islice(paths, piece)):
+                    queue.request(requested)
+                    await asyncio.sleep(0)
+                    await self.room()
+                else:
+                    below.pop()
+            if self.idle:
+                return
+            await self.progress()
 
     async def _until(self, reached: Callable[[], bool]) -> None:
         self._send()

@@ -15,11 +15,11 @@ import psutil
 from kazoo.client import KazooClient
 
 from confplane.devstack.postgres import Postgres
-from confplane.devstack.process import free_port
 from confplane.devstack.zookeeper import ZooKeeper
 from confplane.store import znodes
 from tests.bench.load import Load, Loaded
 from tests.bench.rounds import progress
+from tests.support.ports import reserved_port
 from tests.support.processes import ROOT
 from tests.support.servers import make_chroot, make_migrated
 from tests.support.service import Service
@@ -160,7 +160,7 @@ def loaded(load: Load, expected: str, server: int) -> tuple[float, float, float]
 @contextmanager
 def bare(reply: httpx.Response) -> Iterator[tuple[int, int]]:
     """Serve a reply's bytes from the bare route; yields the port and the process id."""
-    port = free_port()
+    port = reserved_port()
     own = {"date", "content-length"}
     headers = {name: value for name, value in reply.headers.items() if name not in own}
     spec = json.dumps({"port": port, "body": reply.text, "headers": headers})

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from confplane.devstack.process import free_port
 from tests.console.sign_in_issuer import SignInIssuer
 from tests.console.visitor import SIGN_IN, Visitor, continued
+from tests.support.ports import reserved_port
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def issuer(request: pytest.FixtureRequest) -> Iterator[SignInIssuer]:
 @pytest.fixture(scope="module")
 def service_options(issuer: SignInIssuer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The module's service, whose console has a client at the issuer."""
-    port = free_port()
+    port = reserved_port()
     return {"settings": issuer.settings_of_console(tmp_path_factory.mktemp("console"), port), "port": port}
 
 

@@ -16,8 +16,8 @@ import httpx
 import psutil
 import pytest
 
-from confplane.devstack.process import free_port
 from tests.support import tools
+from tests.support.ports import reserved_port
 from tests.support.processes import ROOT
 from tests.support.servers import in_memory
 from tests.support.waiting import wait_for
@@ -188,7 +188,7 @@ def folders(tmp_path: Path) -> dict[Path, str]:
 def test_the_service_migrates_writes_reads_and_ends_on_sigterm(
     service_image: Container, tmp_path: Path, chroot: str, database: Database
 ) -> None:
-    volumes, port = folders(tmp_path), free_port()
+    volumes, port = folders(tmp_path), reserved_port()
     environment = {
         "CONFPLANE_CLUSTERS": json.dumps({"default": {"zookeeper": chroot}}),
         "CONFPLANE_POSTGRES__DSN": database.service_dsn,

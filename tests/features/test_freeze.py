@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from confplane.cli.commands import cli as commands
 from confplane.client import ProblemError
-from confplane.devstack.process import free_port
 from confplane.domain.entities import Entity
+from tests.support.ports import reserved_port
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ async def test_what_cannot_be_asked_for(pair: tuple[Service, Service], arguments
 async def test_without_the_trail_nothing_is_frozen(
     pair: tuple[Service, Service], clients: list[ConfplaneClient]
 ) -> None:
-    nowhere = f"postgresql://confplane:secret-of-the-trail@127.0.0.1:{free_port()}/trail"
+    nowhere = f"postgresql://confplane:secret-of-the-trail@127.0.0.1:{reserved_port()}/trail"
     code, output = await cli(
         pair[0], "freeze", "--cluster", "default", "--reason", REASON, CONFPLANE_POSTGRES__DSN=nowhere
     )

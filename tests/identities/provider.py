@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 import httpx
 from jwt.algorithms import ECAlgorithm
 
-from confplane.devstack.process import free_port
 from tests.support.issuer import DISCOVERY
+from tests.support.ports import reserved_port
 from tests.support.tools import ISSUER_SOURCE
 from tests.support.waiting import wait_for
 
@@ -34,7 +34,7 @@ class OpenIdProvider:
         self._directory = directory
         self._environment = {**os.environ, **({} if redirect_uri is None else {"REDIRECT_URI": redirect_uri})}
         self._modules = modules
-        self._port = free_port()
+        self._port = reserved_port(self)
         self._process: subprocess.Popen[bytes] | None = None
         self.url = f"http://127.0.0.1:{self._port}"
 

@@ -9,11 +9,11 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from confplane.devstack.process import free_port
 from tests.console.visitor import SIGN_IN, Visitor, console_key, continued
 from tests.identities.provider import OpenIdProvider
 from tests.support import tools
 from tests.support.issuer import Signer
+from tests.support.ports import reserved_port
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ CALLBACK = "/console/sign-in/callback"
 
 @pytest.fixture(scope="module")
 def port() -> int:
-    return free_port()
+    return reserved_port()
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from confplane.cli.commands import cli
 from confplane.cli.remote import logins, profiles
 from confplane.client import device
-from confplane.devstack.process import free_port
 from tests.identities.provider import OpenIdProvider
 from tests.support import tools
 from tests.support.issuer import Signer
+from tests.support.ports import reserved_port
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenIdProvide
 @pytest.fixture(scope="module")
 def service_options(provider: OpenIdProvider) -> dict[str, Any]:
     """Confplane that accepts the provider's tokens, and says so to clients."""
-    port = free_port()
+    port = reserved_port()
     issuer = {"issuer": provider.url, "insecure_http": True, "audiences": ["confplane"], "prefix": "people:"}
     settings = {"CONFPLANE_OIDC": json.dumps([issuer]), "CONFPLANE_HTTP__PUBLIC_URL": f"http://127.0.0.1:{port}"}
     return {"settings": settings, "port": port}

@@ -12,12 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from confplane.cli.commands import cli
-from confplane.devstack.process import free_port
 from confplane.services.ports.cluster_states import Target, TargetMode
 from confplane.store.znodes import TARGET, encode_target
 from tests.support.commands import Commands
 from tests.support.kraft import random_id, unsecured_token
 from tests.support.kraft_writer import KraftWriter
+from tests.support.ports import reserved_port
 from tests.support.servers import make_chroot, raw_client
 from tests.support.waiting import wait_for
 
@@ -141,7 +141,7 @@ def target(**members: Any) -> Callable[[Site], AbstractContextManager[dict[str, 
 
 @contextmanager
 def away(site: Site) -> Iterator[dict[str, str]]:
-    yield site.with_kafka(bootstrap=[f"127.0.0.1:{free_port()}"], request_timeout_ms=2000)
+    yield site.with_kafka(bootstrap=[f"127.0.0.1:{reserved_port()}"], request_timeout_ms=2000)
 
 
 @contextmanager

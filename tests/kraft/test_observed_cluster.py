@@ -12,7 +12,6 @@ import pytest
 
 from confplane.client.errors import ProblemError
 from confplane.connection_settings import KafkaSettings
-from confplane.devstack.process import free_port
 from confplane.kraft.cluster import KraftCluster as Cluster
 from confplane.kraft.views import ConfigResourceType, Resource
 from confplane.kraft_wiring import rules_of
@@ -26,6 +25,7 @@ from tests.support.catalogs import NEWEST
 from tests.support.commands import Commands
 from tests.support.kraft import PASSWORDS, kraft_cluster, random_id
 from tests.support.kraft_writer import KraftWriter
+from tests.support.ports import reserved_port
 from tests.support.service import Service
 from tests.support.waiting import until, until_warned
 
@@ -363,7 +363,7 @@ async def test_another_cluster_is_never_followed(
 
 def test_the_check_needs_no_zookeeper(kraft: KraftCluster, postgres: Postgres, tmp_path: Path) -> None:
     database = servers.make_migrated(postgres)
-    connect = f"127.0.0.1:{free_port()}/none"
+    connect = f"127.0.0.1:{reserved_port()}/none"
     commands = Commands(tmp_path, connect=connect, dsn=database.service_dsn, cluster=settings_of(kraft))
     said = commands.run("target", "check")
     assert said.code == 0, said

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confplane.devstack.errors import DevStackError
 from confplane.devstack.java import find_java
-from confplane.devstack.process import Server, free_port, port_is_free
+from confplane.devstack.process import Server, port_is_free
 from tests.support.certificates import CN, Authority
 from tests.support.certificates import name as subject_name
 from tests.support.java import java_environment, quick_java
+from tests.support.ports import reserved_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -79,7 +80,7 @@ class Voter:
     """A controller, as configured in each node."""
 
     node_id: int
-    port: int = field(default_factory=free_port)
+    port: int = field(default_factory=reserved_port)
     directory_id: str = field(default_factory=random_id)
 
     @property
@@ -197,7 +198,7 @@ class KraftNode(Server):
             pems = [Path(path).read_text() for path in (key, certificate)]
             (self.data_dir / "broker-store.pem").write_text("\n".join(pems))
             own = [_CONTROLLER_LOGIN] if self._voter is not None else []
-            self._ports = {name: free_port() for name in (*_LISTENERS, *own) if name != "PLAINTEXT"}
+            self._ports = {name: reserved_port(self) for name in (*_LISTENERS, *own) if name != "PLAINTEXT"}
         self.properties_file.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
         if not (self.data_dir / "logs").exists():
             self._format()

@@ -17,9 +17,9 @@ import httpx
 from typing_extensions import override
 
 from confplane import serving
-from confplane.devstack.process import free_port
 from confplane.settings import Settings
 from tests.support.facets import ConfplaneClient
+from tests.support.ports import reserved_port
 from tests.support.processes import ROOT, start
 from tests.support.stepping import STEP_FILE_VARIABLE
 from tests.support.waiting import PATIENCE_S, wait_for
@@ -41,7 +41,7 @@ class Service:
         cluster: Settings of the cluster, which is named ``default``.
         settings: More variables of its environment.
         module: The program, run with ``serve`` as its argument.
-        port: The port; a free one if None.
+        port: The port; one of its own if None.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Service:
         port: int | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self.port = free_port() if port is None else port
+        self.port = reserved_port(self) if port is None else port
         self.url = f"http://127.0.0.1:{self.port}"
         self.token = secrets.token_hex(24)
         self.log = directory / f"service-{self.port}.log"

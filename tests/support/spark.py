@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.devstack.java import find_java
-from confplane.devstack.process import Server, free_port
+from confplane.devstack.process import Server
+from tests.support.ports import reserved_port
 from tests.support.processes import ROOT
 from tests.support.waiting import wait_for
 
@@ -128,7 +129,7 @@ class Master(_Daemon):
 
     def __init__(self, data_dir: Path) -> None:
         super().__init__(data_dir)
-        self._rpc_port = free_port()
+        self._rpc_port = reserved_port(self)
 
     @property
     def url(self) -> str:

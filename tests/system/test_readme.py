@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from confplane.devstack.process import free_port
 from tests.support import documents
+from tests.support.ports import reserved_port
 from tests.support.processes import path_with_confplane
 from tests.support.waiting import PATIENCE_S
 
@@ -46,7 +46,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]
 @contextlib.contextmanager
 def started(data: Path) -> Iterator[tuple[Path, int]]:
     """Start the servers of `make run`, and yield their data and port."""
-    port = free_port()
+    port = reserved_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "confplane", "dev", "--data-dir", str(data), "--port", str(port)],
         cwd=ROOT,

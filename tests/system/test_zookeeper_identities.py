@@ -18,13 +18,13 @@ from pydantic import ValidationError
 from confplane.connection_settings import ClientTlsSettings
 from confplane.devstack import zookeeper
 from confplane.devstack.java import find_java
-from confplane.devstack.process import free_port
 from confplane.devstack.zookeeper import ZooKeeper
 from confplane.settings import UnusableSettingsError
 from confplane.store import ZooKeeperTls
 from tests.catalog.kafka_jars import SHORT_LIVED
 from tests.support import servers
 from tests.support.certificates import CN, Authority, O, name
+from tests.support.ports import reserved_port
 from tests.support.service import Service
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class SecureZooKeeper(ZooKeeper):
     def __init__(self, data_dir: Path) -> None:
         super().__init__(data_dir, durable=False)
         data_dir.mkdir(parents=True)
-        self.secure_port = free_port()
+        self.secure_port = reserved_port(self)
         self.authority = Authority("zookeeper")
         self.ca = self.authority.write_own(data_dir / "ca.pem")
         server = self.certificate("server")

@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 MOVES: Final = 4
 """The statements of the adoption: each of two entities is moved to its last known state, and to the restored one."""
-ONE_BY_ONE: Final = {"confplane.services.recorder.adoption._PAGE": 1}
+# As long as a busy machine may take to restart a server.
+SLOW_STEPS: Final = {
+    "confplane.services.recorder.adoption._PAGE": 1,
+    "confplane.services.recorder.adoption._PATIENCE_S": 600.0,
+}
 ADOPT: Final = ("adopt-store", "--cluster", "default", "--reason", "restored")
 
 
@@ -95,7 +99,7 @@ def log(file: IO[bytes]) -> str:
 def environment(directory: Path, store: Standalone, database: Database, file: Path) -> dict[str, str]:
     return {
         **Commands(directory, connect=store.hosts, dsn=database.service_dsn).environment,
-        CONSTANTS_VARIABLE: json.dumps(ONE_BY_ONE),
+        CONSTANTS_VARIABLE: json.dumps(SLOW_STEPS),
         STEP_FILE_VARIABLE: str(file),
     }
 

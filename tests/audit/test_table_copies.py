@@ -85,9 +85,13 @@ async def filled(migrated: Lent) -> Lent:
 
 
 async def copied(database: Lent, cuts: dict[str, TrailCut]) -> dict[str, list[Any]]:
+    """Return the rows of each table, sorted: Postgres promises no order."""
     async with PostgresTableSnapshot.open(database.service_dsn) as snapshot:
         left_out = [each for name in cuts for each in await snapshot.open_changes(name)]
-        return {table: [json.loads(line) async for line in snapshot.rows(table, cuts, left_out)] for table in KEPT}
+        return {
+            table: [json.loads(line) for line in sorted([each async for each in snapshot.rows(table, cuts, left_out)])]
+            for table in KEPT
+        }
 
 
 async def test_changes_after_the_cut_are_left_out_of_all_tables(filled: Lent) -> None:

@@ -10,13 +10,26 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from confplane.cli.remote.manifests import ManifestFiles
+from confplane.crypto.password_encoder import PasswordEncoder
 from confplane.domain.entities import Entity, EntityType
-from confplane.domain.facets import Tree
+from confplane.domain.facets import Tree, full_path
 from confplane.domain.manifests import FACETS
 from confplane.services.recorder import record
 from confplane.store import ZooKeeperStore
 from tests.support import servers
-from tests.support.manifest_cases import OWNERS, Apply, Case, Expected, Owned, Place, Values, Write, cases, number
+from tests.support.manifest_cases import (
+    OWNERS,
+    SECRET,
+    Apply,
+    Case,
+    Expected,
+    Owned,
+    Place,
+    Values,
+    Write,
+    cases,
+    number,
+)
 from tests.support.stores import kafka_writes
 from tests.support.waiting import wait_for
 
@@ -34,6 +47,7 @@ CLUSTERS: Final = ("default", "default-copy", "kafka4", "kafka4-copy")
 SCRAM: Final = {"SCRAM-SHA-512": "salt=eA==,stored_key=eA==,server_key=eA==,iterations=4096", "vendor.key": "7"}
 """Keys that no manifest has."""
 
+ENCODER: Final = PasswordEncoder("the secret of the encoder")
 Znodes = dict[str, tuple[str, int, dict[str, str]]]
 HEAD: Final = {"apiVersion": "confplane/v1", "kind": "Configs"}
 
@@ -60,9 +74,17 @@ class Cluster:
         for place, item in self.items():
             owners = item["status"].get("owners", {})
             values = item["quotas" if place[1] == "quotas" else "configs"]
-            places[place] = {key: (number(key, value), owners.get(key)) for key, value in values.items()}
+            places[place] = {
+                key: (number(key, self.secret(place) if key == SECRET else value), owners.get(key))
+                for key, value in values.items()
+            }
             labels[place] = {owner: each for owner, each in item["status"].get("labels", {}).items() if each}
         return places, labels
+
+    def secret(self, place: Place) -> str:
+        """Return the password that is stored for a broker."""
+        path = full_path(Tree.CONFIG, Entity.from_id(place[0]))
+        return ENCODER.decode(json.loads(self.zk.get(path)[0])["config"][SECRET])
 
     def write(self, place: Place, values: Values) -> None:
         path = f"/{FACETS[place[1]].value}/{place[0]}"
@@ -109,9 +131,12 @@ def chroots(zookeeper: ZooKeeper) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def service_options(chroots: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def service_options(chroots: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """Clusters of which two have Kafka 4's entity types, and a recorder that does not wait between its rounds."""
-    shared = {"dynamic_client_configs": ["client.rack"], "record_external_changes": True}
+    secret = tmp_path_factory.mktemp("encoder") / "secret"
+    secret.write_text("the secret of the encoder")
+    encoder = {"secret_file": str(secret), "iterations": 1024}
+    shared = {"dynamic_client_configs": ["client.rack"], "record_external_changes": True, "password_encoder": encoder}
     clusters = {
         name: {
             "zookeeper": chroot,
@@ -171,6 +196,7 @@ def changes(plan: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def check_apply(cluster: Cluster, expected: Expected, step: Apply) -> None:
+    step.wanted = expected.without_absent_secrets(step)
     body = body_of(step)
     if foreign := expected.foreign(step):
         check_refused(cluster, body, "/problems/owner-conflict")
@@ -182,6 +208,8 @@ def check_apply(cluster: Cluster, expected: Expected, step: Apply) -> None:
             body["entities"] = manifest(step.wanted)
     if step.drift is not None:
         check_stale(cluster, expected, step, body)
+        step.wanted = expected.without_absent_secrets(step)
+        body["entities"] = manifest(step.wanted)
     if too_many(expected, step):
         plan = check_refused(cluster, body, "/problems/invalid-request")
         assert plan["refusal"]["pointer"] == "/maxDeletes", plan
@@ -245,6 +273,8 @@ def check_export(cluster: Cluster, copy: Cluster, directory: Path) -> None:
     files.read()
     assert {**files.document, "cluster": ""} == {**document, "cluster": ""}
     assert changes(cluster.plan(document)) == []
+    for entity in document["entities"]:
+        entity.get("configs", {}).pop(SECRET, None)  # an empty cluster has none to keep
     plan = copy.plan(document)
     applied = copy.send("POST", "/manifests:apply", json={**document, "planId": plan["planId"]})
     assert (applied.status_code, applied.json()["next"]) == (200, None), applied.text
@@ -252,9 +282,9 @@ def check_export(cluster: Cluster, copy: Cluster, directory: Path) -> None:
 
 
 def contents(cluster: Cluster) -> dict[str, dict[str, str]]:
-    """Return the configs of all znodes without credentials and empty ones."""
+    """Return the configs of all znodes without credentials, passwords and empty ones."""
     configs = {
-        path: {key: value for key, value in config.items() if key not in SCRAM}
+        path: {key: value for key, value in config.items() if key not in {*SCRAM, SECRET}}
         for path, (*_, config) in cluster.znodes().items()
     }
     return {path: config for path, config in configs.items() if config}
@@ -265,7 +295,7 @@ def check_exports_of_owners(cluster: Cluster, expected: Expected) -> None:
     for owner in OWNERS:
         document = cluster.send("GET", "/manifests:export", params={"owner": owner}).json()
         keys = {
-            place: {key: value for key, (value, each) in held.items() if each == owner}
+            place: {key: None if key == SECRET else value for key, (value, each) in held.items() if each == owner}
             for place, held in expected.places.items()
         }
         keys = {place: values for place, values in keys.items() if values}

@@ -26,6 +26,10 @@ byte_rates = st.integers(0, 2**63 - 1) | st.sampled_from([1, 2**53 + 1])
 numbers = st.floats(0, 1e18) | st.sampled_from([0.0001, 50, 1e7])
 
 
+SECRET: Final = "listener.name.internal.ssl.keystore.password"
+"""A password of a broker."""
+
+
 def one_of(*values: str) -> st.SearchStrategy[str]:
     return st.sampled_from(values)
 
@@ -51,6 +55,7 @@ CONFIGS: Final[dict[EntityType, dict[str, st.SearchStrategy[Any]]]] = {
         "log.retention.ms": one_of("1000", "604800000"),
         "log.cleanup.policy": one_of("compact", "delete"),
         "message.max.bytes": one_of("1000000", "2000000"),
+        SECRET: texts.filter(bool),
     },
     EntityType.GROUP: {
         "consumer.session.timeout.ms": one_of("45000", "50000"),
@@ -71,16 +76,23 @@ def number(key: str, value: Any) -> Any:
 
 
 def keys_of(place: Place) -> dict[str, st.SearchStrategy[Any]]:
-    kind = Entity.from_id(place[0]).types[0]
+    entity = Entity.from_id(place[0])
+    kind = entity.types[0]
     if place[1] == "configs":
-        return CONFIGS[kind]
+        # The default of all brokers has no passwords.
+        return {key: values for key, values in CONFIGS[kind].items() if key != SECRET or place[0] != "broker"}
     if place[1] == "clientConfigs":
         return CLIENT_CONFIGS
     return {"connection_creation_rate": st.integers(1, 2**31 - 1)} if kind is EntityType.IP else QUOTAS
 
 
 def some_values(place: Place) -> st.SearchStrategy[Values]:
-    return st.fixed_dictionaries({}, optional=keys_of(place))
+    keys = keys_of(place)
+    found = st.fixed_dictionaries({}, optional=keys)
+    if SECRET in keys:
+        others = {key: values for key, values in keys.items() if key != SECRET}
+        found |= st.fixed_dictionaries({SECRET: keys[SECRET]}, optional=others)
+    return found
 
 
 @dataclass
@@ -96,6 +108,7 @@ class Apply:
     """A manifest, with the options of its plan."""
 
     wanted: dict[Place, Values]
+    """A secret may be null, which keeps the stored one."""
     owner: str | None
     labels: dict[str, str]
     scope: str | None
@@ -139,13 +152,19 @@ def cases(draw: st.DrawFn) -> Case:
         members = ["configs"] if kind in CONFIGS else ["quotas"]
         places += [(entity.id, each) for each in [*members, *(["clientConfigs"] if kind is EntityType.USER else [])]]
 
+    places += [("broker=3", "configs")] * len(places)  # one of the few with secrets
+
     def write() -> Write:
         place = draw(st.sampled_from(places))
         return Write(place, draw(some_values(place)))
 
     def document() -> dict[Place, Values]:
         chosen = draw(st.lists(st.sampled_from(places), max_size=8, unique=True))
-        return {place: draw(some_values(place)) for place in chosen}
+        found = {place: draw(some_values(place)) for place in chosen}
+        for values in found.values():
+            if SECRET in values and draw(st.booleans()):
+                values[SECRET] = None
+        return found
 
     def scope() -> str:
         kind, name = draw(st.sampled_from(entities)).components[0]
@@ -204,7 +223,22 @@ class Expected:
 
     def write(self, place: Place, values: Values) -> None:
         before = self.places.get(place, {})
+        values = self.given(place, values)
         self.keep(place, {key: (value, before.get(key, (None, None))[1]) for key, value in values.items()})
+
+    def given(self, place: Place, values: Values) -> Values:
+        """Return the values of a document with the stored secret in place of null."""
+        held = self.places.get(place, {})
+        return {key: held[key][0] if value is None else value for key, value in values.items()}
+
+    def without_absent_secrets(self, step: Apply) -> dict[Place, Values]:
+        """Return a document without null for secrets that are not stored, which a plan refuses."""
+        return {
+            place: {
+                key: value for key, value in values.items() if value is not None or key in self.places.get(place, {})
+            }
+            for place, values in step.wanted.items()
+        }
 
     def foreign(self, step: Apply) -> set[tuple[str, str]]:
         """Return the keys of the document that another owner has."""
@@ -241,7 +275,8 @@ class Expected:
                 continue
             before = self.places.get(place, {})
             kept = {key: held for key, held in before.items() if held[1] not in {None, step.owner}}
-            self.keep(place, kept | {key: (value, step.owner) for key, value in values.items()})
+            given = self.given(place, values)
+            self.keep(place, kept | {key: (value, step.owner) for key, value in given.items()})
             if values:
                 self.labels[self.znode(place)][step.owner] = step.labels
 

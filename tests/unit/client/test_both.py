@@ -123,6 +123,16 @@ async def test_a_time_to_retry_is_waited_for_whole_or_not_at_all(kind: Kind, pau
     assert (raised.value.retry_after_s, raised.value.retriable, len(service.keys), len(pauses)) == (25, True, 1, 1)
 
 
+async def test_a_call_that_lasts_longer_waits_longer_for_the_limits_of_the_service(
+    kind: Kind, pauses: list[float]
+) -> None:
+    service = Flaky(httpx.Response(429, headers={"Retry-After": "50"}))
+    async with connected(kind, transport=service.transport) as client:
+        await done(client.manifests.plan({}))
+    assert len(pauses) == 1
+    assert 50 <= pauses[0] <= 60
+
+
 async def test_a_process_that_is_not_ready_is_asked_once(kind: Kind) -> None:
     report = {"status": "unavailable"}
     service = Flaky(httpx.Response(503, json=report))

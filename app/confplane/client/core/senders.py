@@ -116,7 +116,7 @@ class _BaseSender:
 
     def _prepared(self, call: ApiCall[T]) -> tuple[ApiCall[T], Retries]:
         call = call.with_key() if self._tries > 1 else call
-        return call, Retries(call, 1 if call.once else self._tries, self._timeout_s)
+        return call, Retries(call, 1 if call.once else self._tries, self._seconds(call))
 
     def _request(self, call: ApiCall[Any], credential: str | None) -> dict[str, Any]:
         """Return the arguments of a request of httpx, given the value of the Authorization header."""
@@ -127,8 +127,11 @@ class _BaseSender:
             "json": call.json,
             "params": call.params or None,
             "headers": {**headers, **call.headers},
-            "timeout": max(self._timeout_s, call.lasts_s),
+            "timeout": self._seconds(call),
         }
+
+    def _seconds(self, call: ApiCall[Any]) -> float:
+        return max(self._timeout_s, call.lasts_s)
 
 
 class BlockingSender(_BaseSender):

@@ -120,11 +120,11 @@ async def test_a_stale_in_flight_write_is_counted_once_however_long_its_repair_i
     kafka.arrive()
     for _ in range(3):
         await one.poll()
-    assert one.queues._parts.late == 0
+    assert {sample.name: sample.value for sample in one.reporter.metrics()}["applied_late"] == 0
     await thaw(one)
     await restore(one)
     equal(one, kafka)
-    assert one.queues._parts.late == 1
+    assert {sample.name: sample.value for sample in one.reporter.metrics()}["applied_late"] == 1
 
 
 async def test_what_the_cluster_has_not_taken_is_counted_and_listed(

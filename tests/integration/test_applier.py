@@ -294,7 +294,7 @@ async def test_a_late_duplicate_is_neither_adopted_nor_anothers(opened: Opener, 
     equal(one, kafka)
     observed = [each for each in await rows(one, ALICE) if each.kind == "observed"]
     assert [each.intent.entities[0].keys for each in observed] == [(OTHER,)]
-    assert {sample.name: sample.value for sample in one.queues.metrics()}["applied_late"] == 1
+    assert {sample.name: sample.value for sample in one.reporter.metrics()}["applied_late"] == 1
 
 
 async def test_a_stale_duplicate_between_two_equal_polls_is_repaired(opened: Opener, kafka: KafkaDouble) -> None:
@@ -497,7 +497,7 @@ async def test_a_stale_in_flight_write_that_the_cluster_refuses_to_lose_is_not_a
 
 def late(one: Observing) -> Any:
     """The late values that a process has put back."""
-    return {sample.name: sample.value for sample in one.queues.metrics()}["applied_late"]
+    return {sample.name: sample.value for sample in one.reporter.metrics()}["applied_late"]
 
 
 async def test_a_value_from_before_an_unknown_outcome_is_also_sent_after_a_refusal(

@@ -522,7 +522,7 @@ async def test_a_late_duplicate_of_ours_is_repaired_and_not_anothers(opened: Ope
     await restore(one)
     equal(one, kafka)
     assert await kinds(one, ALICE) == ["change", "change"]
-    assert {sample.name: sample.value for sample in one.queues.metrics()}["applied_late"] == 1
+    assert {sample.name: sample.value for sample in one.reporter.metrics()}["applied_late"] == 1
 
 
 @pytest.mark.parametrize("mode", ["adopt", "observe"])

@@ -180,7 +180,7 @@ class Importer:
                 yield each
 
     async def end(self, identity: ClusterIdentity, caller: Caller) -> Target:
-        """Say that the import is complete, after a whole :meth:`run`; the leader observes the cluster from then on."""
+        """Record that the import is complete, after a whole :meth:`run`; the leader then observes the cluster."""
         report = ObservationReport(
             at=int(time.time() * 1000),
             process=self._store.writer(),
@@ -223,7 +223,7 @@ def _poll_deadline() -> float:
 
 
 def _is_kraft_controller(controller: bytes) -> bool:
-    """Say whether ``/controller`` is what a KRaft controller left (KIP-866)."""
+    """Return whether ``/controller`` is what a KRaft controller left (KIP-866)."""
     try:
         epoch = json.loads(controller).get("kraftControllerEpoch", -1)
     except (ValueError, AttributeError):

@@ -103,15 +103,10 @@ class LeaderReporter:
                 if self._polls.topics is not None:
                     await self._topics.write(self._polls.topics)
 
-    async def publish_if_leading(self) -> None:
-        """Publish the report at once, if this process leads."""
-        if self.leading:
-            await self.publish()
-
     async def publish(self) -> None:
-        """Publish the report for all processes."""
+        """Publish the report for all processes at once, if this process leads."""
         target, identity, log = self._store.target(), self._session.identity, self._polls.log
-        if target is None:
+        if target is None or not self.leading:
             return
         report = ObservationReport(
             at=_now_ms(),
@@ -157,6 +152,7 @@ class LeaderReporter:
     def _metrics(self) -> Iterator[Sample]:
         yield Sample("observed_changes", self._writer.written)
         yield Sample("put_back_changes", self._writer.enforcer.put_back)
+        yield Sample("applied_late", self._writer.enforcer.stale_writes)
         yield Sample("overwritten_changes", self._writer.lost_updates.rows)
         for (entity_type, result), count in self._polls.counts.items():
             if count:

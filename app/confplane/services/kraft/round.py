@@ -146,7 +146,7 @@ class Round:
             if snapshot is None or not snapshot.unchanged:
                 with span("verify"):
                     equal = await self._polls.clear_drift_of_equal(state, snapshot, self._queues.refused)
-                self._queues.redeliver(equal, {})
+                self._queues.redeliver(equal)
             self._polls.record(state, snapshot, result, cost, touched)
             current.set(outcome="reconciled")
             return True
@@ -171,7 +171,7 @@ class Round:
             return FollowResult()
         result = await self._writer.follow(snapshot.differing)
         self._polls.record_drift(snapshot, result)
-        self._queues.redeliver(result.pending, result.stale_writes)
+        self._queues.redeliver(result.pending)
         return None if result.stale else result
 
     # -- tree to cluster
@@ -189,7 +189,7 @@ class Round:
         frozen = self._store.status().frozen is not None or self._queues.is_quiesced
         if frozen and await self._queues.quiesce(time.monotonic() + ROUND_S):
             # No delivery is in flight during the freeze, or the cluster is thawed.
-            await self._reporter.publish_if_leading()
+            await self._reporter.publish()
             self._queues.confirm_quiesced()
         due, deadline = self._queues.due(), time.monotonic() + ROUND_S
         if due and self._store.status().frozen is not None:

@@ -56,7 +56,7 @@ class TargetService:
         return await self._change(after, caller)
 
     async def complete(self, caller: Caller) -> Target:
-        """Say that all configs are imported: from now on the leader observes the cluster.
+        """Record that all configs are imported: from now on the leader observes the cluster.
 
         Raises:
             NotFoundError: There is no target.
@@ -72,7 +72,7 @@ class TargetService:
         return await self._change(lambda target: replace(self._known(target), paused=True), caller)
 
     async def resume(self, caller: Caller) -> Target:
-        """Go on with the observation.
+        """Continue the observation.
 
         Raises:
             NotFoundError: There is no target.

@@ -82,8 +82,6 @@ class ApplyQueueParts:
     outcomes: Counter[str] = field(default_factory=Counter)
     refusals: Counter[int] = field(default_factory=Counter)
     """Refusals by Kafka's error code."""
-    late: int = 0
-    """Entities with stale in-flight writes that were put back."""
     completed: int = 0
     """Changes that no longer hold back the applied watermark."""
 

@@ -93,16 +93,10 @@ class ApplyQueues:
             each.cancel()
         await asyncio.gather(*self._deliveries, return_exceptions=True)
 
-    def redeliver(self, undelivered: Collection[str], late: Mapping[str, Collection[str]]) -> None:
-        """Send the values of some entities again, according to their states.
-
-        Args:
-            undelivered: Ids of entities with changes that the cluster has not applied completely, or whose drift ended.
-            late: Entity id -> keys with stale in-flight writes that are put back.
-        """
-        for entity_id in {**dict.fromkeys(undelivered), **late}:
+    def redeliver(self, undelivered: Collection[str]) -> None:
+        """Send what the states of some entities have to be sent, for example to put back external values."""
+        for entity_id in undelivered:
             self._add(entity_id)
-        self._parts.late += sum(map(bool, late.values()))
 
     def _add(self, entity_id: str, first: int | None = None) -> None:
         self._queues[queue_name(Entity.from_id(entity_id))].add(entity_id, first)
@@ -282,7 +276,6 @@ class ApplyQueues:
             yield Sample("applied_changes", count, (outcome,))
         for code, count in self._parts.refusals.items():
             yield Sample("applied_refusals", count, (str(code),))
-        yield Sample("applied_late", self._parts.late)
         if self._store.leadership.held and self.applies:
             report = self.report()
             yield Sample("apply_pending", report.pending)

@@ -35,10 +35,10 @@ class ClusterSession:
         self._permissions_due = 0.0
         self.reset()
 
-    def reset(self, release: str = "") -> None:
-        """Forget the identity. The cluster may not fall below the release, if there is one."""
+    def reset(self) -> None:
+        """Forget the identity, and accept any release."""
         self.identity: ClusterIdentity | None = None
-        self.release = release
+        self.release = ""
         self._identity_due = 0.0
 
     def expire(self) -> None:
@@ -46,7 +46,7 @@ class ClusterSession:
         self._identity_due = 0.0
 
     def begin_term(self) -> None:
-        """Check everything before the next poll, and accept any release."""
+        """Check everything before the next poll."""
         self.reset()
         self._permissions_due = 0.0
 

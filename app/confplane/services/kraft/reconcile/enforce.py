@@ -11,7 +11,7 @@ that no client ever set or removed here is extra, and is never removed.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.changes import stored
@@ -35,27 +35,19 @@ WITHIN_S: Final = 600.0
 """A key that was put back :data:`TIMES` times within this many seconds is contested."""
 
 
-@dataclass(slots=True)
-class _KeyDecisions:
-    """The decisions on the keys of one entity."""
-
-    reapply: list[str]
-    drift: Mapping[str, DriftRecord]
-    put_back_at: Mapping[str, Sequence[float]]
-
-
 class Enforcer:
     """Puts back external changes in one cluster.
 
     Attributes:
         put_back: The number of external changes that this process decided to put back.
+        stale_writes: The number of entities with stale in-flight writes that it decided to put back.
     """
 
     def __init__(self, store: ClusterStore, drafts: FollowDrafts, states: TargetStates) -> None:
         self._store = store
         self._drafts = drafts
         self._states = states
-        self.put_back = 0
+        self.put_back = self.stale_writes = 0
 
     async def correct(
         self, enforced: Sequence[EntityObservation], late: Sequence[EntityObservation]
@@ -66,54 +58,50 @@ class Enforcer:
             The corrections by entity id, without entities that another process decided on or that changed since.
         """
         # A client may have written since the poll.
-        corrections = [self._correction(each) for each in enforced if self._drafts.decisions.enforces(each)]
-        corrections += [self._of_late(each) for each in late]
+        corrections = [
+            self._correction(each, *self._decide(each)) for each in enforced if self._drafts.decisions.enforces(each)
+        ]
+        corrections += [self._correction(each, {}, each.state.drift, each.state.put_back_at) for each in late]
         moved = await self._states.correct(self._store.name, corrections)
         made = {each.entity_id: each for each in corrections if each.entity_id in moved}
         self.put_back += sum(each.intent is not None for each in made.values())
+        self.stale_writes += sum(bool(each.late) for each in made.values())
         return made
 
-    def _correction(self, observed: EntityObservation) -> Correction:
-        node = self._store.get(Tree.CONFIG, observed.entity.id)
-        ours, theirs = stored(node), self._drafts.reconcile(observed, node)
-        decided = self._decide(observed, ours, theirs)
-        changed = {key: theirs.get(key) for key in decided.reapply}
-        intent = intent_of(self._store, self._drafts, observed, node, changed) if changed else None
-        return self._build(observed, node, {**changed, **observed.stale_writes}, decided, intent)
-
-    def _of_late(self, observed: EntityObservation) -> Correction:
-        kept = _KeyDecisions([], observed.state.drift, observed.state.put_back_at)
-        node = self._store.get(Tree.CONFIG, observed.entity.id)
-        return self._build(observed, node, observed.stale_writes, kept, None)
-
-    def _build(
+    def _correction(
         self,
         observed: EntityObservation,
-        node: Node | None,
-        theirs: Mapping[str, str | None],
-        decided: _KeyDecisions,
-        intent: Intent | None,
+        put_back: Mapping[str, str | None],
+        drift: Mapping[str, DriftRecord],
+        put_back_at: Mapping[str, Sequence[float]],
     ) -> Correction:
+        node = self._store.get(Tree.CONFIG, observed.entity.id)
+        theirs = {**put_back, **observed.stale_writes}
         return Correction(
             observed.entity.id,
             observed.state.sent_mzxid if node is None else node.mzxid,
             observed.after,
             tuple(theirs),
-            decided.drift,
-            decided.put_back_at,
-            intent,
+            drift,
+            put_back_at,
+            intent_of(self._store, self._drafts, observed, node, put_back) if put_back else None,
             observed.topic_id,
             dict(observed.stale_writes),
             {key: BaseValue(value, observed.observed_range.until) for key, value in theirs.items()},
         )
 
-    def _decide(self, observed: EntityObservation, ours: dict[str, str], theirs: dict[str, str]) -> _KeyDecisions:
+    def _decide(
+        self, observed: EntityObservation
+    ) -> tuple[dict[str, str | None], dict[str, DriftRecord], dict[str, Sequence[float]]]:
+        """Return the keys to put back, with the cluster's values, the keys left alone, and when keys were put back."""
+        node = self._store.get(Tree.CONFIG, observed.entity.id)
+        ours, theirs = stored(node), self._drafts.reconcile(observed, node)
         state, now = observed.state, time.time()
         lately = {key: [at for at in each if now - at < WITHIN_S] for key, each in state.put_back_at.items()}
-        reapply: list[str] = []
+        put_back: dict[str, str | None] = {}
         hidden = frozenset() if observed.observation is None else observed.observation.hidden
         drift = {key: each for key, each in state.drift.items() if each.refused is not None and key in hidden}
-        put_back_at = {key: each for key, each in lately.items() if each}
+        put_back_at: dict[str, Sequence[float]] = {key: each for key, each in lately.items() if each}
         for key in sorted(ours.keys() | theirs.keys()):
             value = theirs.get(key)
             if ours.get(key) == value:
@@ -124,12 +112,12 @@ class Enforcer:
             elif (before is not None and before.cause is not DriftCause.EXTRA) or len(lately.get(key, ())) >= TIMES:
                 cause = DriftCause.CONTESTED
             else:
-                reapply.append(key)
+                put_back[key] = value
                 put_back_at[key] = [*lately.get(key, ()), now]
                 continue
             since_ms = before.since_ms if before is not None and before.cause is cause else int(now * 1000)
             drift[key] = DriftRecord(cause, value, since_ms)
-        return _KeyDecisions(reapply, drift, put_back_at)
+        return put_back, drift, put_back_at
 
 
 def intent_of(

@@ -186,7 +186,7 @@ def _op(facet: Facet, entity: Entity, key: str, shown: str | None, *, removed: b
 
 
 def _observed_range(observed: EntityObservation, node: Node | None, decision: FollowDecision) -> ObservedRange:
-    """Return the sighting for the trail: a run of records that a poll has partly covered is no longer exact.
+    """Return the observation for the trail: a run of records that a poll has partly covered is no longer exact.
 
     Neither is the end of an earlier topic, which happened at some record before those of the current topic. The writes
     in the row of a poll come after everything that the znode has.
@@ -209,7 +209,7 @@ def _observed_range(observed: EntityObservation, node: Node | None, decision: Fo
 
 
 def _begin(observed_range: ObservedRange) -> int:
-    """Return the offset after which a sighting happened. Of several sightings, the earliest counts for all."""
+    """Return the offset after which an observation was made. Of several, the earliest counts for all."""
     return -1 if observed_range.after is None else observed_range.after
 
 

@@ -64,12 +64,10 @@ class FollowResult:
     """Observations that are older than the znodes, or that a concurrent change overtook."""
     refused: dict[str, str] = field(default_factory=dict)
     """Entity id -> the reason why ZooKeeper can't hold its config."""
-    pending: list[str] = field(default_factory=list)
-    """Ids of entities with client changes that the cluster has not applied yet; these were left alone."""
+    pending: set[str] = field(default_factory=set)
+    """Ids of entities with client changes that the cluster has not applied yet, or with values that are put back."""
     queued: list[EntityObservation] = field(default_factory=list)
     """Observations of entities in :attr:`pending` whose changes wait for delivery."""
-    stale_writes: dict[str, frozenset[str]] = field(default_factory=dict)
-    """Entity id -> keys with stale in-flight writes of this service, which are put back."""
     enforced: list[EntityObservation] = field(default_factory=list)
     """Observations of external changes that are to be put back."""
     corrections: dict[str, Correction] = field(default_factory=dict)
@@ -80,7 +78,7 @@ class FollowResult:
     @property
     def may_have_left(self) -> bool:
         """True if external changes may have been left alone. Their rows follow later."""
-        return self.waiting or bool(self.pending or self.stale_writes)
+        return self.waiting or bool(self.pending)
 
     def refuse_unindexed(self) -> None:
         """Refuse the entities whose ids are too long for the states in Postgres."""
@@ -99,7 +97,7 @@ class FollowResult:
         elif decision is FollowDecision.ENFORCED:
             self.enforced.append(observed)
         elif decision is FollowDecision.PENDING:
-            self.pending.append(observed.entity.id)
+            self.pending.add(observed.entity.id)
             self.queued.append(observed)
         elif decision is FollowDecision.REFUSED:
             self.waiting = True
@@ -160,16 +158,13 @@ class FollowWriter:
         ready = [each for each in stale if self._drafts.decisions.puts_back(each)]
         if self._store.status().frozen is not None or self._drafts.decisions.has_earlier_states:
             # Nothing is delivered during a freeze, or by this process.
-            result.pending += [each.entity.id for each in (*result.enforced, *stale)]
+            result.pending.update(each.entity.id for each in (*result.enforced, *stale))
             return
         result.corrections = await self.enforcer.correct(result.enforced, ready)
         left = [each for each in (*result.enforced, *ready) if each.entity.id not in result.corrections]
         result.stale += left
-        result.pending += [each.entity.id for each in stale if each not in ready]
-        result.pending += [each.entity_id for each in result.corrections.values() if each.reapply]
-        result.stale_writes = {
-            each.entity_id: frozenset(each.late) for each in result.corrections.values() if each.late
-        }
+        result.pending.update(each.entity.id for each in stale if each not in ready)
+        result.pending.update(each.entity_id for each in result.corrections.values() if each.reapply)
 
     async def _with_states(self, observations: Sequence[EntityObservation]) -> Sequence[EntityObservation]:
         """Return the observations, with the delivery states of polled entities that clients write."""

@@ -231,14 +231,15 @@ class Polls:
         self, state: EntityTypeState, snapshot: PollResult | None, result: FollowResult, cost: PollCost, touched: int
     ) -> None:
         """Record a poll that counts; no snapshot: there are no topics. ``touched`` is as it was before the poll."""
-        with_log = self._has_log(state.entity_type)
+        # Types that clients write are not followed by the log.
+        with_log = self.log is not None and self.log.following and not self._decisions.applies_to(state.entity_type)
         if snapshot is None:
             state.record_no_topics(with_log=with_log)
             return
         self.counts[state.entity_type, "changed" if snapshot.differing else "unchanged"] += 1
         state.record_poll(snapshot, result.refused, cost, with_log=with_log, left=result.may_have_left)
         state.compared = touched
-        if result.pending or result.stale_writes:
+        if result.pending:
             # They still differ, even if the cluster's answer does not change.
             state.touch()
 
@@ -263,7 +264,7 @@ class Polls:
 
     def record_drift(self, snapshot: PollResult, result: FollowResult) -> None:
         """Record the external changes that are left alone, of the entities that differed, and the offset reached."""
-        unknown = {*result.pending, *result.stale_writes} - result.corrections.keys()
+        unknown = result.pending - result.corrections.keys()
         for each in snapshot.differing:
             correction = result.corrections.get(each.entity.id)
             if correction is not None and correction.drift:
@@ -272,10 +273,6 @@ class Polls:
                 self.drift.pop(each.entity.id, None)
         if result.written:
             self.moved = max(self.moved, snapshot.until)
-
-    def _has_log(self, entity_type: KraftEntityType) -> bool:
-        """Return whether an entity type is followed by the log. Types that clients write are not."""
-        return self.log is not None and self.log.following and not self._decisions.applies_to(entity_type)
 
     # -- external writes to znodes
 

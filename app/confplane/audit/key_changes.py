@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
 from sqlalchemy import Text, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
+from typing_extensions import override
 
-from confplane.services.ports.applying import Author
+from confplane.audit.target_state_rows import to_json
+from confplane.services.ports.applying import Author, TargetStates
 from confplane.services.ports.trail import FOLLOWING
 
 if TYPE_CHECKING:
@@ -97,33 +98,32 @@ _KEYS_IN_OPEN_CHANGES: Final = _of_changes(f"""
 """)  # noqa: S608 - constants
 
 
-async def authors(
-    database: Database, cluster: str, keys: Mapping[str, Collection[str]]
-) -> dict[tuple[str, str], Author]:
-    """Return the authors of the newest changes of keys."""
-    found = await _query(database, _AUTHORS, cluster, keys)
-    return {(row.entity_id, row.key): Author(row.principal, round(row.time.timestamp() * 1000)) for row in found}
+class KeyChanges(TargetStates):
+    """The queries on changes of keys."""
 
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
-async def values_before(
-    database: Database, cluster: str, keys: Mapping[str, Collection[str]]
-) -> dict[tuple[str, str], str | None]:
-    """Return the values before the changes that the cluster has not accepted yet."""
-    found = await _query(database, _VALUES_BEFORE, cluster, keys, following=list(FOLLOWING))
-    return {(row.entity_id, row.key): row.value for row in found}
+    @override
+    async def authors(self, cluster: str, keys: Mapping[str, Collection[str]]) -> dict[tuple[str, str], Author]:
+        found = await self._query(_AUTHORS, cluster, keys)
+        return {(row.entity_id, row.key): Author(row.principal, round(row.time.timestamp() * 1000)) for row in found}
 
+    @override
+    async def values_before(
+        self, cluster: str, keys: Mapping[str, Collection[str]]
+    ) -> dict[tuple[str, str], str | None]:
+        found = await self._query(_VALUES_BEFORE, cluster, keys, following=list(FOLLOWING))
+        return {(row.entity_id, row.key): row.value for row in found}
 
-async def keys_in_open_changes(
-    database: Database, cluster: str, keys: Mapping[str, Collection[str]]
-) -> set[tuple[str, str]]:
-    """Return the keys in changes that the cluster has not accepted yet."""
-    found = await _query(database, _KEYS_IN_OPEN_CHANGES, cluster, keys, following=list(FOLLOWING))
-    return {(row.entity_id, row.key) for row in found}
+    @override
+    async def keys_in_open_changes(self, cluster: str, keys: Mapping[str, Collection[str]]) -> set[tuple[str, str]]:
+        found = await self._query(_KEYS_IN_OPEN_CHANGES, cluster, keys, following=list(FOLLOWING))
+        return {(row.entity_id, row.key) for row in found}
 
-
-async def _query(
-    database: Database, statement: TextClause, cluster: str, keys: Mapping[str, Collection[str]], **more: Any
-) -> Sequence[Row[Any]]:
-    asked = [{"entity_id": entity_id, "key": key} for entity_id, each in keys.items() for key in each]
-    given = {"cluster": cluster, "rows": orjson.dumps(asked).decode(), "most": MOST_CHANGES}
-    return await database.rows(statement, **given, **more) if asked else ()
+    async def _query(
+        self, statement: TextClause, cluster: str, keys: Mapping[str, Collection[str]], **more: Any
+    ) -> Sequence[Row[Any]]:
+        asked = [{"entity_id": entity_id, "key": key} for entity_id, each in keys.items() for key in each]
+        given = {"cluster": cluster, "rows": to_json(asked), "most": MOST_CHANGES}
+        return await self._database.rows(statement, **given, **more) if asked else ()

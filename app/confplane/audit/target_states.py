@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from confplane.audit import earlier_states, key_changes
+from confplane.audit import earlier_states
 from confplane.audit import target_state_statements as sql
+from confplane.audit.key_changes import KeyChanges
 from confplane.audit.statements import INSERT_INTENTS
 from confplane.audit.target_state_rows import (
     drift_row,
@@ -29,7 +30,7 @@ from confplane.audit.target_state_rows import (
     value_rows,
 )
 from confplane.domain.entities import EntityType
-from confplane.services.ports.applying import FINGERPRINT, NO_STATE, TargetStates
+from confplane.services.ports.applying import FINGERPRINT, NO_STATE
 from confplane.services.ports.kafka import kraft_type_of_entity_type
 
 if TYPE_CHECKING:
@@ -37,9 +38,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import TextClause
 
-    from confplane.audit.database import Database, Pipeline
+    from confplane.audit.database import Pipeline
     from confplane.services.ports.applying import (
-        Author,
         Correction,
         Delivery,
         DeliveryOutcome,
@@ -49,11 +49,8 @@ if TYPE_CHECKING:
     from confplane.services.ports.kafka import KraftEntityType
 
 
-class PostgresTargetStates(TargetStates):
+class PostgresTargetStates(KeyChanges):
     """The states, deliveries and their queries in Postgres."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     @override
     async def load(self, cluster: str, entity_ids: Sequence[str]) -> dict[str, TargetState]:
@@ -148,20 +145,6 @@ class PostgresTargetStates(TargetStates):
             return moved
 
         return await self._database.atomically(work) if changes else set()
-
-    @override
-    async def values_before(
-        self, cluster: str, keys: Mapping[str, Collection[str]]
-    ) -> dict[tuple[str, str], str | None]:
-        return await key_changes.values_before(self._database, cluster, keys)
-
-    @override
-    async def keys_in_open_changes(self, cluster: str, keys: Mapping[str, Collection[str]]) -> set[tuple[str, str]]:
-        return await key_changes.keys_in_open_changes(self._database, cluster, keys)
-
-    @override
-    async def authors(self, cluster: str, keys: Mapping[str, Collection[str]]) -> dict[tuple[str, str], Author]:
-        return await key_changes.authors(self._database, cluster, keys)
 
     @override
     async def clear_drift(self, cluster: str, revisions: Mapping[str, int | None], offset: int) -> None:

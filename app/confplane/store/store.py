@@ -25,7 +25,6 @@ from confplane.domain.facets import Tree
 from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.operator_warnings import OperatorWarning
-from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.cluster_states import Freeze, Incarnation, Layout, StoredState, Target
 from confplane.services.ports.incarnation import StorePosition
 from confplane.services.ports.store import ClusterStore, Leadership, MirrorLoad, StoreStatus
@@ -37,6 +36,7 @@ from confplane.services.ports.transactions import (
     StateWrite,
     TransactionUnknown,
 )
+from confplane.services.znode_metadata import pending_keys
 from confplane.store import metrics, warnings, znodes
 from confplane.store.inspection import StoreInspection
 from confplane.store.leadership import ZooKeeperLeadership

@@ -29,8 +29,8 @@ from confplane.domain.texts import clipped
 from confplane.services.changes.edits import Edit, Mode
 from confplane.services.changes.entity_drafts import EntityDraft, already_exists, check_node
 from confplane.services.cooperative_yielding import next_turn
-from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.kafka import KraftEntityType
+from confplane.services.znode_metadata import pending_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -30,11 +30,11 @@ from confplane.domain.policy_rules import PolicyRequest
 from confplane.domain.risks import RiskFacts, RiskKind, find_risks, kinds_of
 from confplane.domain.texts import clipped
 from confplane.services.changes.edits import Edit, Mode
-from confplane.services.pending_keys import with_pending_keys
 from confplane.services.ports.applying import DryRunResult
 from confplane.services.ports.history import Znode
 from confplane.services.ports.trail import IntentEntity
 from confplane.services.ports.transactions import EntityWrite
+from confplane.services.znode_metadata import with_pending_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,7 +19,7 @@ from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.background import BackgroundService, BackgroundTask
 from confplane.services.kraft.apply.apply_status import ChangeApplyState
-from confplane.services.pending_keys import pending_keys
+from confplane.services.znode_metadata import pending_keys
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence

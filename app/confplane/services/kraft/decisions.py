@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from confplane.domain.changes import stored
 from confplane.domain.facets import Tree
 from confplane.services.kraft.pending_entity import PendingEntity
-from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.applying import NO_STATE
 from confplane.services.ports.cluster_states import TargetMode
 from confplane.services.ports.kafka import kraft_type_of
+from confplane.services.znode_metadata import pending_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
     from confplane.domain.observed import Observation, ObservedRules
-    from confplane.services.kraft.znode_metadata import ZnodeMetadata
     from confplane.services.ports.applying import TargetState
     from confplane.services.ports.kafka import KraftEntityType
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import ObservedRange
+    from confplane.services.znode_metadata import ZnodeMetadata
 
 
 class FollowDecision(Enum):

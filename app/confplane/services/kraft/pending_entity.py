@@ -10,15 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from confplane.domain.changes import stored
-from confplane.services.kraft import znode_metadata
-from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.applying import FINGERPRINT
+from confplane.services.znode_metadata import ZnodeMetadata, read_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from confplane.domain.changes import Node
-    from confplane.services.kraft.znode_metadata import ZnodeMetadata
     from confplane.services.ports.applying import AlterRefused, RefusedValue, TargetState, Values
 
 
@@ -31,7 +29,7 @@ class PendingEntity(NamedTuple):
     @property
     def pending_keys(self) -> tuple[str, ...]:
         """The keys that clients changed since the znode last followed the cluster."""
-        return () if self.node is None else pending_keys(self.node.extra)
+        return self.znode_metadata.pending_keys
 
     @property
     def is_due(self) -> bool:
@@ -107,7 +105,7 @@ class PendingEntity(NamedTuple):
     @property
     def znode_metadata(self) -> ZnodeMetadata:
         """The metadata of the znode as it is stored."""
-        return znode_metadata.NONE if self.node is None else znode_metadata.read(self.node.extra)
+        return read_metadata(None if self.node is None else self.node.extra)
 
     @property
     def metadata(self) -> ZnodeMetadata:

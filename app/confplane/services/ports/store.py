@@ -220,7 +220,7 @@ class ClusterStore(Protocol):
         """
 
     def entities_with_pending_keys(self) -> list[str]:
-        """Return the ids of the mirror's entities with pending keys (:mod:`confplane.services.pending_keys`).
+        """Return the ids of the mirror's entities with pending keys (:mod:`confplane.services.znode_metadata`).
 
         Raises:
             UnavailableError: The mirror was never loaded.

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 from confplane.domain.errors import ConcurrentChangeError, ConfplaneError, InvalidRequestError, ThrottledError
 from confplane.domain.facets import Tree
 from confplane.services.changes.draft import Draft, NoChange
-from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.ports.store import ClusterStore
 from confplane.services.ports.trail import IntentEntity
 from confplane.services.ports.transactions import Removal
+from confplane.services.znode_metadata import pending_keys
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.exceptions import NoNodeError
 
 from confplane.domain.entities import Entity, EntityType
-from confplane.services.pending_keys import has_foreign_members
 from confplane.services.ports.transactions import Removal
+from confplane.services.znode_metadata import has_foreign_members
 from confplane.store import znodes
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import FacetName, Tree
 from confplane.services.kraft.pending_entity import PendingEntity, describe_refusals
-from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.kafka import kraft_type_of
+from confplane.services.znode_metadata import pending_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

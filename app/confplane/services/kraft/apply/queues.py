@@ -1,6 +1,6 @@
 """The queues of client changes that the leader applies to a Kafka cluster, in the modes ``adopt`` and ``enforce``.
 
-Clients' writes list their keys in the member ``altered`` of the znode (:mod:`confplane.services.pending_keys`). The
+Clients' writes list their keys in the member ``altered`` of the znode (:mod:`confplane.services.znode_metadata`). The
 znodes whose newest revision the cluster has not accepted yet are queued (:mod:`.apply_queue`). A queue makes its next
 deliveries durable, sends them together, and records their outcomes after a barrier. Deliveries with an unknown outcome
 are sent again, which is safe because the values are absolute.
@@ -30,11 +30,11 @@ from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.kraft.apply.apply_queue import ApplyQueue, ApplyQueueParts, queue_name
 from confplane.services.metrics import Sample, of_cluster
-from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.cluster_states import Freeze
 from confplane.services.ports.journal import ExpiredCursor
 from confplane.services.ports.kafka import KraftEntityType
 from confplane.services.ports.observation_report import ApplyReport, ListedNames
+from confplane.services.znode_metadata import pending_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

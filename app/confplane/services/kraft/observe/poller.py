@@ -12,12 +12,11 @@ from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.observed import Observation
 from confplane.services.cooperative_yielding import TimeSlice, free_in_slices
-from confplane.services.kraft import znode_metadata
 from confplane.services.kraft.decisions import EntityObservation
-from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.kafka import ENTITY_TYPES, KraftEntityType, kraft_type_of
 from confplane.services.ports.observation_report import ListedNames
 from confplane.services.ports.trail import ObservedRange
+from confplane.services.znode_metadata import read_metadata
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -183,9 +182,9 @@ class Poller:
     def _waits_for_topic(self, observed: EntityObservation) -> bool:
         """Return whether a topic has client changes, but the poll shows it as gone or recreated."""
         node = self._store.get(Tree.CONFIG, observed.entity.id)
-        if node is None or not pending_keys(node.extra):
+        if node is None or not (metadata := read_metadata(node.extra)).pending_keys:
             return False
-        return observed.observation is None or observed.topic_id != znode_metadata.read(node.extra).topic_id
+        return observed.observation is None or observed.topic_id != metadata.topic_id
 
     async def poll_all(
         self, entity_type: KraftEntityType, since: int | None, until: Callable[[], float]

@@ -2,7 +2,7 @@
 
 A draft is made from the mirror first, and from ZooKeeper after a conflict.
 
-No draft removes a znode: the offsets in an emptied one keep out older observations (services/kraft/znode_metadata.py).
+No draft removes a znode: the offsets in an emptied one keep out older observations (services/znode_metadata.py).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from confplane.domain.facets import Tree, full_path
 from confplane.domain.observed import Observation
 from confplane.domain.ops import OpType, op_as_json
 from confplane.services.changes.draft import Draft, NoChange
-from confplane.services.kraft import znode_metadata
 from confplane.services.kraft.decisions import UNWRITTEN, FollowDecision
 from confplane.services.kraft.pending_entity import PendingEntity
 from confplane.services.ports.trail import IMPORT, OBSERVED, IntentEntity, ObservedRange
 from confplane.services.ports.transactions import EntityWrite, Guarded
+from confplane.services.znode_metadata import ZnodeMetadata, write_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -220,18 +220,16 @@ def _write(
     metadata = pending.metadata
     match decision:
         case FollowDecision.REMOVED:
-            left = znode_metadata.ZnodeMetadata(None, observed.after, observed_range.until)
+            left = ZnodeMetadata(None, observed.after, observed_range.until)
         case FollowDecision.RECREATED if observed.is_from_log and observed_range.after is not None:
             # The records of the present topic are still to be written.
-            left = znode_metadata.ZnodeMetadata(None, observed_range.after, observed_range.after)
+            left = ZnodeMetadata(None, observed_range.after, observed_range.after)
         case FollowDecision.RECREATED:
-            left = znode_metadata.ZnodeMetadata(None, metadata.after, observed_range.until)
+            left = ZnodeMetadata(None, metadata.after, observed_range.until)
         case _:
-            left = znode_metadata.ZnodeMetadata(
-                observed.topic_id or metadata.topic_id, observed.after, observed_range.until
-            )
-    refused = () if not after else tuple(sorted(pending.refused_keys))
-    extra = znode_metadata.merge(None if node is None else node.extra, left, refused)
+            left = ZnodeMetadata(observed.topic_id or metadata.topic_id, observed.after, observed_range.until)
+    left = left._replace(pending_keys=tuple(sorted(pending.refused_keys)) if after else ())
+    extra = write_metadata(None if node is None else node.extra, left)
     version, czxid = (None, None) if node is None else (node.version, node.czxid)
     path = full_path(Tree.CONFIG, observed.entity)
     return EntityWrite(path, Tree.CONFIG, observed.entity, version, after, extra, czxid)

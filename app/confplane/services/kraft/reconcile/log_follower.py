@@ -2,7 +2,7 @@
 
 Each record is a separate change, in the order of the log. If more than a hundred records wait, the records of one
 entity in a fetch become one change that counts them. A znode says which record was written last
-(services/kraft/znode_metadata.py), so a page that is applied twice leaves no second row.
+(services/znode_metadata.py), so a page that is applied twice leaves no second row.
 """
 
 from __future__ import annotations

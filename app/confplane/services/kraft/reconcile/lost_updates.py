@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 from confplane.domain.changes import stored
 from confplane.domain.facets import Tree
-from confplane.services.kraft import znode_metadata
 from confplane.services.kraft.reconcile.enforce import intent_of
-from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.applying import BaseValue, LostUpdate
+from confplane.services.znode_metadata import pending_keys, read_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -124,5 +123,5 @@ def _base_values(observed: EntityObservation, node: Node | None) -> dict[str, Ba
     """Return the base values of queued keys, unless a change followed the cluster since."""
     if node is None:
         return {}
-    until = znode_metadata.read(node.extra).until
+    until = read_metadata(node.extra).until
     return {key: each for key, each in observed.state.base.items() if each.offset >= until}

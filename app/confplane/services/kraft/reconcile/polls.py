@@ -14,7 +14,6 @@ from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.kraft.observe.entity_types import RETRY_S, EntityTypeState, TopicPollRound
 from confplane.services.metrics import span
-from confplane.services.pending_keys import pending_keys
 from confplane.services.ports.cluster_states import TargetMode
 from confplane.services.ports.journal import ExpiredCursor
 from confplane.services.ports.kafka import (
@@ -25,6 +24,7 @@ from confplane.services.ports.kafka import (
     kraft_type_of,
 )
 from confplane.services.ports.observation_report import EntityTypeReport
+from confplane.services.znode_metadata import pending_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

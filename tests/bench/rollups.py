@@ -28,9 +28,10 @@ from tests.bench.sample.trail import Plan
 from tests.bench.turns import own_output, serve, worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import IO
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 _JOBS: Final = ("compatibility", "drift", "impact", "quotas", "activity", "integrity", "compare", "usage")
@@ -42,6 +43,8 @@ _EVENTS_OF_ENTITY: Final = 10
 _MEMORY: Final = "2g"
 """Of Spark's heap, and of DuckDB; three of them are there at a time."""
 _CAPACITY: Final = {"producer_byte_rate": 1e9}
+_MINUTES: Final = 12
+"""The minutes of made-up measurements."""
 
 
 def measure(directory: Path, *, rounds: int, events: int) -> Iterator[Figure]:
@@ -181,14 +184,37 @@ def _usage(sample: Path) -> Path:
     import pyarrow.parquet as pq  # noqa: PLC0415 - DuckDB's process has no use for it
 
     from confplane.rollups import schemas  # noqa: PLC0415 - as above
-    from tests.rollups.at_size import measured  # noqa: PLC0415 - as above
 
     found = sample / "usage.parquet"
     if not found.exists():
         entity_ids = pq.read_table(sample / "znodes", columns=["entity_id"])["entity_id"].to_pylist()
-        table = measured(entity_ids, random.Random(1))  # noqa: S311 - made-up data
+        table = _measured(entity_ids, random.Random(1))  # noqa: S311 - made-up data
         pq.write_table(table.rename_columns(schemas.USAGE.names), found)
     return found
+
+
+def _measured(entity_ids: Iterable[str], chosen: random.Random) -> pa.Table:
+    """Measurements of some clients on two brokers; the values are eighths."""
+    import pyarrow as pa  # noqa: PLC0415 - DuckDB's process has no use for it
+
+    from confplane.domain.entities import Entity  # noqa: PLC0415 - as above
+    from tests.rollups.references import usage  # noqa: PLC0415 - as above
+
+    found = [each for each in entity_ids if each.startswith(("user=", "client-id="))]
+    rows: list[tuple[Any, ...]] = []
+    for entity_id in chosen.sample(found, min(len(found), 20_000)):
+        parts = dict(Entity.from_id(entity_id).components)
+        if None in parts.values():
+            continue
+        named = {kind.value: name for kind, name in parts.items()}
+        metric, most = chosen.choice(usage.KEYS), 8 * 10 ** chosen.randrange(1, 7)
+        for minute in range(_MINUTES):
+            at = datetime(2026, 5, 1, 12, minute, tzinfo=UTC)
+            rows += [(at, named.get("user"), named.get("client-id"), metric, chosen.randrange(most) / 8) for _ in "ab"]
+    kinds = (pa.timestamp("us", tz="UTC"), pa.string(), pa.string(), pa.string(), pa.float64())
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    return pa.Table.from_arrays(arrays, names=["time", "user", "client-id", "metric", "value"])
 
 
 def _step(spark: SparkSession, name: str, sample: Path, step: int) -> list[DataFrame]:

@@ -122,40 +122,23 @@ def inputs_of(
 
 
 def compare(name: str, rows: DataFrame, directory: Path, scratch: Path, capacity: Mapping[str, float]) -> int:
-    """Compare a job's rows with its reference on the saved frames, exactly; return how many there are."""
-    ours, wanted = str(scratch / name), scratch / f"{name}-reference.parquet"
-    rows.write.mode("overwrite").option("parquet.enable.dictionary", "false").parquet(ours)
-    write_reference(name, directory, capacity, wanted)
-    return compare_files(name, f"{ours}/*.parquet", wanted)
-
-
-def write_reference(name: str, directory: Path, capacity: Mapping[str, float], file: Path) -> None:
-    """Write the rows of a job's reference on the saved frames into a Parquet file.
+    """Compare a job's rows with its reference on the saved frames, exactly; return how many there are.
 
     Args:
         name: The job.
+        rows: Its rows.
         directory: The directory of the frames.
+        scratch: A directory for the rows.
         capacity: Quota key -> the capacity of one broker.
-        file: The file, which may be there.
     """
+    ours = str(scratch / name)
+    rows.write.mode("overwrite").option("parquet.enable.dictionary", "false").parquet(ours)
     with limited() as database:
         query = prepare(database, name, directory, capacity)
         if name == "drift":
             effective.fill(database)
-        database.execute(f"COPY (SELECT {_columns(name)} FROM ({query})) TO '{file}' (FORMAT parquet)")  # noqa: S608
-
-
-def compare_files(name: str, ours: str, reference: Path) -> int:
-    """Compare a job's rows in Parquet files with its reference, exactly; return how many there are.
-
-    Args:
-        name: The job.
-        ours: The pattern of the files.
-        reference: As of :func:`write_reference`.
-    """
-    with limited() as database:
-        database.execute(f"CREATE VIEW reference AS FROM '{reference}'")
-        database.execute(f"CREATE VIEW ours AS SELECT {_columns(name)} FROM read_parquet('{ours}')")  # noqa: S608
+        database.execute(f"CREATE TABLE reference AS SELECT {_columns(name)} FROM ({query})")  # noqa: S608
+        database.execute(f"CREATE VIEW ours AS SELECT {_columns(name)} FROM read_parquet('{ours}/*.parquet')")  # noqa: S608
         missing = database.execute("FROM reference EXCEPT ALL FROM ours LIMIT 5").fetchall()
         unexpected = database.execute("FROM ours EXCEPT ALL FROM reference LIMIT 5").fetchall()
         assert (missing, unexpected) == ([], [])

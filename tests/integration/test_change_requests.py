@@ -772,6 +772,23 @@ async def test_a_secret_is_nowhere_and_is_supplied_again_by_the_one_who_applies(
     assert (await one.apply(removal, DEV)).state is RequestState.APPLIED
 
 
+async def test_authors_of_other_contents_supply_no_password(world: World, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("encoder")
+    one = await started(world, password_encoder={"secret_file": str(tmp_path / "secret")})
+    broker, key = Entity.of(broker="1"), "listener.name.internal.ssl.key.password"
+    revise, any_state = one.service.proposals.revise, Precondition()
+    request = await one.propose(DEV, one.entry(broker, FacetName.CONFIGS, **{"log.cleaner.threads": "2"}))
+    entry = one.entry(broker, FacetName.CONFIGS, **{key: "hunter2"})
+    request = await revise(one.cluster, request.id, [entry], one.caller(SRE), any_state)
+    with pytest.raises(ForbiddenError, match="ALTER_CONFIGS"):
+        await revise(one.cluster, request.id, None, one.caller(DEV), any_state)
+    await one.approve(request, OPS)
+    for guess in ("hunter2", "another"):
+        with pytest.raises(ForbiddenError, match="ALTER_CONFIGS"):
+            await one.apply(request, DEV, **{key: guess})
+    assert (await one.apply(request, SRE, **{key: "hunter2"})).state is RequestState.APPLIED
+
+
 async def test_a_request_with_a_secret_gets_another_expiry_on_the_same_state_only(world: World, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("encoder")
     one = await started(world, password_encoder={"secret_file": str(tmp_path / "secret")})

@@ -254,6 +254,7 @@ def _steps(caller: Mapping[str, Any], cluster: str, request: Mapping[str, Any]) 
     may_alter_some = any(each in alterable for each in entities)
     may_propose_all = all(each in proposable and each in readable for each in entities)
     is_author = caller["principal"] in _authors(request)
+    is_author_now = caller["principal"] in _authors({"author": request["author"]})
     rights = {
         "comment": managed or may_alter_some or any(each in proposable for each in entities),
         "approve": may_approve(caller, cluster, request),
@@ -263,7 +264,7 @@ def _steps(caller: Mapping[str, Any], cluster: str, request: Mapping[str, Any]) 
             "reject": managed or may_alter_some,
             "cancel": managed or is_author,
             "apply": all(each in proposable or each in alterable for each in entities)
-            and (is_author or all(each["id"] in alterable for each in request["toSupply"])),
+            and (is_author_now or all(each["id"] in alterable for each in request["toSupply"])),
             "revise": may_propose_all,
             "revert": may_propose_all and request["changeId"] is not None,
         }

@@ -237,7 +237,7 @@ async def apply_change_request(
 ) -> Response:
     """Needs PROPOSE or ALTER_CONFIGS on each entity. Nothing is done to a request that is applied.
 
-    Values are supplied by authors, and by callers with ALTER_CONFIGS on their entities.
+    Values are supplied by the author of the content, and by callers with ALTER_CONFIGS on their entities.
 
     The edits are written in one transaction, on the versions on which they were decided. 409 if an entity was changed
     since: the request is open again. A manifest is applied as a run of its plan; if a refusal ends the run, the request

@@ -15,7 +15,7 @@ from confplane.domain.errors import IdempotencyKeyBusyError, InvalidRequestError
 from confplane.services.changes.stored_draft import to_supply
 from confplane.services.ports.change_requests import ChangeRequest, RequestClaim
 from confplane.services.requests.contents import digest_of, partly_warning, related, restores
-from confplane.services.requests.reader import check_text, etag_of, is_author, manages
+from confplane.services.requests.reader import check_may_supply, check_text, etag_of, is_author, manages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -188,7 +188,7 @@ class RequestProposals:
 
         Raises:
             ForbiddenError: The caller is not an author, does not manage change requests, and may not propose a change
-                of an entity of the content before; or as of :meth:`create`.
+                of an entity of the content before; or may not set a password that stays; or as of :meth:`create`.
             RequestStateError: The state does not allow it.
             ConfplaneError: As of :meth:`create`.
         """
@@ -208,6 +208,7 @@ class RequestProposals:
             proposed = await self._changes.proposal_of(cluster, request.draft)
         self._check_future(times.get("apply_at"))
         if proposed is None:
+            check_may_supply(caller, request)  # the caller becomes the author of the content
             content = await self._changes.keep(cluster, request, caller)
         else:
             content = await self._changes.decide(cluster, proposed, caller)

@@ -10,6 +10,7 @@ from confplane.domain.access.ranges import spell
 from confplane.domain.errors import InvalidRequestError, NotFoundError
 from confplane.domain.etags import digest
 from confplane.domain.texts import storable
+from confplane.services.changes.stored_draft import to_supply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -106,6 +107,20 @@ def check_some(caller: Caller, request: ChangeRequest, *operations: Operation) -
 def is_author(caller: Caller, request: ChangeRequest) -> bool:
     """Return True if a caller is an author of a request. A portal that acts for another user is not."""
     return any(caller.author in each.person.principals for each in request.authors)
+
+
+def check_may_supply(caller: Caller, request: ChangeRequest) -> None:
+    """Refuse a caller who could compare guesses with the proposed passwords.
+
+    The author of the present content was allowed to set them; authors of earlier contents were perhaps not.
+
+    Raises:
+        ForbiddenError: The caller is another one, and may not alter an entity whose password is set.
+    """
+    if caller.author in request.authors[-1].person.principals:
+        return
+    for entity_id, _ in to_supply(request.draft):
+        caller.require(request.cluster, Operation.ALTER_CONFIGS, entity_id)
 
 
 def check_manages(caller: Caller, request: ChangeRequest) -> None:

@@ -9,10 +9,9 @@ from uuid_utils.compat import uuid7
 
 from confplane.domain.access.operations import Operation
 from confplane.domain.change_requests import WRITTEN, RequestAction, RequestKind, RequestState
-from confplane.services.changes.stored_draft import to_supply
 from confplane.services.ports.change_requests import ChangeRequest
 from confplane.services.requests.contents import digest_of
-from confplane.services.requests.reader import is_author
+from confplane.services.requests.reader import check_may_supply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -84,7 +83,7 @@ class ChangeRequestService:
             validate_only: Check everything, and write nothing.
 
         Raises:
-            ForbiddenError: The caller may neither propose nor alter a change of an entity, or is not an author and may
+            ForbiddenError: The caller may neither propose nor alter a change of an entity, or is not the author and may
                 not alter an entity whose password is set.
             ConfplaneError: As of :meth:`confplane.services.requests.applier.RequestApplier.apply`.
         """
@@ -94,10 +93,7 @@ class ChangeRequestService:
                 caller.require(cluster.name, Operation.PROPOSE, each)
         if request.state in WRITTEN:
             return request
-        if not is_author(caller, request):
-            # Others could compare guesses with the proposed password.
-            for entity_id, _ in to_supply(request.draft):
-                caller.require(cluster.name, Operation.ALTER_CONFIGS, entity_id)
+        check_may_supply(caller, request)
         if validate_only:
             await self._applier.check(cluster, request, caller, supplied)
             return request

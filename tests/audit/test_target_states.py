@@ -127,6 +127,18 @@ async def test_everything_that_an_earlier_release_stored_is_read_and_moved(
     assert await states.move_earlier(CLUSTER) == 0
 
 
+async def test_a_state_without_any_delivery_is_moved(states: PostgresTargetStates, migrated: servers.Database) -> None:
+    # Such as that of an entity that another tool changed before this service did, or that has no znode.
+    run(
+        migrated.owner_dsn,
+        EARLIER.replace("'user=alice', 7, ", "'user=alice', 0, ").replace("), 5, 41, ", "), 0, 41, "),
+    )
+    before = await load(states)
+    assert await states.move_earlier(CLUSTER) == 1
+    assert await load(states) == before
+    assert before.base == {"again": BaseValue("4", 39)}
+
+
 @pytest.mark.parametrize("step", range(len(earlier_states.MOVE)))
 async def test_an_interrupted_move_loses_nothing(
     states: PostgresTargetStates, migrated: servers.Database, step: int, monkeypatch: pytest.MonkeyPatch

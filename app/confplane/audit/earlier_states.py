@@ -84,9 +84,10 @@ CROSS JOIN LATERAL jsonb_array_elements(sent) AS item
 CROSS JOIN LATERAL (SELECT coalesce(CAST(item ->> 'open' AS integer), 1) AS open) AS counted
 CROSS JOIN LATERAL generate_series(1, greatest(open, 1))
 """  # noqa: S608 - constants
-# Added and locked before the revisions are compared.
+# Added and locked before the revisions are compared. Those of earlier states begin with 0.
 _ADD: Final = f"""
-INSERT INTO applied_entities (cluster, entity_id) SELECT cluster, entity_id FROM {_OLD} ORDER BY entity_id COLLATE "C"
+INSERT INTO applied_entities (cluster, entity_id, sent_mzxid)
+SELECT cluster, entity_id, -1 FROM {_OLD} ORDER BY entity_id COLLATE "C"
 ON CONFLICT DO NOTHING
 """  # noqa: S608 - constants
 _LOCK_ADDED: Final = """

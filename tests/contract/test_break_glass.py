@@ -155,6 +155,23 @@ async def test_rules_that_deny_are_bypassed(world: World) -> None:
     assert "Past the rules: ip=10.0.0.9 needs approval: rule 'two-people'" in answer.text
 
 
+async def test_a_manifest_that_rules_deny_is_planned_and_applied(world: World) -> None:
+    requests, events = world.requests(), world.events()
+    entities = [{"id": "ip=10.0.0.8", "quotas": {"connection_creation_rate": 5}}]
+    document = {"apiVersion": "confplane/v1", "kind": "Configs", "entities": entities, "merge": True}
+    assert (await world.send("breaker", ("POST", "manifests:plan", document), why=None)).json()["failed"] == 1
+    plan = await world.send("breaker", ("POST", "manifests:plan", document))
+    assert plan.status_code == 200, plan.text
+    assert "Past the rules: rule 'never'" in plan.text
+    assert (world.requests(), world.events()) == (requests, events), "a plan opens nothing"
+    sent: Sent = ("POST", "manifests:apply", {**document, "planId": plan.json()["planId"]})
+    assert (await world.send("breaker", sent, why=None)).status_code == 409
+    answer = await world.send("breaker", sent)
+    assert answer.status_code == 200, answer.text
+    assert world.requests()[-1][1:] == ("open", ["ip=10.0.0.8"])
+    assert world.events() == events + 1
+
+
 async def test_a_trial_shows_what_would_be_bypassed_and_opens_nothing(world: World) -> None:
     await reset(world.inside)
     before = world.changes(), world.requests(), world.events()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,6 +44,9 @@ rules:
   - name: taken
     match: {owners: green, names: {user: "taken-*"}}
     approvals: {count: 1, min_entities: 3}
+  - name: closed
+    match: {names: {user: "closed-*"}}
+    protected: true
 """
 RATE: Final = "producer_byte_rate"
 HELD: Final = Entity.of(user="held-1")
@@ -247,5 +251,14 @@ def test_commands_break_the_glass(tmp_path: Path, capsys: pytest.CaptureFixture[
     ):
         said = run_here(*line, *glass)
         assert said.code == 0, said
-    said = run_here("audit", "--json", "--limit", "1")
+    closed = tmp_path / "closed.yaml"
+    for rate, line in enumerate((["load", "--validate-only"], ["load"], ["apply", "--yes"]), 1):
+        closed.write_text(json.dumps({**HEAD, "entities": [{"id": "user=closed-1", "quotas": {RATE: rate}}]}))
+        line.append(str(closed))
+        assert "rule 'closed'" in run_here(*line).err
+        said = run_here(*line, *glass)
+        assert (said.code, "Past the rules: rule 'closed'" in said.err) == (0, True), said
+    said = run_here("audit", "--json", "--entity", "user=closed-1")
+    assert [line.count('"reason": "an outage"') for line in said.out.splitlines()] == [1, 1], said
+    said = run_here("audit", "--json", "--entity", "user=held-4")
     assert ("user=held-4" in said.out, '"reason": "an outage"' in said.out) == (True, True), said

@@ -17,6 +17,7 @@ from confplane.api.refresh import refresh_facet
 from confplane.api.resources.filters import ListFilters
 from confplane.api.resources.owners import Owner
 from confplane.api.responses import number
+from confplane.api.routing.break_glass import BreakGlass
 from confplane.api.routing.operations import ResponseSpec, change, partly, read
 from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
@@ -57,7 +58,7 @@ _FIELDS: Final = {"quotas": "quotas", "client_configs": "clientConfigs", "config
         problem=models.PlanProblem,
         longest_s=_LONGEST_S,
     ),
-    checks=[Consistency],
+    checks=[Consistency, BreakGlass],
 )
 async def plan_manifest(
     call: CallDep, plans: PlansDep, registrations: RegistrationsDep, body: models.PlanManifest
@@ -65,7 +66,7 @@ async def plan_manifest(
     """Each facet that an entity of the manifest names is to have exactly the keys of the manifest; other facets stay.
 
     Nothing is stored. Each entity needs DESCRIBE_CONFIGS only, but a broker's password ALTER_CONFIGS. `mayAlter` tells
-    which entities the caller may alter.
+    which entities the caller may alter. With Confplane-Break-Glass it is the plan of an apply with this header.
     """
     call.charge(LimitClass.BULK, len(body.entities))
     document, options = await document_of(call, body), options_of(body)

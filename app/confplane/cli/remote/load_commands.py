@@ -76,7 +76,7 @@ def load(
                 named, secrets = part.cluster, secrets + part.secrets
             if cluster is not None and named not in {None, cluster}:
                 raise InvalidRequestError(f"{file}: the manifest is not of the cluster {cluster}")
-            loader = _Loader(read_parts(stream, file, env_prefix), None if validate_only else terms, secrets)
+            loader = _Loader(read_parts(stream, file, env_prefix), terms, secrets, validate_only=validate_only)
             return run_with_client(profile, cluster or named, loader.run)
 
     raise typer.Exit(code_of(done))
@@ -88,13 +88,15 @@ class _Loader:
 
     Args:
         parts: The parts.
-        terms: The terms of the writes; None: a dry run.
+        terms: The terms of the writes.
         secrets: The number of secrets that are left out.
+        validate_only: Show the plans alone.
     """
 
     parts: Iterable[ManifestFiles]
-    terms: Mapping[str, Any] | None
+    terms: Mapping[str, Any]
     secrets: int
+    validate_only: bool
     _changed: int = 0
     _waited: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
 
@@ -106,11 +108,11 @@ class _Loader:
         try:
             for part in self.parts:
                 code = max(code, await self._load(client, part))
-                if code != DONE and self.terms is not None:
+                if code != DONE and not self.validate_only:
                     say(f"Not all of the file was loaded. Changes applied: {self._changed}", err=True)
                     break
         except (ClientError, InvalidRequestError, CancelledError):
-            if self.terms is not None:
+            if not self.validate_only:
                 text = "Load the file again: equal values are not changed."
                 echo(f"Not all of the file was loaded. Changes applied: {self._changed}. {text}", err=True)
             raise
@@ -121,11 +123,11 @@ class _Loader:
     async def _load(self, client: AsyncConfplane, part: ManifestFiles) -> int:
         """Apply a part or show its plan, and return the exit code."""
         for _ in range(_ATTEMPTS):
-            plan = await planned(client, part, _OPTIONS)
-            if self.terms is None and is_json():
+            plan = await planned(client, part, _OPTIONS, break_glass=self.terms["break_glass"])
+            if self.validate_only and is_json():
                 print_json(plan)
-            code = print_plan(plan, part, with_changes=self.terms is None)
-            if code != PLANNED or self.terms is None:
+            code = print_plan(plan, part, with_changes=self.validate_only)
+            if code != PLANNED or self.validate_only:
                 return DONE if code == PLANNED else code
             run = PlanRun(part, _OPTIONS, self.terms)
             try:

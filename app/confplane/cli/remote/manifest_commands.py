@@ -289,7 +289,7 @@ class _Apply:
         if plan_file is not None:
             plan_id, revision = self._read(plan_file)
         else:
-            found = await planned(client, self.files, self.options)
+            found = await planned(client, self.files, self.options, break_glass=self.terms["break_glass"])
             result = print_plan(found, self.files)
             if result != PLANNED:
                 return result

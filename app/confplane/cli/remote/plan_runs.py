@@ -25,10 +25,12 @@ _CHANGED: Final = "INVALID_UPDATE_VERSION"
 """The error of an entity that was changed after the plan was made."""
 
 
-async def planned(client: AsyncConfplane, files: ManifestFiles, options: Mapping[str, Any]) -> dict[str, Any]:
+async def planned(
+    client: AsyncConfplane, files: ManifestFiles, options: Mapping[str, Any], *, break_glass: str | None = None
+) -> dict[str, Any]:
     """Return the plan of a manifest; one that refuses all entities is a plan, too."""
     try:
-        return {**(await client.manifests.plan(files.document, **options)).body}
+        return {**(await client.manifests.plan(files.document, break_glass=break_glass, **options)).body}
     except ProblemError as error:
         if "changes" in error.body:
             return dict(error.body)

@@ -83,6 +83,13 @@ class ReadOptions(TypedDict, total=False):
     """Maximum wait in milliseconds until nothing in the answer is pending for a Kafka 4 cluster."""
 
 
+class PlanReadOptions(ReadOptions, total=False):
+    """Options of the plan of a manifest."""
+
+    break_glass: str | None
+    """As of :class:`WriteOptions`, for an apply with it."""
+
+
 class PageOptions(TypedDict, total=False):
     """Options of a list."""
 

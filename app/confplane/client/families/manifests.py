@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from confplane.client.core.calls import ApiCall, ReadOptions, WriteOptions
+    from confplane.client.core.calls import ApiCall, PlanReadOptions, ReadOptions, WriteOptions
     from confplane.client.types import AppliedManifest, ExportedManifest, ManifestPlan
 
 
@@ -34,7 +34,7 @@ class Manifests(Family[S]):
         scope: str | None = None,
         max_deletes: int | None = None,
         force: Sequence[tuple[str, str]] = (),
-        **fresh: Unpack[ReadOptions],
+        **terms: Unpack[PlanReadOptions],
     ) -> ApiCall[ManifestPlan]:
         """Read what an apply of a manifest would change.
 
@@ -47,12 +47,12 @@ class Manifests(Family[S]):
                 ``topic:orders.``. With an owner, only keys of the owner are deleted.
             max_deletes: The greatest number of entities to delete; a fifth of the owner's, or of the scope by default.
             force: Keys that the owner takes over from another one, each with the id of its entity before it.
-            **fresh: How new the state must be.
+            **terms: How new the state must be, and the reason to write past the rules.
         """
         return call(
             "POST",
             f"{self._base}/manifests:plan",
-            fresh,
+            terms,
             json={**manifest, **_options(atomic, prune, merge, scope, max_deletes, force)},
             reads=True,
             repeatable=True,

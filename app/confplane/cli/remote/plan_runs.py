@@ -128,17 +128,27 @@ class PlanRun:
                     print_json(each)
             self.changed += sum(each["changeId"] is not None for each in body["results"])
             self.waited += [(each["id"], each) for each in body["results"]]
-            if self.files.merged and any(
-                each.get("errorName") == _CHANGED for each in body["results"] if each["errorCode"]
-            ):
+            if self._is_stale(body):
                 return STALE
             if body["failed"]:
                 return self._end_refused(body, plan_id)
             if body["next"] is None:
                 break
+        self._say_applied(body)
+        return DONE
+
+    def _is_stale(self, body: Mapping[str, Any]) -> bool:
+        """Return True if the plan of merged files is out of date by now."""
+        refused = [each for each in body["results"] if each["errorCode"]]
+        if not self.files.merged or all(each.get("errorName") != _CHANGED for each in refused):
+            return False
+        if self.changed:
+            self._say_applied(body)  # the next plan is applied by another run
+        return True
+
+    def _say_applied(self, body: Mapping[str, Any]) -> None:
         run = f"; `confplane revert --request-id {body['runId']}` undoes them" if self.changed else ""
         say(f"Changes applied: {self.changed}{run}")
-        return DONE
 
     def _end_refused(self, body: Mapping[str, Any], plan_id: str) -> int:
         refused = [each for each in body["results"] if each["errorCode"]]

@@ -58,6 +58,7 @@ METRICS: Final[dict[str, Metric]] = {
         "Requests that ended, by route; 499 if the client had disconnected",
         ("method", "route", "status"),
     ),
+    "internal_errors": Metric(_C, "Requests that were answered 500. It is a defect and should stay 0"),
     "http_request_duration_seconds": Metric(_H, "Time from request to response", ("method", "route")),
     "http_requests_in_flight": Metric(_G, "Requests without a response yet"),
     "authentications_failed": Metric(
@@ -77,6 +78,7 @@ METRICS: Final[dict[str, Metric]] = {
         "Entities of requests that write: applied, unchanged, validated, not_applied or unknown, and Kafka's error",
         ("cluster", "facet", "outcome", "error"),
     ),
+    "outcomes_unknown": Metric(_C, "Entities of requests whose outcome was unknown when the client was answered"),
     "changes_in_flight": Metric(_G, "Changes in progress"),
     "changes_waiting": Metric(_G, "Single changes with an intent that wait for the next shared transaction"),
     "idempotent_requests": Metric(

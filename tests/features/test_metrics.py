@@ -147,6 +147,7 @@ async def test_the_state_of_all_parts_is_reported(service: Service, zk: KazooCli
     assert (found("open_changes", cluster="default"), found("oldest_open_change_seconds", cluster="default")) == (0, 0)
     assert (found("brokers_registered", cluster="default"), found("frozen", cluster="default")) == (0, 0)
     assert (found("outcomes_kept"), found("outcomes_differing_total")) == (0, 0)
+    assert (found("outcomes_unknown_total"), found("internal_errors_total")) == (0, 0)
     limit = found("notifications_limit", cluster="default")
     entities = found("entities", cluster="default", tree="/config")
     kafka_writes(zk, "users/written-by-a-broker", b'{"version":1,"config":{"consumer_byte_rate":"1"}}')

@@ -12,15 +12,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
-import yaml
 
 from confplane.devstack.postgres import SERVICE
 from confplane.devstack.zookeeper import ZooKeeper
 from confplane.services.ports.cluster_states import Freeze
 from confplane.store.znodes import FREEZE, INCARNATION, encode_freeze
 from tests.audit.rows import run
+from tests.support.alerts import firing
 from tests.support.metrics import scrape
-from tests.support.processes import ROOT
 from tests.support.promql import ScrapeSeries
 from tests.support.published import publish
 from tests.support.service import Service
@@ -38,10 +37,6 @@ if TYPE_CHECKING:
     from confplane.devstack.postgres import Postgres
     from tests.support.servers import Database
 
-EXPRESSIONS: Final[dict[str, str]] = {
-    each["alert"].removeprefix("Confplane"): each["expr"]
-    for each in yaml.safe_load((ROOT / "deploy/helm/confplane/alerts.yaml").read_text())
-}
 SOON: Final = {
     "confplane.services.upkeep.incarnation.INTERVAL_S": 0.2,
     "confplane.services.upkeep.incarnation.PUBLISH_INTERVAL_S": 0.2,
@@ -55,8 +50,7 @@ NEVER: Final = "01900000-0000-7000-8000-000000000000"
 
 def alerting(service: Service) -> set[str]:
     """Return the alerts whose expressions hold."""
-    series = ScrapeSeries().add(scrape(service).text, datetime.now(UTC).timestamp())
-    return {name for name, expression in EXPRESSIONS.items() if series.query(expression)}
+    return firing(ScrapeSeries().add(scrape(service).text, datetime.now(UTC).timestamp()))
 
 
 class AlertingSite(NamedTuple):

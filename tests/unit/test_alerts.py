@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-import yaml
 
-from tests.support.processes import ROOT
+from tests.support.alerts import ALERTS
 from tests.support.promql import ScrapeSeries
 
-ALERTS: Final[list[dict[str, Any]]] = yaml.safe_load((ROOT / "deploy/helm/confplane/alerts.yaml").read_text())
 MINUTE: Final = 60.0
 
 # The name of the alert; the samples without the fault; those with it. Scrapes of a process follow each other after `|`,
@@ -81,8 +79,8 @@ StoreRestored            store_restored{CLUSTER} 0
                          store_restored{CLUSTER} 1
 StrayMarkers             stray_markers{CLUSTER} 0
                          stray_markers{CLUSTER} 1
-InternalErrors           http_requests_total{status="500"} 1 | http_requests_total{status="500"} 1
-                         http_requests_total{status="500"} 1 | http_requests_total{status="500"} 2
+InternalErrors           internal_errors_total 1 | internal_errors_total 1
+                         internal_errors_total 0 | internal_errors_total 1
 InvalidCredentials       authentications_failed_total{reason="invalid"} 0 | authentications_failed_total{reason="invalid"} 100
                          authentications_failed_total{reason="invalid"} 0 | authentications_failed_total{reason="invalid"} 400
 IssuerKeysStale          oidc_keys_age_seconds{issuer="a"} 1800
@@ -91,8 +89,8 @@ FileUnusable             files_unusable 0
                          files_unusable 1
 ConnectionsNearLimit     http_connections{state="head"} 40; http_connections{state="idle"} 40; http_connections_limit 100
                          http_connections{state="head"} 40; http_connections{state="idle"} 41; http_connections_limit 100
-OutcomeUnknown           alter_results_total{outcome="unknown"} 1 | alter_results_total{outcome="unknown"} 1
-                         alter_results_total{outcome="unknown"} 1 | alter_results_total{outcome="unknown"} 2
+OutcomeUnknown           outcomes_unknown_total 1 | outcomes_unknown_total 1
+                         outcomes_unknown_total 0 | outcomes_unknown_total 1
 ZooKeeperSlow            transaction_duration_seconds FAST
                          transaction_duration_seconds SLOW
 PostgresSlow             group_commit_duration_seconds FAST

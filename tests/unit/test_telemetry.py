@@ -13,6 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from confplane.api.traffic import CLIENT_CLOSED_REQUEST, Traffic
 from confplane.services.metrics import Histogram, Sample, of_cluster
 from confplane.telemetry import METRICS, PREFIX, Telemetry
+from tests.support.alerts import PartAlerts
 from tests.support.metrics import Scraped
 
 if TYPE_CHECKING:
@@ -121,3 +122,12 @@ def test_requests_are_counted_by_route_and_status_alone() -> None:
     assert found("http_request_duration_seconds_count", method="GET", route=route) == 3
     assert found("http_request_duration_seconds_bucket", method="GET", route=route, le="10.0") == 2
     assert "BREW" not in found.text
+
+
+def test_the_first_internal_error_of_a_process_raises_the_alert() -> None:
+    traffic = Traffic()
+    alerts = PartAlerts(traffic)
+    traffic.count("GET", None, 404, 0.1)
+    assert alerts.scrape() == set()
+    traffic.count("GET", Route("/v1/clusters"), 500, 0.1)
+    assert alerts.scrape() == {"InternalErrors"}

@@ -13,6 +13,7 @@ UNMATCHED: Final = "unmatched"
 """The route label of requests that reached no route: unknown paths, and requests refused before routing."""
 CLIENT_CLOSED_REQUEST: Final = 499
 """The status of requests whose client closed the connection, as in nginx."""
+_INTERNAL_ERROR: Final = 500
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -55,6 +56,9 @@ class Traffic:
         for reason, count in self._unauthenticated.items():
             yield Sample("authentications_failed", count, (reason,))
         routes: dict[tuple[str, str], Histogram] = {}
+        # Without labels, because a counter that begins at 1 has no increase in Prometheus.
+        errors = (histogram.count for (_, _, status), histogram in self._answered.items() if status == _INTERNAL_ERROR)
+        yield Sample("internal_errors", sum(errors))
         for (method, path, status), histogram in self._answered.items():
             route = (method, path.replace(":path}", "}"))
             yield Sample("http_requests", histogram.count, (*route, str(status)))

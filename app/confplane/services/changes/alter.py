@@ -264,6 +264,9 @@ class AlterService:
 
     def metrics(self) -> Iterator[Sample]:
         """Return the metrics."""
+        # Without labels, because a counter that begins at 1 has no increase in Prometheus.
+        unknown = (number for (_, _, outcome, _), number in self._results.items() if outcome == WriteOutcome.UNKNOWN)
+        yield Sample("outcomes_unknown", sum(unknown))
         for labels, number in self._results.items():
             yield Sample("alter_results", number, labels)
 

@@ -20,7 +20,7 @@ from confplane.services.changes.edits import Edit, EditResult, Mode
 from confplane.services.plans import apply
 from confplane.services.plans.apply import ApplyService
 from confplane.services.plans.bases import Basis, BegunPlan
-from confplane.services.plans.planned import Plan, PlannedEdit, PlanOptions
+from confplane.services.plans.planned import Plan, PlannedEdit, PlanOptions, PlanReference
 
 
 class _Cluster:
@@ -73,5 +73,7 @@ async def test_a_plan_that_takes_all_of_the_time_is_an_error_and_not_an_apply_wi
     made = cast("Any", ApplyService)(_Plans(), None, _NoRuns())
     caller = Caller.operator("User:a", "test", "the-request", time.monotonic())
     with pytest.raises(UnavailableError, match="Split the manifest") as refused:
-        await made.apply(_Cluster(), [], PlanOptions(), "a" * 40, caller, seconds=5, validate_only=validate_only)
+        await made.apply(
+            _Cluster(), [], PlanOptions(), PlanReference("a" * 40), caller, seconds=5, validate_only=validate_only
+        )
     assert refused.value.outcome is WriteOutcome.NOT_APPLIED

@@ -11,7 +11,7 @@ from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import CorruptZnodeError, InvalidRequestError, WriteOutcome
 from confplane.domain.facets import FacetName, full_path
 from confplane.domain.quotas import check_kraft
-from confplane.services.changes.edits import Edit, Mode
+from confplane.services.changes.edits import WHOLE, Edit, Mode
 from confplane.services.changes.entity_drafts import EntityDraft, already_exists, check_node
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class ClientDrafter:
         check_node(cluster_facet, edit, node)
         entity, before = edit.entity, stored(node)
         wanted: Mapping[str, str | None] = encoded
-        if edit.mode.is_whole:
+        if edit.mode in WHOLE:
             own_before = cluster_facet.own(entity, before)
             if edit.mode is Mode.CREATE and own_before and not self._same(entity, own_before, encoded):
                 raise already_exists(cluster_facet, entity)

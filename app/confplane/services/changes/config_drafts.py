@@ -26,11 +26,11 @@ from confplane.domain.groups import check_group
 from confplane.domain.incremental import apply_incremental, check_list_ops, check_ops, without_repetitions
 from confplane.domain.ops import Op, OpType
 from confplane.domain.texts import clipped
-from confplane.services.changes.edits import Edit, Mode
+from confplane.services.changes.edits import WHOLE, Edit, Mode
 from confplane.services.changes.entity_drafts import EntityDraft, already_exists, check_node
 from confplane.services.cooperative_yielding import next_turn
 from confplane.services.ports.kafka import KraftEntityType
-from confplane.services.znode_metadata import pending_keys
+from confplane.services.znode_metadata import read_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -110,7 +110,7 @@ class ConfigDrafter:
             )
         ops = list(edit_ops)
         managed = cluster_facet.managed_keys(entity)
-        if edit.mode.is_whole:
+        if edit.mode in WHOLE:
             named = {op.key for op in ops} | kept.keys()
             # In a replacement a missing key is a fault of the map itself, so the pointer names the map.
             lacking = f"/{cluster_facet.facet.member}" if named else None
@@ -129,7 +129,7 @@ class ConfigDrafter:
             and any(before.get(key) != after.get(key) for key in before.keys() | after.keys() if key not in passwords)
         ):
             raise already_exists(cluster_facet, entity)
-        pending = pending_keys(None if node is None else node.extra)
+        pending = read_metadata(None if node is None else node.extra).pending_keys
         warnings = [*repetitions, *await self._check(entity, before, asked, pointers, planned, pending=pending)]
         if edit.mode is Mode.REPLACE and not edit.ops:
             warnings += [_STAYS.format(key) for key in sorted(managed & before.keys())]

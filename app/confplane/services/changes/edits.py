@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from confplane.domain.entities import EntityType
 from confplane.domain.errors import ConfplaneError, NotAttemptedError, WriteOutcome
@@ -38,10 +38,9 @@ class Mode(StrEnum):
     MERGE = "merge"
     """Keep them, in a document: unlike an alter, equal content loads no file again, and null keeps a secret."""
 
-    @property
-    def is_whole(self) -> bool:
-        """True if no key may be left that the edit does not name."""
-        return self in {Mode.REPLACE, Mode.CREATE}
+
+WHOLE: Final = frozenset({Mode.REPLACE, Mode.CREATE})
+"""The modes in which no key may be left that the edit does not name."""
 
 
 class ExpectedContent(Protocol):

@@ -29,7 +29,7 @@ from confplane.domain.policies import Policies, approval_error, approval_text
 from confplane.domain.policy_rules import PolicyRequest
 from confplane.domain.risks import RiskFacts, RiskKind, find_risks, kinds_of
 from confplane.domain.texts import clipped
-from confplane.services.changes.edits import Edit, Mode
+from confplane.services.changes.edits import WHOLE, Edit, Mode
 from confplane.services.ports.applying import DryRunResult
 from confplane.services.ports.history import Znode
 from confplane.services.ports.trail import IntentEntity
@@ -228,7 +228,7 @@ def _etag(cluster_facet: ClusterFacet, entity: Entity, node: Node | None) -> str
 
 
 def _recorded_ops(cluster_facet: ClusterFacet, edit: Edit) -> tuple[dict[str, Any], ...]:
-    if not edit.ops and edit.mode.is_whole:
+    if not edit.ops and edit.mode in WHOLE:
         return ({"removeAll": True},)
     if not cluster_facet.facet.has_secrets:
         return tuple(op.as_json() for op in edit.ops)

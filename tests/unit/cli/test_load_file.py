@@ -278,6 +278,18 @@ def test_a_load_with_a_lost_answer_says_that_the_file_can_be_loaded_again(servic
     assert said.stderr.startswith("Not all of the file was loaded. Changes applied: 0. Load the file again")
 
 
+@pytest.mark.parametrize("end", ["stale", "refused"])
+def test_what_was_applied_before_a_run_ended_has_its_request_id(service: Recorded, tmp_path: Path, end: str) -> None:
+    done = [{"id": "topic=t", "errorCode": 0, "changeId": "c"}]
+    left = {"runId": RUN_ID, "failed": 0, "next": {"left": 1}, "results": done}
+    problem = {"type": "/problems/stale-plan" if end == "stale" else "/problems/unauthorized", "detail": "d"}
+    answers = [httpx.Response(409 if end == "stale" else 401, json=problem), httpx.Response(207, json=left)]
+    service.answers["apply"] = lambda request: answers.pop() if answers else applied(request)
+    said = CliRunner().invoke(cli, ["load", topics(tmp_path, "t", "u")])
+    assert said.exit_code == (0 if end == "stale" else 1), said.output
+    assert f"Changes applied: 1; `confplane revert --request-id {RUN_ID}` undoes them\n" in said.stdout
+
+
 def test_a_load_to_a_frozen_cluster_ends_with_the_reason(service: Recorded, tmp_path: Path) -> None:
     problem = {"type": "/problems/frozen", "detail": "Cluster default is frozen: CHG-1", "outcome": "not_applied"}
     service.answers["apply"] = httpx.Response(409, json=problem)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.cli.output import is_json, print_error, print_json, say
 from confplane.cli.remote.plan_output import print_plan_diff, print_plan_table
 from confplane.cli.remote.session import DONE, FAILED, UNKNOWN, refusal_texts
-from confplane.client import ProblemError
+from confplane.client import ClientError, ProblemError
 from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ class PlanRun:
     options: Mapping[str, Any]
     terms: Mapping[str, Any]
     changed: int = 0
+    run_id: str | None = None
+    """The request id of the run; None before the first answer."""
     waited: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     """The results by entity id, for :func:`confplane.cli.remote.changes.report_many`."""
 
@@ -109,8 +112,21 @@ class PlanRun:
         """Send the plan until all of it is applied, or a part is refused; return the exit code, or :data:`STALE`.
 
         Raises:
-            ProblemError: Nothing was sent, for example because the plan is stale.
+            ClientError: The service refused a request as a whole, for example because the plan is stale, or did not
+                answer. What was applied before is printed with the id that undoes it.
         """
+        try:
+            code = await self._send(client, plan_id, revision)
+        except (ClientError, CancelledError):
+            self._say_undone_by()
+            raise
+        if code == STALE:
+            self._say_undone_by()  # the next plan is applied by another run
+        elif code == DONE:
+            self._say_applied()
+        return code
+
+    async def _send(self, client: AsyncConfplane, plan_id: str, revision: int) -> int:
         while True:
             try:
                 answer = await client.manifests.apply(
@@ -126,6 +142,7 @@ class PlanRun:
             if is_json():
                 for each in body["results"]:
                     print_json(each)
+            self.run_id = body["runId"]
             self.changed += sum(each["changeId"] is not None for each in body["results"])
             self.waited += [(each["id"], each) for each in body["results"]]
             if self._is_stale(body):
@@ -133,22 +150,20 @@ class PlanRun:
             if body["failed"]:
                 return self._end_refused(body, plan_id)
             if body["next"] is None:
-                break
-        self._say_applied(body)
-        return DONE
+                return DONE
 
     def _is_stale(self, body: Mapping[str, Any]) -> bool:
         """Return True if the plan of merged files is out of date by now."""
         refused = [each for each in body["results"] if each["errorCode"]]
-        if not self.files.merged or all(each.get("errorName") != _CHANGED for each in refused):
-            return False
-        if self.changed:
-            self._say_applied(body)  # the next plan is applied by another run
-        return True
+        return self.files.merged and any(each.get("errorName") == _CHANGED for each in refused)
 
-    def _say_applied(self, body: Mapping[str, Any]) -> None:
-        run = f"; `confplane revert --request-id {body['runId']}` undoes them" if self.changed else ""
+    def _say_applied(self) -> None:
+        run = f"; `confplane revert --request-id {self.run_id}` undoes them" if self.changed else ""
         say(f"Changes applied: {self.changed}{run}")
+
+    def _say_undone_by(self) -> None:
+        if self.changed:
+            self._say_applied()
 
     def _end_refused(self, body: Mapping[str, Any], plan_id: str) -> int:
         refused = [each for each in body["results"] if each["errorCode"]]

@@ -13,8 +13,8 @@ from confplane.domain.errors import LimitExceededError, UnavailableError
 from confplane.services.metrics import Sample
 from confplane.services.ports.applied import KEPT_S, AppliedReport, Refusal
 from tests.audit.rows import count, fetch, run
+from tests.support.alerts import PartAlerts
 from tests.support.clock import Clock
-from tests.support.metrics import value_of
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -143,10 +143,11 @@ async def test_without_postgres_reports_wait_and_without_room_they_are_refused(
     async with running(migrated, replace(QUICK, max_pending=10)) as reports:
         for number in range(10):
             reports.report("payments", ALICE, f"i{number}", applied())
+        alerts = PartAlerts(reports)
         with pytest.raises(UnavailableError, match="no room"):
             reports.report("payments", ALICE, "i10", applied())
         assert "Applied reports are dropped" in caplog.text
-        assert value_of(reports, "applied_reports_dropped") == 1
+        assert alerts.scrape() == {"AppliedReportsDropped"}
         reports.report("payments", ALICE, "i9", applied(8))  # one that waits already
         assert len(reports.of_entity("payments", ALICE)) == 10
         with pytest.raises(UnavailableError):

@@ -15,6 +15,7 @@ from confplane.domain.access.ranges import NameRanges
 from confplane.services.metrics import Sample
 from confplane.services.ports.refusals import RefusedAttempt, RefusedQuery
 from tests.audit.rows import age, count, fetch, run
+from tests.support.alerts import PartAlerts
 from tests.support.clock import Clock
 from tests.support.waiting import until
 
@@ -84,9 +85,11 @@ async def test_sums_are_written_once_their_minute_is_over(pool: Database, migrat
 async def test_what_finds_no_room_is_counted_and_harms_nothing(pool: Database, migrated: servers.Database) -> None:
     clock = Clock(NOON)
     log = log_at(pool, clock, max_pending=100)
+    alerts = PartAlerts(log)
     for number in range(2_000):
         log.record(replace(ATTEMPT, principal=f"User:{number // 60}"))
     assert dropped(log) == 1_900
+    assert alerts.scrape() == {"RefusedAttemptsDropped"}
     for number in range(refusals.MAX_SUMS + 70):
         log.record(replace(ATTEMPT, principal="User:many", operation=f"operation-{number}"))
     assert dropped(log) == 1_900 + refusals.ROWS_PER_MINUTE + 10

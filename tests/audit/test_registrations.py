@@ -15,6 +15,7 @@ from confplane.audit.write_behind_buffer import WriteBehindOptions
 from confplane.domain.errors import InvalidRequestError, UnavailableError
 from confplane.services.ports.registrations import ClientRegistration
 from tests.audit.rows import count, fetch, run
+from tests.support.alerts import PartAlerts
 from tests.support.clock import Clock
 from tests.support.metrics import value_of
 from tests.support.waiting import until
@@ -243,8 +244,10 @@ async def test_without_postgres_they_wait_up_to_a_bound_and_are_taken_when_they_
 ) -> None:
     run(migrated.owner_dsn, "REVOKE INSERT, SELECT ON registrations FROM confplane")
     async with running(migrated, buffer_options=replace(QUICK, max_pending=10)) as log:
+        alerts = PartAlerts(log)
         for number in range(15):
             log.record(registration(f"user=u{number:02}"))
+        assert alerts.scrape() == {"RegistrationsDropped"}
         assert value_of(log, "registrations_dropped") == 5
         assert "Registrations are dropped" in caplog.text
         assert log.compatibility("payments", "user=u09") == [registration("user=u09")]

@@ -35,6 +35,7 @@ from confplane.services.ports.webhooks import (
 from confplane.services.webhooks.deliverer import WebhookDeliverer
 from confplane.services.webhooks.dispatcher import PARKED_AFTER, RETRIES_S, WebhookDispatcher
 from confplane.services.webhooks.secrets import WebhookSecrets, seal
+from tests.support.alerts import PartAlerts
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -219,6 +220,7 @@ async def test_attempts_pause_longer_and_longer_and_a_day_of_failures_parks(worl
     await world.subscribe()
     change = world.feeds.add(1)
     world.feeds.add(2)
+    alerts = PartAlerts(world.dispatcher)
     world.sender.status = None
     await world.dispatcher.round()
     stored = await parked(world)
@@ -233,7 +235,7 @@ async def test_attempts_pause_longer_and_longer_and_a_day_of_failures_parks(worl
     assert [str(each) for each in world.dispatcher.warnings()] == [
         "one: Parked webhooks, which send nothing until `confplane webhooks resume`: hook"
     ]
-    assert ("webhooks", 1, ("one", "parked")) in list(world.dispatcher.metrics())
+    assert alerts.scrape() == {"WebhooksParked"}
 
 
 async def test_a_process_that_no_longer_leads_stops_and_moves_nothing_back(world: World) -> None:

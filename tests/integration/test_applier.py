@@ -40,8 +40,8 @@ from tests.support.adopting import (
     rows,
     shown_drift,
 )
+from tests.support.alerts import PartAlerts
 from tests.support.kafka_double import KafkaDouble, nothing
-from tests.support.metrics import value_of
 from tests.support.observing import Observing, caller, znode_metadata
 from tests.support.stores import kafka_writes, soon, until
 
@@ -182,6 +182,7 @@ async def test_a_cluster_that_goes_away_during_a_request_leaves_its_outcome_unkn
 ) -> None:
     """As where a controller hangs: neither the request is answered, nor the barrier behind it."""
     one = await opened()
+    alerts = PartAlerts(one.queues)
     await alter(one, ALICE, producer_byte_rate=2048)
 
     async def go() -> None:
@@ -191,13 +192,13 @@ async def test_a_cluster_that_goes_away_during_a_request_leaves_its_outcome_unkn
     with pytest.raises(UnavailableError):
         await apply(one)
     assert one.queues.report().unknown.first == (("user=alice", "No answer came"),)
-    assert value_of(one.queues, "apply_unknown") == 1
+    assert alerts.scrape() == {"KafkaApplyUnknown"}
     one.queues._queues["client-quotas"].pending["user=alice"].since -= 100
-    assert value_of(one.queues, "apply_lag_seconds") >= 100
+    assert alerts.scrape() == {"KafkaApplyUnknown", "KafkaApplyBehind"}
     kafka.down, kafka.after_request = None, nothing
     await apply(one)
     assert one.queues.report().unknown.count == 0
-    assert value_of(one.queues, "apply_lag_seconds") == 0
+    assert alerts.scrape() == set()
     await one.poll()
     equal(one, kafka)
     assert [each.kind for each in await rows(one, ALICE)] == ["change"]
@@ -559,13 +560,15 @@ async def test_a_poll_before_a_newer_value_shows_no_stale_write(opened: Opener, 
 
 async def test_what_the_cluster_refuses_is_listed_until_it_is_changed(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
+    alerts = PartAlerts(one.queues)
     kafka.refusals[ALICE] = AlterRefused(42, "Invalid quota")
     await alter(one, ALICE, producer_byte_rate=2048)
     await alter(one, BOB, producer_byte_rate=3)
+    assert alerts.scrape() == set()
     await apply(one)
     assert kafka.now.configs[BOB] == {RATE: "3"}
     assert one.queues.report().refused.first == (("user=alice", "Invalid quota (code 42)"),)
-    assert value_of(one.queues, "apply_refused") == 1
+    assert alerts.scrape() == {"KafkaApplyRefused"}
     refusals = {sample.labels: sample.value for sample in one.queues.metrics() if sample.name == "applied_refusals"}
     assert refusals == {("default", "42"): 1}
     await apply(one)

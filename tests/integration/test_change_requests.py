@@ -34,6 +34,7 @@ from confplane.services.requests.participants import Participants
 from confplane.services.requests.proposals import RequestTerms
 from tests.audit.rows import fetch
 from tests.support.access_world import ADMINISTRATOR, allow, deny
+from tests.support.alerts import PartAlerts
 from tests.support.change_requests import Requests
 from tests.support.reverting import now
 from tests.support.stores import ALICE, content, kafka_writes, soon, until
@@ -496,6 +497,13 @@ async def test_the_age_of_the_oldest_open_request_of_each_kind_is_a_metric(world
     assert await ages() == {"change": 1, "break-glass": 1}
     second = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=3))
     assert await ages() == {"change": 2, "break-glass": 2}
+    alerts = PartAlerts(one.scheduler)
+    assert alerts.scrape() == set()
+    one.ahead += 3 * HOUR
+    assert alerts.scrape() == {"GlassNotAcknowledged"}
+    one.ahead += 45 * HOUR
+    assert alerts.scrape() == {"GlassNotAcknowledged", "ChangeRequestWaits"}
+    one.ahead -= 48 * HOUR
     await one.approve(first, OPS)
     await one.approve(glass, SRE)
     assert await ages() == {"change": 2, "break-glass": 0}

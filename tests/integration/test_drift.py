@@ -31,6 +31,7 @@ from tests.support.adopting import (
     rows,
     shown_drift,
 )
+from tests.support.alerts import PartAlerts
 from tests.support.observing import caller
 from tests.support.people import person
 from tests.support.stores import soon
@@ -163,6 +164,8 @@ def gauges(one: Observing) -> dict[str, Any]:
 
 
 async def test_what_is_left_alone_is_listed(enforced: Observing, kafka: KafkaDouble) -> None:
+    alerts = PartAlerts(enforced.reporter)
+    assert alerts.scrape() == set()
     kafka.alter(BOB, {RATE: "3"})
     await contest(enforced, kafka)
     expected = {
@@ -172,6 +175,7 @@ async def test_what_is_left_alone_is_listed(enforced: Observing, kafka: KafkaDou
     found = await drift(enforced)
     assert shown_drift(found) == expected
     assert gauges(enforced) == {"apply_contested": 1, "apply_extra": 1, "apply_drift": 2}
+    assert alerts.scrape() == {"KafkaContested", "KafkaDrift"}
     assert all(key.since_ms is not None for each in found for key in each.keys)
     kafka.down = "No broker answers"
     assert shown_drift(await drift(enforced)) == expected

@@ -28,8 +28,8 @@ from confplane.services.ports.kafka import (
     Unmanaged,
 )
 from confplane.services.ports.trail import ObservedRange
+from tests.support.alerts import PartAlerts
 from tests.support.kafka_double import CLUSTER_ID, KafkaDouble
-from tests.support.metrics import value_of
 from tests.support.observing import Observing, caller, znode_metadata
 from tests.support.replicas import assert_chains
 from tests.support.stores import kafka_writes, soon, until
@@ -314,7 +314,8 @@ async def test_failures_are_reported_and_nothing_is_lost_or_written(opened: Open
     filled(kafka)
     one = await opened()
     await one.poll()
-    before, reporter = await one.followed(), one.reporter
+    before, reporter, alerts = await one.followed(), one.reporter, PartAlerts(one.reporter)
+    assert alerts.scrape() == set()
     kafka.alter(BOB, {RATE: "5"})
     kafka.cluster_id = "another"
     one.loops.session.clock = lambda: time.monotonic() + IDENTITY_S
@@ -330,14 +331,14 @@ async def test_failures_are_reported_and_nothing_is_lost_or_written(opened: Open
     # By itself, and again by itself once the cluster is back.
     one.observer.start()
     await until(lambda: reporter.problem == "No broker answers")
-    assert value_of(reporter, "observation_problem") == 1
+    assert "KafkaNotFollowed" in alerts.scrape()
     await reporter.publish()
     await until(lambda: (found := reporter.report) is not None and found.problem == "No broker answers")
     assert any("is not observed now" in notice.public for notice in reporter.warnings())
     kafka.down = None
     await until(lambda: one.config(BOB) == {RATE: "5"})
     await until(lambda: reporter.problem == "")
-    assert value_of(reporter, "observation_problem") == 0
+    assert "KafkaNotFollowed" not in alerts.scrape()
 
 
 async def test_an_entity_type_that_is_not_shown_is_off_and_the_rest_works(opened: Opener, kafka: KafkaDouble) -> None:
@@ -392,6 +393,8 @@ async def test_an_entity_type_without_an_answer_delays_no_other_and_is_named(
     filled(kafka)
     one = await opened()
     await one.poll()
+    alerts = PartAlerts(one.reporter)
+    assert alerts.scrape() == set()
     kafka.unanswered = {KraftEntityType.QUOTAS, KraftEntityType.BROKERS}
     kafka.alter(BOB, {RATE: "5"})
     kafka.alter(TOPIC, {"retention.ms": "5"})
@@ -402,11 +405,10 @@ async def test_an_entity_type_without_an_answer_delays_no_other_and_is_named(
     await until(
         lambda: (found := one.reporter.report) is not None and bool(found.areas[KraftEntityType.QUOTAS].problem)
     )
-    state, labels = one.polls.entity_types[KraftEntityType.QUOTAS], ("default", KraftEntityType.QUOTAS.value)
+    state = one.polls.entity_types[KraftEntityType.QUOTAS]
     assert state.report.problem == "No answer about client-quotas"
     state.report = replace(state.report, observed_at=(state.report.observed_at or 0) - 100_000)
-    most = value_of(one.reporter, "observation_max_age_seconds", *labels)
-    assert value_of(one.reporter, "observation_age_seconds", *labels) > most
+    assert alerts.scrape() == {"KafkaNotLookedAt"}
     kafka.unanswered = set()
     await one.poll()
     assert one.config(BOB) == {RATE: "5"}

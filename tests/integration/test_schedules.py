@@ -24,6 +24,7 @@ from confplane.services.ports.schedules import EntityKey, ScheduleState
 from confplane.services.schedules.ends import ScheduleEnder
 from confplane.services.schedules.scheduler import Scheduler
 from confplane.services.schedules.service import ScheduleService
+from tests.support.alerts import PartAlerts
 from tests.support.reverting import made, now
 from tests.support.stores import ALICE, content, kafka_writes, soon, until
 
@@ -206,12 +207,15 @@ async def test_a_freeze_and_a_pause_delay_the_end_and_are_reported(world: World)
     one = Ends(await world.replica())
     freezes, caller = FreezeService(one.replica.parts.runner), Caller.operator("User:x", "", "r", soon(60))
     change = await one.begin(producer_byte_rate=2)
+    await one.pass_(0 * HOUR)
+    alerts = PartAlerts(one.scheduler)
+    assert alerts.scrape() == set()
     await freezes.freeze(one.replica.store, "upgrade", caller)
     await one.pass_(2 * HOUR)
     assert await now(one.replica, ALICE) == {RATE: "2"}
     [warning] = one.scheduler.warnings()
     assert ("1 temporary change is overdue" in warning.public, made(change) in str(warning)) == (True, True)
-    assert {sample.name: sample.value for sample in one.scheduler.metrics()}["schedules_overdue"] == 1
+    assert alerts.scrape() == {"ScheduleOverdue"}
     await freezes.thaw(one.replica.store, "done", caller)
     pauses = ScheduleService(one.schedules, one.ender, one.now)
     await pauses.pause("default", "an audit", caller)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from confplane.store.session.session_manager import ZooKeeperClock
+from tests.support.alerts import PartAlerts
 from tests.support.metrics import value_of
 from tests.support.stores import ALICE, committed, write
 
@@ -38,10 +39,13 @@ def test_a_reply_that_came_late_moves_nothing_and_a_clock_that_was_set_back_is_f
     clock = ZooKeeperClock("default")
     clock.record(now_ms())
     clock.record(now_ms() - 30_000)
+    alerts = PartAlerts(clock)
+    assert alerts.scrape() == set()
     assert clock.skew_s == pytest.approx(0, abs=10)
     for _ in range(16):
         clock.record(now_ms() - 3_600_000)
     assert value_of(clock, "clock_ahead_seconds") == pytest.approx(3_600, abs=10)
+    assert alerts.scrape() == {"ClockAhead"}
     clock.begin()
     assert clock.skew_s == 0
 

@@ -18,6 +18,7 @@ from confplane.store.mirror import loader
 from confplane.store.mirror.list_sizes import ALL_PAIRS, list_position
 from confplane.store.mirror.nodes import Mirror
 from confplane.store.session.reads import FORBIDDEN
+from tests.support.alerts import PartAlerts
 from tests.support.stores import committed, facets, kafka_writes, notify, soon, until, write
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ async def test_nothing_is_created_that_brokers_could_not_list(open_store: Opener
         raw_zk.create(f"/config/{named(number).path}", ONE, makepath=True)
     store = await open_store(jute_maxbuffer=LIMIT)
     other = await open_store(jute_maxbuffer=LIMIT)
+    assert "ListNearLimit" in PartAlerts(store).scrape()
     more = write(named(25), {})
     # Nobody lists them.
     await admitted(store, more)

@@ -13,6 +13,7 @@ from kazoo.security import make_acl
 from confplane.domain.entities import Entity
 from confplane.domain.facets import Tree
 from confplane.services.ports.store import SessionState
+from tests.support.alerts import PartAlerts
 from tests.support.metrics import value_of
 from tests.support.stores import ALICE, Late, committed, kafka_writes, mirror_paused, notify, soon, until, write
 
@@ -209,13 +210,14 @@ async def test_a_thread_that_ends_is_reported_and_its_session_replaced(
 ) -> None:
     writer = store.writer()
     lost = store._session_manager.entered[SessionState.LOST]
+    alerts = PartAlerts(store)
     kill_thread(store)
     await until(lambda: store._session_manager.entered[SessionState.LOST] > lost)
     await until(lambda: store.status().connected and store.writer() != writer)
     [told] = map(str, store.status().warnings)
     assert "UnicodeEncodeError" in told
     assert "ud800" not in told
-    assert value_of(store, "session_failures") == 1
+    assert "SessionFailures" in alerts.scrape()
     last = kafka_writes(raw_zk, "users/alice", ONE)
     await store.wait_for(raw_zk.exists(last).czxid, soon())
     await committed(store, write(ALICE, {}, 0))

@@ -9,8 +9,9 @@ from pydantic import ValidationError
 
 from confplane.identity_settings import TlsSettings
 from confplane.listener.tls import ListenerTls
-from confplane.services.watched_files import WatchedFiles
+from confplane.services.watched_files import FileWatch, WatchedFiles
 from confplane.settings import HttpSettings, UnusableSettingsError
+from tests.support.alerts import PartAlerts
 from tests.support.certificates import CN, Authority, name
 
 if TYPE_CHECKING:
@@ -106,11 +107,14 @@ def test_files_that_do_not_fit_are_refused_and_leave_the_earlier(
     given = settings(tmp_path)
     server = ListenerTls(given)
     files = WatchedFiles("certificate", given.files, server.reload)
+    alerts = PartAlerts(FileWatch([files]))
+    assert alerts.scrape() == set()
     spoil(tmp_path)
     with pytest.raises(UnusableSettingsError, match=r"http\.tls"):
         ListenerTls(given)
     files.check()
     assert files.fault is not None
+    assert alerts.scrape() == {"FileUnusable"}
     assert handshake(server.context, client(tmp_path)).getpeercert()
     settings(tmp_path)
     files.check()

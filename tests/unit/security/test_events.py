@@ -12,6 +12,7 @@ from confplane.domain.access.identities import Authentication, Identity
 from confplane.domain.access.operations import Operation
 from confplane.domain.errors import UnavailableError
 from confplane.security.events import BACKLOG, LINES, OVERFLOW, SUMS, EventLog
+from tests.support.alerts import PartAlerts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -184,7 +185,10 @@ async def test_the_background_adds_sums_and_the_end_adds_the_rest() -> None:
 
 def test_events_are_counted_by_kind() -> None:
     world = World()
+    alerts = PartAlerts(world.events)
     world.deny(25)
+    assert alerts.scrape() == set()
     world.events.broke_glass(Identity("User:portal", Authentication.TOKEN), "10.0.0.4", "r-4", "payments", "c-1")
     counts = {labels: value for name, value, labels in world.events.metrics() if name == "security_events"}
     assert counts == {("denied",): 25, ("unauthenticated",): 0, ("admin-token-used",): 0, ("break-glass",): 1}
+    assert alerts.scrape() == {"GlassBroken"}

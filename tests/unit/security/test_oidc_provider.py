@@ -12,6 +12,7 @@ import pytest_asyncio
 from confplane.domain.errors import UnavailableError
 from confplane.security.oidc.provider import ASK_S, OLDEST_S, REFRESH_S, Provider
 from confplane.settings import UnusableSettingsError
+from tests.support.alerts import PartAlerts
 from tests.support.clock import Clock
 from tests.support.issuer import DISCOVERY, JWKS, Issuer, Signer
 from tests.support.waiting import until
@@ -78,6 +79,10 @@ async def test_keys_are_found_by_discovery(world: World) -> None:
     world.clock.now += 5
     assert world.sample("oidc_keys_age_seconds") == 5
     assert world.sample("oidc_keys") == 1
+    alerts = PartAlerts(world.provider)
+    assert alerts.scrape() == set()
+    world.clock.now += 1796
+    assert alerts.scrape() == {"IssuerKeysStale"}
 
 
 async def test_an_unknown_key_costs_one_fetch_in_thirty_seconds(world: World) -> None:

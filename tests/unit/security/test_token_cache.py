@@ -17,7 +17,7 @@ from confplane.security import api_tokens
 from confplane.security.token_cache import TokenCache
 from confplane.services.access import AccessControl
 from confplane.services.ports.access import AccessDelta, StoredGrant, Token
-from tests.support.metrics import value_of
+from tests.support.alerts import PartAlerts
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -258,8 +258,10 @@ async def test_the_age_of_the_cache_counts_from_the_request_and_not_from_its_res
     await made.refresh()
     assert made.age_s() == 59
     made.check(ALICE)
+    alerts = PartAlerts(made)
+    assert alerts.scrape() == set()
     clock.passed_s += 2
-    assert value_of(made, "access_age_seconds") == 61
+    assert alerts.scrape() == {"AccessStale"}
     with pytest.raises(UnavailableError, match="61 seconds ago"):
         made.check(ALICE)
 

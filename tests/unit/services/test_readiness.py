@@ -12,6 +12,7 @@ from confplane.domain.errors import UnavailableError
 from confplane.services.operator_warnings import OperatorWarning
 from confplane.services.ports.store import MirrorState, SessionState, StoreStatus
 from confplane.services.upkeep.readiness import Readiness
+from tests.support.alerts import PartAlerts
 
 if TYPE_CHECKING:
     from confplane.services.upkeep.readiness import ReadinessState
@@ -69,7 +70,10 @@ def frozen(report: ReadinessState) -> str | None:
 async def test_a_cluster_has_its_state_of_the_moment_though_postgres_was_asked_before(
     stores: Stores, readiness: Readiness
 ) -> None:
+    alerts = PartAlerts(readiness)
+    assert "Warnings" not in alerts.scrape()
     assert frozen(await readiness.report()) is None
+    assert alerts.scrape() == {"Warnings"}
     stores.frozen = OperatorWarning("an upgrade")
     assert frozen(await readiness.report()) == "an upgrade"
     assert stores.checks == 1

@@ -12,6 +12,7 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.services.ports.cluster_states import Target
 from confplane.services.upkeep.throttles import ThrottleWatch
+from tests.support.alerts import PartAlerts
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -68,8 +69,11 @@ def cluster() -> Cluster:
 async def test_throttles_are_left_if_two_rounds_find_no_reassignment(cluster: Cluster) -> None:
     await cluster.watch.round()
     assert (cluster.watch.left, cluster.warned) == ([], [])
+    alerts = PartAlerts(cluster.watch)
+    assert alerts.scrape() == set()
     await cluster.watch.round()
     assert cluster.watch.left == [BROKER, ORDERS]
+    assert alerts.scrape() == {"ThrottlesLeft"}
     assert cluster.asked == [{"orders"}] * 2
     [(public, detailed)] = cluster.warned
     assert public == (

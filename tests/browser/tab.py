@@ -96,8 +96,13 @@ class Tab:
             found = self.page.evaluate("rules => axe.run(document, rules)", _RULES)
             violations = [f"{self.page.url} {each['id']}: {each['nodes'][0]['html']}" for each in found["violations"]]
             assert violations == []
-            assert self.page.evaluate("document.documentElement.scrollWidth") <= width, self.page.url
-        self._show("light", _WIDE)
+        self.check_width()
+
+    def check_width(self) -> None:
+        """Check that the page is not wider than the screen, be it wide or narrow."""
+        for width in (_NARROW, _WIDE):
+            self._show("light", width)
+            assert self.page.evaluate("document.documentElement.scrollWidth") <= width, (self.page.url, width)
 
     def picture(self, name: str, *, narrow: bool = False) -> None:
         """Write a picture of the page for the documentation: a wide one in light, or a narrow one in dark colours."""

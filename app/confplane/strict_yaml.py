@@ -104,7 +104,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def read_items(stream: BinaryIO, file: str) -> Iterator[YamlNode]:
-    """Read the list that is the only document of a file, item by item; a file without content is an empty list.
+    """Read the list that is the only document of a file, item by item.
 
     Args:
         stream: The file, which must be seekable.
@@ -150,7 +150,7 @@ class _YamlParser:
     def items(self) -> Iterator[YamlNode]:
         first = self._begin()
         if first is None:
-            return
+            raise YamlNode(None, self._file, 1, 1).error("the file has no content")
         if not isinstance(first, yaml.SequenceStartEvent):
             raise self._error(first.start_mark, "the file is not a list, whose items begin with '- '")
         self._check_properties(first)

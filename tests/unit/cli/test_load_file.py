@@ -47,7 +47,7 @@ def test_entities_have_their_places_and_values_without_secrets() -> None:
     assert part.place("/entities/1") == "FILE, line 10, column 3"
 
 
-@pytest.mark.parametrize("text", [b"", b"[]\n", b"# Nothing.\n---\n", b"--- []", f"{HEAD}entities: []\n".encode()])
+@pytest.mark.parametrize("text", [b"[]\n", b"# Nothing.\n---\n[]\n", b"--- []", f"{HEAD}entities: []\n".encode()])
 def test_a_file_may_have_no_entity(text: bytes) -> None:
     assert [part.document["entities"] for part in parts(text)] == [[]]
 

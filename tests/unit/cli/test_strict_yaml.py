@@ -120,9 +120,10 @@ def test_a_file_that_is_not_utf_8_is_refused_with_its_place(text: bytes, line: i
 
 
 @pytest.mark.parametrize("text", [b"", b"# Nothing.\n", b"---\n", b"---\n...\n"])
-def test_a_file_may_be_empty(text: bytes) -> None:
+def test_an_empty_file_has_no_document_and_is_not_a_list(text: bytes) -> None:
     assert read(text) is None
-    assert list(read_items(io.BytesIO(text), "FILE")) == []
+    with pytest.raises(InvalidRequestError, match="FILE, line 1, column 1: the file has no content"):
+        list(read_items(io.BytesIO(text), "FILE"))
 
 
 def test_members_have_the_place_of_their_key_and_items_their_own() -> None:

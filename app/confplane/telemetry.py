@@ -191,7 +191,9 @@ METRICS: Final[dict[str, Metric]] = {
         (*_CLUSTER, "area", "result"),
     ),
     "observation_age_seconds": Metric(
-        _G, "Time since the last complete poll of an area, on the leader", (*_CLUSTER, "area")
+        _G,
+        "Time since the last complete poll of an area, on the leader; since its term began if the first polls fail",
+        (*_CLUSTER, "area"),
     ),
     "observation_max_age_seconds": Metric(
         _G, "The setting kafka.max_age_s: the greatest age of the last complete poll of an area", (*_CLUSTER, "area")

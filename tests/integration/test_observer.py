@@ -9,6 +9,7 @@ import asyncio
 import secrets
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +19,7 @@ from confplane.domain.errors import ObservedError, UnavailableError
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.freeze import FreezeService
+from confplane.services.kraft import reporter
 from confplane.services.kraft.observe.session import IDENTITY_S, PERMISSIONS_S
 from confplane.services.kraft.reconcile.entity_drift import DriftSelection
 from confplane.services.ports.kafka import (
@@ -30,6 +32,7 @@ from confplane.services.ports.kafka import (
 from confplane.services.ports.trail import ObservedRange
 from tests.support.alerts import PartAlerts
 from tests.support.kafka_double import CLUSTER_ID, KafkaDouble
+from tests.support.metrics import value_of
 from tests.support.observing import Observing, caller, znode_metadata
 from tests.support.replicas import assert_chains
 from tests.support.stores import kafka_writes, soon, until
@@ -314,7 +317,7 @@ async def test_failures_are_reported_and_nothing_is_lost_or_written(opened: Open
     filled(kafka)
     one = await opened()
     await one.poll()
-    before, reporter, alerts = await one.followed(), one.reporter, PartAlerts(one.reporter)
+    before, alerts = await one.followed(), PartAlerts(one.reporter)
     assert alerts.scrape() == set()
     kafka.alter(BOB, {RATE: "5"})
     kafka.cluster_id = "another"
@@ -330,14 +333,14 @@ async def test_failures_are_reported_and_nothing_is_lost_or_written(opened: Open
     assert await one.followed() == before
     # By itself, and again by itself once the cluster is back.
     one.observer.start()
-    await until(lambda: reporter.problem == "No broker answers")
+    await until(lambda: one.reporter.problem == "No broker answers")
     assert "KafkaNotFollowed" in alerts.scrape()
-    await reporter.publish()
-    await until(lambda: (found := reporter.report) is not None and found.problem == "No broker answers")
-    assert any("is not observed now" in notice.public for notice in reporter.warnings())
+    await one.reporter.publish()
+    await until(lambda: (found := one.reporter.report) is not None and found.problem == "No broker answers")
+    assert any("is not observed now" in notice.public for notice in one.reporter.warnings())
     kafka.down = None
     await until(lambda: one.config(BOB) == {RATE: "5"})
-    await until(lambda: reporter.problem == "")
+    await until(lambda: one.reporter.problem == "")
     assert "KafkaNotFollowed" not in alerts.scrape()
 
 
@@ -412,6 +415,27 @@ async def test_an_entity_type_without_an_answer_delays_no_other_and_is_named(
     kafka.unanswered = set()
     await one.poll()
     assert one.config(BOB) == {RATE: "5"}
+
+
+async def test_the_age_of_an_entity_type_without_any_complete_poll_is_that_of_the_term(
+    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(kafka)
+    kafka.denied = {KraftEntityType.GROUPS}
+    one = await opened()
+    await one.poll()
+    kafka.denied, kafka.unanswered = set(), {KraftEntityType.GROUPS}
+    one.loops.session.clock = lambda: time.monotonic() + PERMISSIONS_S
+    await one.poll()
+    labels = ("default", KraftEntityType.GROUPS.value)
+    later = SimpleNamespace(time=lambda: time.time() + 1_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(reporter, "time", later)
+        most = value_of(one.reporter, "observation_max_age_seconds", *labels)
+        assert value_of(one.reporter, "observation_age_seconds", *labels) > most
+    kafka.unanswered = set()
+    await one.poll()
+    assert value_of(one.reporter, "observation_age_seconds", *labels) < most
 
 
 async def test_the_report_writes_the_names_of_all_topics(opened: Opener, kafka: KafkaDouble) -> None:

@@ -60,6 +60,7 @@ class LeaderReporter:
         self._writer = writer
         self.leading = False
         self._published_at = float("-inf")
+        self._term_began = 0
         self.clear_problem()
 
     @property
@@ -72,7 +73,7 @@ class LeaderReporter:
         self._polls.reset()
         self._session.begin_term()
         self.clear_problem()
-        self.leading = True
+        self.leading, self._term_began = True, _now_ms()
         last = self.report
         if last is None or last.cluster_id != target.cluster_id:
             return
@@ -167,8 +168,9 @@ class LeaderReporter:
         for entity_type, state in self._polls.entity_types.items():
             report = state.report
             yield Sample("observation_max_age_seconds", state.max_age_s, (entity_type.value,))
-            if state.permitted and report.observed_at is not None:
-                yield Sample("observation_age_seconds", time.time() - report.observed_at / 1000, (entity_type.value,))
+            if state.permitted and (report.observed_at is not None or report.problem):
+                observed_at = self._term_began if report.observed_at is None else report.observed_at
+                yield Sample("observation_age_seconds", time.time() - observed_at / 1000, (entity_type.value,))
                 yield Sample("observation_unmanaged", report.unmanaged.count, (entity_type.value,))
                 yield Sample("observation_ineffective", report.ineffective.count, (entity_type.value,))
 

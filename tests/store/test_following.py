@@ -6,11 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from kazoo.exceptions import ConnectionLoss
 
 from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
+from confplane.services.ports.store import SessionState
 from confplane.services.ports.transactions import Conflict
+from confplane.store.mirror import loader
 from tests.support.stores import (
     ALICE,
     BILLING,
@@ -20,6 +23,7 @@ from tests.support.stores import (
     kafka_writes,
     mirror_paused,
     notify,
+    skip_notification,
     soon,
     until,
     write,
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.changes import Node
     from confplane.store import ZooKeeperStore
+    from tests.support.proxy import Proxy
 
     Opener = Callable[..., Awaitable[ZooKeeperStore]]
 
@@ -317,3 +322,23 @@ async def test_own_commit_never_hides_a_predecessor(store: ZooKeeperStore, raw_z
     await store.wait_for(own.revision, soon())
     assert value(store.get(Tree.CONFIG, "user=bob")) == "1"
     assert not store._follower._own
+
+
+async def test_a_failed_load_is_not_reported_while_the_connection_is_down(
+    zk_proxy: Proxy, chroot: str, open_store: Opener, raw_zk: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store(zk_proxy.connect(chroot))
+
+    async def fail(*_: object) -> None:
+        raise ConnectionLoss
+
+    monkeypatch.setattr(loader, "load", fail)
+    skip_notification(raw_zk)
+    await until(lambda: store._follower.trouble == "ConnectionLoss")
+    zk_proxy.accepting = False
+    zk_proxy.cut()
+    await until(lambda: store._follower.trouble is None)
+    assert store.status().session is not SessionState.CONNECTED
+    monkeypatch.undo()
+    zk_proxy.accepting = True
+    await until(lambda: store.status().stale_ms is None)

@@ -356,6 +356,7 @@ class MirrorFollower(BackgroundService):
             self._wake.clear()
             session = self._session
             if session is None or not session.ready or not session.connected:
+                self.trouble = None  # the state of the session is reported instead
                 self._fail_strong()
                 continue
             self._step = asyncio.create_task(self.run_once(session), name=f"zookeeper-mirror-step-{self._name}")

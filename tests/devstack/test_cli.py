@@ -94,6 +94,21 @@ def test_each_wrong_setting_is_named_on_a_line(command: str, changes: dict[str, 
     assert "Traceback" not in answer.output
 
 
+@pytest.mark.parametrize("has_dev", [False, True])
+def test_missing_settings_name_the_option_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_dev: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if has_dev:
+        file = tmp_path / ".confplane" / "settings.yaml"
+        file.parent.mkdir()
+        file.touch()
+    answer = CliRunner().invoke(cli, ["doctor"])
+    assert answer.exit_code == 2
+    assert "No settings file is named. Use --settings-file FILE" in answer.output
+    assert (".confplane/settings.yaml" in answer.output) is has_dev
+
+
 def test_a_settings_file_that_is_no_yaml_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONFPLANE_SETTINGS_FILE", "")
     broken = tmp_path / "broken.yaml"

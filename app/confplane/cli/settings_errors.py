@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -18,9 +19,9 @@ from confplane.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 _FILE_VARIABLE = "CONFPLANE_SETTINGS_FILE"
+_DEV_FILE = Path(".confplane/settings.yaml")
 _INVALID = 2
 
 _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?"
@@ -45,6 +46,7 @@ def load(settings_file: Path | None = None) -> Settings:
             return settings
     except ValidationError as error:
         problems = [_line(problem["loc"], problem["msg"]) for problem in error.errors(include_input=False)]
+        problems += _file_hint(error)
     except (FileNotFoundError, SettingsError) as error:
         problems = [str(error)]
     except yaml.YAMLError as error:
@@ -79,6 +81,14 @@ def refuse(problems: Iterable[str]) -> typer.Exit:
     for problem in problems:
         echo(f"  {problem}", err=True)
     return typer.Exit(_INVALID)
+
+
+def _file_hint(error: ValidationError) -> list[str]:
+    """Return the option that names a settings file, if settings are missing and no file is named."""
+    if _FILE_VARIABLE in os.environ or all(problem["type"] != "missing" for problem in error.errors()):
+        return []
+    dev = f" `make run` has its settings in {_DEV_FILE}." if _DEV_FILE.is_file() else ""
+    return [f"No settings file is named. Use --settings-file FILE, or the variable {_FILE_VARIABLE}.{dev}"]
 
 
 def _unusable(settings: Settings) -> list[str]:

@@ -73,7 +73,10 @@ _ESCAPE: Final = re.compile(r"~[0-9A-Fa-f]{2}")
 _ESCAPED_LOOSELY: Final = re.compile(r"(?:[A-Za-z0-9._-]|~[0-9A-Fa-f]{2})+")
 _BAD_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ALL_ENCODED: Final = re.compile(r"%3D|%2C")
-_RAW_NAMES: Final = {"topic": re.compile(r"[A-Za-z0-9._-]{1,249}"), "broker": re.compile(r"0|[1-9][0-9]{0,9}")}
+_RAW_NAMES: Final = {
+    "topic": (re.compile(r"[A-Za-z0-9._-]{1,249}"), "Use at most 249 letters of ASCII, digits, '.', '_' and '-'."),
+    "broker": (re.compile(r"0|[1-9][0-9]{0,9}"), "Use the broker's id, such as 0."),
+}
 CACHED_LENGTH: Final = 512
 """Characters of the longest id whose parsed form is cached, so that a flood of long ids can't fill the memory."""
 
@@ -112,9 +115,10 @@ def check_name(kind: str, name: str, *, pointer: str | None = None) -> None:
     except UnicodeEncodeError:
         raise InvalidRequestError(f"The {kind} name holds a lone surrogate", pointer=pointer) from None
     # Topics and brokers are not encoded in paths, so a slash in a name would address another node.
-    legal = _RAW_NAMES.get(kind)
-    if legal is not None and not legal.fullmatch(name):
-        raise InvalidRequestError(f"{shown(name)} is not a legal {kind} name", pointer=pointer)
+    if kind in _RAW_NAMES:
+        legal, rule = _RAW_NAMES[kind]
+        if not legal.fullmatch(name):
+            raise InvalidRequestError(f"{shown(name)} is not a legal {kind} name. {rule}", pointer=pointer)
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,8 @@ def test_names_that_no_znode_can_carry(name: str, detail: str) -> None:
     ],
 )
 def test_names_that_no_topic_or_broker_has(kind: str, name: str) -> None:
-    with pytest.raises(InvalidRequestError, match="is not a legal"):
+    rule = "Use at most 249 letters" if kind == "topic" else "Use the broker's id"
+    with pytest.raises(InvalidRequestError, match=rf"is not a legal {kind} name\. {rule}"):
         check_name(kind, name)
     with pytest.raises(InvalidEntityIdError):
         Entity.from_id(f"{kind}={sanitize(name).replace('%', '~')}")

@@ -110,6 +110,12 @@ def _filters(
     }
 
 
+def _principal_hint(filters: Mapping[str, Any]) -> str:
+    """Return the likely principal if the one of a search without results is a plain name."""
+    principal = filters["principal"]
+    return "" if principal is None or ":" in principal else f". Principals have a type, as in User:{principal}"
+
+
 async def _search(client: AsyncConfplane, filters: dict[str, Any], *, refused: bool, limit: int, pages: bool) -> int:
     filters["page_size"] = min(limit, _LARGEST_PAGE)
     if refused:
@@ -127,7 +133,7 @@ async def _search(client: AsyncConfplane, filters: dict[str, Any], *, refused: b
             ("TIME", "REVISION", "BY", "ENTITY", "KEYS", "OUTCOME", "REASON", "CHANGE"),
             _rows,
             noun="changes",
-            empty=f"The trail has no such change in the cluster {client.cluster}",
+            empty=f"The trail has no such change in the cluster {client.cluster}{_principal_hint(filters)}",
             pages=pages,
         )
     return DONE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from confplane.cli.output import echo
 from confplane.client import ClientError, NothingSetError
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import InvalidEntityIdError, InvalidRequestError
@@ -102,6 +103,13 @@ async def _of(client: AsyncConfplane, facet: FacetName, entity: Entity, moment: 
         return await client.resources(facet).get(entity, at=moment)
     except NothingSetError:
         return None
+
+
+def note_stale(answers: Iterable[Answer[Any]]) -> None:
+    """Report on standard error if the service has lost its ZooKeeper and answers from a copy."""
+    if stale := [answer.stale_ms for answer in answers if answer.stale_ms is not None]:
+        seconds = max(stale) // 1000
+        echo(f"Warning: The service has not reached ZooKeeper for {seconds} s. Later changes are not shown", err=True)
 
 
 def keys_of(facet: FacetName, answer: Answer[Any]) -> dict[str, Any]:

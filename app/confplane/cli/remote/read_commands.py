@@ -23,7 +23,15 @@ from confplane.cli.output import (
     sides_of,
     value_text,
 )
-from confplane.cli.remote.entities import MEMBERS, entity_of, facets_of, gather, keys_of, read_entity_values
+from confplane.cli.remote.entities import (
+    MEMBERS,
+    entity_of,
+    facets_of,
+    gather,
+    keys_of,
+    note_stale,
+    read_entity_values,
+)
 from confplane.cli.remote.options import (
     READ_CODES,
     AsLines,
@@ -140,13 +148,20 @@ async def effective(
     named = entity_of(entity)
     facets = facets_of(named)
     answers = await gather(client.resources(each).effective(named) for each in facets)
+    note_stale(answers)
     found = {facet: answer.body for facet, answer in zip(facets, answers, strict=True)}
     if is_json():
         print_json({"id": named.id} | {facet.value: body for facet, body in found.items()})
         return
     values = [value for facet, body in found.items() for value in body[MEMBERS[facet]]]
     shown = [each for each in values if _is_shown(each, key, everything=everything)]
-    print_table(("KEY", "VALUE", "SOURCE"), [(each["key"], _text(each), each["source"]) for each in shown])
+    if shown:
+        print_table(("KEY", "VALUE", "SOURCE"), [(each["key"], _text(each), each["source"]) for each in shown])
+    elif key is None:
+        defaults = "" if everything else ". --all includes Kafka's own defaults"
+        echo(f"No value is set for {named.id} on any level{defaults}", err=True)
+    else:
+        echo(f"{named.id} has no effective value of {key}", err=True)
     for body in found.values():
         for warning in body["warnings"]:
             echo(f"Warning: {warning}", err=True)
@@ -189,6 +204,7 @@ async def _get(client: AsyncConfplane, name: str, *, at: str | None) -> int:
     if not found:
         when = "" if at is None else f" at {at}"
         return print_error(f"Nothing is set on {entity.id} in the cluster {client.cluster}{when}", FAILED)
+    note_stale(found.values())
     note_inexact(answer.body["at"] for answer in found.values() if "at" in answer.body)
     if not is_json():
         print_table(("KEY", "VALUE"), [row for facet, answer in found.items() for row in _rows(facet, answer)])

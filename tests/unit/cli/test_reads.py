@@ -1,0 +1,59 @@
+"""Reads that find nothing, and reads of a service without ZooKeeper, against made-up answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from confplane.cli.commands import cli
+
+if TYPE_CHECKING:
+    from tests.unit.cli.answers import Recorded
+
+_ENTITY: Final = "configs/topic=orders"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ([], "No value is set for topic=orders on any level. --all includes Kafka's own defaults\n"),
+        (["--all"], "No value is set for topic=orders on any level\n"),
+        (["--key", "retention.mss"], "topic=orders has no effective value of retention.mss\n"),
+    ],
+)
+def test_effective_reports_that_nothing_is_set(answered: Recorded, options: list[str], text: str) -> None:
+    answered.answers[f"{_ENTITY}/effective"] = {"configs": [], "warnings": []}
+    answer = CliRunner().invoke(cli, ["effective", "topic=orders", *options])
+    assert (answer.exit_code, answer.stdout, answer.stderr) == (0, "", text)
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "body"),
+    [
+        (["effective", "topic=orders"], f"{_ENTITY}/effective", {"configs": [], "warnings": []}),
+        (["get", "topic=orders"], _ENTITY, {"configs": {"retention.ms": "1"}}),
+    ],
+)
+@pytest.mark.parametrize("stale", [None, "23456"])
+def test_reads_of_a_stale_copy_are_marked(
+    answered: Recorded, words: list[str], path: str, body: dict[str, Any], stale: str | None
+) -> None:
+    headers = {} if stale is None else {"Confplane-Stale-Ms": stale}
+    answered.answers[path] = httpx.Response(200, json=body, headers=headers)
+    answer = CliRunner().invoke(cli, [*words, "--json"])
+    assert answer.exit_code == 0, answer.output
+    warning = "Warning: The service has not reached ZooKeeper for 23 s. Later changes are not shown\n"
+    assert answer.stderr == ("" if stale is None else warning)
+
+
+@pytest.mark.parametrize(
+    ("principal", "hint"), [("olga", ". Principals have a type, as in User:olga"), ("User:olga", "")]
+)
+def test_a_search_without_results_names_the_form_of_principals(answered: Recorded, principal: str, hint: str) -> None:
+    answered.answers["audit"] = {"items": [], "nextPageToken": None}
+    answer = CliRunner().invoke(cli, ["audit", "--principal", principal])
+    assert answer.exit_code == 0, answer.output
+    assert answer.stderr == f"The trail has no such change in the cluster default{hint}\n"

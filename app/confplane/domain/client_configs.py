@@ -218,7 +218,7 @@ class ClientConfigsFacet(ClientFacet):
         except ValueError as error:
             end = suggestion(self._catalog, ConfigKind.PRODUCER, key)
             raise InvalidRequestError(
-                f"Invalid configuration key {clipped(key)}: {error}{end}; {dynamic}", pointer=pointer
+                f"Invalid configuration key {clipped(key)}: {error}; {dynamic}{end}", pointer=pointer
             ) from None
         raise InvalidRequestError(
             f"Invalid configuration key {key}: it is a client config that is not dynamic in this cluster; "

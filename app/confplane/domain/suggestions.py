@@ -43,7 +43,7 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
 
 @lru_cache(maxsize=1024)
 def suggestion(catalog: Catalog, kind: ConfigKind, name: str) -> str:
-    """Return the end of a message about a key that a kind of config lacks: "; did you mean ...?", or an empty text.
+    """Return the end of a message about a key that can't be set: "; did you mean ...?", or an empty text.
 
     A key that another kind of config has under this name comes first, then a close name of the same kind, then a close
     name of another kind.
@@ -53,6 +53,8 @@ def suggestion(catalog: Catalog, kind: ConfigKind, name: str) -> str:
     for title, names in families:
         if name in names:
             return f"; it is a {title}{_of_brokers(catalog, kind, name)}"
+    if name in catalog.of(kind):
+        return ""
     close = nearest_name(name, catalog.of(kind))
     if close is not None:
         return f"; did you mean {close}?"

@@ -98,8 +98,15 @@ def test_keys_that_can_t_be_dynamic(key: str, reason: str) -> None:
     assert reason in text
     assert "hunter2" not in text
     assert "dynamic_client_configs" not in text
+    assert f"did you mean {key}?" not in text
     with pytest.raises(ValueError, match=re.escape(reason)):
         ClientConfigsFacet(ZOOKEEPER, extra_keys=frozenset({"linger.ms", key}))
+
+
+def test_the_suggestion_ends_the_message() -> None:
+    assert refusal("ackss", "1").endswith(
+        "; dynamic here are acks, heartbeat.interval.ms, session.timeout.ms; did you mean acks?"
+    )
 
 
 def test_extra_keys() -> None:

@@ -132,6 +132,7 @@ class ConsolePage:
         cluster: The cluster that the path names; None if it names none.
         csrf: The token of this session's forms.
         caller: The answer of `/v1/whoami`, once the page is loaded.
+        is_disconnected: True if the process is not connected to the cluster's ZooKeeper, once the page is loaded.
     """
 
     def __init__(self, request: Request, session: ConsoleSession) -> None:
@@ -143,6 +144,7 @@ class ConsolePage:
         self.csrf = console.key.sign(session.cookie, "form")
         self.api = InProcessApi(console.api, session.token, request.scope, request_id(request))
         self.caller: dict[str, Any] = {}
+        self.is_disconnected = False
         self._clusters: list[str] = []
 
     async def load(self) -> None:
@@ -154,6 +156,9 @@ class ConsolePage:
         listed, caller = await asyncio.gather(self.api.get("/v1/clusters"), self.api.get("/v1/whoami"))
         self.caller = caller
         self._clusters = [each["name"] for each in listed["items"]]
+        self.is_disconnected = any(
+            each["name"] == self.cluster and each.get("connected") is False for each in listed["items"]
+        )
 
     def render(self, template: str, *, status: int = 200, **values: Any) -> Response:
         """Return a page from a template of this package; a missing value is an error."""

@@ -391,7 +391,7 @@ def test_mismatches_say_what_to_do() -> None:
     assert [text for text in page.text if text.partition(": ")[0] in kinds and ": " in text] == [
         f"{kind}: {kinds[kind]}." for kind in ("content", "gap")
     ]
-    assert "another name" in kinds["rewound"]
+    assert "confplane adopt-store" in kinds["rewound"]
 
 
 def test_bars_are_the_largest_ones() -> None:

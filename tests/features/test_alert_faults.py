@@ -14,18 +14,27 @@ from confplane.domain.errors import UnavailableError
 from confplane.services.changes import settle
 from confplane.services.upkeep import reconcile
 from confplane.store import ZooKeeperStore
+from confplane.store.mirror import follower
 from confplane.store.write.markers import CommitMarkers
 from tests.audit import rows
 from tests.audit.rows import committed, intent
+from tests.support.adopting import overtake, restore
 from tests.support.alerts import PartAlerts
-from tests.support.stores import kafka_writes, rate
+from tests.support.stores import kafka_writes, rate, until
 from tests.unit.services.scripted_stores import lost
 
 if TYPE_CHECKING:
     from confplane.services.ports.transactions import TransactionUnknown
+    from tests.support.adopting import Opener
+    from tests.support.kafka_double import KafkaDouble
+    from tests.support.proxy import Proxy
     from tests.support.world import World
 
 ALICE = Entity.of(user="alice")
+SLOW = """
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1.2); RETURN NULL; END';
+CREATE TRIGGER slow AFTER INSERT ON intents FOR EACH STATEMENT EXECUTE FUNCTION slow()
+"""
 
 
 def later(seconds: float) -> Any:
@@ -101,3 +110,51 @@ async def test_an_entity_that_can_not_be_recorded(world: World) -> None:
     kafka_writes(world.zk, f"users/{secrets.token_hex(4500)}", rate(1))
     await one.record()
     assert alerts.scrape() == {"RecorderRefused"}
+
+
+async def test_a_mirror_that_zookeeper_does_not_confirm(
+    world: World, zk_proxy: Proxy, chroot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await world.replica(zookeeper=zk_proxy.connect(chroot))
+    alerts = PartAlerts(one.store)
+    assert alerts.scrape() == set()
+    zk_proxy.accepting = False
+    zk_proxy.cut()
+    await until(lambda: not one.store.status().connected)
+    monkeypatch.setattr(follower, "time", later(61))
+    found = alerts.scrape()
+    monkeypatch.undo()
+    zk_proxy.accepting = True
+    assert found == {"MirrorStale", "ZooKeeperUnreachable"}
+
+
+async def test_a_zookeeper_that_commits_slowly(world: World, zk_proxy: Proxy, chroot: str) -> None:
+    one = await world.replica(zookeeper=zk_proxy.connect(chroot))
+    alerts = PartAlerts(one.store)
+    await one.alter(ALICE, producer_byte_rate=1)
+    assert alerts.scrape() == set()
+    zk_proxy.delay_s = 1.0
+    assert (await one.alter(ALICE, producer_byte_rate=2)).error is None
+    zk_proxy.delay_s = 0.0
+    assert alerts.scrape() == {"ZooKeeperSlow"}
+
+
+async def test_a_postgres_that_commits_slowly(world: World) -> None:
+    one = await world.replica()
+    alerts = PartAlerts(one.audit)
+    await one.alter(ALICE, producer_byte_rate=1)
+    assert alerts.scrape() == set()
+    rows.run(world.database.owner_dsn, SLOW)
+    assert (await one.alter(ALICE, producer_byte_rate=2)).error is None
+    assert alerts.scrape() == {"PostgresSlow"}
+
+
+async def test_values_that_come_back_again_and_again(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    alerts = PartAlerts(one.reporter)
+    for _ in range(4):
+        assert "KafkaAppliedLate" not in alerts.scrape()
+        await overtake(one, kafka)
+        kafka.arrive()
+        await restore(one)
+    assert "KafkaAppliedLate" in alerts.scrape()

@@ -9,7 +9,9 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from tests.support.alerts import firing
 from tests.support.metrics import scrape
+from tests.support.promql import ScrapeSeries
 from tests.support.service import Service, ServiceInThread
 
 if TYPE_CHECKING:
@@ -72,3 +74,13 @@ def test_failed_authentications_are_counted(service: Service) -> None:
         before = failed(reason)
         assert httpx.get(f"{service.url}/v1/whoami", headers=headers, trust_env=False).status_code in {400, 401}
         assert failed(reason) == before + 1
+
+
+def test_many_invalid_tokens_raise_an_alert(service: Service) -> None:
+    series = ScrapeSeries().add(scrape(service).text, 0)
+    assert "InvalidCredentials" not in firing(series)
+    with httpx.Client(trust_env=False, headers={"Authorization": "Bearer x"}) as client:
+        for _ in range(400):
+            assert client.get(f"{service.url}/v1/whoami").status_code == 401
+    # As if they came within five minutes.
+    assert "InvalidCredentials" in firing(series.add(scrape(service).text, 299))

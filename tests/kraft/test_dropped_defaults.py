@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -10,9 +11,11 @@ import pytest
 from confplane.client.errors import ProblemError
 from confplane.kraft.views import ConfigResourceType, Resource
 from tests.support import servers
+from tests.support.alerts import firing
 from tests.support.commands import Commands
 from tests.support.kraft import kraft_cluster
 from tests.support.kraft_writer import KraftWriter
+from tests.support.promql import ScrapeSeries
 from tests.support.service import Service
 from tests.support.waiting import until, until_warned
 
@@ -76,6 +79,7 @@ async def test_sizes_of_pools_fit_to_the_files_of_brokers(
                 async with httpx.AsyncClient(trust_env=False) as plain:
                     metrics = (await plain.get(f"{service.url}/metrics")).text
                 assert 'confplane_observation_ineffective{area="brokers",cluster="default"} 3.0' in metrics
+                assert "KafkaConfigsNotUsed" in firing(ScrapeSeries().add(metrics, time.time()))
 
 
 async def _refused_steps(client: ConfplaneClient) -> None:

@@ -203,21 +203,10 @@ def test_the_alerts_of_the_chart_are_those_of_the_page() -> None:
     assert found == [(when.strip("`"), WAITS[wait], meaning, remedy) for when, wait, meaning, remedy in rows]
 
 
-WITHOUT_FAULT: Final = {
-    "InvalidCredentials",
-    "KafkaAppliedLate",
-    "KafkaConfigsNotUsed",
-    "MirrorGaps",
-    "MirrorStale",
-    "PostgresSlow",
-    "ZooKeeperSlow",
-}
-"""Alerts whose faults no test produces. Add none."""
-
-
 def test_each_alert_is_expected_by_a_test_that_produces_its_fault() -> None:
     alerts = yaml.safe_load((ROOT / "deploy" / "helm" / "confplane" / "alerts.yaml").read_text())
     names = {each["alert"].removeprefix("Confplane") for each in alerts}
     files = (path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__))
     tests = "".join(path.read_text() for path in sorted(files) if "support.alerts" in path.read_text())
-    assert {name for name in names if f'"{name}"' not in tests} == WITHOUT_FAULT
+    # tests/system/test_session_states.py counts one gap; the alert needs four in an hour.
+    assert {name for name in names if f'"{name}"' not in tests} == {"MirrorGaps"}

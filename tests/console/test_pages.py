@@ -77,6 +77,8 @@ def test_the_overview_shows_each_cluster_with_its_activity(visitor: Visitor, api
     cells = text_of(visitor.page("/console/clusters/default/activity"))
     changes = api.get("audit", pageSize="500")["items"]
     assert str(len(changes)) in cells
+    shortened = visitor.get("/console/clusters/default", follow_redirects=False)
+    assert (shortened.status_code, shortened.headers["location"]) == (303, ENTITIES)
 
 
 def test_a_search_finds_what_the_lists_of_the_api_have(visitor: Visitor, api: Api) -> None:

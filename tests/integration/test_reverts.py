@@ -124,6 +124,8 @@ async def test_the_changes_of_a_request_and_of_a_principal_are_undone_entity_by_
     for nobody in (RevertSelection(request_id="none"), RevertSelection(principal="User:none", since=begin)):
         with pytest.raises(NotFoundError):
             await revert(one, nobody)
+    with pytest.raises(NotFoundError, match=r"as in User:bot$"):
+        await revert(one, RevertSelection(principal="bot", since=begin))
     with pytest.raises(NotRevertibleError, match="It is a freeze"):
         await revert(one, RevertSelection(request_id="f"))
 

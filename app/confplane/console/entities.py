@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from confplane.console.api import ApiRefusal
-from confplane.console.page import ConsolePage, PageDep
+from confplane.console.page import ConsolePage, PageDep, redirect
 from confplane.console.texts import plain
 
 router = APIRouter()
@@ -53,6 +53,12 @@ class EntitySearch(NamedTuple):
     def query(self) -> dict[str, str]:
         """The part of the URL that a person chose."""
         return {name: str(text) for name, text in self._asdict().items() if text and name not in {"token", "read"}}
+
+
+@router.get("/console/clusters/{cluster}")
+async def cluster_page(cluster: str) -> Response:
+    """Lead to the entities: people shorten URLs."""
+    return redirect(f"/console/clusters/{cluster}/entities")
 
 
 @router.get("/console/clusters/{cluster}/entities")

@@ -146,6 +146,12 @@ def test_a_file_that_would_lose_or_change_data_is_refused_before_any_request(
     assert said.stderr.startswith(f"{file}, {reason.replace('FILE', str(file))}")
 
 
+def test_a_directory_is_refused_with_the_command_that_takes_it(answered: Recorded, tmp_path: Path) -> None:
+    said = CliRunner().invoke(cli, ["load", str(tmp_path)])
+    assert (said.exit_code, answered.sent) == (2, [])
+    assert "is a directory: load its files one by one, or use `confplane apply`" in said.stderr
+
+
 def test_a_manifest_of_another_cluster_is_refused(answered: Recorded, tmp_path: Path) -> None:
     file = tmp_path / "file.yaml"
     file.write_text(f"{HEAD}cluster: other\nentities: []\n")

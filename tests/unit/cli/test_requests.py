@@ -147,6 +147,14 @@ def test_a_request_is_shown_with_all_that_a_reviewer_needs(answered: Recorded) -
         assert text in answer.stdout
 
 
+def test_an_open_request_is_shown_with_the_command_that_approves_it(answered: Recorded) -> None:
+    command = f"To approve it: confplane requests approve {REQUEST} --digest {DIGEST}"
+    for state in ("open", "applied"):
+        answered.answers[ONE] = {**SHOWN, "state": state}
+        answer = CliRunner().invoke(cli, ["requests", "show", REQUEST])
+        assert (command in answer.stdout.splitlines()) is (state == "open")
+
+
 @pytest.mark.parametrize(
     ("words", "body"),
     [

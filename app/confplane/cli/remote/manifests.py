@@ -295,6 +295,10 @@ def open_source(path: Path) -> Iterator[BinaryIO]:
             with tempfile.TemporaryFile() as copy:
                 shutil.copyfileobj(file, copy)
                 yield copy
+    except IsADirectoryError:
+        raise InvalidRequestError(
+            f"{path} is a directory: load its files one by one, or use `confplane apply`"
+        ) from None
     except OSError as error:
         raise InvalidRequestError(f"{path} can't be read: {error.strerror}") from None
 

@@ -69,6 +69,8 @@ async def show(client: AsyncConfplane, request: RequestName) -> None:
     echo(_state_text(found))
     echo(f"Proposed by {_name(found['author'])}: {found['reason'] or 'no reason was given'}")
     echo(f"Digest: {found['digest']}")
+    if found["state"] == "open":
+        echo(f"To approve it: confplane requests approve {found['id']} --digest {found['digest']}")
     for change in found["changes"]:
         echo(f"\n{change['id']}, {change['facet']}:")
         print_changes(change["diff"])

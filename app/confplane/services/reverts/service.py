@@ -240,7 +240,9 @@ class RevertService:
         count = await reading.count(self._audit, access, query, MOST_CHANGES if may_alter else 0)
         if count == 0:
             named = selection.principal if selection.request_id is None else f"request {selection.request_id}"
-            raise NotFoundError(f"The trail of cluster {cluster!r} has no such change of {named}")
+            name = selection.principal or ""
+            hint = f". Principals have a type, as in User:{name}" if name and ":" not in name else ""
+            raise NotFoundError(f"The trail of cluster {cluster!r} has no such change of {named}{hint}")
         if not may_alter:
             raise ForbiddenError(
                 f"{access.identity.principal} may alter none of the entities of these changes; a revert needs"

@@ -57,10 +57,7 @@ async def test_a_killed_adoption_is_completed_by_the_next_one(
 
         with one() as adopted:
             async with adopted.client() as client:
-                await until(lambda: accepted(client))
-                await asyncio.to_thread(adopted.wait_recorded)
-                assert await history(client, KEPT) == [("external", 2, 1), ("change", 1, 2), ("change", None, 1)]
-                assert await history(client, LOST) == [("external", 1, None), ("change", None, 1)]
+                await check_recorded_once(adopted, client)
                 assert await history(client, NEW) == [("change", None, 1)]
                 # The outcome of a change whose process was killed is recovered some time after the start.
                 assert await until(lambda: adoptions(client)) == ["restored"]
@@ -86,10 +83,15 @@ async def test_an_adoption_continues_after_a_restart_of_zookeeper(migrated: Data
         assert (code, "2 entities differ" in log(out)) == (0, True), log(out)
         with one() as adopted:
             async with adopted.client() as client:
-                await until(lambda: accepted(client))
-                await asyncio.to_thread(adopted.wait_recorded)
-                assert await history(client, KEPT) == [("external", 2, 1), ("change", 1, 2), ("change", None, 1)]
-                assert await history(client, LOST) == [("external", 1, None), ("change", None, 1)]
+                await check_recorded_once(adopted, client)
+
+
+async def check_recorded_once(adopted: Service, client: ConfplaneClient) -> None:
+    """Check that the differences of the restored store are recorded, each once."""
+    await until(lambda: accepted(client))
+    await asyncio.to_thread(adopted.wait_recorded)
+    assert await history(client, KEPT) == [("external", 2, 1), ("change", 1, 2), ("change", None, 1)]
+    assert await history(client, LOST) == [("external", 1, None), ("change", None, 1)]
 
 
 def log(file: IO[bytes]) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.cli.output import is_json, print_error, print_json, say
 from confplane.cli.remote.plan_output import print_plan_diff, print_plan_table
 from confplane.cli.remote.session import DONE, FAILED, UNKNOWN, refusal_texts
-from confplane.client import ClientError, ProblemError
+from confplane.client import ProblemError
 from confplane.domain.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -115,15 +114,13 @@ class PlanRun:
             ClientError: The service refused a request as a whole, for example because the plan is stale, or did not
                 answer. What was applied before is printed with the id that undoes it.
         """
+        code: int | None = None
         try:
             code = await self._send(client, plan_id, revision)
-        except (ClientError, CancelledError):
-            self._say_undone_by()
-            raise
-        if code == STALE:
-            self._say_undone_by()  # the next plan is applied by another run
-        elif code == DONE:
-            self._say_applied()
+        finally:
+            # After an error, and before the next plan, which another run applies.
+            if code == DONE or (self.changed and code in {None, STALE}):
+                self._say_applied()
         return code
 
     async def _send(self, client: AsyncConfplane, plan_id: str, revision: int) -> int:
@@ -160,10 +157,6 @@ class PlanRun:
     def _say_applied(self) -> None:
         run = f"; `confplane revert --request-id {self.run_id}` undoes them" if self.changed else ""
         say(f"Changes applied: {self.changed}{run}")
-
-    def _say_undone_by(self) -> None:
-        if self.changed:
-            self._say_applied()
 
     def _end_refused(self, body: Mapping[str, Any], plan_id: str) -> int:
         refused = [each for each in body["results"] if each["errorCode"]]

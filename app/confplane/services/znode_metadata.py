@@ -55,11 +55,6 @@ def read_metadata(extra: bytes | None) -> ZnodeMetadata:
     return ZnodeMetadata(topic_id if isinstance(topic_id, str) else None, after, until, pending)
 
 
-def pending_keys(extra: bytes | None) -> tuple[str, ...]:
-    """Return the pending keys among a znode's foreign members."""
-    return read_metadata(extra).pending_keys
-
-
 @lru_cache(4096)
 def write_metadata(extra: bytes | None, metadata: ZnodeMetadata) -> bytes:
     """Return a znode's foreign members with this metadata. All others are unchanged."""
@@ -83,7 +78,7 @@ def with_pending_keys(extra: bytes | None, keys: Iterable[str], topic_id: str | 
             without an id, it is left out, because they may have been written for an earlier topic of the same name.
     """
     members = {} if extra is None else json.loads(extra)
-    before = pending_keys(extra)
+    before = read_metadata(extra).pending_keys
     if topic_id is not None and not before:
         members.setdefault(TOPIC_ID, topic_id)
     return _encode({**members, PENDING_KEYS: sorted({*before, *keys})})

@@ -36,7 +36,7 @@ from confplane.services.ports.transactions import (
     StateWrite,
     TransactionUnknown,
 )
-from confplane.services.znode_metadata import pending_keys
+from confplane.services.znode_metadata import read_metadata
 from confplane.store import metrics, warnings, znodes
 from confplane.store.inspection import StoreInspection
 from confplane.store.leadership import ZooKeeperLeadership
@@ -595,7 +595,7 @@ class ZooKeeperStore(ClusterStore):
     @override
     def entities_with_pending_keys(self) -> list[str]:
         nodes = self._follower.loaded().trees[Tree.CONFIG].nodes
-        return [entity_id for entity_id, node in nodes.items() if pending_keys(node.extra)]
+        return [entity_id for entity_id, node in nodes.items() if read_metadata(node.extra).pending_keys]
 
     async def emptiness(self, tree: Tree, entity_id: str, age_s: float, deadline: float) -> tuple[Removal, ...] | None:
         """Check that an entity is empty in ZooKeeper; see :mod:`confplane.services.upkeep.compact`."""

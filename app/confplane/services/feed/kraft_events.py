@@ -19,7 +19,7 @@ from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.background import BackgroundService, BackgroundTask
 from confplane.services.kraft.apply.apply_status import ChangeApplyState
-from confplane.services.znode_metadata import pending_keys
+from confplane.services.znode_metadata import read_metadata
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -128,7 +128,7 @@ class KraftEvents(BackgroundService):
         """Note the pending entities among changed ones."""
         for entry in entries:
             if entry.tree is Tree.CONFIG:
-                if entry.after is not None and pending_keys(entry.after.extra):
+                if entry.after is not None and read_metadata(entry.after.extra).pending_keys:
                     self._pending.add(entry.entity_id)
                 else:
                     self._pending.discard(entry.entity_id)

@@ -16,7 +16,7 @@ from confplane.services.kraft.pending_entity import PendingEntity
 from confplane.services.ports.applying import NO_STATE
 from confplane.services.ports.cluster_states import TargetMode
 from confplane.services.ports.kafka import kraft_type_of
-from confplane.services.znode_metadata import pending_keys
+from confplane.services.znode_metadata import read_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -234,7 +234,11 @@ def _protect_client_changes(
         return FollowDecision.STALE if behind else kind
     if PendingEntity(declared, delivered).refusal is not None:
         return FollowDecision.REFUSED
-    is_pending = declared is not None and pending_keys(declared.extra) and delivered.applied_mzxid != declared.mzxid
+    is_pending = (
+        declared is not None
+        and read_metadata(declared.extra).pending_keys
+        and delivered.applied_mzxid != declared.mzxid
+    )
     if is_pending or delivered.is_open:
         return FollowDecision.PENDING
     return FollowDecision.STALE if observed.after < delivered.applied_offset else kind

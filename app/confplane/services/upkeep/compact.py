@@ -28,7 +28,7 @@ from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.ports.store import ClusterStore
 from confplane.services.ports.trail import IntentEntity
 from confplane.services.ports.transactions import Removal
-from confplane.services.znode_metadata import pending_keys
+from confplane.services.znode_metadata import read_metadata
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -141,7 +141,7 @@ class CompactService:
             and self._needs_no_bounds(each.entity, node)
         }
         states = await self._states.load(self._store.name, list(nodes))
-        pending = {entity_id: pending_keys(node.extra) for entity_id, node in nodes.items()}
+        pending = {entity_id: read_metadata(node.extra).pending_keys for entity_id, node in nodes.items()}
         is_open = {entity_id for entity_id, _ in await self._states.keys_in_open_changes(self._store.name, pending)}
         return {
             entity_id
@@ -177,7 +177,7 @@ def _is_delivered(node: Node, state: TargetState) -> bool:
     """Return whether the Kafka cluster has taken an empty node, and nothing of it is to be delivered again."""
     if state.is_open or state.refused is not None or state.uncertain or state.drift:
         return False
-    return not pending_keys(node.extra) or state.applied_mzxid == node.mzxid
+    return not read_metadata(node.extra).pending_keys or state.applied_mzxid == node.mzxid
 
 
 def _ids(removals: _Removals) -> tuple[str, ...]:

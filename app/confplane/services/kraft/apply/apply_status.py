@@ -19,7 +19,7 @@ from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import FacetName, Tree
 from confplane.services.kraft.pending_entity import PendingEntity, describe_refusals
 from confplane.services.ports.kafka import kraft_type_of
-from confplane.services.znode_metadata import pending_keys
+from confplane.services.znode_metadata import read_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -186,7 +186,7 @@ class ApplyWaiter:
             for wait in self._waits.get(entity_id, ()):
                 wait.last = _followed_status(node, wait.revision) or _status(known[entity_id], node, wait.revision)
                 # The mirror may not have the change of another process yet.
-                waits = (node is not None and bool(pending_keys(node.extra))) or mirrored < wait.revision
+                waits = (node is not None and bool(read_metadata(node.extra).pending_keys)) or mirrored < wait.revision
                 if wait.last.state is ChangeApplyState.PENDING and not waits:
                     wait.last = replace(wait.last, state=ChangeApplyState.REFUSED, message=_UNDONE)
                 if wait.last.state is not ChangeApplyState.PENDING and not wait.ended.done():
@@ -208,7 +208,7 @@ class ApplyWaiter:
 
 def _followed_status(node: Node | None, revision: int) -> ApplyStatus | None:
     """Return the apply status of a revision that follows the cluster; None for any other."""
-    if node is None or node.mzxid != revision or pending_keys(node.extra):
+    if node is None or node.mzxid != revision or read_metadata(node.extra).pending_keys:
         return None
     return ApplyStatus(ChangeApplyState.APPLIED, revision)
 

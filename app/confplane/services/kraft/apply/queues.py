@@ -34,7 +34,7 @@ from confplane.services.ports.cluster_states import Freeze
 from confplane.services.ports.journal import ExpiredCursor
 from confplane.services.ports.kafka import KraftEntityType
 from confplane.services.ports.observation_report import ApplyReport, ListedNames
-from confplane.services.znode_metadata import pending_keys
+from confplane.services.znode_metadata import read_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -227,7 +227,11 @@ class ApplyQueues:
                 self._add(entity_id, self._published_before + 1)
         else:
             for entry in read.entries:
-                if entry.tree is Tree.CONFIG and entry.after is not None and pending_keys(entry.after.extra):
+                if (
+                    entry.tree is Tree.CONFIG
+                    and entry.after is not None
+                    and read_metadata(entry.after.extra).pending_keys
+                ):
                     self._add(entry.entity_id, entry.revision)
         self._collected = read.cursor.revision
 

@@ -15,7 +15,7 @@ from confplane.domain.changes import stored
 from confplane.domain.facets import Tree
 from confplane.services.kraft.reconcile.enforce import intent_of
 from confplane.services.ports.applying import BaseValue, LostUpdate
-from confplane.services.znode_metadata import pending_keys, read_metadata
+from confplane.services.znode_metadata import read_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,7 +69,7 @@ class LostUpdates:
             return {}
         ours, theirs = stored(node), self._drafts.reconcile(observed, node)
         found = {}
-        for key in {*pending_keys(node.extra), *state.reapply}:
+        for key in {*read_metadata(node.extra).pending_keys, *state.reapply}:
             value, wanted = theirs.get(key), ours.get(key)
             sent = [*state.uncertain.get(key, ())]
             may_be_sent = any(self._drafts.is_same(observed.entity, key, wanted, each) for each in sent)

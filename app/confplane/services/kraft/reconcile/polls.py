@@ -24,7 +24,7 @@ from confplane.services.ports.kafka import (
     kraft_type_of,
 )
 from confplane.services.ports.observation_report import EntityTypeReport
-from confplane.services.znode_metadata import pending_keys
+from confplane.services.znode_metadata import read_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -300,6 +300,6 @@ class Polls:
         """Return whether a write is external: no follower made it, and the applier does not deliver it."""
         if self._writer.wrote(entry.revision):
             return False
-        if entry.after is None or not pending_keys(entry.after.extra):
+        if entry.after is None or not read_metadata(entry.after.extra).pending_keys:
             return True
         return not self._decisions.applies_to(kraft_type_of(Entity.from_id(entry.entity_id)))

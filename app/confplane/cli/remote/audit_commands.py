@@ -23,6 +23,7 @@ from confplane.cli.remote.entities import entity_of
 from confplane.cli.remote.options import READ_CODES, AsLines, ClusterName, Limit, NoPager, ProfileName, Since, Until
 from confplane.cli.remote.session import DONE, run
 from confplane.cli.times import time_of
+from confplane.domain.access.identities import untyped_hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -110,12 +111,6 @@ def _filters(
     }
 
 
-def _principal_hint(filters: Mapping[str, Any]) -> str:
-    """Return the likely principal if the one of a search without results is a plain name."""
-    principal = filters["principal"]
-    return "" if principal is None or ":" in principal else f". Principals have a type, as in User:{principal}"
-
-
 async def _search(client: AsyncConfplane, filters: dict[str, Any], *, refused: bool, limit: int, pages: bool) -> int:
     filters["page_size"] = min(limit, _LARGEST_PAGE)
     if refused:
@@ -133,7 +128,7 @@ async def _search(client: AsyncConfplane, filters: dict[str, Any], *, refused: b
             ("TIME", "REVISION", "BY", "ENTITY", "KEYS", "OUTCOME", "REASON", "CHANGE"),
             _rows,
             noun="changes",
-            empty=f"The trail has no such change in the cluster {client.cluster}{_principal_hint(filters)}",
+            empty=f"The trail has no such change in the cluster {client.cluster}{untyped_hint(filters['principal'])}",
             pages=pages,
         )
     return DONE

@@ -24,6 +24,11 @@ EVERYBODY: Final = "User:*"
 """The principal of grants to all callers."""
 
 
+def untyped_hint(principal: str | None) -> str:
+    """Return the end of a message about a principal for which nothing is found, if it is a name without a type."""
+    return "" if not principal or ":" in principal else f". Principals have a type, as in {USER}{principal}"
+
+
 class Authentication(StrEnum):
     """The kind of a credential."""
 

@@ -99,7 +99,8 @@ class RequestedChanges:
         """Decide what is proposed, for an author who may propose it.
 
         Raises:
-            ForbiddenError: The caller may not propose a change of an entity, not describe it, or not set its password.
+            ForbiddenError: The caller lacks the right to propose a change of an entity, to describe it, or to set its
+                password.
             InvalidRequestError: Nothing would change, or too much.
             ConfplaneError: The change would be refused.
         """

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from confplane.domain.access.identities import untyped_hint
 from confplane.domain.access.operations import Operation
 from confplane.domain.changes import stored
 from confplane.domain.errors import (
@@ -240,8 +241,7 @@ class RevertService:
         count = await reading.count(self._audit, access, query, MOST_CHANGES if may_alter else 0)
         if count == 0:
             named = selection.principal if selection.request_id is None else f"request {selection.request_id}"
-            name = selection.principal or ""
-            hint = f". Principals have a type, as in User:{name}" if name and ":" not in name else ""
+            hint = untyped_hint(selection.principal)
             raise NotFoundError(f"The trail of cluster {cluster!r} has no such change of {named}{hint}")
         if not may_alter:
             raise ForbiddenError(

@@ -265,7 +265,7 @@ def test_a_plan_that_is_out_of_date_is_made_again(service: Recorded, tmp_path: P
     service.answers["apply"] = lambda request: answers.pop() if answers else applied(request)
     said = CliRunner().invoke(cli, ["load", topics(tmp_path, "t", "u")])
     assert (said.exit_code, said.stderr) == (0, "")
-    # What a run did before is undone by its own request id.
+    # Changes of the earlier run are undone by its own request id.
     undone = f"Changes applied: 1; `confplane revert --request-id {RUN_ID}` undoes them\n"
     assert (undone in said.stdout) is (place == "result"), said.stdout
     assert [path for path, _ in service.sent] == ["manifests:plan", "manifests:apply"] * 2

@@ -174,7 +174,8 @@ def visibility(world: World, class_path: str, *, rounds: int, changes: int) -> I
             def write(value: int) -> None:
                 writer("PUT", path, body % value)
 
-            writer("PUT", path, body % (number * changes))
+            # By the reader, which then has the entity at once.
+            reader("PUT", path, body % (number * changes))
             return _latency(write, see, range(number * changes + 1, (number + 1) * changes))
 
         def theirs(number: int) -> Sample:

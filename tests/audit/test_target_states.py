@@ -462,6 +462,35 @@ async def test_a_delivery_reads_its_own_rows_only_and_is_planned_once(
     assert not re.search("Seq Scan on (applied_entities|applied_keys|deliveries)", plan)
 
 
+async def test_a_delivery_of_many_entities_does_not_compare_each_with_all(
+    states: PostgresTargetStates, migrated: servers.Database
+) -> None:
+    ids = [f"user={number}" for number in range(200)]
+    deliveries = [Delivery(each, 1, {"rate": "1"}, None) for each in ids]
+    await states.begin(CLUSTER, deliveries)
+    await states.end(CLUSTER, [DeliveryOutcome(each, AlterApplied(), 1) for each in deliveries])
+    deliveries = [Delivery(each, 2, {"rate": "2"}, None) for each in ids]
+    row = {"values": {"rate": "2"}, "outcome": "applied"}
+    plans: dict[str, str] = {}
+    with psycopg.connect(migrated.service_dsn) as connection:
+        connection.execute("SET plan_cache_mode = force_generic_plan")
+        connection.commit()
+        for name in ("LOAD", "BEGIN", "END"):
+            if name == "END":
+                await states.begin(CLUSTER, deliveries)
+            rows = [row | {"entity_id": each.entity_id, "mzxid": 2, "id": str(each.id)} for each in deliveries]
+            sent = str(getattr(statements, name).compile(dialect=PGDialect_psycopg())).encode()  # type: ignore[no-untyped-call]
+            given = {"cluster": CLUSTER, "ids": ids, "rows": json.dumps(rows)}
+            found = connection.execute(b"EXPLAIN (ANALYZE, TIMING OFF) " + sent, given, prepare=True).fetchall()
+            connection.rollback()
+            plans[name] = "\n".join(line for (line,) in found)
+    compared = {
+        name: sum(map(int, re.findall(r"Rows Removed by Join Filter: (\d+)", plan))) for name, plan in plans.items()
+    }
+    assert all(f"rows={len(ids)}" in plan for plan in plans.values())
+    assert compared == {"LOAD": 0, "BEGIN": 0, "END": 0}
+
+
 @pytest.mark.parametrize("pooled", [False, True])
 async def test_a_statement_that_is_planned_once_survives_a_migration_and_poolers(
     migrated: servers.Database, *, pooled: bool

@@ -48,37 +48,41 @@ _AMONG_IDS: Final = "ANY(ARRAY(SELECT unnest(:ids)))"
 _OF_IDS: Final = f"WHERE cluster = :cluster AND entity_id = {_AMONG_IDS}"
 
 
+_DELIVERIES: Final = "SELECT * FROM deliveries WHERE cluster = :cluster"
+
+
 def _load(
-    unmoved: str = "", entities: str = "", keys: str = "", deliveries: str = "deliveries", given: str = "true"
+    unmoved: str = "", entities: str = "", keys: str = "", deliveries: str = _DELIVERIES, given: str = "true"
 ) -> TextClause:
     """Return a statement that reads all tables as of one time; one row at least, which may have no entity.
 
     Deliveries are kept for weeks, and one revision may have any number of them. So only those that may still arrive are
-    read, and of an open revision the keys.
+    read, and of an open revision the keys. Each entity's rows are looked up: the planner expects few entities, and
+    would compare each with all rows of all others.
     """
     return _ids(f"""
 WITH {unmoved} states AS MATERIALIZED (
   SELECT * FROM applied_entities {_OF_IDS} {entities}
-), keys AS MATERIALIZED (
-  SELECT entity_id, jsonb_agg(to_jsonb(rows)) AS key_rows
-  FROM (SELECT * FROM applied_keys {_OF_IDS} {keys}) AS rows GROUP BY entity_id
-), sent AS MATERIALIZED (
-  SELECT entity_id, jsonb_agg(DISTINCT key) AS sent_keys FROM states JOIN {deliveries} AS sent USING (entity_id)
-  WHERE sent.cluster = :cluster AND mzxid = sent_mzxid AND {OPEN.text} GROUP BY entity_id
-), arriving AS MATERIALIZED (
-  SELECT entity_id, jsonb_agg(jsonb_build_object(
-    'key', key, 'value', value, 'sent_at', sent_at, 'refused_later', EXISTS (
-      SELECT FROM deliveries AS later
-      WHERE later.cluster = :cluster AND later.entity_id = rows.entity_id AND later.key = rows.key
-        AND later.value IS NOT DISTINCT FROM rows.value AND later.sent_at > rows.sent_at AND later.outcome = 'refused')
-  ) ORDER BY sent_at) AS arriving_rows
-  FROM (SELECT * FROM {deliveries} AS deliveries {_OF_IDS} AND {_MAY_ARRIVE}) AS rows GROUP BY entity_id
 )
 SELECT found.*, has_earlier FROM (SELECT {given} AS has_earlier) AS asked LEFT JOIN (
   SELECT entity_id, sent_mzxid, applied_mzxid, applied_offset, topic_id, delivery_id, refused_code, refused_text,
-    coalesce(key_rows, '[]') AS key_rows, coalesce(sent_keys, '[]') AS sent_keys,
-    coalesce(arriving_rows, '[]') AS arriving_rows
-  FROM states LEFT JOIN keys USING (entity_id) LEFT JOIN sent USING (entity_id) LEFT JOIN arriving USING (entity_id)
+    key_rows, sent_keys, arriving_rows
+  FROM states CROSS JOIN LATERAL (
+    SELECT coalesce(jsonb_agg(to_jsonb(rows)), '[]') AS key_rows
+    FROM (SELECT * FROM applied_keys WHERE cluster = :cluster {keys}) AS rows WHERE entity_id = states.entity_id
+  ) AS keys CROSS JOIN LATERAL (
+    SELECT coalesce(jsonb_agg(DISTINCT key), '[]') AS sent_keys FROM ({deliveries}) AS sent
+    WHERE entity_id = states.entity_id AND mzxid = sent_mzxid AND {OPEN.text}
+  ) AS sent CROSS JOIN LATERAL (
+    SELECT coalesce(jsonb_agg(jsonb_build_object(
+      'key', key, 'value', value, 'sent_at', sent_at, 'refused_later', EXISTS (
+        SELECT FROM deliveries AS later
+        WHERE later.cluster = :cluster AND later.entity_id = rows.entity_id AND later.key = rows.key
+          AND later.value IS NOT DISTINCT FROM rows.value AND later.sent_at > rows.sent_at
+          AND later.outcome = 'refused')
+    ) ORDER BY sent_at), '[]') AS arriving_rows
+    FROM ({deliveries}) AS rows WHERE entity_id = states.entity_id AND {_MAY_ARRIVE}
+  ) AS arriving
 ) AS found ON true
 """)  # noqa: S608 - constants
 
@@ -89,9 +93,9 @@ LOAD_WITH_EARLIER: Final = _load(
     f"unmoved AS MATERIALIZED ({earlier_states.UNMOVED}),",
     f"AND entity_id NOT IN (SELECT entity_id FROM unmoved) UNION ALL ({earlier_states.UNMOVED_ENTITIES})",  # noqa: S608 - constants
     f"UNION ALL {earlier_states.UNMOVED_KEYS}",
-    f"""(
-    SELECT cluster, entity_id, mzxid, id, key, value, sent_at, outcome FROM deliveries {_OF_IDS}
-    UNION ALL {earlier_states.UNMOVED_DELIVERIES})""",  # noqa: S608 - constants
+    f"""
+    SELECT cluster, entity_id, mzxid, id, key, value, sent_at, outcome FROM deliveries WHERE cluster = :cluster
+    UNION ALL {earlier_states.UNMOVED_DELIVERIES}""",  # noqa: S608 - constants
 )
 
 LOCK: Final = _ids(f"""
@@ -148,7 +152,8 @@ SELECT entity_id FROM begun
 
 # A refusal keeps the revision that the cluster accepted before. A retry replaces a delivery of which nothing was sent.
 # If a crash of Postgres loses an outcome, it is unknown, and the values are sent again. Later durable transactions
-# include it, because Postgres has one log.
+# include it, because Postgres has one log. The outcome is compared in a form that the index of unknown outcomes does
+# not have: by that index each delivery without an outcome would be compared with each row given.
 END: Final = _ids(f"""
 WITH given AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given(
@@ -162,15 +167,15 @@ WITH given AS MATERIALIZED (
     delivery_id = NULL, applied_mzxid = CASE outcome WHEN 'applied' THEN mzxid ELSE applied_mzxid END,
     applied_offset = greatest(applied_offset, given."offset"), refused_code = code, refused_text = said
   FROM given JOIN locked USING (entity_id)
-  WHERE cluster = :cluster AND known.entity_id = {_AMONG_IDS} AND known.entity_id = given.entity_id AND delivery_id = id
+  WHERE cluster = :cluster AND known.entity_id = given.entity_id AND delivery_id = id
   RETURNING given.*
 ), sent AS (
   UPDATE deliveries AS known SET
     outcome = CASE WHEN key = ANY(refused) THEN 'refused' ELSE ended.outcome END, "offset" = ended."offset",
     ended_at = clock_timestamp()
   FROM ended
-  WHERE cluster = :cluster AND known.entity_id = {_AMONG_IDS} AND known.entity_id = ended.entity_id
-    AND known.mzxid = ended.mzxid AND known.id = ended.id AND known.{UNKNOWN.text}
+  WHERE cluster = :cluster AND known.entity_id = ended.entity_id AND known.mzxid = ended.mzxid
+    AND known.id = ended.id AND coalesce(known.outcome, '') = ''
   RETURNING known.*
 ), replaced AS (
   DELETE FROM deliveries AS known USING ended

@@ -49,7 +49,6 @@ FILES: Final = {
         "SaslHandshake": (1, 1),
     },
     "fetch": {"Fetch": (15, 18)},
-    "fetch_snapshot": {"FetchSnapshot": (0, 1)},
     "quorum": {"DescribeQuorum": (1, 2)},
     "quotas": {
         "AlterClientQuotas": (0, 1),
@@ -64,7 +63,6 @@ RECORDS: Final = (
     "ClientQuotaRecord",
     "ConfigRecord",
     "EndTransactionRecord",
-    "FeatureLevelRecord",
     "RemoveTopicRecord",
     "TopicRecord",
 )

@@ -352,7 +352,7 @@ class KraftCluster:
             log = MetadataLog(self._controllers, self._options, cluster_id=cluster_id)
             try:
                 pages = LogPages(self._converter, await self.topics(time.monotonic() + self._timeout_s))
-                async for part in log.follow(after, snapshots=False):
+                async for part in log.follow(after):
                     yield await pages.page(part)
             except errors.RightsError as error:
                 raise NotPermittedError(f"{error}; needed: CLUSTER_ACTION on CLUSTER") from None

@@ -12,7 +12,6 @@ from confplane.domain.base64url import encode_base64url
 from confplane.domain.config_resources import RESOURCE_ENTITY_TYPES
 from confplane.domain.entities import Entity
 from confplane.kraft.entity_converter import spelled
-from confplane.kraft.metadata_log import SnapshotPart
 from confplane.kraft.views import ConfigResourceType, Resource
 from confplane.kraft.wire.messages import ClientQuotaRecord, ConfigRecord, RemoveTopicRecord, TopicRecord
 from confplane.services.cooperative_yielding import TimeSlice
@@ -46,10 +45,8 @@ class LogPages:
         # same name.
         self._ids: dict[str, str] = {}
 
-    async def page(self, part: LogPart | SnapshotPart) -> LogPage:
-        """Return the page of a part of the log; a snapshot is a page without changes."""
-        if isinstance(part, SnapshotPart):
-            return LogPage(part.end_offset - 1, reset=True)
+    async def page(self, part: LogPart) -> LogPage:
+        """Return the page of a part of the log."""
         changes: list[LogChange] = []
         incomplete = False
         time_slice = TimeSlice()
@@ -62,7 +59,7 @@ class LogPages:
                 changes.append(change)
             if time_slice.due:
                 await time_slice.pause()
-        return LogPage(part.after, tuple(changes), incomplete=incomplete)
+        return LogPage(part.after, tuple(changes), part.reset, incomplete)
 
     def _change(self, record: LogRecord) -> LogChange | None:
         match record.message:

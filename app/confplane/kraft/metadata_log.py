@@ -1,14 +1,14 @@
 """The metadata log of a cluster, followed from its active controller: each committed record, with offset and time.
 
-The log is read by a replica without an id, which does not take part in the quorum: Fetch and FetchSnapshot (KIP-595,
-KIP-630). Only records below the high watermark are returned.
+The log is read by a replica without an id, which does not take part in the quorum: Fetch (KIP-595). Only records below
+the high watermark are returned. Snapshots of the log are not read: what they replace has to be described.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
@@ -24,15 +24,11 @@ from confplane.kraft.wire.messages import (
     ClientQuotaRecord,
     ConfigRecord,
     EndTransactionRecord,
-    FeatureLevelRecord,
     FetchRequest,
     FetchResponse,
-    FetchSnapshotRequest,
-    FetchSnapshotResponse,
     RemoveTopicRecord,
     TopicRecord,
     fetch,
-    fetch_snapshot,
 )
 from confplane.kraft.wire.options import Address
 
@@ -54,7 +50,6 @@ _KINDS: Final[dict[int | None, type[Message]]] = {
         ClientQuotaRecord,
         ConfigRecord,
         EndTransactionRecord,
-        FeatureLevelRecord,
         RemoveTopicRecord,
         TopicRecord,
     )
@@ -70,7 +65,7 @@ class LogRecord:
     timestamp: int
     """The controller's time, milliseconds since the epoch."""
     message: Message
-    """A ClientQuotaRecord, ConfigRecord, TopicRecord, RemoveTopicRecord or FeatureLevelRecord."""
+    """A ClientQuotaRecord, ConfigRecord, TopicRecord or RemoveTopicRecord."""
 
 
 def read(record: Record) -> Message | None:
@@ -140,7 +135,6 @@ class RecordTransactions:
         return held
 
 
-METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = UUID(int=1)
 _MOST_BYTES: Final = 4 * 1024 * 1024
 _WAIT_MS: Final = 500
@@ -164,22 +158,8 @@ class LogPart:
     after: int
     """The offset after which to continue: every record up to it is in this part or an earlier one, or of a kind that is
     not followed. Records of an open transaction come after it."""
-    high_watermark: int
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotPart:
-    """Records of a snapshot, which replaces the log up to an offset whose single records are no longer available.
-
-    The first part of a snapshot is the beginning of the complete state: anything that is missing in all its parts does
-    not exist.
-    """
-
-    records: tuple[LogRecord, ...]
-    end_offset: int
-    """The snapshot contains all records before this offset. Its records have this offset less one."""
-    first: bool
-    last: bool
+    reset: bool = False
+    """True if a snapshot replaced the log up to ``after``, so that its single records are not available."""
 
 
 class MetadataLog:
@@ -200,15 +180,11 @@ class MetadataLog:
         """Close the connections. A running iteration fails."""
         await self._pool.close()
 
-    async def follow(self, after: int, *, snapshots: bool = True) -> AsyncGenerator[LogPart | SnapshotPart, None]:
+    async def follow(self, after: int) -> AsyncGenerator[LogPart, None]:
         """Follow the log after an offset, without an end; -1 begins with the first record.
 
         Changes of the active controller are followed. A failure ends the iteration; call again with the last ``after``.
         After an offset within a transaction, the remaining records of the transaction are returned as they arrive.
-
-        Args:
-            after: As in :class:`LogPart`; after a snapshot its ``end_offset`` less one.
-            snapshots: If False and the log begins later, one part without records has the end offset of the snapshot.
 
         Raises:
             RightsError: The right CLUSTER_ACTION on the CLUSTER is missing.
@@ -226,10 +202,8 @@ class MetadataLog:
             elif end >= 0:
                 if end <= place.position:
                     raise ProtocolError(f"{connection.address} has a snapshot up to {end}, which is read already.")
-                async for part in self._snapshot(connection, end, epoch, whole=snapshots):
-                    yield part
-                    if part.last:
-                        place = _LogPosition(end, epoch)
+                place = _LogPosition(end, epoch)
+                yield LogPart((), end - 1, reset=True)
             elif (found := await place.advance(partition)) is not None:
                 yield found
 
@@ -283,54 +257,6 @@ class MetadataLog:
         named = [Address(each.host, each.port) for each in answer.node_endpoints if each.node_id == leader.leader_id]
         self._pool.prefer(named[0] if named else None)
 
-    # -- snapshots
-
-    async def _snapshot(
-        self, connection: KraftConnection, end: int, epoch: int, *, whole: bool
-    ) -> AsyncGenerator[SnapshotPart, None]:
-        """Read a snapshot. It ends without a last part if its controller is no longer the active one."""
-        if not whole:
-            yield SnapshotPart((), end, first=True, last=True)
-            return
-        position, rest, transactions, first = 0, b"", RecordTransactions(), True
-        while True:
-            request = self._snapshot_request(end, epoch, position)
-            try:
-                answer = await connection.call(request, FetchSnapshotResponse, time.monotonic() + _CALL_S)
-                errors.check("FetchSnapshot", answer.error_code)
-                part = _only([each for topic in answer.topics for each in topic.partitions], connection)
-                errors.check("FetchSnapshot", part.error_code)
-            except UnreachableError:
-                return
-            except AnswerError as error:
-                if error.passing or error.code == errors.SNAPSHOT_NOT_FOUND:
-                    return
-                raise
-            position += len(part.unaligned_records)
-            data = rest + part.unaligned_records
-            found, used = await batches(data)
-            rest = data[used:]
-            records: list[LogRecord] = []
-            for batch in found:
-                records += await _effective_records(batch, 0, transactions, end - 1)
-            last = position >= part.size
-            if (last and rest) or (not last and not part.unaligned_records):
-                raise ProtocolError(f"{connection.address} sent a snapshot that ends within a batch.")
-            yield SnapshotPart(tuple(records), end, first=first, last=last)
-            first = False
-            if last:
-                return
-
-    def _snapshot_request(self, end: int, epoch: int, position: int) -> FetchSnapshotRequest:
-        partition = fetch_snapshot.FetchSnapshotRequestPartitionSnapshot(
-            partition=0,
-            current_leader_epoch=self._epoch,
-            snapshot_id=fetch_snapshot.FetchSnapshotRequestSnapshotId(end, epoch),
-            position=position,
-        )
-        topic = fetch_snapshot.FetchSnapshotRequestTopicSnapshot(METADATA_TOPIC, (partition,))
-        return FetchSnapshotRequest(cluster_id=self._pool.cluster_id, max_bytes=_MOST_BYTES, topics=(topic,))
-
 
 class _LogPosition:
     """A position in the log, the epoch of the previous record, and the open transaction.
@@ -354,7 +280,7 @@ class _LogPosition:
             )
         records: list[LogRecord] = []
         before = self.position
-        for batch in (await batches(partition.records or b""))[0]:
+        for batch in await batches(partition.records or b""):
             if batch.last_offset >= partition.high_watermark:
                 break  # not committed yet
             if batch.last_offset >= self.position:
@@ -363,7 +289,7 @@ class _LogPosition:
         if self.position > before:
             begin = self._transactions.begin
             after = (self.position if begin is None else begin) - 1
-            return LogPart(tuple(records), after, partition.high_watermark)
+            return LogPart(tuple(records), after)
         if partition.records:
             await asyncio.sleep(_UNCOMMITTED_S)
         return None
@@ -375,20 +301,15 @@ def _only(partitions: Sequence[_P], connection: KraftConnection) -> _P:
     return partitions[0]
 
 
-async def _effective_records(
-    batch: Batch, position: int, transactions: RecordTransactions, offset: int | None = None
-) -> list[LogRecord]:
-    """Return the records of a batch that take effect, starting at a position.
-
-    Each has the given offset of the log, or its own offset for None.
-    """
+async def _effective_records(batch: Batch, position: int, transactions: RecordTransactions) -> list[LogRecord]:
+    """Return the records of a batch that take effect, starting at a position."""
     if batch.control:
         return []
     made: list[LogRecord] = []
     until = time.perf_counter() + SLICE_S
     for record in batch.records():
         if record.offset >= position:
-            made += transactions.add(record if offset is None else replace(record, offset=offset))
+            made += transactions.add(record)
         if time.perf_counter() >= until:
             await asyncio.sleep(0)
             until = time.perf_counter() + SLICE_S

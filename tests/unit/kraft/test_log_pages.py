@@ -11,6 +11,7 @@ from confplane.kraft.log_pages import LogPages, kafka_id
 from confplane.kraft.metadata_log import LogPart, LogRecord
 from confplane.kraft.wire.messages import ConfigRecord, RemoveTopicRecord, TopicRecord
 from confplane.kraft_wiring import rules_of
+from confplane.services.ports.kafka import LogPage
 from tests.support.catalogs import NEWEST
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ TOPIC, GROUP = 2, 32
 
 def part(*messages: Message) -> LogPart:
     records = tuple(LogRecord(offset, 1_000 + offset, each) for offset, each in enumerate(messages))
-    return LogPart(records, len(records) - 1, len(records))
+    return LogPart(records, len(records) - 1)
 
 
 def config(value: str | None = "1", kind: int = TOPIC) -> ConfigRecord:
@@ -40,6 +41,10 @@ async def test_configs_of_a_topic_have_the_id_of_the_topic_that_was_made() -> No
     assert (group.entity, group.topic_id) == (Entity.of(group="t"), None)
     page = await pages.page(part(RemoveTopicRecord(EARLIER), TopicRecord("t", LATER), config()))
     assert [each.topic_id for each in page.changes] == [kafka_id(EARLIER), kafka_id(LATER), kafka_id(LATER)]
+
+
+async def test_a_part_that_a_snapshot_replaced_is_a_page_without_changes() -> None:
+    assert await LogPages(SIGHTS, {}).page(LogPart((), 41, reset=True)) == LogPage(41, reset=True)
 
 
 async def test_an_id_of_the_list_of_topics_may_be_that_of_a_later_topic() -> None:

@@ -1,4 +1,4 @@
-"""Record batches (magic 2) of a log or a snapshot, read from untrusted bytes: checked, and split into records."""
+"""Record batches (magic 2) of a log, read from untrusted bytes: checked, and split into records."""
 
 from __future__ import annotations
 
@@ -201,8 +201,8 @@ class _Cursor:
         return self.data[start : start + size]
 
 
-async def batches(data: bytes) -> tuple[list[Batch], int]:
-    """Return the complete batches in ``data`` and their size in bytes; the last batch may be truncated.
+async def batches(data: bytes) -> list[Batch]:
+    """Return the complete batches in ``data``; the last batch may be truncated.
 
     Checksums are computed in slices, so that other tasks run every :data:`~confplane.kraft.wire.message.SLICE_S`
     seconds.
@@ -233,7 +233,7 @@ async def batches(data: bytes) -> tuple[list[Batch], int]:
         start = at + _HEADER.size
         found.append(Batch(base, base + last_delta, epoch, control, count, first, most, append_time, data, start, end))
         at = end
-    return found, at
+    return found
 
 
 async def _checksum(data: memoryview) -> int:

@@ -12,7 +12,6 @@ from confplane.kraft.wire.messages import (
     DescribeConfigsResponse,
     DescribeQuorumResponse,
     FetchResponse,
-    FetchSnapshotResponse,
     IncrementalAlterConfigsResponse,
 )
 
@@ -77,7 +76,7 @@ def _parts(answer: object) -> Iterable[_Coded]:
             return answer.responses
         case DescribeConfigsResponse():
             return answer.results
-        case DescribeQuorumResponse() | FetchSnapshotResponse():
+        case DescribeQuorumResponse():
             return [part for topic in answer.topics for part in topic.partitions]
         case FetchResponse():
             return [part for topic in answer.responses for part in topic.partitions]

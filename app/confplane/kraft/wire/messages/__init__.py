@@ -22,8 +22,6 @@ from confplane.kraft.wire.messages.connection import SaslHandshakeRequest as Sas
 from confplane.kraft.wire.messages.connection import SaslHandshakeResponse as SaslHandshakeResponse
 from confplane.kraft.wire.messages.fetch import FetchRequest as FetchRequest
 from confplane.kraft.wire.messages.fetch import FetchResponse as FetchResponse
-from confplane.kraft.wire.messages.fetch_snapshot import FetchSnapshotRequest as FetchSnapshotRequest
-from confplane.kraft.wire.messages.fetch_snapshot import FetchSnapshotResponse as FetchSnapshotResponse
 from confplane.kraft.wire.messages.quorum import DescribeQuorumRequest as DescribeQuorumRequest
 from confplane.kraft.wire.messages.quorum import DescribeQuorumResponse as DescribeQuorumResponse
 from confplane.kraft.wire.messages.quotas import AlterClientQuotasRequest as AlterClientQuotasRequest
@@ -35,6 +33,5 @@ from confplane.kraft.wire.messages.records import BeginTransactionRecord as Begi
 from confplane.kraft.wire.messages.records import ClientQuotaRecord as ClientQuotaRecord
 from confplane.kraft.wire.messages.records import ConfigRecord as ConfigRecord
 from confplane.kraft.wire.messages.records import EndTransactionRecord as EndTransactionRecord
-from confplane.kraft.wire.messages.records import FeatureLevelRecord as FeatureLevelRecord
 from confplane.kraft.wire.messages.records import RemoveTopicRecord as RemoveTopicRecord
 from confplane.kraft.wire.messages.records import TopicRecord as TopicRecord

@@ -50,12 +50,6 @@ class EndTransactionRecord(Message, api_key=24, versions=range(1), flexible_from
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureLevelRecord(Message, api_key=12, versions=range(1), flexible_from=0):
-    name: str = wire("string")
-    feature_level: int = wire("int16")
-
-
-@dataclass(frozen=True, slots=True)
 class RemoveTopicRecord(Message, api_key=9, versions=range(1), flexible_from=0):
     topic_id: UUID = wire("uuid")
 

@@ -88,8 +88,8 @@ async def test_all_answers_are_those_of_the_admin_client(
             name = f"{described.resource.type.name}={described.resource.name}"
             ours = [
                 {
-                    "name": each.name, "value": each.value, "source": SOURCES[KafkaConfigSource(each.source)],
-                    "readOnly": each.read_only, "sensitive": each.sensitive,
+                    "name": each.name, "value": each.value, "source": SOURCES[KafkaConfigSource(each.config_source)],
+                    "readOnly": each.read_only, "sensitive": each.is_sensitive,
                     "synonyms": [[one.name, one.value, SOURCES[KafkaConfigSource(one.source)]] for one in each.synonyms],
                 }
                 for each in described.entries
@@ -99,15 +99,15 @@ async def test_all_answers_are_those_of_the_admin_client(
         kinds = [ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS]
         listed = await client.list_config_resources(kinds, deadline)
         assert sorted(f"{each.type.name}={each.name}" for each in listed) == sorted(theirs["listed"])
-        topics = {each.name: each for each in (await client.topics(deadline)).values() if not each.internal}
-        assert {name: _spelled(each.topic_id.bytes) for name, each in topics.items()} == theirs["topics"]
+        topics = {name: each for name, each in (await client.topics(deadline)).items() if not name.startswith("__")}
+        assert {name: _spelled(each.bytes) for name, each in topics.items()} == theirs["topics"]
         features = await client.features(deadline)
         assert {"finalized": dict(features.finalized),
                 "supported": {name: list(each) for name, each in features.supported.items()}} == theirs["features"]  # fmt: skip
         assert features.finalized
         quorum = await client.quorum(deadline)
         assert {"leaderId": quorum.leader_id, "leaderEpoch": quorum.leader_epoch,
-                "voters": [voter.node_id for voter in quorum.voters]} == theirs["quorum"]  # fmt: skip
+                "voters": [voter.replica_id for voter in quorum.current_voters]} == theirs["quorum"]  # fmt: skip
         for resource, wanted in VALUES.items():
             await writer.configs((resource, dict.fromkeys(wanted)))
         await writer.quotas(*((entity, dict.fromkeys(values)) for entity, values in QUOTAS))

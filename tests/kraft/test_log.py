@@ -129,7 +129,7 @@ async def _followed_through_a_failover(cluster: KraftCluster) -> None:
         stack.push_async_callback(log.close)
         client = await stack.enter_async_context(client_of(*cluster.bootstrap))
         before = await client.quorum(time.monotonic() + 30)
-        assert {voter.node_id for voter in before.voters} == {node.node_id for node in cluster.controllers}
+        assert {voter.replica_id for voter in before.current_voters} == {node.node_id for node in cluster.controllers}
         leader = cluster.node(before.leader_id)
         through = next(node for node in cluster.brokers if node is not leader)
         writer = await stack.enter_async_context(KraftWriter(through.bootstrap))

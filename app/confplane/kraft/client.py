@@ -13,12 +13,9 @@ from confplane.kraft.pool import ConnectionPartition, ConnectionPool, fan_out
 from confplane.kraft.views import (
     ConfigResourceType,
     Features,
-    Quorum,
     Quotas,
-    Replica,
     Resource,
     ResourceConfigs,
-    Topic,
     UnchangedQuotas,
 )
 from confplane.kraft.wire import errors, quotas
@@ -40,16 +37,16 @@ from confplane.kraft.wire.messages import (
 from confplane.kraft.wire.messages.cluster import MetadataRequestTopic
 from confplane.kraft.wire.messages.quorum import DescribeQuorumRequestPartitionData, DescribeQuorumRequestTopicData
 from confplane.kraft.wire.messages.quotas import ComponentData
-from confplane.kraft.wire.options import Address
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from uuid import UUID
 
     from confplane.kraft.alters import Name
     from confplane.kraft.pool import Broker
     from confplane.kraft.wire.connection import KraftConnection
-    from confplane.kraft.wire.messages.quorum import ReplicaState
-    from confplane.kraft.wire.options import Options
+    from confplane.kraft.wire.messages.quorum import DescribeQuorumResponsePartitionData
+    from confplane.kraft.wire.options import Address, Options
 
 _T = TypeVar("_T")
 
@@ -151,7 +148,7 @@ class KraftClient:
     async def is_controller(self, node: int, deadline: float) -> bool:
         """Return whether a node is a controller; False also if the cluster does not show this."""
         try:
-            return node in {each.node_id for each in (await self.quorum(deadline)).voters}
+            return node in {each.replica_id for each in (await self.quorum(deadline)).current_voters}
         except errors.KraftError:
             return False
 
@@ -174,8 +171,8 @@ class KraftClient:
             return await ask(await self._pool.broker(broker, deadline))
         return await self._anywhere(ask, deadline)
 
-    async def quorum(self, deadline: float) -> Quorum:
-        """Return the active controller, its epoch and the high watermark.
+    async def quorum(self, deadline: float) -> DescribeQuorumResponsePartitionData:
+        """Return the controllers according to the active one, and the high watermark.
 
         Raises:
             RightsError: The right to DESCRIBE the CLUSTER is missing.
@@ -184,25 +181,14 @@ class KraftClient:
             (DescribeQuorumRequestTopicData(METADATA_TOPIC, (DescribeQuorumRequestPartitionData(0),)),)
         )
 
-        async def ask(connection: KraftConnection) -> Quorum:
+        async def ask(connection: KraftConnection) -> DescribeQuorumResponsePartitionData:
             answer = await connection.call(request, DescribeQuorumResponse, deadline)
             errors.check("DescribeQuorum", answer.error_code, answer.error_message)
             if len(answer.topics) != 1 or len(answer.topics[0].partitions) != 1:
                 raise errors.ProtocolError(f"{connection.address} describes a quorum that was not asked for.")
             (partition,) = answer.topics[0].partitions
             errors.check("DescribeQuorum", partition.error_code, partition.error_message)
-            return Quorum(
-                partition.leader_id,
-                partition.leader_epoch,
-                partition.high_watermark,
-                _replicas(partition.current_voters),
-                _replicas(partition.observers),
-                {
-                    each.node_id: Address(each.listeners[0].host, each.listeners[0].port)
-                    for each in answer.nodes
-                    if each.listeners
-                },
-            )
+            return partition
 
         return await self._anywhere(ask, deadline)
 
@@ -359,16 +345,16 @@ class KraftClient:
 
         return await self._anywhere(ask, deadline)
 
-    async def topics(self, deadline: float, names: Collection[str] | None = None) -> dict[str, Topic]:
-        """Return the topics that may be described, by name: all of them, or those with the given names."""
+    async def topics(self, deadline: float, names: Collection[str] | None = None) -> dict[str, UUID]:
+        """Return the ids of the topics that may be described, by name: of all, or of those with the given names."""
         wanted = None if names is None else tuple(MetadataRequestTopic(name=name) for name in names)
 
-        async def ask(connection: KraftConnection) -> dict[str, Topic]:
+        async def ask(connection: KraftConnection) -> dict[str, UUID]:
             request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
             answer = await connection.call(request, MetadataResponse, deadline)
             errors.check("Metadata", answer.error_code)
             return {
-                each.name: Topic(each.name, each.topic_id, each.is_internal)
+                each.name: each.topic_id
                 for each in answer.topics
                 if each.name is not None and each.error_code not in _NO_TOPIC
             }
@@ -408,10 +394,6 @@ class KraftClient:
 
 def _is_later(reached: Features, first: Features) -> bool:
     return reached.source == first.source and reached.offset > first.offset
-
-
-def _replicas(states: Sequence[ReplicaState]) -> tuple[Replica, ...]:
-    return tuple(Replica(each.replica_id, each.log_end_offset) for each in states)
 
 
 async def _brokers(connection: KraftConnection, deadline: float, *, fenced: bool) -> tuple[int, ...]:

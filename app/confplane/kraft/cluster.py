@@ -246,13 +246,13 @@ class KraftCluster:
         """Return the ids of all topics by name."""
         with translate_errors():
             found = await (await self._client()).topics(self._by(deadline))
-        return {name: kafka_id(topic.topic_id) for name, topic in found.items()}
+        return {name: kafka_id(topic_id) for name, topic_id in found.items()}
 
     async def topic_ids(self, names: Collection[str], deadline: float) -> Mapping[str, str]:
         """Return the ids of some topics by name."""
         with translate_errors():
             found = await (await self._client()).topics(self._by(deadline), names)
-        return {name: kafka_id(topic.topic_id) for name, topic in found.items()}
+        return {name: kafka_id(topic_id) for name, topic_id in found.items()}
 
     async def static_values(
         self, keys: Collection[str], broker: int | None, deadline: float

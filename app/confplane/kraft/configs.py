@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from confplane.kraft.views import ConfigResourceType, ConfigValueSynonym, Resource, ResourceConfigEntry, ResourceConfigs
+from confplane.kraft.views import ConfigResourceType, Resource, ResourceConfigs
 from confplane.kraft.wire import errors
 from confplane.kraft.wire.errors import KraftError
 from confplane.kraft.wire.messages import DescribeConfigsRequest, DescribeConfigsResponse
@@ -63,15 +63,4 @@ def _described(resource: Resource, result: DescribeConfigsResult, source: Addres
         )
     except KraftError as error:
         return ResourceConfigs(resource, error=error, source=source)
-    entries = tuple(
-        ResourceConfigEntry(
-            each.name,
-            each.value,
-            each.config_source,
-            each.read_only,
-            each.is_sensitive,
-            tuple([ConfigValueSynonym(one.name, one.value, one.source) for one in each.synonyms]),
-        )
-        for each in result.configs
-    )
-    return ResourceConfigs(resource, entries, source=source)
+    return ResourceConfigs(resource, result.configs, source=source)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from confplane.domain.observed import ObservedRules
-    from confplane.kraft.views import ResourceConfigEntry
+    from confplane.kraft.wire.messages.configs import DescribeConfigsResourceResult
 
 
 _SOURCES: Final = {
@@ -78,7 +78,7 @@ class EntityConverter:
         return found if isinstance(found, Entity) else Unmanaged(kraft_type_of_entity_type(entity_type), name, found)
 
     def configs(
-        self, entity: Entity, described: Iterable[ResourceConfigEntry], topic_id: str | None = None
+        self, entity: Entity, described: Iterable[DescribeConfigsResourceResult], topic_id: str | None = None
     ) -> ObservedEntity:
         """Return the declared configs in a describe."""
         config: dict[str, str] = {}
@@ -90,7 +90,7 @@ class EntityConverter:
                 config[key] = value
         return ObservedEntity(entity, config, frozenset(hidden), topic_id, self._ineffective(entity, described))
 
-    def _ineffective(self, entity: Entity, described: Iterable[ResourceConfigEntry]) -> dict[str, str]:
+    def _ineffective(self, entity: Entity, described: Iterable[DescribeConfigsResourceResult]) -> dict[str, str]:
         """Return the keys that are set for a broker and that it does not use, each with the reason."""
         if entity.components[0][0] is not EntityType.BROKER or entity.components[0][1] is None:
             return {}
@@ -98,7 +98,7 @@ class EntityConverter:
         for each in described:
             first = each.synonyms[0] if each.synonyms else None
             level = None if first is None else _LEVELS.get(first.source)
-            if first is None or level is None or first.name != each.name or each.sensitive:
+            if first is None or level is None or first.name != each.name or each.is_sensitive:
                 continue
             if first.value is None or each.value is None or not self._rules.governs(entity, each.name):
                 continue
@@ -107,7 +107,7 @@ class EntityConverter:
         return found
 
     @staticmethod
-    def static_values(described: Iterable[ResourceConfigEntry]) -> dict[str, str]:
+    def static_values(described: Iterable[DescribeConfigsResourceResult]) -> dict[str, str]:
         """Return the values below the dynamic levels in a describe of a broker with synonyms."""
         found: dict[str, str] = {}
         for each in described:
@@ -136,12 +136,12 @@ def spelled(entity: Entity, key: str, value: float) -> str:
         return java_double(value) if math.isfinite(value) else f"{'-' if value < 0 else ''}Infinity"
 
 
-def _declared(entity: Entity, described: Iterable[ResourceConfigEntry]) -> Iterable[tuple[str, str | None]]:
+def _declared(entity: Entity, described: Iterable[DescribeConfigsResourceResult]) -> Iterable[tuple[str, str | None]]:
     kind, name = entity.components[0]
     if kind is not EntityType.BROKER:
-        return [(each.name, each.value) for each in described if each.source == _SOURCES[kind]]
+        return [(each.name, each.value) for each in described if each.config_source == _SOURCES[kind]]
     if name is None:
-        return [(each.name, each.value) for each in described if each.source == KafkaConfigSource.DEFAULT_BROKER]
+        return [(each.name, each.value) for each in described if each.config_source == KafkaConfigSource.DEFAULT_BROKER]
     # The names are compared, because the config of a listener has the broker's general one among its synonyms.
     return [
         (each.name, level.value)

@@ -49,7 +49,6 @@ class Broker:
 
     node_id: int
     address: Address
-    rack: str | None
 
 
 @dataclass(slots=True)
@@ -229,9 +228,7 @@ class ConnectionPool:
         )
         errors.check("Metadata", metadata.error_code)
         self._check(connection.address, metadata.cluster_id)
-        self.brokers = tuple(
-            Broker(each.node_id, Address(each.host, each.port), each.rack) for each in metadata.brokers
-        )
+        self.brokers = tuple(Broker(each.node_id, Address(each.host, each.port)) for each in metadata.brokers)
 
     def _check(self, address: Address, found: str | None) -> None:
         if self.cluster_id is None:

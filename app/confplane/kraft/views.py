@@ -1,8 +1,8 @@
-"""Responses of a cluster, in types that do not depend on versions of messages."""
+"""Results of describes, where the generated messages do not suffice."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -11,9 +11,9 @@ from confplane.kraft.wire.quotas import QuotaEntry as QuotaEntry  # noqa: PLC041
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from uuid import UUID
 
     from confplane.kraft.wire.errors import KraftError
+    from confplane.kraft.wire.messages.configs import DescribeConfigsResourceResult
     from confplane.kraft.wire.options import Address
 
 
@@ -70,64 +70,12 @@ class UnchangedQuotas:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigValueSynonym:
-    """A value that was considered for the effective value."""
-
-    name: str
-    value: str | None
-    source: int
-
-
-@dataclass(frozen=True, slots=True)
-class ResourceConfigEntry:
-    """The effective value of one key."""
-
-    name: str
-    value: str | None
-    """None for a sensitive value, and for a key without a value."""
-    source: int
-    """A number of :class:`KafkaConfigSource`, or one that this service does not know."""
-    read_only: bool
-    sensitive: bool
-    synonyms: tuple[ConfigValueSynonym, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class ResourceConfigs:
     """The configs of one resource, or the reason why there are none."""
 
     resource: Resource
-    entries: tuple[ResourceConfigEntry, ...] = ()
+    entries: tuple[DescribeConfigsResourceResult, ...] = ()
+    """The effective values. That of a sensitive key is None, and that of a key without a value. ``config_source`` is a
+    number of :class:`KafkaConfigSource`, or one that this service does not know."""
     error: KraftError | None = None
     source: Address | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Replica:
-    """A controller or broker that reads the metadata log."""
-
-    node_id: int
-    log_end_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Quorum:
-    """The controllers according to the active one."""
-
-    leader_id: int
-    leader_epoch: int
-    high_watermark: int
-    """The offset after the last committed record of the metadata log."""
-    voters: tuple[Replica, ...]
-    observers: tuple[Replica, ...]
-    controllers: Mapping[int, Address] = field(default_factory=dict)
-    """The controllers' addresses, if the cluster reports them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic with its id, which changes if the topic is created again."""
-
-    name: str
-    topic_id: UUID
-    internal: bool

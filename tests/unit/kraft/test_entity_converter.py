@@ -8,13 +8,8 @@ import pytest
 
 from confplane.domain.entities import Entity
 from confplane.kraft.entity_converter import EntityConverter, resource_of, spelled
-from confplane.kraft.views import (
-    ConfigResourceType,
-    ConfigValueSynonym,
-    KafkaConfigSource,
-    Resource,
-    ResourceConfigEntry,
-)
+from confplane.kraft.views import ConfigResourceType, KafkaConfigSource, Resource
+from confplane.kraft.wire.messages.configs import DescribeConfigsResourceResult, DescribeConfigsSynonym
 from confplane.kraft_wiring import rules_of
 from confplane.services.ports.kafka import KraftEntityType, Unmanaged
 from tests.support.catalogs import NEWEST
@@ -22,8 +17,12 @@ from tests.support.catalogs import NEWEST
 SIGHTS = EntityConverter(rules_of(lambda: NEWEST))
 
 
-def entry(name: str, value: str | None, source: int, *synonyms: ConfigValueSynonym) -> ResourceConfigEntry:
-    return ResourceConfigEntry(name, value, source, read_only=False, sensitive=value is None, synonyms=synonyms)
+def entry(
+    name: str, value: str | None, source: int, *synonyms: DescribeConfigsSynonym
+) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name, value, config_source=source, is_sensitive=value is None, synonyms=synonyms
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,26 +61,26 @@ def test_the_own_value_of_a_broker_is_found_below_another_and_a_listener_value_i
             "background.threads",
             "12",
             KafkaConfigSource.BROKER,
-            ConfigValueSynonym("background.threads", "12", KafkaConfigSource.BROKER),
+            DescribeConfigsSynonym("background.threads", "12", KafkaConfigSource.BROKER),
         ),
         entry(
             "log.retention.ms",
             "5",
             KafkaConfigSource.DEFAULT_BROKER,
-            ConfigValueSynonym("log.retention.ms", "5", KafkaConfigSource.DEFAULT_BROKER),
+            DescribeConfigsSynonym("log.retention.ms", "5", KafkaConfigSource.DEFAULT_BROKER),
         ),
         entry(
             "listener.name.x.ssl.keystore.type",
             "PEM",
             KafkaConfigSource.BROKER,
-            ConfigValueSynonym("listener.name.x.ssl.keystore.type", "JKS", KafkaConfigSource.STATIC_BROKER),
-            ConfigValueSynonym("ssl.keystore.type", "PEM", KafkaConfigSource.BROKER),
+            DescribeConfigsSynonym("listener.name.x.ssl.keystore.type", "JKS", KafkaConfigSource.STATIC_BROKER),
+            DescribeConfigsSynonym("ssl.keystore.type", "PEM", KafkaConfigSource.BROKER),
         ),
         entry(
             "ssl.key.password",
             None,
             KafkaConfigSource.BROKER,
-            ConfigValueSynonym("ssl.key.password", None, KafkaConfigSource.BROKER),
+            DescribeConfigsSynonym("ssl.key.password", None, KafkaConfigSource.BROKER),
         ),
     ]
     found = SIGHTS.configs(Entity.of(broker="1"), described)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from confplane.audit.target_state_statements import MOST_UNKNOWN
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import (
     InvalidConfigError,
@@ -25,9 +26,10 @@ from confplane.domain.errors import (
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit
-from confplane.services.ports.applying import AlterRefused
+from confplane.services.ports.applying import FINGERPRINT, AlterRefused
 from confplane.services.ports.kafka import KraftEntityType
-from tests.support.adopting import ALICE, DELIVERY_STEPS, RATE, alter, apply, equal, kill, rows
+from tests.audit.rows import fetch
+from tests.support.adopting import ALICE, DELIVERY_STEPS, RATE, alter, apply, equal, kill, opener, rows
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import caller, znode_metadata
 from tests.support.stores import soon, until
@@ -387,6 +389,28 @@ async def test_a_password_is_sent_in_clear_and_kept_as_a_fingerprint(
     assert sent[2:] == [{PASSWORD: "hunter3"}]
     assert "hunter" not in stored_states(world)
     assert {each.kind for each in await rows(one, BROKER)} == {"change"}
+
+
+async def test_retries_of_a_secret_without_an_encoder_secret_are_retries_of_one_value(
+    world: World, kafka: KafkaDouble
+) -> None:
+    key = "of.a.plugin"
+    async with opener(world, kafka) as opened:
+        one = await opened()
+        await alter(one, BROKER, {key: "hunter2"})
+        for _ in range(MOST_UNKNOWN + 2):
+            kafka.cut = "before"
+            await apply(one)
+        [value] = (await one.states.load("default", [BROKER.id]))[BROKER.id].uncertain[key]
+        assert (value or "").startswith(FINGERPRINT)
+        assert fetch(world.database.owner_dsn, "SELECT count(*), count(outcome) FROM deliveries") == [(MOST_UNKNOWN, 0)]
+        assert "hunter" not in stored_states(world)
+        await apply(one)
+        assert kafka.now.configs[BROKER] == {key: "hunter2"}
+        # It is not sent again with another key of the entity.
+        await alter(one, BROKER, {"log.cleaner.threads": "2"})
+        await apply(one)
+        assert kafka.requests[-1] == {BROKER: {"log.cleaner.threads": "2"}}
 
 
 async def test_a_refusal_that_repeats_a_password_is_kept_without_it(

@@ -6,8 +6,9 @@ Secrets are in clear for the cluster, and keyed fingerprints in everything that 
 from __future__ import annotations
 
 import asyncio
+import hmac
 from dataclasses import replace
-from secrets import token_hex
+from secrets import token_bytes
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confplane.domain.broker_keys import is_password
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     )
     from confplane.services.ports.crypto import Cipher
 
-_RANDOM_BYTES: Final = 8
+_HEX_DIGITS: Final = 16
 HIDDEN: Final = "[hidden]"
 
 
@@ -44,7 +45,7 @@ class Secret(NamedTuple):
 
     plain: str
     fingerprint: str
-    """Equal for equal values. Without a fingerprint key it is random, so that each read returns another value."""
+    """Equal for equal values. Without an encoder secret this holds only within one process."""
 
 
 class SecretOpener:
@@ -53,6 +54,8 @@ class SecretOpener:
     def __init__(self, rules: ObservedRules, cipher: Cipher) -> None:
         self._rules = rules
         self._cipher = cipher
+        # Retries of a delivery have equal fingerprints, so that the number of those without an outcome has a bound.
+        self._key = token_bytes()
 
     async def of(self, entity: Entity, config: Mapping[str, str], keys: Iterable[str]) -> dict[str, Secret]:
         """Return the secrets among some keys of a stored map.
@@ -72,9 +75,14 @@ class SecretOpener:
         for key, value in stored.items():
             encoded = broker_id is not None and is_password(key)
             plain = self._cipher.decode(broker_id, key, value) if broker_id is not None and encoded else value
-            fingerprint = self._cipher.fingerprint(broker_id, key, plain) or token_hex(_RANDOM_BYTES)
+            fingerprint = self._cipher.fingerprint(broker_id, key, plain) or self._fingerprint(name, key, plain)
             opened[key] = Secret(plain, f"{FINGERPRINT}{fingerprint}")
         return opened
+
+    def _fingerprint(self, name: str | None, key: str, plain: str) -> str:
+        """Return a fingerprint under the key of this process, which is stored nowhere."""
+        message = "\0".join((name or "", key, plain)).encode(errors="surrogatepass")
+        return hmac.digest(self._key, message, "sha256").hex()[:_HEX_DIGITS]
 
 
 def redact(text: str, found: Iterable[Secret]) -> str:

@@ -114,7 +114,7 @@ async def kill(one: Observing, step: str) -> None:
                 patch.setattr(one.states, step, end)
         with pytest.raises(Killed):
             await apply(one)
-        ends = await asyncio.gather(*one.queues._deliveries, return_exceptions=True)
+        ends = await asyncio.gather(*one.queues._in_flight.values(), return_exceptions=True)
     assert all(isinstance(each, Killed) for each in ends)
 
 

@@ -13,6 +13,7 @@ from confplane import kraft_wiring, wiring
 from confplane.audit import PostgresObservedTopics, PostgresTargetStates
 from confplane.connection_settings import KafkaSettings
 from confplane.crypto import KafkaCipher, Keyring
+from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import FacetName, Tree
 from confplane.services.changes.callers import Caller
 from confplane.services.kraft.apply.deliveries import SecretOpener
@@ -120,6 +121,9 @@ class Observing:
         applies = await self.round.apply()
         await asyncio.gather(*self.queues._in_flight.values())
         if applies:
+            for queue in self.queues._queues.values():
+                if queue.problem:
+                    raise UnavailableError(queue.problem)
             await self.queues.publish_watermark(soon(60))
         return applies
 

@@ -6,6 +6,7 @@ broker that is unavailable or slow delays only its own configs.
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections import Counter
@@ -37,12 +38,14 @@ from confplane.services.ports.applying import (
 from confplane.services.ports.kafka import KraftEntityType, kraft_type_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from confplane.services.kraft.apply.deliveries import SecretOpener
     from confplane.services.ports.applying import AlterOutcome, TargetStates, WritableKafkaCluster
     from confplane.services.ports.cluster_states import Target
     from confplane.services.ports.store import ClusterStore
+
+logger = logging.getLogger(__name__)
 
 MAX_ENTITIES: Final = 1_000
 """Entities in one delivery round."""
@@ -113,8 +116,9 @@ class ApplyQueue:
         mirror_lag_s: Seconds after which a mirror that is older than what was sent is reported as a problem.
     """
 
-    def __init__(self, parts: ApplyQueueParts) -> None:
+    def __init__(self, parts: ApplyQueueParts, name: str) -> None:
         self._parts = parts
+        self._name = name
         self.pending: dict[str, QueuedEntity] = {}
         self.refused: dict[str, str] = {}
         self.problem = ""
@@ -137,22 +141,24 @@ class ApplyQueue:
     async def send(self, deadline: float) -> None:
         """Send the queued entities, and record the outcomes. Entities of observed types are dropped.
 
-        Raises:
-            UnavailableError: The cluster or a store is unavailable. Values that were sent are sent again.
+        Values that were sent are sent again if the cluster or a store is unavailable.
         """
+        cluster = self._parts.store.name
         try:
-            with span("apply", cluster=self._parts.store.name, entities=len(self.pending)):
+            with span("apply", cluster=cluster, entities=len(self.pending)):
                 await self._send(deadline)
+            self.problem = ""
         except UnavailableError as error:
-            self._record_failure(error.detail)
-            raise
+            logger.warning("Cluster %s: %s wait to be applied: %s", cluster, self._name, error.detail)
+            self.problem = error.detail
         except Exception:
-            self._record_failure("Applying failed; the leader's log has the error")
-            raise
-        self.problem = ""
-        self._failures = self._failures + 1 if any(each.unknown for each in self.pending.values()) else 0
-        if self._failures:
+            logger.exception("Cluster %s: applying of %s failed", cluster, self._name)
+            self.problem = "Applying failed; the leader's log has the error"
+        if self.problem or any(each.unknown for each in self.pending.values()):
+            self._failures += 1
             self.due = time.monotonic() + backoff_s(self._failures, _FIRST_BACKOFF_S)
+        else:
+            self._failures = 0
 
     async def prune(self) -> None:
         """Complete queued entities that have nothing to deliver. Must not run during a delivery."""
@@ -166,111 +172,61 @@ class ApplyQueue:
             each: text for each, text in self.refused.items() if kraft_type_of(Entity.from_id(each)) in entity_types
         }
 
-    def _record_failure(self, problem: str) -> None:
-        self.problem = problem
-        self._failures += 1
-        self.due = time.monotonic() + backoff_s(self._failures, _FIRST_BACKOFF_S)
-
     async def _send(self, deadline: float) -> None:
         parts, target = self._parts, self._parts.store.target()
+        cluster = parts.store.name
         with span("decide"):
             deliveries = [] if target is None else await self._next_deliveries(target, deadline)
         if not deliveries:
             return
         with span("intent", entities=len(deliveries)):
-            allowed = await parts.states.begin(parts.store.name, [each.delivery for each in deliveries])
+            allowed = await parts.states.begin(cluster, [each.delivery for each in deliveries])
             # Read after all writes of ZooKeeper: another mode, a pause or a freeze is effective once it was answered.
             now, frozen = await parts.store.read_target_and_freeze(deadline)
-        deliveries = [each for each in deliveries if each.delivery.entity_id in allowed]
+        deliveries = [each for each in deliveries if each.entity.id in allowed]
+        nothing = [DeliveryOutcome(each.delivery, AlterRetriable("Nothing was sent")) for each in deliveries]
         if now.value != target or frozen.value is not None:
             # The entities stay queued, and are sent if the mode allows it again.
-            await self._withdraw(deliveries)
+            await parts.states.end(cluster, nothing)
             return
-        requested = [each for each in deliveries if each.delivery.values]
         try:
-            with span("alter", entities=len(requested)):
-                answered = await alter_isolated(parts.cluster, requested, deadline) if requested else []
+            with span("alter", entities=sum(bool(each.delivery.values) for each in deliveries)):
+                outcomes = await alter_isolated(parts.cluster, deliveries, deadline)
         except UnavailableError:
-            await self._withdraw(deliveries)
+            await parts.states.end(cluster, nothing)
             raise
-        outcomes: dict[str, AlterOutcome] = {each.delivery.entity_id: AlterApplied() for each in deliveries}
-        outcomes |= {
-            each.delivery.entity_id: each.to_outcome(answer) for each, answer in zip(requested, answered, strict=True)
-        }
         # Before the barrier, because a controller that hangs blocks the barrier too.
-        for entity_id, outcome in outcomes.items():
-            if isinstance(outcome, AlterUnknown | AlterRetriable):
-                self._record(entity_id, outcome)
+        for each in deliveries:
+            if isinstance(outcome := outcomes[each.entity.id], AlterUnknown | AlterRetriable):
+                self._record(each, outcome)
         with span("verify"):
             offset = await parts.cluster.barrier(deadline)
-        refused = await self._refused_keys(deliveries, outcomes)
-        delivery_outcomes = [
+        refused = {name: each.refused for name, each in outcomes.items() if isinstance(each, AlterApplied)}
+        befores = await parts.states.values_before(cluster, refused)
+        ended = [
             DeliveryOutcome(
                 each.delivery,
                 outcome,
                 None if isinstance(outcome, AlterRetriable) else offset,
-                refused.get(each.delivery.entity_id, {}),
+                _drift_of_refused(each.delivery, refused.get(each.entity.id, {}), befores),
             )
             for each in deliveries
-            if not isinstance(outcome := outcomes[each.delivery.entity_id], AlterUnknown)
+            if not isinstance(outcome := outcomes[each.entity.id], AlterUnknown)
         ]
-        with span("outcome", entities=len(delivery_outcomes)):
-            await parts.states.end(parts.store.name, delivery_outcomes)
+        with span("outcome", entities=len(ended)):
+            await parts.states.end(cluster, ended)
         for each in deliveries:
-            if isinstance(outcome := outcomes[each.delivery.entity_id], AlterApplied | AlterRefused):
-                self._record(each.delivery.entity_id, outcome)
-                if isinstance(outcome, AlterRefused):
-                    self._list_refused(each.delivery.entity_id, outcome, {})
-                else:
-                    self._list_refused(each.delivery.entity_id, None, {**each.refused, **outcome.refused})
-                self._add_newer(each.delivery.entity_id, each.delivery.mzxid)
-        self._request_poll(deliveries, outcomes)
+            if isinstance(outcome := outcomes[each.entity.id], AlterApplied | AlterRefused):
+                self._record(each, outcome)
+                self._add_newer(each.entity.id, each.delivery.mzxid)
+            if isinstance(outcome, AlterApplied):
+                parts.delivered[each.entity.id] = each.entity
 
     def _add_newer(self, entity_id: str, mzxid: int) -> None:
         """Queue an entity again that was changed after a revision; the journal may have shown that already."""
         node = self._parts.store.get(Tree.CONFIG, entity_id)
         if node is not None and node.mzxid > mzxid:
             self.add(entity_id, mzxid + 1)
-
-    async def _withdraw(self, deliveries: Sequence[EntityDelivery]) -> None:
-        """Record that nothing of some deliveries was sent."""
-        nothing = AlterRetriable("Nothing was sent")
-        await self._parts.states.end(
-            self._parts.store.name, [DeliveryOutcome(each.delivery, nothing) for each in deliveries]
-        )
-
-    async def _refused_keys(
-        self, deliveries: Sequence[EntityDelivery], outcomes: Mapping[str, AlterOutcome]
-    ) -> dict[str, dict[str, DriftRecord]]:
-        """Return the drift of keys that the cluster refused while it accepted others, by entity id."""
-        refused = {
-            each.delivery.entity_id: (each.delivery, outcome.refused)
-            for each in deliveries
-            if isinstance(outcome := outcomes[each.delivery.entity_id], AlterApplied) and outcome.refused
-        }
-        keys = {entity_id: list(found) for entity_id, (_, found) in refused.items()}
-        befores = await self._parts.states.values_before(self._parts.store.name, keys)
-        now_ms = time.time_ns() // 1_000_000
-        return {
-            entity_id: {
-                key: DriftRecord(
-                    DriftCause.REFUSED,
-                    befores.get((entity_id, key)),
-                    now_ms,
-                    RefusedValue(delivery.values[key], each.code, each.text, befores.get((entity_id, key), "") is None),
-                )
-                for key, each in found.items()
-            }
-            for entity_id, (delivery, found) in refused.items()
-        }
-
-    def _request_poll(self, deliveries: Sequence[EntityDelivery], outcomes: Mapping[str, AlterOutcome]) -> None:
-        """Request a poll of applied entities, and of externally changed znodes with nothing to send."""
-        self._parts.delivered |= {
-            each.entity.id: each.entity
-            for each in deliveries
-            if not each.delivery.values or isinstance(outcomes[each.delivery.entity_id], AlterApplied)
-        }
 
     # -- what is to be sent
 
@@ -295,8 +251,7 @@ class ApplyQueue:
             elif node is not None and len(entity_id) > LONGEST_INDEXED:
                 self._hold(entity_id, f"Postgres can't index its id, which takes more than {LONGEST_INDEXED} bytes")
             elif not pending.is_due:
-                self._complete(entity_id)
-                self._list_refused(entity_id, state.refused, pending.refused_keys)
+                self._complete(entity_id, _describe(state.refused) or describe_refusals(pending.refused_keys))
             else:
                 due[entity_id] = pending
         return due
@@ -319,8 +274,10 @@ class ApplyQueue:
             if (keys := due[each.entity.id].settled_keys(each.delivery.values))
         }
         named = await self._parts.states.keys_in_open_changes(self._parts.store.name, settled)
-        left = {name: {key for key in keys if (name, key) not in named} for name, keys in settled.items()}
-        deliveries = [each.excluding(left.get(each.entity.id, ())) for each in deliveries]
+        deliveries = [
+            each.excluding([key for key in settled.get(each.entity.id, ()) if (each.entity.id, key) not in named])
+            for each in deliveries
+        ]
         removed = {
             each.entity.id: (due[each.entity.id].state, gone)
             for each in deliveries
@@ -355,25 +312,26 @@ class ApplyQueue:
 
     # -- outcomes
 
-    def _record(self, entity_id: str, outcome: AlterOutcome) -> None:
+    def _record(self, delivery: EntityDelivery, outcome: AlterOutcome) -> None:
+        entity_id, outcomes, refusals = delivery.entity.id, self._parts.outcomes, self._parts.refusals
         match outcome:
-            case AlterUnknown():
-                self._parts.outcomes["unknown"] += 1
-                if outcome.code is not None:
-                    # The cluster answers, and may give the same answer forever.
-                    self._hold(entity_id, outcome.reason, _SLOWEST_S)
-                    return
-                self._defer(entity_id, unknown=outcome.reason)
-            case AlterRetriable():
-                self._hold(entity_id, outcome.reason)
-            case AlterRefused():
-                self._parts.outcomes["refused"] += 1
-                self._parts.refusals[outcome.code] += 1
-                self._complete(entity_id)
-            case AlterApplied():
-                self._parts.outcomes["partly-refused" if outcome.refused else "applied"] += 1
-                self._parts.refusals.update(each.code for each in outcome.refused.values())
-                self._complete(entity_id)
+            case AlterUnknown(reason, None):
+                outcomes["unknown"] += 1
+                self._defer(entity_id, unknown=reason)
+            case AlterUnknown(reason):
+                outcomes["unknown"] += 1
+                # The cluster answers, and may give the same answer forever.
+                self._hold(entity_id, reason, _SLOWEST_S)
+            case AlterRetriable(reason):
+                self._hold(entity_id, reason)
+            case AlterRefused(code):
+                outcomes["refused"] += 1
+                refusals[code] += 1
+                self._complete(entity_id, _describe(outcome))
+            case AlterApplied(refused):
+                outcomes["partly-refused" if refused else "applied"] += 1
+                refusals.update(each.code for each in refused.values())
+                self._complete(entity_id, describe_refusals({**delivery.refused, **refused}))
 
     def _hold(self, entity_id: str, reason: str, seconds: float = _HELD_S) -> None:
         """Retry an entity later without delaying other entities."""
@@ -399,17 +357,39 @@ class ApplyQueue:
             queued, due=due, unknown=unknown, held=held, first=None if held else queued.first
         )
 
-    def _complete(self, entity_id: str) -> None:
-        """Remove an entity from the queue: it has nothing more to send. Its next change arrives by the journal."""
-        self.refused.pop(entity_id, None)
+    def _complete(self, entity_id: str, refused: str = "") -> None:
+        """Remove an entity from the queue: it has nothing more to send. Its next change arrives by the journal.
+
+        Args:
+            entity_id: The entity.
+            refused: Kafka's message if the cluster refused its values, or some of its keys.
+        """
         queued = self.pending.pop(entity_id, None)
         self._parts.completed += queued is not None and queued.first is not None
+        self.refused.pop(entity_id, None)
+        if refused:
+            self.refused[entity_id] = refused
 
-    def _list_refused(
-        self, entity_id: str, whole: AlterRefused | None, keys: Mapping[str, AlterRefused | RefusedValue]
-    ) -> None:
-        """List what the cluster refused of an entity: all its values, or some keys."""
-        if whole is not None:
-            self.refused[entity_id] = f"{whole.text} (code {whole.code})"
-        elif keys:
-            self.refused[entity_id] = describe_refusals(keys)
+
+def _describe(refusal: AlterRefused | None) -> str:
+    """Return the refusal of all values of an entity as text; empty if there is none."""
+    return "" if refusal is None else f"{refusal.text} (code {refusal.code})"
+
+
+def _drift_of_refused(
+    delivery: Delivery, refused: Mapping[str, AlterRefused], befores: Mapping[tuple[str, str], str | None]
+) -> dict[str, DriftRecord]:
+    """Return the drift of keys that the cluster refused while it accepted others.
+
+    Args:
+        delivery: The delivery.
+        refused: The keys.
+        befores: Entity id and key -> the value before the change, without keys that are unknown from the trail.
+    """
+    now_ms, found = time.time_ns() // 1_000_000, {}
+    for key, each in refused.items():
+        name = delivery.entity_id, key
+        absent = name in befores and befores[name] is None
+        value = RefusedValue(delivery.values[key], each.code, each.text, absent)
+        found[key] = DriftRecord(DriftCause.REFUSED, befores.get(name), now_ms, value)
+    return found

@@ -32,12 +32,24 @@ class _InconclusiveError(Exception):
 
 async def alter_isolated(
     cluster: WritableKafkaCluster, deliveries: Sequence[EntityDelivery], deadline: float
-) -> list[AlterOutcome]:
-    """Return the cluster's answers to deliveries; of a refused entity, alter the keys that the cluster accepts.
+) -> dict[str, AlterOutcome]:
+    """Return the outcomes of deliveries by entity id; of a refused entity, alter the keys that the cluster accepts.
+
+    A delivery without values counts as applied.
 
     Raises:
         UnavailableError: Nothing was sent.
     """
+    ended: dict[str, AlterOutcome] = {each.entity.id: AlterApplied() for each in deliveries}
+    if requested := [each for each in deliveries if each.delivery.values]:
+        answers = await _alter(cluster, requested, deadline)
+        ended |= {each.entity.id: each.to_outcome(answer) for each, answer in zip(requested, answers, strict=True)}
+    return ended
+
+
+async def _alter(
+    cluster: WritableKafkaCluster, deliveries: Sequence[EntityDelivery], deadline: float
+) -> list[AlterOutcome]:
     alterations = [each.alteration for each in deliveries]
     is_quotas = kraft_type_of(alterations[0].entity) is KraftEntityType.QUOTAS
     alter = cluster.alter_quotas if is_quotas else cluster.alter_configs

@@ -21,12 +21,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.entities import Entity
-from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.kraft.apply.apply_queue import ApplyQueue, ApplyQueueParts, queue_name
 from confplane.services.metrics import Sample, of_cluster
@@ -66,7 +64,8 @@ class ApplyQueues:
         self._store = store
         self._states = states
         self._parts = ApplyQueueParts(cluster, store, states, secrets)
-        self._deliveries: set[asyncio.Task[None]] = set()
+        self._in_flight: dict[str, asyncio.Task[None]] = {}
+        """Queue -> its delivery. One of an earlier term is waited for."""
         self._claim = asyncio.Lock()
         self.begin_term()
 
@@ -79,8 +78,7 @@ class ApplyQueues:
         """The watermark that this leader published. The one that an earlier leader published stays valid."""
         self._completed_published = 0
         self._applied_types: frozenset[KraftEntityType] = frozenset()
-        self._queues: defaultdict[str, ApplyQueue] = defaultdict(lambda: ApplyQueue(self._parts))
-        self._in_flight: dict[str, asyncio.Task[None]] = {}
+        self._queues: dict[str, ApplyQueue] = {}
         self.problem = ""
         self.states_read_at = self._expired_at = float("-inf")
         self._claimed = False
@@ -89,9 +87,10 @@ class ApplyQueues:
 
     async def stop(self) -> None:
         """Cancel the deliveries in flight. The next leader sends unanswered values again."""
-        for each in self._deliveries:
+        deliveries = list(self._in_flight.values())
+        for each in deliveries:
             each.cancel()
-        await asyncio.gather(*self._deliveries, return_exceptions=True)
+        await asyncio.gather(*deliveries, return_exceptions=True)
 
     def redeliver(self, undelivered: Collection[str]) -> None:
         """Send what the states of some entities have to be sent, for example to put back external values."""
@@ -99,7 +98,10 @@ class ApplyQueues:
             self._add(entity_id)
 
     def _add(self, entity_id: str, first: int | None = None) -> None:
-        self._queues[queue_name(Entity.from_id(entity_id))].add(entity_id, first)
+        name = queue_name(Entity.from_id(entity_id))
+        if name not in self._queues:
+            self._queues[name] = ApplyQueue(self._parts, name)
+        self._queues[name].add(entity_id, first)
 
     def take_delivered(self) -> list[Entity]:
         """Return the entities that must be polled since the last call: their deliveries ended, or can't begin."""
@@ -144,20 +146,7 @@ class ApplyQueues:
         for name, queue in due.items():
             delivery = asyncio.create_task(queue.send(deadline), name=f"applier-{self._store.name}-{name}")
             self._in_flight[name] = delivery
-            self._deliveries.add(delivery)
-            delivery.add_done_callback(partial(self._on_delivery_done, self._in_flight, name))
-
-    def _on_delivery_done(
-        self, in_flight: dict[str, asyncio.Task[None]], name: str, delivery: asyncio.Task[None]
-    ) -> None:
-        """Forget a finished delivery; if it failed, the queue has the reason."""
-        del in_flight[name]
-        self._deliveries.discard(delivery)
-        error = None if delivery.cancelled() else delivery.exception()
-        if isinstance(error, UnavailableError):
-            logger.warning("Cluster %s: %s wait to be applied: %s", self._store.name, name, error.detail)
-        elif error is not None:
-            logger.error("Cluster %s: applying of %s failed", self._store.name, name, exc_info=error)
+            delivery.add_done_callback(partial(self._in_flight.pop, name))
 
     async def publish_watermark(self, deadline: float) -> None:
         """Publish the applied watermark, if it rose or changes completed."""
@@ -185,7 +174,7 @@ class ApplyQueues:
     async def quiesce(self, deadline: float) -> bool:
         """Bring the report up to date with a freeze; return whether it must be published."""
         state = await self._store.read_state(Freeze, deadline)
-        quiesced = None if state.value is None or self._deliveries else state.version
+        quiesced = None if state.value is None or self._in_flight else state.version
         if quiesced == self._published_version:
             return False
         # With all that was committed before the freeze.

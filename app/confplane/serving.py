@@ -53,7 +53,7 @@ from confplane.services.access import AccessControl
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.changes.idempotency import IdempotencyService
 from confplane.services.feed.hub import FeedHub
-from confplane.services.kraft.warnings import UnobservedWarnings
+from confplane.services.kraft.warnings import KraftWarnings
 from confplane.services.limits import LimitClass, Limiter, LimitOverride, RateLimit, RateLimits
 from confplane.services.plans.owners import OwnershipReader
 from confplane.services.plans.plan import PlanService
@@ -171,7 +171,7 @@ def create_app(
     rollups = PostgresRollups(parts.database)
     rollup_watch = RollupWatch(list(parts.stores), rollups)
     loops = [wiring.loops for wiring in parts.kraft_wirings.values()]
-    unobserved = [UnobservedWarnings(store) for name, store in parts.stores.items() if name not in parts.kraft_wirings]
+    unobserved = [KraftWarnings(store, {}) for name, store in parts.stores.items() if name not in parts.kraft_wirings]
 
     trail = PostgresTrailHistory(parts.database)
     schedules, schedulers = _schedules(parts, trail)
@@ -229,7 +229,7 @@ def create_app(
         *recorders.values(),
         *schedulers,
         *authentication.background,
-        *(each.reporter for each in loops),
+        *(each.warnings for each in loops),
         *unobserved,
         *parts.throttle_watches,
         *dispatchers,
@@ -261,7 +261,6 @@ def create_app(
         *schedulers,
         *requests.schedulers,
         *(each.reporter for each in loops),
-        *(each.queues for each in loops),
         *parts.throttle_watches,
         feeds,
         *dispatchers,

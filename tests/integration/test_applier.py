@@ -164,7 +164,7 @@ async def test_a_request_without_an_answer_is_sent_again(opened: Opener, kafka: 
     kafka.cut = cut
     await apply(one)
     assert one.queues.report().unknown.first == (("user=alice", "No answer came"),)
-    assert {sample.name: sample.value for sample in one.queues.metrics()}["apply_unknown"] == 1
+    assert {sample.name: sample.value for sample in one.reporter.metrics()}["apply_unknown"] == 1
     await one.poll()
     assert one.config(ALICE) == {RATE: "2048", OTHER: "1"}
     await apply(one)
@@ -182,7 +182,7 @@ async def test_a_cluster_that_goes_away_during_a_request_leaves_its_outcome_unkn
 ) -> None:
     """As where a controller hangs: neither the request is answered, nor the barrier behind it."""
     one = await opened()
-    alerts = PartAlerts(one.queues)
+    alerts = PartAlerts(one.reporter)
     await alter(one, ALICE, producer_byte_rate=2048)
 
     async def go() -> None:
@@ -192,9 +192,9 @@ async def test_a_cluster_that_goes_away_during_a_request_leaves_its_outcome_unkn
     with pytest.raises(UnavailableError):
         await apply(one)
     assert one.queues.report().unknown.first == (("user=alice", "No answer came"),)
-    assert alerts.scrape() == {"KafkaApplyUnknown"}
+    assert alerts.scrape() == {"KafkaApplyUnknown", "KafkaDrift"}
     one.queues._queues["client-quotas"].pending["user=alice"].since -= 100
-    assert alerts.scrape() == {"KafkaApplyUnknown", "KafkaApplyBehind"}
+    assert alerts.scrape() == {"KafkaApplyUnknown", "KafkaApplyBehind", "KafkaDrift"}
     kafka.down, kafka.after_request = None, nothing
     await apply(one)
     assert one.queues.report().unknown.count == 0
@@ -560,7 +560,7 @@ async def test_a_poll_before_a_newer_value_shows_no_stale_write(opened: Opener, 
 
 async def test_what_the_cluster_refuses_is_listed_until_it_is_changed(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
-    alerts = PartAlerts(one.queues)
+    alerts = PartAlerts(one.reporter)
     kafka.refusals[ALICE] = AlterRefused(42, "Invalid quota")
     await alter(one, ALICE, producer_byte_rate=2048)
     await alter(one, BOB, producer_byte_rate=3)
@@ -568,8 +568,8 @@ async def test_what_the_cluster_refuses_is_listed_until_it_is_changed(opened: Op
     await apply(one)
     assert kafka.now.configs[BOB] == {RATE: "3"}
     assert one.queues.report().refused.first == (("user=alice", "Invalid quota (code 42)"),)
-    assert alerts.scrape() == {"KafkaApplyRefused"}
-    refusals = {sample.labels: sample.value for sample in one.queues.metrics() if sample.name == "applied_refusals"}
+    assert alerts.scrape() == {"KafkaApplyRefused", "KafkaDrift"}
+    refusals = {sample.labels: sample.value for sample in one.reporter.metrics() if sample.name == "applied_refusals"}
     assert refusals == {("default", "42"): 1}
     await apply(one)
     await one.poll()

@@ -337,7 +337,7 @@ async def test_failures_are_reported_and_nothing_is_lost_or_written(opened: Open
     assert "KafkaNotFollowed" in alerts.scrape()
     await one.reporter.publish()
     await until(lambda: (found := one.reporter.report) is not None and found.problem == "No broker answers")
-    assert any("is not observed now" in notice.public for notice in one.reporter.warnings())
+    assert any("is not observed now" in notice.public for notice in one.loops.warnings.warnings())
     kafka.down = None
     await until(lambda: one.config(BOB) == {RATE: "5"})
     await until(lambda: one.reporter.problem == "")
@@ -358,7 +358,9 @@ async def test_an_entity_type_that_is_not_shown_is_off_and_the_rest_works(opened
     assert (report.areas[KraftEntityType.TOPICS].permission, report.areas[KraftEntityType.TOPICS].reason) == (
         EntityTypePermission.NONE, "The right DESCRIBE_CONFIGS is missing"
     )  # fmt: skip
-    assert [notice for notice in one.reporter.warnings() if "does not permit reads of its topics" in notice.public]
+    assert [
+        notice for notice in one.loops.warnings.warnings() if "does not permit reads of its topics" in notice.public
+    ]
     kafka.denied = set()
     one.loops.session.clock = lambda: time.monotonic() + PERMISSIONS_S
     await one.poll()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import confplane
@@ -12,10 +13,9 @@ from confplane.kraft.wire.sasl import OAuthBearer, Plain, Scram
 from confplane.settings import UnusableSettingsError
 
 if TYPE_CHECKING:
-    import ssl
     from pathlib import Path
 
-    from confplane.connection_settings import ClientTlsSettings, KafkaSaslSettings, KafkaSettings
+    from confplane.connection_settings import KafkaSaslSettings, KafkaSettings
     from confplane.kraft.wire.sasl import SaslLogin
 
 
@@ -43,19 +43,9 @@ def options_of(setting: str, settings: KafkaSettings) -> Options:
             raise UnusableSettingsError(str(error)) from None
     return Options(
         software_version=confplane.__version__,
-        tls=None if tls is None else _Contexts(tls),
+        tls=None if tls is None else partial(ssl_context, tls),
         login=None if sasl is None else lambda: _login(setting, sasl),
     )
-
-
-class _Contexts:
-    """Creates the context of each connection."""
-
-    def __init__(self, settings: ClientTlsSettings) -> None:
-        self._settings = settings
-
-    def __call__(self) -> ssl.SSLContext:
-        return ssl_context(self._settings)
 
 
 def _login(setting: str, settings: KafkaSaslSettings) -> SaslLogin:

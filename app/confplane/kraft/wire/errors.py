@@ -84,7 +84,6 @@ class RightsError(KraftError):
 
     def __init__(self, what: str, code: int, said: str | None = None) -> None:
         super().__init__(f"{what} is not permitted: {said or f'a right on the {_RESOURCES[code]} is missing'}")
-        self.what = what
         self.code = code
 
 
@@ -106,8 +105,6 @@ class WrongClusterError(KraftError):
             f"The node at {address} belongs to the cluster {found}, not to {expected}. Nothing was asked of it."
             " Correct the addresses of the brokers, or import the other cluster as a cluster of its own."
         )
-        self.expected = expected
-        self.found = found
 
 
 class ProtocolError(KraftError):
@@ -140,7 +137,6 @@ class AnswerError(KraftError):
 
     def __init__(self, what: str, code: int, said: str | None = None) -> None:
         super().__init__(f"{what} is answered with {name_of(code)}{f': {said}' if said else ''}")
-        self.what = what
         self.code = code
         self.passing = code in PASSING
         """True for a temporary error, or one that another node would not return."""

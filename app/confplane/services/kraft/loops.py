@@ -16,6 +16,7 @@ from confplane.services.kraft.reconcile.log_follower import LogFollower
 from confplane.services.kraft.reconcile.polls import Polls
 from confplane.services.kraft.reporter import LeaderReporter
 from confplane.services.kraft.round import Round
+from confplane.services.kraft.warnings import KraftWarnings
 
 if TYPE_CHECKING:
     from confplane.services.kraft.apply.deliveries import SecretOpener
@@ -129,6 +130,7 @@ class ReconcileLoops:
         self.session = ClusterSession(kafka)
         table = TopicTable(store.name, topics)
         self.reporter = LeaderReporter(store, self.session, self.polls, self.queues, table, parts.writer)
+        self.warnings = KraftWarnings(store, settings.max_ages)
         self.round = Round(store, self.session, parts.writer, self.polls, self.queues, self.reporter)
         self.observer = Observer(store.name, kafka, self.round, self.polls, self.reporter)
         self.applier = Applier(store.name, self.round, self.queues)

@@ -1,4 +1,4 @@
-"""The leader's report on a cluster, published for all processes, and the metrics of polls."""
+"""The leader's report on a cluster, published for all processes, and the metrics of polls and deliveries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain.errors import UnavailableError
 from confplane.domain.texts import rfc3339
-from confplane.services.kraft import warnings
 from confplane.services.metrics import Sample, of_cluster
 from confplane.services.ports.applying import DriftCause
 from confplane.services.ports.observation_report import ListedNames, ObservationReport, parse
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from confplane.services.kraft.observe.topic_table import TopicTable
     from confplane.services.kraft.reconcile.follow_writer import FollowWriter
     from confplane.services.kraft.reconcile.polls import Polls
-    from confplane.services.operator_warnings import OperatorWarning
     from confplane.services.ports.cluster_states import Target
     from confplane.services.ports.observation_report import ApplyReport
     from confplane.services.ports.store import ClusterStore
@@ -147,7 +145,7 @@ class LeaderReporter:
         )
 
     def metrics(self) -> Iterator[Sample]:
-        """Return the metrics. Only the leader has those of polls."""
+        """Return the metrics. Only the leader has those of polls and of queued changes."""
         return of_cluster(self._store.name, self._metrics())
 
     def _metrics(self) -> Iterator[Sample]:
@@ -158,10 +156,19 @@ class LeaderReporter:
         for (entity_type, result), count in self._polls.counts.items():
             if count:
                 yield Sample("observation_looks", count, (entity_type.value, result))
+        for outcome, count in self._queues.outcomes.items():
+            yield Sample("applied_changes", count, (outcome,))
+        for code, count in self._queues.refusals.items():
+            yield Sample("applied_refusals", count, (str(code),))
+        applying = self.apply_report()
+        if self._store.leadership.held and self._queues.applies:
+            yield Sample("apply_pending", applying.pending)
+            yield Sample("apply_lag_seconds", applying.waiting_ms / 1000)
+            yield Sample("apply_unknown", applying.unknown.count)
+            yield Sample("apply_refused", applying.refused.count)
         if not self.leading:
             return
         yield Sample("observation_problem", bool(self.problem))
-        applying = self.apply_report()
         yield Sample("apply_contested", applying.contested.count)
         yield Sample("apply_extra", applying.extra.count)
         yield Sample("apply_drift", len(self._queues.differing | self._polls.drift.keys()))
@@ -173,10 +180,6 @@ class LeaderReporter:
                 yield Sample("observation_age_seconds", time.time() - observed_at / 1000, (entity_type.value,))
                 yield Sample("observation_unmanaged", report.unmanaged.count, (entity_type.value,))
                 yield Sample("observation_ineffective", report.ineffective.count, (entity_type.value,))
-
-    def warnings(self) -> list[OperatorWarning]:
-        """Return warnings for operators, the same in every process: see :mod:`confplane.services.kraft.warnings`."""
-        return warnings.list_warnings(self._store.name, self._store.target(), self.report, self._polls.max_ages)
 
 
 def _now_ms() -> int:

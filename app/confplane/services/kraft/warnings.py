@@ -51,10 +51,10 @@ def list_warnings(
     found = []
     if report.problem:
         text = f"{cluster}: its Kafka cluster is not observed now, and configs may be out of date"
-        found.append(OperatorWarning(text, f"{text}: {report.problem}"))
+        found.append(_warning(text, report.problem))
     if report.log_problem:
         text = f"{cluster}: the metadata log of its Kafka cluster is not followed, and polls continue without it"
-        found.append(OperatorWarning(text, f"{text}: {report.log_problem}"))
+        found.append(_warning(text, report.log_problem))
     if report.applying is not None:
         found += _apply_warnings(cluster, report.applying)
     return found + _entity_type_warnings(cluster, report, max_ages)
@@ -67,7 +67,7 @@ def _entity_type_warnings(
     for entity_type, each in report.areas.items():
         if each.permission is EntityTypePermission.NONE:
             text = f"{cluster}: the Kafka cluster does not permit reads of its {entity_type}"
-            found.append(OperatorWarning(text, f"{text}: {each.reason}"))
+            found.append(_warning(text, each.reason))
             continue
         if each.denied.count:
             text = f"{cluster}: the Kafka cluster does not permit reads of some of its {entity_type}"
@@ -89,14 +89,13 @@ def _age_warnings(
     text = f"{cluster}: the {entity_type} of its Kafka cluster are not polled in time, and may be out of date"
     age = "no poll was complete yet" if age_s is None else f"the last complete poll began {age_s:.0f} s ago"
     problem = f"; {report.problem}" if report.problem else ""
-    return [OperatorWarning(text, f"{text}: {age}, and {max_age_s:.0f} s are allowed (`kafka.max_age_s`){problem}")]
+    return [_warning(text, f"{age}, and {max_age_s:.0f} s are allowed (`kafka.max_age_s`){problem}")]
 
 
 def _apply_warnings(cluster: str, applying: ApplyReport) -> list[OperatorWarning]:
     found = []
     if applying.problem:
-        text = f"{cluster}: changes wait to be applied to its Kafka cluster"
-        found.append(OperatorWarning(text, f"{text}: {applying.problem}"))
+        found.append(_warning(f"{cluster}: changes wait to be applied to its Kafka cluster", applying.problem))
     if applying.held.count:
         found.append(_listed(f"{cluster}: some changes are blocked and will be retried one at a time", applying.held))
     if applying.refused.count:
@@ -114,12 +113,23 @@ def _listed(text: str, names: ListedNames, what: str = "entities") -> OperatorWa
     return OperatorWarning(text, f"{text} ({names.count} {what}): {first}")
 
 
-class UnobservedWarnings:
-    """The warnings of a cluster that this process can't observe, because its settings name no Kafka brokers."""
+def _warning(text: str, reason: str) -> OperatorWarning:
+    return OperatorWarning(text, f"{text}: {reason}")
 
-    def __init__(self, store: ClusterStore) -> None:
+
+class KraftWarnings:
+    """The warnings about a cluster in a process.
+
+    Args:
+        store: The cluster.
+        max_ages: The greatest ages of polls; empty in a process whose settings name no Kafka brokers of the cluster.
+    """
+
+    def __init__(self, store: ClusterStore, max_ages: Mapping[KraftEntityType, float]) -> None:
         self._store = store
+        self._max_ages = max_ages
 
     def warnings(self) -> list[OperatorWarning]:
-        """Return the warnings: none, unless the cluster has a target nevertheless."""
-        return list_warnings(self._store.name, self._store.target(), parse(self._store.observation()), {})
+        """Return the warnings, the same in every process that observes the cluster."""
+        report = parse(self._store.observation())
+        return list_warnings(self._store.name, self._store.target(), report, self._max_ages)

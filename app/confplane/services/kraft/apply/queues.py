@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.entities import Entity
 from confplane.domain.facets import Tree
 from confplane.services.kraft.apply.apply_queue import ApplyQueue, ApplyQueueParts, queue_name
-from confplane.services.metrics import Sample, of_cluster
 from confplane.services.ports.cluster_states import Freeze
 from confplane.services.ports.journal import ExpiredCursor
 from confplane.services.ports.kafka import KraftEntityType
@@ -35,7 +34,7 @@ from confplane.services.ports.observation_report import ApplyReport, ListedNames
 from confplane.services.znode_metadata import read_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
 
     from confplane.services.kraft.apply.deliveries import SecretOpener
     from confplane.services.ports.applying import TargetStates, WritableKafkaCluster
@@ -56,6 +55,8 @@ class ApplyQueues:
 
     Attributes:
         problem: The reason why rounds fail; empty if they don't.
+        outcomes: The number of outcomes of each kind.
+        refusals: The number of refusals by Kafka's error code.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class ApplyQueues:
         self._store = store
         self._states = states
         self._parts = ApplyQueueParts(cluster, store, states, secrets)
+        self.outcomes, self.refusals = self._parts.outcomes, self._parts.refusals
         self._in_flight: dict[str, asyncio.Task[None]] = {}
         """Queue -> its delivery. One of an earlier term is waited for."""
         self._claim = asyncio.Lock()
@@ -243,7 +245,7 @@ class ApplyQueues:
         """The ids of the entities with queued changes, or with changes that the cluster refused."""
         return self.refused.union(*(queue.pending for queue in self._queues.values()))
 
-    # -- report and metrics
+    # -- report
 
     def report(self) -> ApplyReport:
         """Return the leader's report."""
@@ -259,19 +261,3 @@ class ApplyQueues:
             problem=next(filter(None, (self.problem, *(queue.problem for queue in queues))), ""),
             rested=self._quiesced_version,
         )
-
-    def metrics(self) -> Iterator[Sample]:
-        """Return the metrics; only the leader has those of queued changes."""
-        return of_cluster(self._store.name, self._metrics())
-
-    def _metrics(self) -> Iterator[Sample]:
-        for outcome, count in self._parts.outcomes.items():
-            yield Sample("applied_changes", count, (outcome,))
-        for code, count in self._parts.refusals.items():
-            yield Sample("applied_refusals", count, (str(code),))
-        if self._store.leadership.held and self.applies:
-            report = self.report()
-            yield Sample("apply_pending", report.pending)
-            yield Sample("apply_lag_seconds", report.waiting_ms / 1000)
-            yield Sample("apply_unknown", report.unknown.count)
-            yield Sample("apply_refused", report.refused.count)

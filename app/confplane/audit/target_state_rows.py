@@ -22,26 +22,16 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Row
 
-    from confplane.services.ports.applying import Correction, Delivery, DeliveryOutcome
+    from confplane.services.ports.applying import Correction, DeliveryOutcome
 
 
 def to_json(value: object) -> str:
-    """Return rows as a statement takes them."""
+    """Return rows, or objects with fields like columns, as a statement takes them."""
     return orjson.dumps(value).decode()
 
 
 def _time(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
-
-
-def entity_row(each: Delivery) -> dict[str, Any]:
-    """Return the row of a delivery's entity."""
-    return {"entity_id": each.entity_id, "mzxid": each.mzxid, "topic_id": each.topic_id, "id": each.id}
-
-
-def value_rows(entity_id: str, values: Mapping[str, str | None]) -> list[dict[str, Any]]:
-    """Return the rows of some keys with their values."""
-    return [{"entity_id": entity_id, "key": key, "value": value} for key, value in values.items()]
 
 
 def outcome_row(result: DeliveryOutcome) -> dict[str, Any]:
@@ -54,7 +44,8 @@ def outcome_row(result: DeliveryOutcome) -> dict[str, Any]:
             outcome = {"outcome": "refused", "code": code, "said": said}
         case _:
             outcome = {"outcome": "not-sent"}
-    return entity_row(result.delivery) | {"offset": result.offset, **outcome}
+    sent = result.delivery
+    return {"entity_id": sent.entity_id, "mzxid": sent.mzxid, "id": sent.id, "offset": result.offset, **outcome}
 
 
 def drift_row(drift: DriftRecord) -> dict[str, Any]:

@@ -20,15 +20,7 @@ from confplane.audit import earlier_states
 from confplane.audit import target_state_statements as sql
 from confplane.audit.key_changes import KeyChanges
 from confplane.audit.statements import INSERT_INTENTS
-from confplane.audit.target_state_rows import (
-    drift_row,
-    entity_row,
-    key_rows,
-    outcome_row,
-    state_of,
-    to_json,
-    value_rows,
-)
+from confplane.audit.target_state_rows import drift_row, key_rows, outcome_row, state_of, to_json
 from confplane.domain.entities import EntityType
 from confplane.services.ports.applying import FINGERPRINT, NO_STATE
 from confplane.services.ports.kafka import kraft_type_of_entity_type
@@ -62,9 +54,8 @@ class PostgresTargetStates(KeyChanges):
 
     @override
     async def begin(self, cluster: str, deliveries: Sequence[Delivery]) -> set[str]:
-        rows = [entity_row(each) | {"values": each.values} for each in deliveries]
         ids = [each.entity_id for each in deliveries]
-        begun = await self._database.prepared(sql.BEGIN, cluster=cluster, ids=ids, rows=to_json(rows))
+        begun = await self._database.prepared(sql.BEGIN, cluster=cluster, ids=ids, rows=to_json(deliveries))
         return {row.entity_id for row in begun}
 
     @override
@@ -75,7 +66,7 @@ class PostgresTargetStates(KeyChanges):
             "rows": to_json([outcome_row(each) for each in outcomes]),
         }
         refused = [
-            entity_row(each.delivery) | {"key": key, **drift_row(drift)}
+            {"entity_id": each.delivery.entity_id, "id": each.delivery.id, "key": key, **drift_row(drift)}
             for each in outcomes
             for key, drift in each.drift.items()
         ]
@@ -98,22 +89,14 @@ class PostgresTargetStates(KeyChanges):
         async def work(pipeline: Pipeline) -> set[str]:
             send = _Statements(pipeline, cluster)
             await send.lock(given, add=True)
-            moved = set(
-                await send.changed(
-                    sql.CORRECT,
-                    [
-                        {
-                            "entity_id": each.entity_id,
-                            "mzxid": each.mzxid,
-                            "offset": each.offset,
-                            "topic_id": each.topic_id,
-                        }
-                        for each in corrections
-                    ],
-                )
-            )
+            moved = set(await send.changed(sql.CORRECT, corrections))
             made = [given[each] for each in moved]
-            await send.all(sql.ARRIVE, [row for each in made for row in value_rows(each.entity_id, each.late)])
+            late = [
+                {"entity_id": each.entity_id, "key": key, "value": value}
+                for each in made
+                for key, value in each.late.items()
+            ]
+            await send.all(sql.ARRIVE, late)
             await send.of_ids(sql.CLEAR_KEYS, moved)
             await send.all(sql.PUT_KEYS, [row for each in made for row in key_rows(each)])
             await send.reject(made, sql.PUT_BACK_ERROR)
@@ -128,11 +111,7 @@ class PostgresTargetStates(KeyChanges):
         async def work(pipeline: Pipeline) -> set[str]:
             send = _Statements(pipeline, cluster)
             await send.lock(given, add=True)
-            rows = [
-                {"entity_id": each.entity_id, "offset": each.offset, "topic_id": each.topic_id, "was": each.was}
-                for each in changes
-            ]
-            moved = set(await send.changed(sql.LOSE, rows))
+            moved = set(await send.changed(sql.LOSE, changes))
             made = [given[each] for each in moved]
             bases = [
                 {"entity_id": each.entity_id, "key": key, "base_value": base.value, "base_offset": base.offset}
@@ -231,13 +210,13 @@ class _Statements:
         """Send one statement on some entities."""
         await self._pipeline.send(statement, cluster=self._cluster, ids=list(entity_ids), **more)
 
-    async def all(self, statement: TextClause, rows: Sequence[Mapping[str, Any]]) -> None:
+    async def all(self, statement: TextClause, rows: Sequence[object]) -> None:
         """Send one statement on some rows."""
         if rows:
             await self._pipeline.send(statement, cluster=self._cluster, rows=to_json(rows))
 
-    async def changed(self, statement: TextClause, rows: Sequence[Mapping[str, Any]], **more: Any) -> list[str]:
-        """Send one statement on some rows; return the ids of the entities whose conditions held."""
+    async def changed(self, statement: TextClause, rows: Sequence[object], **more: Any) -> list[str]:
+        """Send one statement on some rows, of which it reads what it needs; return the ids of the changed entities."""
         found = await self._pipeline.send(statement, cluster=self._cluster, rows=to_json(rows), **more)
         return [entity_id for (entity_id,) in await found.fetchall()]
 

@@ -73,6 +73,7 @@ UNDONE: Final = ApplyStatus(ChangeApplyState.REFUSED, message=_UNDONE)
 class _Wait:
     """The wait of one request for one entity."""
 
+    entity_id: str
     revision: int
     ended: asyncio.Future[ApplyStatus]
     last: ApplyStatus = PENDING
@@ -84,7 +85,7 @@ class ApplyWaiter:
     def __init__(self, store: ClusterStore, states: TargetStates) -> None:
         self._store = store
         self._states = states
-        self._waits: dict[str, list[_Wait]] = {}
+        self._waits: set[_Wait] = set()
         self._moved = asyncio.Event()
         self._risen = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -137,18 +138,17 @@ class ApplyWaiter:
             written: Entity id -> the revision of its change.
             deadline: On the clock of ``time.monotonic()``.
         """
-        waits = {
-            each: _Wait(revision, asyncio.get_running_loop().create_future()) for each, revision in written.items()
-        }
-        for each, wait in waits.items():
-            self._waits.setdefault(each, []).append(wait)
-        self._ensure_polling()
+        loop = asyncio.get_running_loop()
+        waits = [_Wait(each, revision, loop.create_future()) for each, revision in written.items()]
+        self._waits.update(waits)
+        self._moved.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._poll(), name=f"apply-waiter-{self._store.name}")
         try:
-            await asyncio.wait([wait.ended for wait in waits.values()], timeout=max(0.0, deadline - time.monotonic()))
+            await asyncio.wait([each.ended for each in waits], timeout=max(0.0, deadline - time.monotonic()))
         finally:
-            for each, wait in waits.items():
-                self._drop(each, wait)
-        return {each: wait.ended.result() if wait.ended.done() else wait.last for each, wait in waits.items()}
+            self._waits.difference_update(waits)
+        return {each.entity_id: each.ended.result() if each.ended.done() else each.last for each in waits}
 
     async def wait_for_revision(self, revision: int, deadline: float) -> bool:
         """Wait until no change up to a revision is queued; return False at the deadline."""
@@ -162,11 +162,6 @@ class ApplyWaiter:
                     await self._risen.wait()
         return True
 
-    def _ensure_polling(self) -> None:
-        self._moved.set()
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._poll(), name=f"apply-waiter-{self._store.name}")
-
     async def _poll(self) -> None:
         while self._waits:
             self._moved.clear()
@@ -176,21 +171,21 @@ class ApplyWaiter:
                 async with asyncio.timeout(_POLL_S):
                     await self._moved.wait()
 
-    async def _resolve(self, entity_ids: list[str]) -> None:
+    async def _resolve(self, waiting: Collection[_Wait]) -> None:
         """Resolve the waits whose changes are completed."""
         # Read the states after the nodes: a znode follows the cluster only after the outcome of its delivery.
         mirrored, _ = self._store.freshness() or (0, None)
-        nodes = {each: self._store.get(Tree.CONFIG, each) for each in entity_ids}
-        known = await self._known(entity_ids)
-        for entity_id, node in nodes.items():
-            for wait in self._waits.get(entity_id, ()):
-                wait.last = _followed_status(node, wait.revision) or _status(known[entity_id], node, wait.revision)
-                # The mirror may not have the change of another process yet.
-                waits = (node is not None and bool(read_metadata(node.extra).pending_keys)) or mirrored < wait.revision
-                if wait.last.state is ChangeApplyState.PENDING and not waits:
-                    wait.last = replace(wait.last, state=ChangeApplyState.REFUSED, message=_UNDONE)
-                if wait.last.state is not ChangeApplyState.PENDING and not wait.ended.done():
-                    wait.ended.set_result(wait.last)
+        nodes = {each.entity_id: self._store.get(Tree.CONFIG, each.entity_id) for each in waiting}
+        known = await self._known(nodes)
+        for wait in waiting:
+            node = nodes[wait.entity_id]
+            wait.last = _followed_status(node, wait.revision) or _status(known[wait.entity_id], node, wait.revision)
+            # The mirror may not have the change of another process yet.
+            waits = (node is not None and bool(read_metadata(node.extra).pending_keys)) or mirrored < wait.revision
+            if wait.last.state is ChangeApplyState.PENDING and not waits:
+                wait.last = replace(wait.last, state=ChangeApplyState.REFUSED, message=_UNDONE)
+            if wait.last.state is not ChangeApplyState.PENDING and not wait.ended.done():
+                wait.ended.set_result(wait.last)
 
     async def _known(self, entity_ids: Collection[str]) -> dict[str, TargetState]:
         found: dict[str, TargetState] = {}
@@ -198,12 +193,6 @@ class ApplyWaiter:
         for first in range(0, len(ids), _MOST):
             found |= await self._states.load(self._store.name, ids[first : first + _MOST])
         return found
-
-    def _drop(self, entity_id: str, wait: _Wait) -> None:
-        waits = self._waits[entity_id]
-        waits.remove(wait)
-        if not waits:
-            del self._waits[entity_id]
 
 
 def _followed_status(node: Node | None, revision: int) -> ApplyStatus | None:

@@ -40,7 +40,7 @@ from confplane.services.ports.applying import (
 from confplane.services.ports.kafka import kraft_type_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
     from collections.abc import Set as AbstractSet
 
     from confplane.services.kraft.apply.deliveries import SecretOpener
@@ -212,33 +212,28 @@ class DryRunValidator:
     async def _request(self, name: str, requests: list[_DryRun]) -> None:
         alterations = [each.alteration for each in requests]
         deadline = time.monotonic() + ANSWER_S
-        ids = asyncio.create_task(self._topic_ids(alterations, deadline))
-        outcomes: list[AlterOutcome]
-        try:
-            outcomes = await self._cluster.alter_configs(alterations, deadline, validate_only=True)
-        except UnavailableError as error:
-            outcomes = [AlterUnknown(error.detail)] * len(requests)
-        except Exception:
-            logger.exception("Cluster %s: a question failed", self._store.name)
-            outcomes = [AlterUnknown("The question failed; the log has the error")] * len(requests)
+        outcomes, topic_ids = await asyncio.gather(
+            self._cluster.alter_configs(alterations, deadline, validate_only=True),
+            topic_ids_of(self._cluster, [each.entity for each in alterations], deadline),
+            return_exceptions=True,
+        )
+        for error in (outcomes, topic_ids):
+            if isinstance(error, BaseException) and not isinstance(error, UnavailableError):
+                logger.error("Cluster %s: a question failed", self._store.name, exc_info=error)
+        if isinstance(outcomes, BaseException):
+            failed = "The question failed; the log has the error"
+            reason = outcomes.detail if isinstance(outcomes, UnavailableError) else failed
+            outcomes = [AlterUnknown(reason)] * len(requests)
         reasons = [outcome.reason for outcome in outcomes if isinstance(outcome, AlterUnknown) and outcome.code is None]
         if len(reasons) == len(outcomes):
             self._back_off(name, reasons[0])
-        topic_ids = await ids
         for request, outcome in zip(requests, outcomes, strict=True):
-            request.topic_id = topic_ids.get(request.alteration.entity.id)
+            # None also if the cluster hides the topic, or does not show the ids in time.
+            request.topic_id = (
+                None if isinstance(topic_ids, BaseException) else topic_ids.get(request.alteration.entity.id)
+            )
             if not request.outcome.done():
                 request.outcome.set_result(outcome)
-
-    async def _topic_ids(self, alterations: Sequence[Alteration], deadline: float) -> Mapping[str, str | None]:
-        """Return the ids of the topics by entity id, concurrently with the dry run; empty if the cluster hides them."""
-        try:
-            return await topic_ids_of(self._cluster, [each.entity for each in alterations], deadline)
-        except UnavailableError:
-            return {}
-        except Exception:
-            logger.exception("Cluster %s: a question for the ids of topics failed", self._store.name)
-            return {}
 
 
 def _not_validated(reason: str) -> DryRunResult:

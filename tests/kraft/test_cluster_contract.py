@@ -23,7 +23,7 @@ from tests.support.kraft_writer import KraftWriter
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
-    from confplane.services.ports.applying import ReconciledCluster
+    from confplane.services.ports.applying import WritableKafkaCluster
     from confplane.services.ports.kafka import LogChange, LogPage, ObservedEntity
     from tests.support import kraft as real
 
@@ -53,7 +53,7 @@ class Side(Protocol):
     """A cluster, and writes to it past this service."""
 
     @property
-    def cluster(self) -> ReconciledCluster: ...
+    def cluster(self) -> WritableKafkaCluster: ...
 
     async def alter(self, entity: Entity, values: Mapping[str, str | None]) -> None: ...
     async def create_topic(self, name: str) -> None: ...

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from confplane.kraft.views import ConfigResourceType, Resource, UnchangedQuotas
+from confplane.kraft.views import ConfigResourceType, Resource
 from confplane.kraft.wire.connection import KraftConnection
 from confplane.kraft.wire.errors import ProtocolError, UnreachableError, WireError
 from confplane.kraft.wire.messages import MetadataRequest, MetadataResponse
@@ -45,8 +45,7 @@ async def test_each_code_of_an_answer_counts_once(kraft: KraftCluster) -> None:
             validate_only=True,
         )
         found = await client.describe_quotas(None, by())
-        assert not isinstance(found, UnchangedQuotas)
-        assert isinstance(await client.describe_quotas(found.digest, by()), UnchangedQuotas)
+        assert (await client.describe_quotas(found.digest, by())).entries is None
     requests = options.requests
     assert ends_of(requests, "AlterClientQuotas") == {"NONE": 1}
     assert ends_of(requests, "IncrementalAlterConfigs") == {"NONE": 1, "UNKNOWN_TOPIC_OR_PARTITION": 1}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.entities import Entity
     from confplane.domain.observed import ObservedRules
-    from confplane.services.ports.applying import ReconciledCluster
+    from confplane.services.ports.applying import WritableKafkaCluster
     from confplane.services.ports.kafka import KafkaCluster, KraftEntityType
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import AuditRecord
@@ -56,7 +56,7 @@ def rules_of(kafka: KafkaCluster, store: ClusterStore) -> ObservedRules:
 class Observing:
     """The parts that follow a Kafka cluster, of one replica."""
 
-    def __init__(self, replica: Replica, kafka: ReconciledCluster, *, log: bool = False) -> None:
+    def __init__(self, replica: Replica, kafka: WritableKafkaCluster, *, log: bool = False) -> None:
         self.replica, self.store, self.kafka = replica, replica.store, kafka
         redact = wiring.redaction(replica.settings.clusters["default"], replica.store)
         store, runner = replica.store, replica.parts.runner

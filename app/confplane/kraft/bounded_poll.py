@@ -33,7 +33,7 @@ _PAUSE_S: Final = 0.05
 
 async def poll_bounded(
     client: KraftClient,
-    take_snapshot: Callable[[], Awaitable[tuple[Snapshot, set[Address | None]]]],
+    take_snapshot: Callable[[KraftClient], Awaitable[tuple[Snapshot, set[Address | None]]]],
     brokers: AbstractSet[int],
     by: Callable[[], float],
     *,
@@ -61,7 +61,7 @@ async def poll_bounded(
         before = await _offsets(client, brokers, by)
         if settled:
             await _settle(client, before, by, settled_s, pause_s)
-        found, sources = await take_snapshot()
+        found, sources = await take_snapshot(client)
         after = await _offsets(client, brokers, by)
         # The offsets of a broker that disappeared or returned during the poll are ignored.
         known = [each for each in before.keys() & after.keys() if before[each][0] == after[each][0]]

@@ -16,7 +16,6 @@ from confplane.kraft.views import (
     Quotas,
     Resource,
     ResourceConfigs,
-    UnchangedQuotas,
 )
 from confplane.kraft.wire import errors, quotas
 from confplane.kraft.wire.errors import KraftError, UnreachableError, UnsupportedError
@@ -238,20 +237,20 @@ class KraftClient:
 
     # -- quotas
 
-    async def describe_quotas(self, last_digest: bytes | None, deadline: float) -> Quotas | UnchangedQuotas:
-        """Return all quotas, or :class:`UnchangedQuotas` without decoding if the response has the digest.
+    async def describe_quotas(self, last_digest: bytes | None, deadline: float) -> Quotas:
+        """Return all quotas; without decoding them if the response has the digest.
 
         Raises:
             RightsError: The right to DESCRIBE_CONFIGS of the CLUSTER is missing.
         """
 
-        async def ask(connection: KraftConnection) -> Quotas | UnchangedQuotas:
+        async def ask(connection: KraftConnection) -> Quotas:
             request = DescribeClientQuotasRequest(components=(), strict=False)
             received = await connection.ask(request, DescribeClientQuotasResponse, deadline)
             digest = await received.digest(_THROTTLE_BYTES)
             if digest == last_digest:
                 connection.leave(received)
-                return UnchangedQuotas(connection.address)
+                return Quotas(connection.address, digest, None)
             answer = await connection.read(received, quotas.steps)
             errors.check("DescribeClientQuotas", answer.error_code, answer.error_message)
             return Quotas(connection.address, digest, answer.entries)

@@ -20,7 +20,7 @@ from confplane.kraft.log_pages import LogPages, kafka_id
 from confplane.kraft.metadata_log import MetadataLog
 from confplane.kraft.permissions import OWN_RIGHTS, PermissionProbe
 from confplane.kraft.pool import ConnectionPartition, fan_out
-from confplane.kraft.views import ConfigResourceType, Resource, UnchangedQuotas
+from confplane.kraft.views import ConfigResourceType, Resource
 from confplane.kraft.wire import errors
 from confplane.kraft.wire.options import Address
 from confplane.services.cooperative_yielding import free_in_slices, in_slices
@@ -181,12 +181,10 @@ class KraftCluster:
 
     async def quotas(self, digest: bytes, deadline: float) -> Snapshot:
         """Describe all client quotas."""
-        with translate_errors():
-            client = await self._client()
 
-        async def take_snapshot() -> tuple[Snapshot, set[Address | None]]:
+        async def take_snapshot(client: KraftClient) -> tuple[Snapshot, set[Address | None]]:
             found = await client.describe_quotas(digest or None, self._by(deadline))
-            if isinstance(found, UnchangedQuotas):
+            if found.entries is None:
                 return Snapshot((), (), 0, 0, 0, digest, unchanged=True), {found.source}
             made = _snapshot(await in_slices(self._quotas_of, found.entries), found.digest)
             entries, source = list(found.entries), found.source
@@ -195,17 +193,15 @@ class KraftCluster:
             return made, {source}
 
         with translate_errors():
-            return await poll_bounded(client, take_snapshot, frozenset(), lambda: self._by(deadline))
+            return await poll_bounded(await self._client(), take_snapshot, frozenset(), lambda: self._by(deadline))
 
     def _quotas_of(self, entry: QuotaEntry) -> ObservedEntity | Unmanaged:
         return self._converter.quotas(entry.entity, entry.values.items())
 
     async def quotas_of(self, entities: Sequence[Entity], deadline: float) -> Snapshot:
         """Describe the quotas of some entities."""
-        with translate_errors():
-            client = await self._client()
 
-        async def take_snapshot() -> tuple[Snapshot, set[Address | None]]:
+        async def take_snapshot(client: KraftClient) -> tuple[Snapshot, set[Address | None]]:
             observed: list[ObservedEntity | Unmanaged] = []
             sources: set[Address | None] = set()
             for entity in entities:
@@ -216,7 +212,7 @@ class KraftCluster:
             return _snapshot(observed), sources
 
         with translate_errors():
-            return await poll_bounded(client, take_snapshot, frozenset(), lambda: self._by(deadline))
+            return await poll_bounded(await self._client(), take_snapshot, frozenset(), lambda: self._by(deadline))
 
     async def alter_quotas(
         self, alterations: Sequence[Alteration], deadline: float, *, validate_only: bool = False
@@ -311,10 +307,8 @@ class KraftCluster:
         ids = await self.topics(deadline) if any(each.types[0] is EntityType.TOPIC for each in entities) else {}
         resources = [resource_of(each) for each in entities]
         own = {int(each.name) for each in resources if each.type is ConfigResourceType.BROKER and each.name}
-        with translate_errors():
-            client = await self._client()
 
-        async def take_snapshot() -> tuple[Snapshot, set[Address | None]]:
+        async def take_snapshot(client: KraftClient) -> tuple[Snapshot, set[Address | None]]:
             described = await client.describe_configs(resources, self._by(deadline), synonyms=bool(own))
             answered = list(zip(entities, described, strict=True))
             denied = {entity: denial for entity, found in answered if (denial := _denial(found)) is not None}
@@ -332,7 +326,9 @@ class KraftCluster:
         # A list of names needs only an offset as its bound, because brokers create it from what they have settled.
         settled = not entities or any(each.types[0] is not EntityType.TOPIC for each in entities)
         with translate_errors():
-            return await poll_bounded(client, take_snapshot, own, lambda: self._by(deadline), settled=settled)
+            return await poll_bounded(
+                await self._client(), take_snapshot, own, lambda: self._by(deadline), settled=settled
+            )
 
     # -- the metadata log
 

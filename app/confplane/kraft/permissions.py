@@ -16,8 +16,9 @@ from confplane.services.ports.applying import AlterRetriable, AlterUnknown
 from confplane.services.ports.kafka import EntityTypePermission, GrantedPermission, KraftEntityType
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
+    from confplane.kraft.alters import ConfigOps
     from confplane.kraft.client import KraftClient
     from confplane.services.ports.applying import AlterOutcome
 
@@ -79,19 +80,10 @@ class PermissionProbe:
             WrongClusterError: A broker belongs to another cluster.
         """
         await self._client.brokers(self._by(deadline))
-        tries: dict[KraftEntityType, Callable[[float], Awaitable[GrantedPermission]]] = {
-            KraftEntityType.QUOTAS: self._quotas,
-            KraftEntityType.TOPICS: self._topics,
-            KraftEntityType.BROKERS: self._brokers,
-            KraftEntityType.GROUPS: partial(self._listed, KraftEntityType.GROUPS),
-            KraftEntityType.CLIENT_METRICS: partial(self._listed, KraftEntityType.CLIENT_METRICS),
-        }
         found: dict[KraftEntityType, GrantedPermission] = {}
-        for entity_type, attempt in tries.items():
+        for entity_type in KraftEntityType:
             try:
-                found[entity_type] = await attempt(deadline)
-                if alters:
-                    found[entity_type] = await self._probe_alters(entity_type, found[entity_type], deadline)
+                found[entity_type] = await self._probe(entity_type, deadline, alters=alters)
             except RightsError as error:
                 found[entity_type] = GrantedPermission(
                     EntityTypePermission.NONE, f"{error}; needed: {_RIGHTS[entity_type]}"
@@ -100,11 +92,21 @@ class PermissionProbe:
                 found[entity_type] = GrantedPermission(EntityTypePermission.NONE, str(error))
         return found
 
-    async def _probe_alters(
-        self, entity_type: KraftEntityType, granted: GrantedPermission, deadline: float
-    ) -> GrantedPermission:
-        """Return the permission for an entity type that may be described."""
-        for each in await self._try_alters(entity_type, deadline):
+    async def _probe(self, entity_type: KraftEntityType, deadline: float, *, alters: bool) -> GrantedPermission:
+        names = await self._names(entity_type, deadline)
+        if entity_type is KraftEntityType.QUOTAS:
+            await self._client.describe_quotas_of([("user", _NOBODY)], self._by(deadline))
+            granted = GrantedPermission(EntityTypePermission.READ_ONLY)
+        elif names:
+            granted = await self._describe(entity_type, names, deadline)
+        elif entity_type is KraftEntityType.TOPICS:
+            nothing = "no topic is shown: there is none, or DESCRIBE on TOPIC is missing"
+            granted = GrantedPermission(EntityTypePermission.READ_ONLY, nothing)
+        else:
+            granted = (await self._describe(entity_type, [_NOBODY], deadline))._replace(described=0, listed=0)
+        if not alters:
+            return granted
+        for each in await self._alter(entity_type, names, deadline):
             if isinstance(each, AlterRetriable):
                 missing = f"{each.reason}; needed for callers' changes: {_ALTER_RIGHTS[entity_type]}"
                 return granted._replace(reason=_joined(granted.reason, missing))
@@ -113,50 +115,36 @@ class PermissionProbe:
                 return granted._replace(reason=_joined(granted.reason, unknown))
         return granted._replace(permission=EntityTypePermission.FULL)
 
-    async def _try_alters(self, entity_type: KraftEntityType, deadline: float) -> list[AlterOutcome]:
+    async def _names(self, entity_type: KraftEntityType, deadline: float) -> list[str]:
+        """Return the names of the resources of a type; client quotas have none."""
+        match entity_type:
+            case KraftEntityType.QUOTAS:
+                return []
+            case KraftEntityType.TOPICS:
+                return list(await self._client.topics(self._by(deadline)))
+            case KraftEntityType.BROKERS:
+                return ["", *(str(each.node_id) for each in await self._client.brokers(self._by(deadline)))]
+        listed = await self._client.list_config_resources({_TYPES[entity_type]}, self._by(deadline))
+        return [each.name for each in listed]
+
+    async def _alter(self, entity_type: KraftEntityType, names: Sequence[str], deadline: float) -> list[AlterOutcome]:
         """Alter no key of each entity of a type, or of an entity that does not exist."""
         by = partial(self._by, deadline)
         if entity_type is KraftEntityType.QUOTAS:
             return await self._client.quota_alters.alter([((("user", _NOBODY),), {})], by, validate_only=True)
-        if entity_type is KraftEntityType.TOPICS:
-            names = list(await self._client.topics(self._by(deadline))) or [_NOBODY]
-        elif entity_type is KraftEntityType.BROKERS:
+        if entity_type is KraftEntityType.BROKERS:
             names = [""]
-        else:
-            listed = await self._client.list_config_resources({_TYPES[entity_type]}, self._by(deadline))
-            names = [*(each.name for each in listed), _NOBODY]
+        elif entity_type is not KraftEntityType.TOPICS or not names:
+            names = [*names, _NOBODY]
         alters = self._client.config_alters(partition=ConnectionPartition.SHORT)
-        resources = [Resource(_TYPES[entity_type], name) for name in dict.fromkeys(names)]
+        entries: list[ConfigOps] = [(Resource(_TYPES[entity_type], name), {}) for name in dict.fromkeys(names)]
         outcomes: list[AlterOutcome] = []
-        for start in range(0, len(resources), _AT_ONCE):
-            outcomes += await alters.alter(
-                [(each, {}) for each in resources[start : start + _AT_ONCE]], by, validate_only=True
-            )
+        for start in range(0, len(entries), _AT_ONCE):
+            outcomes += await alters.alter(entries[start : start + _AT_ONCE], by, validate_only=True)
         return outcomes
 
     def _by(self, deadline: float) -> float:
         return min(deadline, time.monotonic() + self._timeout_s)
-
-    async def _quotas(self, deadline: float) -> GrantedPermission:
-        await self._client.describe_quotas_of([("user", _NOBODY)], self._by(deadline))
-        return GrantedPermission(EntityTypePermission.READ_ONLY)
-
-    async def _topics(self, deadline: float) -> GrantedPermission:
-        names = list(await self._client.topics(self._by(deadline)))
-        if not names:
-            nothing = "no topic is shown: there is none, or DESCRIBE on TOPIC is missing"
-            return GrantedPermission(EntityTypePermission.READ_ONLY, nothing)
-        return await self._describe(KraftEntityType.TOPICS, names, deadline)
-
-    async def _brokers(self, deadline: float) -> GrantedPermission:
-        brokers = [str(each.node_id) for each in await self._client.brokers(self._by(deadline))]
-        return await self._describe(KraftEntityType.BROKERS, ("", *brokers), deadline)
-
-    async def _listed(self, entity_type: KraftEntityType, deadline: float) -> GrantedPermission:
-        listed = await self._client.list_config_resources({_TYPES[entity_type]}, self._by(deadline))
-        names = [each.name for each in listed]
-        granted = await self._describe(entity_type, names or [_NOBODY], deadline)
-        return granted if names else granted._replace(described=0, listed=0)
 
     async def _describe(self, entity_type: KraftEntityType, names: Sequence[str], deadline: float) -> GrantedPermission:
         """Describe one key of each resource.

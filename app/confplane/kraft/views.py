@@ -59,14 +59,8 @@ class Quotas:
     source: Address
     digest: bytes
     """Equal digests mean equal quotas. The order of a response depends on the broker, and may change on a restart."""
-    entries: tuple[QuotaEntry, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class UnchangedQuotas:
-    """The quotas are those of the digest."""
-
-    source: Address
+    entries: tuple[QuotaEntry, ...] | None
+    """None if they are those of the digest that was given."""
 
 
 @dataclass(frozen=True, slots=True)

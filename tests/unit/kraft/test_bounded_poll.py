@@ -35,7 +35,7 @@ class Broker:
         return Features(source, offset, {}, {})
 
     async def snapshot(self, *, told: Callable[[], None] = lambda: None, **options: Any) -> Snapshot:
-        async def snapshot() -> tuple[Snapshot, set[Address | None]]:
+        async def snapshot(_: KraftClient) -> tuple[Snapshot, set[Address | None]]:
             told()
             return Snapshot((), (), 0, 0, 0), {HERE}
 
@@ -87,7 +87,7 @@ class Together:
 async def test_brokers_are_asked_at_once() -> None:
     client = Together({1, 2, 3})
 
-    async def snapshot() -> tuple[Snapshot, set[Address | None]]:
+    async def snapshot(_: KraftClient) -> tuple[Snapshot, set[Address | None]]:
         return Snapshot((), (), 0, 0, 0), {HERE}
 
     async with asyncio.timeout(60):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from confplane.services.kraft.apply.deliveries import SecretOpener
     from confplane.services.kraft.observe.entity_types import PollSettings
     from confplane.services.kraft.reconcile.follow_writer import FollowParts
-    from confplane.services.ports.applying import ReconciledCluster
+    from confplane.services.ports.applying import WritableKafkaCluster
     from confplane.services.ports.observed_topics import ObservedTopics
     from confplane.services.ports.store import ClusterStore
 
@@ -37,7 +37,7 @@ class Observer(BackgroundService):
     """Repeats the rounds that follow a cluster. The recorder records external writes to znodes; these put them back."""
 
     def __init__(
-        self, name: str, kafka: ReconciledCluster, rounds: Round, polls: Polls, reporter: LeaderReporter
+        self, name: str, kafka: WritableKafkaCluster, rounds: Round, polls: Polls, reporter: LeaderReporter
     ) -> None:
         self._name = name
         self._kafka = kafka

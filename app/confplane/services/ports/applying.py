@@ -72,8 +72,8 @@ class AlterRetriable:
 AlterOutcome = AlterApplied | AlterRefused | AlterUnknown | AlterRetriable
 
 
-class WritableKafkaCluster(Protocol):
-    """A Kafka cluster whose client quotas and configs are altered.
+class WritableKafkaCluster(KafkaCluster, Protocol):
+    """A Kafka cluster that is observed, and whose client quotas and configs are altered.
 
     The alter methods send requests of a suitable size, one at a time, and return the outcomes in the given order. They
     accept alterations of different entities, and raise:
@@ -115,13 +115,6 @@ class WritableKafkaCluster(Protocol):
 
     async def topic_ids(self, names: Collection[str], deadline: float) -> Mapping[str, str]:
         """Return the ids of some topics by name, without topics that do not exist or are hidden."""
-
-    async def barrier(self, deadline: float) -> int:
-        """Return a metadata offset after all acknowledged changes: see ``services.ports.kafka.KafkaCluster``."""
-
-
-class ReconciledCluster(KafkaCluster, WritableKafkaCluster, Protocol):
-    """A Kafka cluster that is both observed and altered."""
 
 
 @dataclass(frozen=True, slots=True)

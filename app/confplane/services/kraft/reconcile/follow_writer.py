@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from confplane.services.changes.commit import ChangeResult
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.kraft.decisions import EntityObservation
-    from confplane.services.ports.applying import Correction, ReconciledCluster, TargetState, TargetStates
+    from confplane.services.ports.applying import Correction, TargetState, TargetStates, WritableKafkaCluster
     from confplane.services.ports.store import ClusterStore
 
 _MOST: Final = 200
@@ -279,7 +279,7 @@ class FollowParts:
 
     def __init__(
         self,
-        cluster: ReconciledCluster,
+        cluster: WritableKafkaCluster,
         store: ClusterStore,
         runner: ChangeRunner,
         rules: ObservedRules,

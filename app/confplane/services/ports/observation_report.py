@@ -7,7 +7,7 @@ members, which are a stored format.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,12 +26,10 @@ _MOST: Final = 90_000
 _TEXT: Final = 800
 """Characters of a problem, at most: all problems together are shorter than a report, whatever their characters."""
 _VERSION: Final = 1
-_LISTS: Final = frozenset({"unknown", "refused", "held", "contested", "extra"})
-"""The lists of names in a report on the application."""
-_NEW_LISTS: Final = frozenset({"denied", "ineffective"})
+_TEXTS: Final = ("problem", "log_problem", "reason")
+"""The members with a broker's words, which may be of any length."""
+_NEW_LISTS: Final = ("denied", "ineffective")
 """The lists of names that earlier releases do not know."""
-_ENTITY_TYPE_LISTS: Final = frozenset({"unmanaged", "hidden"}) | _NEW_LISTS
-"""The lists of names in a report on an entity type."""
 _ELIGIBLE_REPLICAS: Final = "eligible_replicas"
 """A member of the list ``unmanaged`` of the brokers. Earlier releases read no report with a member that they do not
 know, but ignore further members of a list of names."""
@@ -50,10 +48,6 @@ class ListedNames:
         """Return names out of a map to their reasons."""
         first = sorted(reasons)[:NAMES]
         return cls(len(reasons), tuple((name[:_LENGTH], reasons[name][:_LENGTH]) for name in first))
-
-    def halved(self) -> ListedNames:
-        """Return the same count with half of the list."""
-        return ListedNames(self.count, self.first[: len(self.first) // 2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,51 +140,33 @@ class ObservationReport:
 
     def encode(self) -> bytes:
         """Return the report for the znode, :data:`_MOST` bytes at most; texts and lists are cut."""
-        areas = {
-            entity_type: replace(each, reason=_cut(each.reason), problem=_cut(each.problem))
-            for entity_type, each in self.areas.items()
-        }
-        applying = None if self.applying is None else replace(self.applying, problem=_cut(self.applying.problem))
-        encoded = asdict(
-            replace(self, problem=_cut(self.problem), log_problem=_cut(self.log_problem), areas={}, applying=None)
-        )
-        if not self.log_problem:
-            # Earlier releases read no report with a member that they do not know.
-            del encoded["log_problem"]
-        del encoded[_ELIGIBLE_REPLICAS]
+        shown = self._members()
+        parts: list[dict[str, Any]] = [shown, *shown["areas"].values(), shown.get("applying", {})]
+        for part in parts:
+            part.update({name: clipped(part[name], _TEXT) for name in _TEXTS if name in part})
+        lists = [each for part in parts[1:] for each in part.values() if isinstance(each, dict)]
         while True:
-            shown = {**encoded, "areas": {entity_type.value: _encoded(each) for entity_type, each in areas.items()}}
-            if self.eligible_replicas is not None and KraftEntityType.BROKERS in areas:
-                shown["areas"][KraftEntityType.BROKERS.value]["unmanaged"][_ELIGIBLE_REPLICAS] = self.eligible_replicas
-            if applying is None:
-                del shown["applying"]
-            else:
-                shown["applying"] = asdict(applying)
-            data = json.dumps({"version": _VERSION, **shown}, separators=(",", ":"), ensure_ascii=False).encode()
+            data = json.dumps(shown, separators=(",", ":"), ensure_ascii=False).encode()
             if len(data) <= _MOST:
                 return data
-            areas = {entity_type: _halved(each) for entity_type, each in areas.items()}
-            if applying is not None:
-                lists = {name: getattr(applying, name).halved() for name in _LISTS}
-                applying = replace(applying, **lists)
+            for each in lists:
+                each["first"] = each["first"][: len(each["first"]) // 2]
 
-
-def _cut(text: str) -> str:
-    """Return a text of a report, which may be a broker's words of any length."""
-    return clipped(text, _TEXT)
-
-
-def _encoded(entity_type: EntityTypeReport) -> dict[str, Any]:
-    encoded = asdict(entity_type)
-    for name in _NEW_LISTS:
-        if not getattr(entity_type, name).count:
-            # As for log_problem.
-            del encoded[name]
-    return encoded
-
-
-def _halved(entity_type: EntityTypeReport) -> EntityTypeReport:
-    return replace(entity_type, **{name: getattr(entity_type, name).halved() for name in _ENTITY_TYPE_LISTS})
+    def _members(self) -> dict[str, Any]:
+        """Return the members. Earlier releases read no report with one that they do not know."""
+        shown = {"version": _VERSION, **asdict(self)}
+        if not self.log_problem:
+            del shown["log_problem"]
+        if self.applying is None:
+            del shown["applying"]
+        areas = shown["areas"]
+        for area in areas.values():
+            for name in _NEW_LISTS:
+                if not area[name]["count"]:
+                    del area[name]
+        if shown.pop(_ELIGIBLE_REPLICAS) is not None and KraftEntityType.BROKERS in areas:
+            areas[KraftEntityType.BROKERS]["unmanaged"][_ELIGIBLE_REPLICAS] = self.eligible_replicas
+        return shown
 
 
 @lru_cache(maxsize=16)
@@ -212,21 +188,21 @@ def parse(data: bytes | None) -> ObservationReport | None:
         return ObservationReport(
             **{**given, "brokers": tuple(given["brokers"]), "areas": areas},
             eligible_replicas=eligible_replicas,
-            applying=None
-            if applying is None
-            else ApplyReport(**{**applying, **_names(applying, *(_LISTS & applying.keys()))}),
+            applying=None if applying is None else ApplyReport(**_with_names(applying)),
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
 def _entity_type(given: dict[str, Any]) -> EntityTypeReport:
-    names = _names(given, *(_ENTITY_TYPE_LISTS & given.keys()))
-    return EntityTypeReport(**{**given, **names, "permission": EntityTypePermission(given["permission"])})
+    return EntityTypeReport(**{**_with_names(given), "permission": EntityTypePermission(given["permission"])})
 
 
-def _names(given: dict[str, Any], *lists: str) -> dict[str, ListedNames]:
+def _with_names(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the members of a part, with the lists of names among them parsed."""
     return {
-        name: ListedNames(given[name]["count"], tuple((each, reason) for each, reason in given[name]["first"]))
-        for name in lists
+        name: ListedNames(each["count"], tuple((listed, reason) for listed, reason in each["first"]))
+        if isinstance(each, dict)
+        else each
+        for name, each in given.items()
     }

@@ -12,7 +12,7 @@ last. A value without an outcome may arrive within a day.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import override
 
@@ -26,7 +26,7 @@ from confplane.services.ports.applying import FINGERPRINT, NO_STATE
 from confplane.services.ports.kafka import kraft_type_of_entity_type
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from sqlalchemy import TextClause
 
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
         TargetState,
     )
     from confplane.services.ports.kafka import KraftEntityType
+
+
+_D = TypeVar("_D", bound="Correction | LostUpdate")
 
 
 class PostgresTargetStates(KeyChanges):
@@ -84,46 +87,65 @@ class PostgresTargetStates(KeyChanges):
 
     @override
     async def correct(self, cluster: str, corrections: Sequence[Correction]) -> set[str]:
-        given = {each.entity_id: each for each in corrections}
 
-        async def work(pipeline: Pipeline) -> set[str]:
-            send = _Statements(pipeline, cluster)
-            await send.lock(given, add=True)
-            moved = set(await send.changed(sql.CORRECT, corrections))
-            made = [given[each] for each in moved]
+        async def record(send: _Statements, made: Sequence[Correction]) -> None:
             late = [
                 {"entity_id": each.entity_id, "key": key, "value": value}
                 for each in made
                 for key, value in each.late.items()
             ]
             await send.all(sql.ARRIVE, late)
-            await send.of_ids(sql.CLEAR_KEYS, moved)
+            await send.of_ids(sql.CLEAR_KEYS, [each.entity_id for each in made])
             await send.all(sql.PUT_KEYS, [row for each in made for row in key_rows(each)])
-            await send.reject(made, sql.PUT_BACK_ERROR)
-            return moved
 
-        return await self._database.atomically(work) if corrections else set()
+        return await self._decide(cluster, corrections, record, sql.CORRECT, sql.PUT_BACK_ERROR)
 
     @override
     async def record_lost_updates(self, cluster: str, changes: Sequence[LostUpdate]) -> set[str]:
-        given = {each.entity_id: each for each in changes}
 
-        async def work(pipeline: Pipeline) -> set[str]:
-            send = _Statements(pipeline, cluster)
-            await send.lock(given, add=True)
-            moved = set(await send.changed(sql.LOSE, changes))
-            made = [given[each] for each in moved]
+        async def record(send: _Statements, made: Sequence[LostUpdate]) -> None:
             bases = [
                 {"entity_id": each.entity_id, "key": key, "base_value": base.value, "base_offset": base.offset}
                 for each in made
                 for key, base in each.base.items()
             ]
-            await send.of_ids(sql.CLEAR_BASES, moved)
+            await send.of_ids(sql.CLEAR_BASES, [each.entity_id for each in made])
             await send.all(sql.PUT_BASES, bases)
-            await send.reject(made, sql.LOST_UPDATE_ERROR)
+
+        return await self._decide(cluster, changes, record, sql.LOSE, sql.LOST_UPDATE_ERROR)
+
+    async def _decide(
+        self,
+        cluster: str,
+        decisions: Sequence[_D],
+        record: Callable[[_Statements, Sequence[_D]], Awaitable[None]],
+        condition: TextClause,
+        error: str,
+    ) -> set[str]:
+        """Record the decisions on entities whose conditions hold, with their rows of the trail; return the entities.
+
+        Args:
+            cluster: The cluster.
+            decisions: One decision for each entity.
+            record: Sends the statements that record decisions.
+            condition: The statement that changes and returns the entities.
+            error: The error in the rows, which are not committed changes.
+        """
+        given = {each.entity_id: each for each in decisions}
+
+        async def work(pipeline: Pipeline) -> set[str]:
+            send = _Statements(pipeline, cluster)
+            await send.of_ids(sql.ADD, sorted(given))
+            await send.lock(given)
+            moved = set(await send.changed(condition, decisions))
+            made = [given[each] for each in moved]
+            await record(send, made)
+            intents = [each.intent for each in made if each.intent is not None]
+            await send.all(INSERT_INTENTS, intents)
+            await send.all(sql.REJECT, intents, error=error)
             return moved
 
-        return await self._database.atomically(work) if changes else set()
+        return await self._database.atomically(work) if decisions else set()
 
     @override
     async def clear_drift(self, cluster: str, revisions: Mapping[str, int | None], offset: int) -> None:
@@ -199,30 +221,20 @@ class _Statements:
         self._pipeline = pipeline
         self._cluster = cluster
 
-    async def lock(self, entity_ids: Iterable[str], *, add: bool = False) -> None:
-        """Lock the rows of entities, and add those that are missing."""
-        ids = sorted(entity_ids)
-        if add:
-            await self.of_ids(sql.ADD, ids)
-        await self.of_ids(sql.LOCK, ids)
+    async def lock(self, entity_ids: Iterable[str]) -> None:
+        """Lock the rows of entities."""
+        await self.of_ids(sql.LOCK, sorted(entity_ids))
 
     async def of_ids(self, statement: TextClause, entity_ids: Iterable[str], **more: Any) -> None:
         """Send one statement on some entities."""
         await self._pipeline.send(statement, cluster=self._cluster, ids=list(entity_ids), **more)
 
-    async def all(self, statement: TextClause, rows: Sequence[object]) -> None:
+    async def all(self, statement: TextClause, rows: Sequence[object], **more: Any) -> None:
         """Send one statement on some rows."""
         if rows:
-            await self._pipeline.send(statement, cluster=self._cluster, rows=to_json(rows))
+            await self._pipeline.send(statement, cluster=self._cluster, rows=to_json(rows), **more)
 
     async def changed(self, statement: TextClause, rows: Sequence[object], **more: Any) -> list[str]:
         """Send one statement on some rows, of which it reads what it needs; return the ids of the changed entities."""
         found = await self._pipeline.send(statement, cluster=self._cluster, rows=to_json(rows), **more)
         return [entity_id for (entity_id,) in await found.fetchall()]
-
-    async def reject(self, moves: Iterable[Correction | LostUpdate], error: str) -> None:
-        """Write the rows of the trail, which are not committed changes."""
-        intents = [each.intent for each in moves if each.intent is not None]
-        if intents:
-            await self._pipeline.send(INSERT_INTENTS, rows=to_json(intents))
-            await self._pipeline.send(sql.REJECT, rows=to_json(intents), error=error)

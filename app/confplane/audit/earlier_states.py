@@ -134,16 +134,11 @@ UNMOVED_ENTITIES, UNMOVED_KEYS, UNMOVED_DELIVERIES = (
 
 _OF_TYPES: Final = "cluster = :cluster AND substring(entity_id FROM '^[a-z-]+') = ANY(:types)"
 # Values that may still arrive are kept for any ensemble.
-FORGET: Final = [
-    text(each).bindparams(bindparam("types", type_=ARRAY(Text)))
-    for each in (
-        f"""
+FORGET: Final = text(f"""
 UPDATE target_states SET sent_mzxid = 0, applied_mzxid = 0, applied_offset = -1, applied = '{{}}', refused_code = NULL,
   refused_text = NULL, reapply = '[]', drift = '{{}}', put_back_at = '{{}}', claim = NULL, base = '{{}}'
 WHERE {_OF_TYPES}
-""",  # noqa: S608 - constants
-    )
-]
+""").bindparams(bindparam("types", type_=ARRAY(Text)))  # noqa: S608 - constants
 
 
 async def move(database: Database, cluster: str) -> int:

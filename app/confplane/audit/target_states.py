@@ -199,7 +199,7 @@ class PostgresTargetStates(KeyChanges):
         kept = to_json([{"entity_id": entity_id, "mzxid": mzxid} for entity_id, mzxid in revisions.items()])
 
         async def work(pipeline: Pipeline) -> None:
-            for statement in (*earlier_states.FORGET, *sql.FORGET):
+            for statement in (earlier_states.FORGET, *sql.FORGET):
                 await pipeline.send(statement, cluster=cluster, types=types, kept=kept)
 
         await self._database.atomically(work)

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from confplane.kraft.wire.codec import Reader, RuleError
 from confplane.kraft.wire.errors import WireError
 from confplane.kraft.wire.message import SLICE_S
 
@@ -147,58 +148,36 @@ class Batch:
         Raises:
             WireError: A record is malformed.
         """
-        source = _Cursor(self.data, self.at, self.end)
+        source = Reader(self.data, self.at)
+        try:
+            yield from self._records(source)
+        except IndexError:
+            raise WireError(_NAME, source.at, "the bytes end too early") from None
+        except RuleError as error:
+            raise WireError(_NAME, source.at, str(error)) from None
+
+    def _records(self, source: Reader) -> Iterator[Record]:
         for _ in range(self.count):
-            end = source.varint() + source.at
+            end = source.varlong() + source.at
             if not source.at < end <= self.end:
-                raise WireError(_NAME, source.at, "a record is longer than its batch")
-            source.at += 1  # attributes, which are unused
-            timestamp = self.base_timestamp + source.varint()
-            offset = self.base_offset + source.varint()
-            source.blob(end)  # the key
-            value = source.blob(end)
+                raise RuleError("a record is longer than its batch")
+            source.at, source.end = source.at + 1, end  # attributes, which are unused
+            timestamp = self.base_timestamp + source.varlong()
+            offset = self.base_offset + source.varlong()
+            _blob(source)  # the key
+            value = _blob(source)
             if not self.base_offset <= offset <= self.last_offset:
-                raise WireError(_NAME, source.at, "a record's offset is outside of its batch")
+                raise RuleError("a record's offset is outside of its batch")
             source.at = end  # metadata records have no headers
             yield Record(offset, self.max_timestamp if self.append_time else timestamp, value)
         if source.at != self.end:
-            raise WireError(_NAME, source.at, "bytes are left behind the records")
+            raise RuleError("bytes are left behind the records")
 
 
-class _Cursor:
-    """A position in the records of a batch."""
-
-    __slots__ = ("at", "data", "end")
-
-    def __init__(self, data: bytes, at: int, end: int) -> None:
-        self.data, self.at, self.end = data, at, end
-
-    def varint(self) -> int:
-        """Return a signed number of variable length (zigzag), 64 bits at most."""
-        value, at = 0, self.at
-        for shift in range(0, 70, 7):
-            if at >= self.end:
-                raise WireError(_NAME, self.at, "the records end too early")
-            byte = self.data[at]
-            at += 1
-            value |= (byte & 127) << shift
-            if byte < 128:  # noqa: PLR2004 - the last byte
-                if value >> 64:
-                    break
-                self.at = at
-                return value >> 1 ^ -(value & 1)
-        raise WireError(_NAME, self.at, "a number of variable length exceeds 64 bits")
-
-    def blob(self, end: int) -> bytes | None:
-        """Return bytes preceded by their length, or None."""
-        size = self.varint()
-        if size < 0:
-            return None
-        start = self.at
-        if size > end - start:
-            raise WireError(_NAME, start, "a key or value is longer than its record")
-        self.at = start + size
-        return self.data[start : start + size]
+def _blob(source: Reader) -> bytes | None:
+    """Return bytes preceded by their length, or None."""
+    size = source.varlong()
+    return None if size < 0 else source.take(size)
 
 
 async def batches(data: bytes) -> list[Batch]:

@@ -25,7 +25,6 @@ NUMBERS: Final = {
     "float64": struct.Struct(">d"),
 }
 """The types whose values have a fixed size."""
-_VARINT_BITS: Final = 35  # a 32-bit number, 7 bits a byte
 
 
 class RuleError(ValueError):
@@ -50,7 +49,7 @@ class Reader:
 
     def uuid(self) -> UUID:
         """Return 16 bytes as a UUID."""
-        return UUID(bytes=self._take(16))
+        return UUID(bytes=self.take(16))
 
     def string(self) -> str:
         """Return text that may not be null."""
@@ -92,7 +91,7 @@ class Reader:
     def nullable_binary(self) -> bytes | None:
         """Return bytes, or None."""
         size = self._size()
-        return None if size < 0 else self._take(size)
+        return None if size < 0 else self.take(size)
 
     def count(self, least: int) -> int:
         """Return the number of elements of an array that may not be null, each of ``least`` bytes at least."""
@@ -143,11 +142,17 @@ class Reader:
         value, self.at = self._varint(self.at)
         return value
 
+    def varlong(self) -> int:
+        """Return a signed number of variable length (zigzag), 64 bits at most."""
+        value, self.at = self._varint(self.at, 64)
+        return value >> 1 ^ -(value & 1)
+
     def _size(self) -> int:
         """Return the length of bytes or an array, -1 for null."""
         return self.varint() - 1
 
-    def _take(self, size: int) -> bytes:
+    def take(self, size: int) -> bytes:
+        """Return the next bytes."""
         start = self.at
         end = start + size
         if end > self.end:
@@ -155,17 +160,17 @@ class Reader:
         self.at = end
         return self.data[start:end]
 
-    def _varint(self, at: int) -> tuple[int, int]:
+    def _varint(self, at: int, bits: int = 32) -> tuple[int, int]:
         value = 0
-        for shift in range(0, _VARINT_BITS, 7):
+        for shift in range(0, bits + 3, 7):
             byte = self.data[at]
             at += 1
             value |= (byte & 127) << shift
             if byte < 128:  # noqa: PLR2004 - the last byte
-                if value >> 32:
+                if value >> bits:
                     break
                 return value, at
-        raise RuleError("a number of variable length exceeds 32 bits")
+        raise RuleError(f"a number of variable length exceeds {bits} bits")
 
 
 class PlainReader(Reader):
@@ -185,7 +190,7 @@ class PlainReader(Reader):
         size = self.number(NUMBERS["int16"])
         if size < 0:
             return None
-        return self._take(size).decode()
+        return self.take(size).decode()
 
     def skip_tags(self) -> None:
         """Do nothing: there are no tags."""

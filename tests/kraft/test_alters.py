@@ -23,7 +23,7 @@ from confplane.kraft.wire.options import Options
 from confplane.kraft.wire.sasl import Scram
 from confplane.services.ports.applying import AlterApplied, AlterRefused, AlterRetriable, AlterUnknown
 from tests.support.kraft import PASSWORDS
-from tests.support.kraft_client import client_of
+from tests.support.kraft_client import client_of, settle
 from tests.support.kraft_writer import KraftWriter
 from tests.support.proxy import proxy
 from tests.support.waiting import until
@@ -114,7 +114,7 @@ async def test_each_config_has_its_own_outcome(kraft: KraftCluster) -> None:
                 errors.UNKNOWN_TOPIC_OR_PARTITION,
                 errors.INVALID_REQUEST,
             ]
-            await client.barrier(soon(), settled=True)
+            await settle(client)
             described = await client.describe_configs([topic, group], soon(), keys=["retention.ms"])
             assert (described[0].entries[0].value == "5000") is not validate_only
         broker = Resource(ConfigResourceType.BROKER, "1")
@@ -175,7 +175,7 @@ async def test_a_request_beyond_the_size_of_a_batch_is_halved(
         for letter in "ab":
             values = [(name, {"metrics": f"org.apache.{letter * 24_000}"}) for name in names]
             assert await configs.alter(values, soon) == [AlterApplied()] * len(names)
-            await client.barrier(soon(), settled=True)
+            await settle(client)
             (described,) = await client.describe_configs([names[-1]], soon(), keys=["metrics"])
             assert described.entries[0].value == values[-1][1]["metrics"]
             # The second time no request is too large.

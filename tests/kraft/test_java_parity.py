@@ -18,6 +18,7 @@ from confplane.kraft.wire import errors
 from confplane.services.ports.applying import AlterApplied, AlterRefused
 from tests.interop.admin import Admin
 from tests.support.java import java_environment, quick_java
+from tests.support.kraft_client import settle
 from tests.support.kraft_writer import KraftWriter
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ async def test_all_answers_are_those_of_the_admin_client(
         await writer.create_topics("beside")
         await writer.configs(*VALUES.items())
         await writer.quotas(*QUOTAS)
-        await client.barrier(deadline, settled=True)
+        await settle(client)
         theirs = of_java(kraft_class_path, kraft.bootstrap[0])
         quotas = await client.describe_quotas(None, deadline)
         assert quotas.entries is not None

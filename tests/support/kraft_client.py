@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from confplane.kraft.client import KraftClient
 from confplane.kraft.wire.options import Address, Options
+from tests.support.stores import soon
+from tests.support.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,3 +25,15 @@ async def client_of(
         yield client
     finally:
         await client.close()
+
+
+async def settle(client: KraftClient) -> None:
+    """Wait until the broker describes all acknowledged configs: those of brokers and groups follow its metadata."""
+    deadline = soon(PATIENCE_S)
+    reached = await client.barrier(deadline)
+
+    async def passed() -> bool:
+        found = await client.features(deadline)
+        return found.offset > reached
+
+    await until(passed)

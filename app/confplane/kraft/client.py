@@ -206,34 +206,24 @@ class KraftClient:
 
         return await self._anywhere(ask, deadline, ConnectionPartition.LONG)
 
-    async def barrier(self, deadline: float, *, settled: bool = False) -> int:
+    async def barrier(self, deadline: float) -> int:
         """Wait until :attr:`source` has reached the current high watermark; return the metadata offset reached.
 
         A later describe of quotas and topics includes everything that the cluster acknowledged before the call.
-
-        Args:
-            deadline: On ``time.monotonic()``'s clock.
-            settled: Also wait for the next record, at most half a second: a broker describes the configs of brokers and
-                groups from its own state, which follows its metadata shortly afterwards (BrokerMetadataPublisher).
 
         Raises:
             RightsError: The right to DESCRIBE the CLUSTER is missing.
             UnreachableError: The broker does not reach the offset in time; it may be cut off from the controllers.
         """
         last = (await self.quorum(deadline)).high_watermark - 1  # of the last committed record
-        first: Features | None = None
-        while True:
-            reached = await self.features(deadline)
-            if reached.offset >= last:
-                if not settled or (first is not None and _is_later(reached, first)):
-                    return reached.offset
-                first = reached if first is None or first.source != reached.source else first
+        while (reached := await self.features(deadline)).offset < last:
             if time.monotonic() + _BARRIER_PAUSE_S >= deadline:
                 raise UnreachableError(
                     f"{reached.source} stays at the metadata offset {reached.offset}, the cluster is at {last}:"
                     " the broker does not hear of changes."
                 )
             await asyncio.sleep(_BARRIER_PAUSE_S)
+        return reached.offset
 
     # -- quotas
 
@@ -389,10 +379,6 @@ class KraftClient:
             if time.monotonic() >= deadline:
                 break
         raise last or UnreachableError("No attempt was made.")
-
-
-def _is_later(reached: Features, first: Features) -> bool:
-    return reached.source == first.source and reached.offset > first.offset
 
 
 async def _brokers(connection: KraftConnection, deadline: float, *, fenced: bool) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from confplane.domain.errors import (
 from confplane.domain.facets import Tree, full_path
 from confplane.services.changes.bulk import run_together
 from confplane.services.changes.callers import Caller
-from confplane.services.changes.commit import ChangeResult
+from confplane.services.changes.commit import ChangeRun
 from confplane.services.changes.draft import ChangeJob, Draft, NoChange
 from confplane.services.changes.runner import ChangeRunner
 from confplane.services.ports.store import Marker
@@ -211,7 +211,7 @@ class World:
 
         return ChangeJob(decide, [path])
 
-    async def run(self, *names: str, **more: Any) -> dict[str, ChangeResult[Any] | Exception]:
+    async def run(self, *names: str, **more: Any) -> dict[str, ChangeRun[Any] | Exception]:
         """Run changes of these entities together, and return how each ended."""
         runner = more.pop("runner", None) or self.runner()
         olga = Caller.operator("User:olga", "here", "r-1", time.monotonic() + more.pop("seconds", 60))
@@ -245,5 +245,5 @@ def entities(intents: Sequence[Intent]) -> list[str]:
     return [cast("str", intent.entities[0]) for intent in intents]
 
 
-def ok(ended: ChangeResult[Any] | Exception) -> bool:
-    return isinstance(ended, ChangeResult) and ended.committed is not None and ended.revision == REVISION
+def ok(ended: ChangeRun[Any] | Exception) -> bool:
+    return isinstance(ended, ChangeRun) and ended.committed is not None and ended.revision == REVISION

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from confplane.domain.facets import Tree
-    from confplane.services.changes.commit import ChangeResult
+    from confplane.services.changes.commit import ChangeRun
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import Outcome
 
@@ -65,7 +65,7 @@ class Callers:
         queues = self.runner._committer._queues.values()
         return sum(len(queue.waiting) for queue in queues) == len(self.tasks) - len(FIRST)
 
-    async def ended(self) -> dict[str, ChangeResult[Any] | Exception]:
+    async def ended(self) -> dict[str, ChangeRun[Any] | Exception]:
         """Let ZooKeeper answer, and return how each change ended."""
         self.world.open.set()
         found = await asyncio.gather(*self.tasks.values(), return_exceptions=True)
@@ -106,7 +106,7 @@ async def test_changes_of_several_callers_share_a_transaction() -> None:
     assert [(each.change_id, each.revision) for each in world.concluded[-1]] == [(each, REVISION) for each in ids]
     assert world.released[-3:] == ids
     assert all(map(ok, ended.values()))
-    assert [cast("ChangeResult[Any]", ended[name]).change_id for name in "abc"] == ids
+    assert [cast("ChangeRun[Any]", ended[name]).change_id for name in "abc"] == ids
 
 
 async def test_the_changes_of_a_transaction_are_limited_in_number() -> None:

@@ -37,7 +37,7 @@ from confplane.services.ports.transactions import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from confplane.services.changes.commit import ChangeResult
+    from confplane.services.changes.commit import ChangeRun
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import Claim, Intent, Outcome
     from confplane.services.ports.transactions import Write
@@ -58,7 +58,7 @@ async def test_changes_share_a_transaction_and_each_has_its_own_outcome() -> Non
         (each, REVISION, {f"/config/users/{of}": 0}) for each, of in zip(ids, "abc", strict=True)
     ]
     assert world.released == ids
-    assert [cast("ChangeResult[Any]", ended[of]).change_id for of in "abc"] == ids
+    assert [cast("ChangeRun[Any]", ended[of]).change_id for of in "abc"] == ids
     assert all(map(ok, ended.values()))
 
 
@@ -81,7 +81,7 @@ async def test_a_refused_change_that_may_not_be_made_any_more_is_rejected_alone(
     ended = await world.run("a", "b", "c")
     assert ok(ended["a"])
     assert ok(ended["c"])
-    error = cast("ChangeResult[Any]", ended["b"]).error
+    error = cast("ChangeRun[Any]", ended["b"]).error
     assert isinstance(error, PreconditionFailedError)
     assert error.in_trail
     assert [[(each.change_id.int, each.committed) for each in some] for some in world.concluded] == [
@@ -285,7 +285,7 @@ async def test_unchanged_entities_are_confirmed_at_once_and_the_rest_are_written
     ended = await world.run("a", "b", "c", "d")
     assert world.confirmed == [["b", "d"]]
     assert world.sent() == [[("a", 1), ("c", 1)]]
-    as_asked, failed = (cast("ChangeResult[Any]", ended[of]) for of in "bd")
+    as_asked, failed = (cast("ChangeRun[Any]", ended[of]) for of in "bd")
     assert (as_asked.change_id, as_asked.error, as_asked.revision) == (None, None, REVISION)
     assert isinstance(failed.error, PreconditionFailedError)
     assert failed.error.outcome == "not_applied"
@@ -303,7 +303,7 @@ async def test_where_one_is_not_as_read_each_is_confirmed_by_itself(monkeypatch:
         [["a", "b"], ["a"], ["b"]],
         [["a", "b"], ["b"], ["a"]],
     )
-    assert cast("ChangeResult[Any]", ended["a"]).revision == REVISION
+    assert cast("ChangeRun[Any]", ended["a"]).revision == REVISION
     assert world.decided["b again"]
     assert isinstance(ended["b"], ConcurrentChangeError)
 
@@ -312,7 +312,7 @@ async def test_what_is_only_validated_is_admitted_and_goes_no_further() -> None:
     world = World()
     ended = await world.run("a", "b", validate_only=True)
     assert (world.admitted, world.intended, world.transactions) == ([2], [], [])
-    assert [cast("ChangeResult[Any]", each).change_id for each in ended.values()] == [None, None]
+    assert [cast("ChangeRun[Any]", each).change_id for each in ended.values()] == [None, None]
 
 
 async def test_another_layout_is_another_transaction() -> None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.entities import Entity
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.commit import ChangeResult
+    from confplane.services.changes.commit import ChangeRun
     from confplane.services.changes.entities_change import Drafts, RuleFactsReader
     from confplane.services.changes.entity_drafts import AlterRules, DecideEntity, Drafter, EntityDraft
     from confplane.services.changes.runner import ChangeRunner
@@ -297,7 +297,7 @@ class AlterService:
         changes = await in_slices(change_of, prepared)
         to_run = [change for change in changes if change is not None]
         # Each end is freed with its result, and not thousands of them at once.
-        ends: deque[ChangeResult[Drafts] | ConfplaneError] = deque()
+        ends: deque[ChangeRun[Drafts] | ConfplaneError] = deque()
         if to_run:
             store = to_run[0].items[0].cluster_facet.store
             if caller.bypass is not None:
@@ -315,7 +315,7 @@ class AlterService:
 
     async def _run_changes(
         self, changes: Sequence[EntitiesChange], caller: Caller
-    ) -> list[ChangeResult[Drafts] | ConfplaneError]:
+    ) -> list[ChangeRun[Drafts] | ConfplaneError]:
         """Run the changes of one request, at least one, and return the end or error of each, in order.
 
         One change alone shares a transaction with changes of other callers. Several are sent in loads that share

@@ -20,19 +20,18 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from confplane.domain.errors import ConfplaneError, WriteOutcome
-from confplane.services.changes.commit import RunningChange
+from confplane.services.changes.commit import ChangeRun, Unwritten
 from confplane.services.changes.draft import NoChange
-from confplane.services.changes.runner import end_of, unchanged
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.metrics import span
 from confplane.services.ports.trail import FEW
+from confplane.services.ports.transactions import Committed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
     from confplane.domain.facets import Rank
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.commit import ChangeResult
     from confplane.services.changes.draft import ChangeJob, D
     from confplane.services.changes.entities_change import Drafts, EntitiesChange
     from confplane.services.changes.entity_drafts import Planned
@@ -228,7 +227,7 @@ class BulkRunner:
 
     async def run(
         self, store: ClusterStore, changes: Sequence[EntitiesChange], caller: Caller
-    ) -> list[ChangeResult[Drafts] | ConfplaneError]:
+    ) -> list[ChangeRun[Drafts] | ConfplaneError]:
         """Run the changes of one request, and return the end or error of each, in order.
 
         Args:
@@ -239,10 +238,10 @@ class BulkRunner:
         Raises:
             Exception: A fault of a change, once all changes under way have ended.
         """
-        ends: dict[int, ChangeResult[Drafts] | ConfplaneError] = {}
+        ends: dict[int, ChangeRun[Drafts] | ConfplaneError] = {}
         bulk = Bulk(chains(change.rank for change in changes))
 
-        def record(position: int, end: asyncio.Future[ChangeResult[Drafts] | Exception]) -> None:
+        def record(position: int, end: asyncio.Future[ChangeRun[Drafts] | Exception]) -> None:
             if end.cancelled():
                 return  # the process ends
             ended = end.result()
@@ -278,7 +277,7 @@ class BulkRunner:
 
 async def run_together(
     runner: ChangeRunner, store: ClusterStore, jobs: Iterable[ChangeJob[D]], caller: Caller
-) -> list[asyncio.Future[ChangeResult[D] | Exception]]:
+) -> list[asyncio.Future[ChangeRun[D] | Exception]]:
     """Run several changes in shared transactions; return once the changes of shared attempts have ended.
 
     A change runs by itself, and may end later, if another change has its turn at the znode, if ZooKeeper refuses
@@ -297,15 +296,15 @@ async def run_together(
         UnavailableError: There is no session; nothing was begun.
     """
     writer = store.writer()
-    changes = [RunningChange(store.new_change_id(), job, caller, store) for job in jobs]
+    changes = [ChangeRun(store.new_change_id(), job, caller, store) for job in jobs]
     return await asyncio.shield(runner.begin(_together(runner, writer, changes)))
 
 
 async def _together(
-    runner: ChangeRunner, writer: str, changes: Sequence[RunningChange[D]]
-) -> list[asyncio.Future[ChangeResult[D] | Exception]]:
-    turns: dict[RunningChange[D], Turn] = {}
-    ends: dict[RunningChange[D], asyncio.Future[ChangeResult[D] | Exception]] = {}
+    runner: ChangeRunner, writer: str, changes: Sequence[ChangeRun[D]]
+) -> list[asyncio.Future[ChangeRun[D] | Exception]]:
+    turns: dict[ChangeRun[D], Turn] = {}
+    ends: dict[ChangeRun[D], asyncio.Future[ChangeRun[D] | Exception]] = {}
     try:
         for change in changes:
             turn = await runner.enter_if_free(change)
@@ -317,19 +316,19 @@ async def _together(
             await _make_first(runner, writer, list(turns))
         for change in list(turns):
             turn = turns.pop(change)
-            if change.end is None:
+            if (end := _first_end(change)) is None:
                 ends[change] = runner.begin(runner.run_to_end(change, turn))
             else:
                 runner.leave(turn)
-                ends[change] = _ended(change.end)
+                ends[change] = _ended(end)
     finally:
         for turn in turns.values():
             runner.leave(turn)
     return [ends[change] for change in changes]
 
 
-async def _make_first(runner: ChangeRunner, writer: str, changes: Sequence[RunningChange[Any]]) -> None:
-    """Make the first attempts of changes together. Those that need no more attempts then have their ends.
+async def _make_first(runner: ChangeRunner, writer: str, changes: Sequence[ChangeRun[Any]]) -> None:
+    """Make the first attempts of changes together.
 
     Args:
         runner: Submits them.
@@ -348,14 +347,19 @@ async def _make_first(runner: ChangeRunner, writer: str, changes: Sequence[Runni
             await asyncio.gather(*(_decide(change, writer) for change in some))
             if time_slice.due:
                 await time_slice.pause()
-    begun = [change for change in changes if change.number]
-    await asyncio.gather(_confirm(writer, changes), runner.submit(begun))
-    for change in begun:
-        change.end = end_of(change)
+    await asyncio.gather(_confirm(writer, changes), runner.submit([change for change in changes if change.number]))
 
 
-async def _confirm(writer: str, changes: Sequence[RunningChange[Any]]) -> None:
-    """Confirm decisions to write nothing with ZooKeeper, many at a time. Confirmed changes then have their ends."""
+def _first_end(change: ChangeRun[D]) -> ChangeRun[D] | Exception | None:
+    """Return the end of a change by its first attempt; None if the change continues by itself."""
+    result = change.result
+    if isinstance(result, (Committed, Unwritten)):
+        return change
+    return result if isinstance(result, Exception) and not change.number else None
+
+
+async def _confirm(writer: str, changes: Sequence[ChangeRun[Any]]) -> None:
+    """Confirm decisions to write nothing with ZooKeeper, many at a time. Confirmed changes then have their results."""
     store, deadline = changes[0].store, changes[0].caller.deadline
     for decisions in _pieces(changes):
         seen = [each for _, decision in decisions for each in decision.seen or ()]
@@ -366,11 +370,11 @@ async def _confirm(writer: str, changes: Sequence[RunningChange[Any]]) -> None:
             continue  # each change asks by itself, and gets its own error
         if revision is not None:
             for change, decision in decisions:
-                change.end = unchanged(decision, revision)
+                change.end_unwritten(decision, revision)
 
 
-async def _decide(change: RunningChange[Any], writer: str) -> None:
-    """Decide the first attempt of a change, and begin it unless it ends the change or writes nothing."""
+async def _decide(change: ChangeRun[Any], writer: str) -> None:
+    """Decide the first attempt of a change, and begin it unless it is refused or writes nothing."""
     try:
         decision = await change.job.decide(again=False)
         if isinstance(decision, NoChange):
@@ -379,12 +383,12 @@ async def _decide(change: RunningChange[Any], writer: str) -> None:
             change.begin(writer, decision)
     except ConfplaneError as error:
         error.outcome = error.outcome or WriteOutcome.NOT_APPLIED
-        change.end = error
+        change.result = error
 
 
-def _pieces(changes: Sequence[RunningChange[D]]) -> Iterator[list[tuple[RunningChange[D], NoChange[D]]]]:
+def _pieces(changes: Sequence[ChangeRun[D]]) -> Iterator[list[tuple[ChangeRun[D], NoChange[D]]]]:
     """Cut decisions to write nothing into pieces of one confirmation each."""
-    piece: list[tuple[RunningChange[D], NoChange[D]]] = []
+    piece: list[tuple[ChangeRun[D], NoChange[D]]] = []
     size = 0
     for change in changes:
         decision = change.unchanged

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic
 
-from confplane.domain.errors import BodyTooLargeError, ConfplaneError, UnavailableError
+from confplane.domain.errors import BodyTooLargeError, ConfplaneError, UnavailableError, WriteOutcome
 from confplane.services.changes.draft import D
 from confplane.services.metrics import span
 from confplane.services.ports.trail import FEW, Outcome
@@ -54,32 +54,23 @@ _REFUSED_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Validated:
-    """The attempt was admitted, and ends there."""
+class Unwritten:
+    """The attempt ended without a write: it was only validated, or decided to write nothing."""
+
+    revision: int | None = None
+    """The revision at which ZooKeeper confirmed the decision to write nothing."""
 
 
-AttemptResult = Committed | Conflict | SessionEnded | TransactionUnknown | Validated | Exception
+AttemptResult = Committed | Conflict | SessionEnded | TransactionUnknown | Unwritten | Exception
 """The result of one attempt. After an exception nothing is applied."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeResult(Generic[D]):
-    """The result of a change that ended without an exception."""
-
-    decided: D
-    """The decision that was carried out."""
-    change_id: UUID | None = None
-    """The id of the change; None if nothing was written."""
-    committed: Committed | None = None
-    error: ConfplaneError | None = None
-    """The reason to write nothing; see :class:`NoChange`."""
-    revision: int | None = None
-    """The revision of the transaction, or the one at which ZooKeeper confirmed a decision to write nothing."""
-
-
 @dataclass(slots=True, eq=False)
-class RunningChange(Generic[D]):
-    """A change while it runs: its attempts, of which the last is kept, and its end."""
+class ChangeRun(Generic[D]):
+    """A change from its begin to its end, with its last attempt.
+
+    At its end :attr:`result` is Committed or Unwritten. A change that is refused or fails ends with an exception.
+    """
 
     id: UUID
     """The change's id, above the ids of all earlier changes of this process."""
@@ -100,12 +91,9 @@ class RunningChange(Generic[D]):
     result: AttemptResult | None = None
     """The result of the attempt; None until it was made."""
     unchanged: NoChange[D] | None = None
-    """The first decision, if it is to write nothing, and was made together with those of other changes. ZooKeeper has
-    to confirm it."""
+    """The last decision, if it is to write nothing. ZooKeeper has to confirm it."""
     settled: bool = False
     """True once the outcome was decided by the marker."""
-    end: ChangeResult[D] | Exception | None = None
-    """The end of a change that was attempted together with others; None if it has to continue by itself."""
     replied: asyncio.Event | None = None
     """Set once the result is known and a commit has its outcome, for a caller who waits for another's transaction."""
     shared: bool = False
@@ -127,13 +115,46 @@ class RunningChange(Generic[D]):
                 retry_after_s=1,
             )
         self.number, self.writer, self.draft = self.intended + 1, writer, draft
-        self.result = self.replied = None
+        self.unchanged = self.result = self.replied = None
 
     def reply(self, result: AttemptResult) -> None:
         """Set the result of the attempt."""
         self.result = result
         if self.replied is not None:
             self.replied.set()
+
+    def end_unwritten(self, decision: NoChange[D], revision: int | None = None) -> None:
+        """Set the result of a decision to write nothing that ZooKeeper confirmed at a revision."""
+        if decision.error is not None:
+            decision.error.outcome = decision.error.outcome or WriteOutcome.NOT_APPLIED
+        self.unchanged, self.result = decision, Unwritten(revision)
+
+    # -- the end
+
+    @property
+    def decided(self) -> D:
+        """The decision that was carried out."""
+        return self.draft.decided if self.unchanged is None else self.unchanged.decided
+
+    @property
+    def committed(self) -> Committed | None:
+        """The commit; None if nothing was written."""
+        return self.result if isinstance(self.result, Committed) else None
+
+    @property
+    def change_id(self) -> UUID | None:
+        """The id of the change; None if nothing was written."""
+        return None if self.committed is None else self.id
+
+    @property
+    def error(self) -> ConfplaneError | None:
+        """The reason to write nothing; see :class:`NoChange`."""
+        return None if self.unchanged is None else self.unchanged.error
+
+    @property
+    def revision(self) -> int | None:
+        """The revision of the transaction, or the one at which ZooKeeper confirmed a decision to write nothing."""
+        return self.result.revision if isinstance(self.result, (Committed, Unwritten)) else None
 
 
 class _Queue:
@@ -143,12 +164,12 @@ class _Queue:
     """
 
     def __init__(self) -> None:
-        self.waiting: deque[RunningChange[Any]] = deque()
+        self.waiting: deque[ChangeRun[Any]] = deque()
         self.in_flight = 0
 
-    def next_load(self) -> list[RunningChange[Any]]:
+    def next_load(self) -> list[ChangeRun[Any]]:
         """Take the changes of the next transaction, in the order of their ids. No two of them write one znode."""
-        load: list[RunningChange[Any]] = []
+        load: list[ChangeRun[Any]] = []
         paths: set[str] = set()
         share = 0.0
         while self.waiting and len(load) < FEW:
@@ -194,7 +215,7 @@ class Committer:
         return sum(len(queue.waiting) for queue in self._queues.values())
 
     async def commit(
-        self, changes: list[RunningChange[Any]], deadline: float, replied: Callable[[], None] = lambda: None
+        self, changes: list[ChangeRun[Any]], deadline: float, replied: Callable[[], None] = lambda: None
     ) -> None:
         """Commit changes whose intents are durable. Then each has its result, and a committed one its outcome.
 
@@ -228,7 +249,7 @@ class Committer:
 
         await asyncio.gather(*(self._commit_alone(change, one_replied) for change in left))
 
-    async def _commit_alone(self, change: RunningChange[Any], replied: Callable[[], None]) -> None:
+    async def _commit_alone(self, change: ChangeRun[Any], replied: Callable[[], None]) -> None:
         try:
             result = await self._transact([change], change.caller.deadline, again=True)
             replied()
@@ -237,7 +258,7 @@ class Committer:
             change.reply(change.result or error)
 
     async def _transact(
-        self, changes: list[RunningChange[Any]], deadline: float, *, again: bool
+        self, changes: list[ChangeRun[Any]], deadline: float, *, again: bool
     ) -> CommitResult | ConfplaneError:
         writer, draft = changes[0].writer, changes[0].draft
         intents, writes = tuple([each.intent for each in changes]), tuple([each.draft.writes for each in changes])
@@ -250,7 +271,7 @@ class Committer:
             current.set(outcome=type(result).__name__)
         return result
 
-    async def _conclude(self, changes: list[RunningChange[Any]], result: AttemptResult) -> None:
+    async def _conclude(self, changes: list[ChangeRun[Any]], result: AttemptResult) -> None:
         """Set the results of changes of one transaction, and write the outcomes of a commit."""
         if not isinstance(result, Committed):
             reply_all(changes, result)
@@ -283,7 +304,7 @@ class Committer:
 
     # -- transactions of several callers
 
-    async def commit_shared(self, change: RunningChange[Any]) -> None:
+    async def commit_shared(self, change: ChangeRun[Any]) -> None:
         """Commit a change whose intent is durable, alone or together with those of other callers.
 
         It then has its result. If it is not reached by the deadline of its caller, it ends with UnavailableError before
@@ -304,7 +325,7 @@ class Committer:
         if isinstance(change.result, Conflict):
             self._note_refusal(change)
 
-    def _share(self, change: RunningChange[Any]) -> float | None:
+    def _share(self, change: ChangeRun[Any]) -> float | None:
         """Return the part of a shared transaction's size that a change takes; None if it goes alone."""
         draft = change.draft
         if change.number > 1 or draft.guarded is not Guarded.CALLER:
@@ -320,14 +341,14 @@ class Committer:
         at = self._refused.get(path)
         return at is not None and self._now() - at < _REFUSED_S
 
-    def _note_refusal(self, change: RunningChange[Any]) -> None:
+    def _note_refusal(self, change: ChangeRun[Any]) -> None:
         for path in _paths(change):
             self._refused.pop(path, None)
             self._refused[path] = self._now()
         while len(self._refused) > self._most_refused:
             del self._refused[next(iter(self._refused))]
 
-    async def _send(self, key: Any, queue: _Queue, changes: list[RunningChange[Any]]) -> None:
+    async def _send(self, key: Any, queue: _Queue, changes: list[ChangeRun[Any]]) -> None:
         """Send a transaction that counts as under way; return once its changes have their results."""
         is_counted, is_awaited = True, changes[0].replied is not None
 
@@ -381,17 +402,17 @@ def parts_of(committed: Committed, changes: Sequence[Sequence[Write]]) -> list[C
     return found
 
 
-def reply_all(changes: Sequence[RunningChange[Any]], result: AttemptResult) -> None:
+def reply_all(changes: Sequence[ChangeRun[Any]], result: AttemptResult) -> None:
     """Give changes the same result."""
     for change in changes:
         change.reply(result)
 
 
-def _is_of_one_caller(changes: Sequence[RunningChange[Any]]) -> bool:
+def _is_of_one_caller(changes: Sequence[ChangeRun[Any]]) -> bool:
     return all(change.caller is changes[0].caller for change in changes)
 
 
-async def _wait(queue: _Queue, change: RunningChange[Any]) -> None:
+async def _wait(queue: _Queue, change: ChangeRun[Any]) -> None:
     """Wait until a change has its result, until the deadline of its caller."""
     replied = change.replied = asyncio.Event()
     queue.waiting.append(change)
@@ -411,5 +432,5 @@ async def _wait(queue: _Queue, change: RunningChange[Any]) -> None:
             await replied.wait()  # its outcome is being written
 
 
-def _paths(change: RunningChange[Any]) -> list[str]:
+def _paths(change: ChangeRun[Any]) -> list[str]:
     return [f"{change.store.name}{write.path}" for write in change.draft.writes]

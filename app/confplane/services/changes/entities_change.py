@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.facets import Rank
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.commit import ChangeResult
+    from confplane.services.changes.commit import ChangeRun
     from confplane.services.changes.edits import Edit
     from confplane.services.changes.entity_drafts import AlterRules, DecideEntity, Planned
     from confplane.services.cluster_facet import ClusterFacet
@@ -180,7 +180,7 @@ class EntitiesChange:
                 return item.edit.entity.id, draft.after
         return None
 
-    def results(self, ended: ChangeResult[Drafts] | ConfplaneError) -> list[EditResult]:
+    def results(self, ended: ChangeRun[Drafts] | ConfplaneError) -> list[EditResult]:
         """Return the results of the edits, given the end of the change."""
         if isinstance(ended, ConfplaneError):
             return [EditResult(item.edit, _error_of(ended, item.edit)) for item in self.items]

@@ -38,12 +38,12 @@ from confplane.domain.errors import (
     UnknownTopicError,
     WriteOutcome,
 )
-from confplane.services.changes.commit import ChangeResult, Committer, RunningChange, Validated, reply_all
+from confplane.services.changes.commit import ChangeRun, Committer, Unwritten, reply_all
 from confplane.services.changes.draft import CONTENDED, ChangeJob, NoChange
 from confplane.services.changes.settle import committed, settle_own
 from confplane.services.metrics import CHANGE_ID, Sample, span
 from confplane.services.ports.trail import Intent, Outcome
-from confplane.services.ports.transactions import Committed, Conflict, EntityWrite, SessionEnded
+from confplane.services.ports.transactions import Conflict, EntityWrite, SessionEnded, TransactionUnknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -83,7 +83,7 @@ class ChangeRunner:
         *,
         paths: Sequence[str] = (),
         contended: str = CONTENDED,
-    ) -> ChangeResult[D]:
+    ) -> ChangeRun[D]:
         """Run one change to its end. Cancelling the call does not cancel the change.
 
         Args:
@@ -101,7 +101,7 @@ class ChangeRunner:
         """
         store.writer()  # without a session no change queues
         job = ChangeJob(decide, paths, contended=contended)
-        change = RunningChange(store.new_change_id(), job, caller, store, shared=True)
+        change = ChangeRun(store.new_change_id(), job, caller, store, shared=True)
         ended = await asyncio.shield(self.begin(self.run_in_turn(change)))
         if isinstance(ended, Exception):
             raise ended
@@ -128,7 +128,7 @@ class ChangeRunner:
 
     # -- turns
 
-    async def run_in_turn(self, change: RunningChange[D]) -> ChangeResult[D] | Exception:
+    async def run_in_turn(self, change: ChangeRun[D]) -> ChangeRun[D] | Exception:
         """Wait for a change's turn, and run the change to its end."""
         self._in_flight += 1
         try:
@@ -139,7 +139,7 @@ class ChangeRunner:
         finally:
             self._in_flight -= 1
 
-    async def enter_if_free(self, change: RunningChange[Any]) -> Turn | None:
+    async def enter_if_free(self, change: ChangeRun[Any]) -> Turn | None:
         """Return a change's turn, which :meth:`leave` ends; None if it has to wait for it."""
         turn = self._turn(change)
         if not await turn.enter_if_free():
@@ -147,7 +147,7 @@ class ChangeRunner:
         self._in_flight += 1
         return turn
 
-    async def run_to_end(self, change: RunningChange[D], turn: Turn) -> ChangeResult[D] | Exception:
+    async def run_to_end(self, change: ChangeRun[D], turn: Turn) -> ChangeRun[D] | Exception:
         """Run a change to its end within its turn, and end the turn."""
         try:
             return await self._attempt(change)
@@ -161,13 +161,13 @@ class ChangeRunner:
         turn.leave()
         self._in_flight -= 1
 
-    def _turn(self, change: RunningChange[Any]) -> Turn:
+    def _turn(self, change: ChangeRun[Any]) -> Turn:
         name = change.store.name
         return Turn(self._turns, [f"{name}{path}" for path in change.job.paths], change.caller.deadline)
 
     # -- the attempts of one change
 
-    async def _attempt(self, change: RunningChange[D]) -> ChangeResult[D] | Exception:
+    async def _attempt(self, change: ChangeRun[D]) -> ChangeRun[D] | Exception:
         """Attempt a change until it is committed, refused for good, or out of time; return the end or the error.
 
         A first attempt that was made together with other changes counts.
@@ -182,55 +182,43 @@ class ChangeRunner:
                 current.set(**_facts_of(ended))
             return ended
 
-    async def _attempts(self, change: RunningChange[D]) -> ChangeResult[D] | Exception:
-        again = False
-        ended: ChangeResult[D] | Exception | None
-        while True:
-            if again or change.result is None:
-                writer = change.store.writer()
-                with span("draft", again=again):
-                    decision = await change.job.decide(again=again)
-                if isinstance(decision, NoChange):
-                    ended = await self._end_unchanged(change, writer, decision)
-                else:
-                    change.begin(writer, decision)
-                    await self.submit([change])
-                    ended = await self._take(change)
-            else:
-                ended = await self._take(change)
-            if ended is not None:
-                return ended
+    async def _attempts(self, change: ChangeRun[D]) -> ChangeRun[D] | Exception:
+        if change.result is None:
+            await self._make(change, again=False)
+        while isinstance(change.result, Conflict):
             if time.monotonic() >= change.caller.deadline:
                 raise ConcurrentChangeError(change.job.contended, retry_after_s=1)
-            again = True
-
-    async def _end_unchanged(
-        self, change: RunningChange[D], writer: str, decision: NoChange[D]
-    ) -> ChangeResult[D] | None:
-        """End without a write, once ZooKeeper has confirmed the nodes of the decision; None if one is not as read."""
-        revision = None
-        if decision.seen is not None:
-            revision = await change.store.confirm(writer, decision.seen, change.caller.deadline, layout=decision.layout)
-            if revision is None:
-                return None
-        await self._reject(change, decision.error)
-        return unchanged(decision, revision)
-
-    async def _take(self, change: RunningChange[D]) -> ChangeResult[D] | Exception | None:
-        """Return the end by an attempt; None after a conflict, which another attempt may follow."""
-        result = change.result
-        if isinstance(result, Conflict):
-            return None
-        if isinstance(result, SessionEnded):
+            await self._make(change, again=True)
+        if isinstance(change.result, SessionEnded):
             raise UnavailableError(
-                f"ZooKeeper refused the write: {result.reason}; nothing was applied, try again", retry_after_s=1
+                f"ZooKeeper refused the write: {change.result.reason}; nothing was applied, try again", retry_after_s=1
             )
-        if isinstance(result, Exception):
+        if isinstance(change.result, Exception):
             # Changes of a shared attempt share the error: it is not raised in each of them.
-            return await self._failed(change, result)
-        return end_of(change) or await self._settle(change)
+            return await self._failed(change, change.result)
+        if isinstance(change.result, TransactionUnknown):
+            await self._settle(change)
+        elif change.unchanged is not None:
+            await self._reject(change, change.unchanged.error)
+        return change
 
-    async def _settle(self, change: RunningChange[D]) -> ChangeResult[D]:
+    async def _make(self, change: ChangeRun[Any], *, again: bool) -> None:
+        """Decide an attempt and submit it; the change then has its result."""
+        store, deadline = change.store, change.caller.deadline
+        writer = store.writer()
+        with span("draft", again=again):
+            decision = await change.job.decide(again=again)
+        if not isinstance(decision, NoChange):
+            change.begin(writer, decision)
+            await self.submit([change])
+        elif decision.seen is None:
+            change.end_unwritten(decision)
+        elif (revision := await store.confirm(writer, decision.seen, deadline, layout=decision.layout)) is not None:
+            change.end_unwritten(decision, revision)
+        else:
+            change.result = Conflict()
+
+    async def _settle(self, change: ChangeRun[Any]) -> None:
         """Settle a transaction whose reply was lost, until the deadline."""
         with span("settle") as current:
             outcome = await settle_own(
@@ -243,10 +231,9 @@ class ChangeRunner:
                 "ZooKeeper's reply was lost, and the write was settled as aborted; nothing was applied, try again",
                 retry_after_s=1,
             )
-        result = committed(outcome, change.draft.writes)
-        return ChangeResult(change.draft.decided, change.id, result, revision=result.revision)
+        change.result = committed(outcome, change.draft.writes)
 
-    async def _failed(self, change: RunningChange[Any], error: Exception) -> Exception:
+    async def _failed(self, change: ChangeRun[Any], error: Exception) -> Exception:
         """Close a change that ends with this error; return the error."""
         # After an unknown outcome the intent stays open until it is settled.
         if isinstance(error, ConfplaneError) and not isinstance(error, OutcomeUnknownError):
@@ -255,7 +242,7 @@ class ChangeRunner:
             await self._reject(change, error)
         return error
 
-    async def _reject(self, change: RunningChange[Any], error: ConfplaneError | None) -> None:
+    async def _reject(self, change: ChangeRun[Any], error: ConfplaneError | None) -> None:
         """Close a change that has intents and certainly no effect."""
         if not change.intended or change.settled:
             return
@@ -268,20 +255,20 @@ class ChangeRunner:
 
     # -- admission and intent
 
-    async def submit(self, changes: Sequence[RunningChange[Any]]) -> None:
+    async def submit(self, changes: Sequence[ChangeRun[Any]]) -> None:
         """Make the begun attempts of changes. Then each has its result, and a committed change has its outcome.
 
         Args:
             changes: The changes, in the order of their ids. No two write one znode.
         """
-        alike: dict[Any, list[RunningChange[Any]]] = {}
+        alike: dict[Any, list[ChangeRun[Any]]] = {}
         for change in changes:
             draft = change.draft
             alike.setdefault((change.writer, draft.layout, draft.guarded), []).append(change)
         for some in alike.values():
             await self._admit(some)
 
-    async def _admit(self, changes: list[RunningChange[Any]]) -> None:
+    async def _admit(self, changes: list[ChangeRun[Any]]) -> None:
         writes = [write for change in changes for write in change.draft.writes]
         guarded, count = changes[0].draft.guarded, len(changes)
         try:
@@ -305,11 +292,11 @@ class ChangeRunner:
             reply_all(changes, error)
         else:
             if changes[0].caller.validate_only:
-                reply_all(changes, Validated())
+                reply_all(changes, Unwritten())
             else:
                 await self._intend(changes)
 
-    async def _intend(self, changes: list[RunningChange[Any]]) -> None:
+    async def _intend(self, changes: list[ChangeRun[Any]]) -> None:
         caller = changes[0].caller
         intents = [_intent(change) for change in changes]
         run = caller.run
@@ -335,7 +322,7 @@ class ChangeRunner:
                 await self._committer.commit(changes, caller.deadline)
 
 
-def _intent(change: RunningChange[Any]) -> Intent:
+def _intent(change: ChangeRun[Any]) -> Intent:
     caller = change.caller
     return Intent(
         change_id=change.id,
@@ -358,22 +345,7 @@ def _intent(change: RunningChange[Any]) -> Intent:
     )
 
 
-def end_of(change: RunningChange[D]) -> ChangeResult[D] | None:
-    """Return the end of a change by its last attempt; None if the attempt did not end it."""
-    result = change.result
-    if isinstance(result, Committed):
-        return ChangeResult(change.draft.decided, change.id, result, revision=result.revision)
-    return ChangeResult(change.draft.decided) if isinstance(result, Validated) else None
-
-
-def unchanged(decision: NoChange[D], revision: int | None) -> ChangeResult[D]:
-    """Return the end by a decision to write nothing that ZooKeeper confirmed at a revision."""
-    if decision.error is not None:
-        decision.error.outcome = decision.error.outcome or WriteOutcome.NOT_APPLIED
-    return ChangeResult(decision.decided, error=decision.error, revision=revision)
-
-
-def _facts_of(ended: ChangeResult[Any] | Exception) -> dict[str, str]:
+def _facts_of(ended: ChangeRun[Any] | Exception) -> dict[str, str]:
     """Return the facts of a change's span at its end."""
     error = ended if isinstance(ended, Exception) else ended.error
     if isinstance(error, ConfplaneError):
@@ -383,7 +355,7 @@ def _facts_of(ended: ChangeResult[Any] | Exception) -> dict[str, str]:
     return {"outcome": "unchanged" if ended.change_id is None else "applied"}
 
 
-def _names(change: RunningChange[Any], topics: frozenset[str]) -> bool:
+def _names(change: ChangeRun[Any], topics: frozenset[str]) -> bool:
     """Return True if a change writes one of these topics."""
     return any(
         isinstance(write, EntityWrite) and write.entity.get(EntityType.TOPIC) in topics for write in change.draft.writes

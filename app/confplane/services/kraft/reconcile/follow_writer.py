@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from confplane.domain.entities import Entity
     from confplane.domain.observed import ObservedRules
     from confplane.domain.redaction import Redact
-    from confplane.services.changes.commit import ChangeResult
+    from confplane.services.changes.commit import ChangeRun
     from confplane.services.changes.runner import ChangeRunner
     from confplane.services.kraft.decisions import EntityObservation
     from confplane.services.ports.applying import Correction, TargetState, TargetStates, WritableKafkaCluster
@@ -215,7 +215,7 @@ class FollowWriter:
     def _add_outcome(
         self,
         observations: Sequence[EntityObservation],
-        end: ChangeResult[tuple[FollowDecision, ...]],
+        end: ChangeRun[tuple[FollowDecision, ...]],
         result: FollowResult,
         gone: dict[str, str],
     ) -> list[Sequence[EntityObservation]]:
@@ -237,7 +237,7 @@ class FollowWriter:
 
     async def _commit_together(
         self, load: Sequence[Sequence[EntityObservation]]
-    ) -> list[ChangeResult[tuple[FollowDecision, ...]] | Exception]:
+    ) -> list[ChangeRun[tuple[FollowDecision, ...]] | Exception]:
         deadline = time.monotonic() + _LOAD_S
         external = Caller.operator(EXTERNAL_PRINCIPAL, SOURCE, "", deadline)
         own = Caller.operator(SERVICE, SOURCE, "", deadline, reason=_NO_TOPIC)
@@ -251,7 +251,7 @@ class FollowWriter:
         ]
         undone = [number for number, each in enumerate(load) if all(map(self._has_no_topic, each))]
         followed = sorted(set(range(len(load))).difference(undone))
-        ends: dict[int, asyncio.Future[ChangeResult[tuple[FollowDecision, ...]] | Exception]] = {}
+        ends: dict[int, asyncio.Future[ChangeRun[tuple[FollowDecision, ...]] | Exception]] = {}
         for caller, numbers in ((external, followed), (own, undone)):
             if numbers:
                 some = [jobs[number] for number in numbers]

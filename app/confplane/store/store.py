@@ -489,14 +489,10 @@ class ZooKeeperStore(ClusterStore):
     @override
     async def check_admission(
         self, writes: Sequence[Write], deadline: float, *, guarded: Guarded = Guarded.CALLER, changes: int = 1
-    ) -> None:
+    ) -> float:
         if not _starts_incarnation(writes):
             await self._gate.enter(deadline)
-        await self._admission.check(writes, deadline, guarded=guarded, changes=changes)
-
-    @override
-    def packet_share(self, writes: Sequence[Write]) -> float:
-        return transactions.estimate(writes, self._limits, 1) / min(transactions.SHARED_PACKET, self._limits.max_packet)
+        return await self._admission.check(writes, deadline, guarded=guarded, changes=changes)
 
     @override
     async def commit(self, transaction: Transaction, deadline: float) -> CommitResult:

@@ -125,7 +125,7 @@ class World:
 
     async def check_admission(
         self, writes: Sequence[Write], _deadline: float, *, guarded: Guarded, changes: int
-    ) -> None:
+    ) -> float:
         assert guarded is Guarded.CALLER
         assert changes == len(writes)
         self.admitted.append(changes)
@@ -135,8 +135,6 @@ class World:
         unknown = self.unknown_topics & {write.path.rpartition("/")[2] for write in writes}
         if unknown:
             raise UnknownTopicError(f"no {sorted(unknown)}", topics=frozenset(unknown))
-
-    def packet_share(self, writes: Sequence[Write]) -> float:
         return self.shares.get(writes[0].path.rpartition("/")[2], 0.01)
 
     async def commit(self, transaction: Transaction, deadline: float) -> CommitResult:

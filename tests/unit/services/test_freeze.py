@@ -73,9 +73,10 @@ class World:
 
     async def check_admission(
         self, _writes: Sequence[Write], _deadline: float, *, guarded: Guarded, changes: int
-    ) -> None:
+    ) -> float:
         assert guarded is Guarded.NONE
         assert changes == 1
+        return 0.01
 
     async def commit(self, transaction: Transaction, _deadline: float) -> CommitResult:
         self.happened.append(transaction)

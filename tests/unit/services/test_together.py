@@ -214,9 +214,10 @@ async def test_what_the_admission_refuses_to_all_is_asked_of_each_half() -> None
 @pytest.mark.parametrize("error", [BodyTooLargeError, ListFullError])
 async def test_a_transaction_that_is_too_large_is_halved(error: type[ConfplaneError]) -> None:
     class Narrow(World):
-        async def check_admission(self, writes: Sequence[Write], *_: Any, **__: Any) -> None:
+        async def check_admission(self, writes: Sequence[Write], *_: Any, **__: Any) -> float:
             if len(writes) > 2:
                 raise error("too large")
+            return 0.01
 
     world = Narrow()
     ended = await world.run(*"abcde")
@@ -235,7 +236,7 @@ async def test_a_topic_that_is_not_there_is_refused_alone() -> None:
 
 async def test_a_refusal_of_all_is_returned_to_each_and_checked_once() -> None:
     class Frozen(World):
-        async def check_admission(self, writes: Sequence[Write], *_: Any, **__: Any) -> None:
+        async def check_admission(self, writes: Sequence[Write], *_: Any, **__: Any) -> float:
             self.admitted.append(len(writes))
             raise FrozenError("frozen")
 

@@ -99,7 +99,7 @@ class ChangeRun(Generic[D]):
     shared: bool = False
     """True for a single change, whose first attempt may share a transaction with changes of other callers."""
     share: float = 0.0
-    """The part of a shared transaction's size that the change takes, if it waits for one."""
+    """The part of a shared transaction's greatest size that the change takes, if it was admitted alone."""
     context: Context | None = None
     """The caller's context, with its ids and its span, if the change waits for a shared transaction."""
 
@@ -310,8 +310,7 @@ class Committer:
         It then has its result. If it is not reached by the deadline of its caller, it ends with UnavailableError before
         it was submitted, and with TransactionUnknown after that: then the change has to be settled.
         """
-        share = self._share(change)
-        if share is None:
+        if self._goes_alone(change):
             await self.commit([change], change.caller.deadline)
         else:
             key = change.store.name, change.writer, change.draft.layout
@@ -320,22 +319,18 @@ class Committer:
                 queue.in_flight += 1
                 await self._send(key, queue, [change])
             else:
-                change.share, change.context = share, copy_context()
+                change.context = copy_context()
                 await _wait(queue, change)
         if isinstance(change.result, Conflict):
             self._note_refusal(change)
 
-    def _share(self, change: ChangeRun[Any]) -> float | None:
-        """Return the part of a shared transaction's size that a change takes; None if it goes alone."""
+    def _goes_alone(self, change: ChangeRun[Any]) -> bool:
         draft = change.draft
-        if change.number > 1 or draft.guarded is not Guarded.CALLER:
-            return None
+        if change.number > 1 or change.share > 1 or draft.guarded is not Guarded.CALLER:
+            return True
         if not all(isinstance(write, EntityWrite) for write in draft.writes):
-            return None
-        if self._refused and any(self._was_refused(path) for path in _paths(change)):
-            return None
-        share = change.store.packet_share(draft.writes)
-        return share if share <= 1 else None
+            return True
+        return bool(self._refused) and any(self._was_refused(path) for path in _paths(change))
 
     def _was_refused(self, path: str) -> bool:
         at = self._refused.get(path)

@@ -270,9 +270,10 @@ class ChangeRunner:
 
     async def _admit(self, changes: list[ChangeRun[Any]]) -> None:
         writes = [write for change in changes for write in change.draft.writes]
-        guarded, count = changes[0].draft.guarded, len(changes)
+        first, count = changes[0], len(changes)
+        deadline, guarded = first.caller.deadline, first.draft.guarded
         try:
-            await changes[0].store.check_admission(writes, changes[0].caller.deadline, guarded=guarded, changes=count)
+            first.share = await first.store.check_admission(writes, deadline, guarded=guarded, changes=count)
         except UnknownTopicError as error:
             if count == 1:
                 reply_all(changes, error)
@@ -291,7 +292,7 @@ class ChangeRunner:
         except ConfplaneError as error:
             reply_all(changes, error)
         else:
-            if changes[0].caller.validate_only:
+            if first.caller.validate_only:
                 reply_all(changes, Unwritten())
             else:
                 await self._intend(changes)

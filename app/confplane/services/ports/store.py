@@ -319,7 +319,7 @@ class ClusterStore(Protocol):
 
     async def check_admission(
         self, writes: Sequence[Write], deadline: float, *, guarded: Guarded = Guarded.CALLER, changes: int = 1
-    ) -> None:
+    ) -> float:
         """Refuse writes that may not be tried now, before their intent.
 
         Args:
@@ -327,6 +327,9 @@ class ClusterStore(Protocol):
             deadline: Until when.
             guarded: As the transaction.
             changes: How many changes make them. A shared transaction has a lower limit of size.
+
+        Returns:
+            The part of a shared transaction's greatest size that the writes take, at most.
 
         Raises:
             BodyTooLargeError: The serialized transaction is above ``zookeeper.max_packet``, or too large to share.
@@ -340,9 +343,6 @@ class ClusterStore(Protocol):
             UnknownTopicError: The cluster has topic metadata, and a topic is not among them.
         """
 
-    def packet_share(self, writes: Sequence[Write]) -> float:
-        """Return the part of a shared transaction's greatest size that a change of these writes takes, at most."""
-
     async def commit(self, transaction: Transaction, deadline: float) -> CommitResult:
         """Run the transaction. Applied nodes are in the mirror when it returns.
 
@@ -355,7 +355,6 @@ class ClusterStore(Protocol):
             FrozenError: The same; the cluster was frozen after the admission.
             StaleControllerError: The same; the controller changed after the admission.
             ObservedError: The same; the target changed after the admission.
-            BodyTooLargeError: The same; with its marker the transaction is above the limit.
         """
 
     async def read_state(self, kind: type[S], deadline: float) -> StoredState[S]:

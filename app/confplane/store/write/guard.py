@@ -387,9 +387,9 @@ class Admission:
         self._follower = follower
         self._purge_s = purge_s
 
-    async def check(self, writes: Sequence[Write], deadline: float, *, guarded: Guarded, changes: int) -> None:
+    async def check(self, writes: Sequence[Write], deadline: float, *, guarded: Guarded, changes: int) -> float:
         """Refuse writes that may not be tried now; see ``ClusterStore.check_admission``."""
-        transactions.check_size(writes, self._limits, changes)
+        size = transactions.check_size(writes, self._limits, changes)
         try:
             self._guard.checks(guarded, writes)
         except (FrozenError, StaleControllerError, ObservedError, CorruptZnodeError):
@@ -400,6 +400,7 @@ class Admission:
         await self._check_lists([write for write in writes if isinstance(write, EntityWrite)], deadline)
         if guarded is not Guarded.OBSERVED:
             await self.check_topics(transactions.entities_of(writes), deadline)
+        return size / self._limits.shared_packet
 
     def _check_notifications(self, more: int) -> None:
         """Check that the brokers may be sent more notifications.

@@ -260,6 +260,11 @@ class PacketLimits:
     chroot: str
     acls: NodeAcls
 
+    @property
+    def shared_packet(self) -> int:
+        """The limit of a transaction of several changes."""
+        return min(SHARED_PACKET, self.max_packet)
+
 
 def packet_size(operations: Sequence[Operation], limits: PacketLimits) -> int:
     """Return the length of a transaction's packet in bytes."""
@@ -287,8 +292,10 @@ def _operation_size(operation: Operation, chroot: int, acls: NodeAcls) -> int:
     return size + 4 if kind == "set" else size + len(acl_of(acls, path)) + 4
 
 
-def check_size(writes: Sequence[Write], limits: PacketLimits, changes: int = 1) -> None:
+def check_size(writes: Sequence[Write], limits: PacketLimits, changes: int = 1) -> int:
     """Refuse writes whose transaction would be too large, with room for parts that are not known yet.
+
+    Returns the greatest size that the transaction may have.
 
     Args:
         writes: The writes.
@@ -298,12 +305,13 @@ def check_size(writes: Sequence[Write], limits: PacketLimits, changes: int = 1) 
     Raises:
         BodyTooLargeError: The transaction would be above the limit.
     """
-    most = limits.max_packet if changes == 1 else min(SHARED_PACKET, limits.max_packet)
-    if estimate(writes, limits, changes) < most:
-        return
-    size = measure(writes, limits, changes)
-    if size > most:
-        raise _too_large(size, most)
+    most = limits.max_packet if changes == 1 else limits.shared_packet
+    size = estimate(writes, limits, changes)
+    if size >= most:
+        size = measure(writes, limits, changes)
+        if size > most:
+            raise _too_large(size, most)
+    return size
 
 
 def measure(writes: Sequence[Write], limits: PacketLimits, changes: int) -> int:

@@ -25,7 +25,7 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import UndecodablePasswordError
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
-from confplane.services.changes.draft import Draft, NoChange
+from confplane.services.changes.draft import ChangeJob, Draft, NoChange
 from confplane.services.changes.edits import Edit
 from confplane.services.changes.entity_drafts import EntityDraft
 from confplane.services.changes.freeze import FreezeService
@@ -249,7 +249,7 @@ class Made:
                 return NoChange(None)
             return Draft(None, (draft.write(),), (draft.intent(),))
 
-        await self.parts.runner.run(store, decide, self.caller)
+        await self.parts.runner.run(store, ChangeJob(decide), self.caller)
 
 
 def stored(zk: KazooClient, path: str) -> Any:

@@ -47,7 +47,7 @@ class Callers:
             self.deadlines[name] = time.monotonic() + seconds
             caller = Caller.operator(f"User:{name}", "here", f"request-{name}", self.deadlines[name])
             job = self.world.job(name)
-            run = self.runner.run(cast("ClusterStore", self.world), job.decide, caller, paths=job.paths)
+            run = self.runner.run(cast("ClusterStore", self.world), job, caller)
             self.tasks[name] = asyncio.create_task(run)
 
     async def begin_behind(self, *names: str, seconds: float = 60) -> None:
@@ -364,7 +364,7 @@ async def test_a_change_in_turn_with_one_that_waits_goes_in_a_later_transaction(
     await callers.begin_behind("a", "b")
     caller = Caller.operator("User:a2", "here", "request-a2", time.monotonic() + 60)
     job = world.job("a")
-    second = asyncio.create_task(callers.runner.run(cast("ClusterStore", world), job.decide, caller, paths=job.paths))
+    second = asyncio.create_task(callers.runner.run(cast("ClusterStore", world), job, caller))
     ended = await callers.ended()
     assert ok(await second)
     assert callers.behind() == [[("a", 1), ("b", 1)], [("a", 1)]]

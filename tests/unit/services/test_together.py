@@ -172,7 +172,7 @@ async def test_one_whose_entity_is_busy_holds_up_no_other() -> None:
     runner = world.runner()
     caller = Caller.operator("User:olga", "here", "r-0", time.monotonic() + 60)
     busy = world.job("b", gate=gate)
-    first = asyncio.create_task(runner.run(cast("ClusterStore", world), busy.decide, caller, paths=busy.paths))
+    first = asyncio.create_task(runner.run(cast("ClusterStore", world), busy, caller))
     await asyncio.sleep(0)
     jobs = [world.job(of) for of in "abc"]
     ends = await run_together(runner, cast("ClusterStore", world), jobs, caller)
@@ -190,7 +190,7 @@ async def test_one_that_is_not_in_time_for_its_turn_fails_alone() -> None:
     runner = world.runner()
     busy = world.job("b", gate=gate)
     caller = Caller.operator("User:olga", "here", "r-0", time.monotonic() + 60)
-    first = asyncio.create_task(runner.run(cast("ClusterStore", world), busy.decide, caller, paths=busy.paths))
+    first = asyncio.create_task(runner.run(cast("ClusterStore", world), busy, caller))
     await asyncio.sleep(0)
     late = replace(caller, deadline=time.monotonic())
     ends = await run_together(runner, cast("ClusterStore", world), [world.job(of) for of in "ab"], late)

@@ -330,7 +330,7 @@ class AlterService:
         [change] = changes
         try:
             caller.check_in_time()
-            return [await self._runner.run(store, change.decide, caller, paths=change.paths)]
+            return [await self._runner.run(store, change.job(), caller)]
         except ConfplaneError as error:
             return [error]
 

@@ -85,7 +85,8 @@ class ChangeJob(NamedTuple, Generic[D]):
     """A change to run."""
 
     decide: Decide[D]
-    paths: Sequence[str]
+    """Decides each attempt."""
+    paths: Sequence[str] = ()
     """Full paths of the znodes that changes of this process write in turn."""
     waits: bool = False
     """True if the first decision waits, for the answer of a Kafka cluster or for a read. Such decisions are made at

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confplane.domain.changes import Node, stored
@@ -139,34 +140,28 @@ class EntitiesChange:
 
     Attributes:
         items: The edits.
-        planned: The results of earlier edits of the same request, as far as checks read them.
     """
 
-    __slots__ = ("_check", "items", "planned")
+    __slots__ = ("_check", "items")
 
     def __init__(self, items: Sequence[PreparedEdit], check: RuleCheck) -> None:
         self.items = items
-        self.planned: Planned = NOTHING_PLANNED
         self._check = check
 
-    @property
-    def paths(self) -> list[str]:
-        """A path for each entity, once. Changes of one entity run in turn, also if they are in different trees."""
-        return list(dict.fromkeys([full_path(Tree.CONFIG, item.edit.entity) for item in self.items]))
+    def job(self, planned: Planned = NOTHING_PLANNED) -> ChangeJob[Drafts]:
+        """Return the change to run, given the results of earlier edits of the same request that checks read."""
+        # Once for each entity: changes of one entity run in turn, also if they are in different trees.
+        paths = list(dict.fromkeys([full_path(Tree.CONFIG, item.edit.entity) for item in self.items]))
+        return ChangeJob(partial(self._decide, planned), paths, waits=self._waits)
 
     @property
-    def waits(self) -> bool:
+    def _waits(self) -> bool:
         """True if the edits need a dry run on a Kafka cluster, or a read of ZooKeeper."""
         return any(
             item.rules.dry_run is not None
             or (item.rules.risks is not None and any(op.key == MIN_INSYNC for op in item.edit.ops))
             for item in self.items
         )
-
-    def job(self, planned: Planned) -> ChangeJob[Drafts]:
-        """Return the job of the change, given the results of earlier edits of the same request."""
-        self.planned = planned
-        return ChangeJob(self.decide, self.paths, waits=self.waits)
 
     @property
     def rank(self) -> Rank | None:
@@ -201,12 +196,12 @@ class EntitiesChange:
             results.append(_result(draft, node, committed.revision, change_id, remade=remade))
         return results
 
-    async def decide(self, *, again: bool) -> Draft[Drafts] | NoChange[Drafts]:
+    async def _decide(self, earlier: Planned, *, again: bool) -> Draft[Drafts] | NoChange[Drafts]:
         """Decide one attempt; see :data:`~confplane.services.changes.draft.Decide`."""
         placed, unplaced = self._placed()
         nodes = await self._read(placed, again=again)
         drafts: list[EntityDraft] = []
-        planned = dict(self.planned)
+        planned = dict(earlier)
         quotas: dict[str, Mapping[str, str]] = {}
         time_slice = TimeSlice()
         for item, cluster_facet in zip(self.items, placed, strict=False):
@@ -298,7 +293,7 @@ class EntitiesChange:
             asked = await item.rules.dry_run(draft.edit.entity, draft.after, keys, draft.edit.pointer)
             return replace(draft, warnings=(*draft.warnings, *asked.warnings), topic_id=asked.topic_id)
 
-        if not self.waits:
+        if not self._waits:
             return drafts, None
         asked: list[EntityDraft] = []
         for found in await asyncio.gather(*map(ask, self.items, drafts), return_exceptions=True):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.errors import AlreadyExistsError, ConfplaneError, InvalidRequestError, WriteOutcome
+from confplane.services.changes.draft import ChangeJob
 from confplane.services.changes.states import decide_state
 from confplane.services.ports.cluster_states import ENTITY, Freeze
 
@@ -101,7 +102,7 @@ class FreezeService:
             answers=lambda change: () if run is None else (_kept(change),),
         )
         try:
-            ended = await self._runner.run(store, decide, caller, contended=_CONTENDED)
+            ended = await self._runner.run(store, ChangeJob(decide, contended=_CONTENDED), caller)
         except ConfplaneError as error:
             if run is not None:
                 run.record_error(error)

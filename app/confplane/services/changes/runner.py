@@ -39,7 +39,7 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.services.changes.commit import ChangeRun, Committer, Unwritten, reply_all
-from confplane.services.changes.draft import CONTENDED, ChangeJob, NoChange
+from confplane.services.changes.draft import NoChange
 from confplane.services.changes.settle import committed, settle_own
 from confplane.services.metrics import CHANGE_ID, Sample, span
 from confplane.services.ports.trail import Intent, Outcome
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from contextvars import Context
 
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.draft import D, Decide
+    from confplane.services.changes.draft import ChangeJob, D
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import AuditLog
 
@@ -75,32 +75,21 @@ class ChangeRunner:
         self._in_flight = 0
         self._committer = Committer(audit, self.begin, now=now, most_refused=most_refused)
 
-    async def run(
-        self,
-        store: ClusterStore,
-        decide: Decide[D],
-        caller: Caller,
-        *,
-        paths: Sequence[str] = (),
-        contended: str = CONTENDED,
-    ) -> ChangeRun[D]:
+    async def run(self, store: ClusterStore, job: ChangeJob[D], caller: Caller) -> ChangeRun[D]:
         """Run one change to its end. Cancelling the call does not cancel the change.
 
         Args:
             store: The cluster.
-            decide: Decides each attempt.
+            job: The change.
             caller: The caller, with the deadline.
-            paths: Full paths of the znodes that changes of this process write in turn.
-            contended: The error's text when conflicts last until the deadline.
 
         Raises:
             ConcurrentChangeError: Other writers kept changing the entities until the deadline; nothing was applied.
             UnavailableError: ZooKeeper or Postgres is unavailable; nothing was applied.
             OutcomeUnknownError: The reply was lost and the change could not be settled in time.
-            ConfplaneError: The errors of ``decide`` and of the store's admission; nothing was applied.
+            ConfplaneError: The errors of the decision and of the store's admission; nothing was applied.
         """
         store.writer()  # without a session no change queues
-        job = ChangeJob(decide, paths, contended=contended)
         change = ChangeRun(store.new_change_id(), job, caller, store, shared=True)
         ended = await asyncio.shield(self.begin(self.run_in_turn(change)))
         if isinstance(ended, Exception):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain.errors import AlreadyExistsError, NotFoundError, WriteOutcome
 from confplane.domain.facets import Tree
+from confplane.services.changes.draft import ChangeJob
 from confplane.services.changes.states import decide_state
 from confplane.services.ports.cluster_states import Target, TargetMode
 from confplane.services.ports.kafka import KraftEntityType
@@ -130,5 +131,5 @@ class TargetService:
 
     async def _change(self, after: Callable[[Target | None], Target], caller: Caller) -> Target:
         decide = decide_state(self._store, Target, lambda state: after(state.value), caller.deadline)
-        ended = await self._runner.run(self._store, decide, caller, contended=_CONTENDED)
+        ended = await self._runner.run(self._store, ChangeJob(decide, contended=_CONTENDED), caller)
         return self._known(ended.decided.after)

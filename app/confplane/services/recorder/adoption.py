@@ -25,6 +25,7 @@ from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree, full_path
 from confplane.domain.znode_versions import ABSENT, Gap
+from confplane.services.changes.draft import ChangeJob
 from confplane.services.changes.freeze import checked_reason
 from confplane.services.changes.states import decide_state
 from confplane.services.ports.cluster_states import Incarnation
@@ -128,7 +129,7 @@ class AdoptionService:
         async def accept() -> tuple[UUID | None, int | None]:
             current = replace(caller, deadline=_deadline())
             decide = decide_state(store, Incarnation, lambda _: new, current.deadline)
-            ended = await self._runner.run(store, decide, current)
+            ended = await self._runner.run(store, ChangeJob(decide), current)
             return ended.change_id, ended.revision
 
         return Adoption(new.number, differing, *await _patiently(accept))

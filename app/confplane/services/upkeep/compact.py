@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from confplane.domain.errors import ConcurrentChangeError, ConfplaneError, InvalidRequestError, ThrottledError
 from confplane.domain.facets import Tree
-from confplane.services.changes.draft import Draft, NoChange
+from confplane.services.changes.draft import ChangeJob, Draft, NoChange
 from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.ports.store import ClusterStore
 from confplane.services.ports.trail import IntentEntity
@@ -164,7 +164,7 @@ class CompactService:
                 return NoChange(()) if found is None else _draft(tree, found)
 
             try:
-                ended = await self._runner.run(self._store, decide, replace(caller, deadline=deadline))
+                ended = await self._runner.run(self._store, ChangeJob(decide), replace(caller, deadline=deadline))
             except ThrottledError:
                 await asyncio.sleep(_PAUSE_S)
             except (ConcurrentChangeError, InvalidRequestError) as error:

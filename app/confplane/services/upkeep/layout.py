@@ -30,7 +30,7 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.domain.facets import full_path
-from confplane.services.changes.draft import Draft, NoChange
+from confplane.services.changes.draft import ChangeJob, Draft, NoChange
 from confplane.services.changes.edits import Edit
 from confplane.services.changes.entity_drafts import EntityDraft
 from confplane.services.changes.states import decide_state
@@ -197,7 +197,7 @@ class LayoutService:
             return wanted
 
         decide = decide_state(store, Layout, after, caller.deadline, guarded=Guarded.CALLER)
-        ended = await self._runner.run(store, decide, caller, contended=_CONTENDED)
+        ended = await self._runner.run(store, ChangeJob(decide, contended=_CONTENDED), caller)
         return survey.version if ended.committed is None else ended.committed.versions[LAYOUT_PATH]
 
     async def move(
@@ -232,9 +232,8 @@ class LayoutService:
             move = _EntityMove(self._configs, entity, source, LayoutCheck(version), deadline, discard=discard)
             contended = f"Other writers kept changing {entity_id} until the deadline; it is where it was"
             try:
-                ended = await self._runner.run(
-                    self._store, move.decide, replace(caller, deadline=deadline), contended=contended
-                )
+                job = ChangeJob(move.decide, contended=contended)
+                ended = await self._runner.run(self._store, job, replace(caller, deadline=deadline))
             except ThrottledError:
                 await asyncio.sleep(_PAUSE_S)
             except ConfplaneError as error:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from confplane.services.ports.store import Marker
+    from confplane.store.mirror.journal import MirrorJournal
     from tests.support.replicas import Replica
     from tests.support.world import World
 
@@ -677,7 +678,7 @@ async def test_load_and_failures_of_postgres_lose_no_version(world: World, seed:
 async def test_what_the_journal_had_to_drop_is_found_by_comparing_all(world: World) -> None:
     one = await world.replica()
     await one.record()
-    one.store.journal.most = 4
+    cast("MirrorJournal", one.store.journal).most = 4
     for number in range(20):
         kafka_writes(world.zk, f"users/u{number}", rate(1))
         await one.alter(ALICE, producer_byte_rate=number)

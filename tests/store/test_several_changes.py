@@ -87,7 +87,7 @@ async def test_each_has_its_own_notification_marker_and_part(store: ZooKeeperSto
     # In the order of the changes, whichever node had to be written first.
     assert notified(raw_zk)[1:] == [BILLING.path, ALICE.path, BOB.path]
     for change in made:
-        marker = await store.markers._settle(store._session_manager.current, change.change_id)
+        marker = await store.markers.settle(change.change_id, soon())
         assert marker is not None
         path = change.write.path
         assert (marker.committed, marker.revision, marker.request_id) == (True, whole.revision, f"r-{path}")

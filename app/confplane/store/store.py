@@ -27,7 +27,7 @@ from confplane.services.metrics import Sample, of_cluster
 from confplane.services.operator_warnings import OperatorWarning
 from confplane.services.ports.cluster_states import Freeze, Incarnation, Layout, StoredState, Target
 from confplane.services.ports.incarnation import StorePosition
-from confplane.services.ports.store import ClusterStore, Leadership, MirrorLoad, StoreStatus
+from confplane.services.ports.store import ClusterStore, Leadership, Markers, MirrorLoad, StoreStatus
 from confplane.services.ports.transactions import (
     Committed,
     Conflict,
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from confplane.domain.changes import Node
     from confplane.domain.definitions import Catalog
     from confplane.services.ports.cluster_states import LayoutCheck, Place, S
+    from confplane.services.ports.journal import Journal
     from confplane.services.ports.transactions import CommitResult, Removal, Transaction, Write
-    from confplane.store.mirror.journal import MirrorJournal
     from confplane.store.mirror.nodes import FacetIndex
 
 _FROZEN: Final = "An operator froze the cluster; with a token the reason is shown"
@@ -143,7 +143,7 @@ class ZooKeeperStore(ClusterStore):
             on_down=self._on_down,
         )
         self._follower = MirrorFollower(name, trees if mirrored else {}, self._session_manager.replace, self._order)
-        self._journal = self._follower.journal
+        self.journal: Journal = self._follower.journal
         self._guard = Guard(name, layout, self._follower)
         self._layout = self._guard.layout
         self._observation = ObservationReportNode()
@@ -161,6 +161,7 @@ class ZooKeeperStore(ClusterStore):
         )
         self._purger = Purger(name, self._session_manager, self._follower, self._guard, notifications_max)
         self._markers = CommitMarkers(name, self._session_manager)
+        self.markers: Markers = self._markers
         self.leadership: Leadership = ZooKeeperLeadership(name, self._session_manager, self._gate, self._guard)
         unnotified = UnnotifiedWrites(
             name, self._session_manager, self._follower, self._guard, notifications_max=notifications_max
@@ -171,16 +172,6 @@ class ZooKeeperStore(ClusterStore):
             trees=tuple(trees),
         )
         self.inspection = StoreInspection(name, self._session_manager, self._follower)
-
-    @property
-    @override
-    def journal(self) -> MirrorJournal:
-        return self._journal
-
-    @property
-    @override
-    def markers(self) -> CommitMarkers:
-        return self._markers
 
     # -- life cycle
 
@@ -558,7 +549,7 @@ class ZooKeeperStore(ClusterStore):
         target, applied = self._guard.target, self._applied.revision
         if target is None or not target.applies or applied is None:
             return None
-        return max(applied, self._follower.revision) if self._journal.latest <= applied else applied
+        return max(applied, self._follower.revision) if self.journal.latest <= applied else applied
 
     @override
     def on_applied(self, call: Callable[[], None]) -> None:

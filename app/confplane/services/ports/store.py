@@ -163,16 +163,11 @@ class ClusterStore(Protocol):
 
     name: str
     leadership: Leadership
+    journal: Journal
+    """The journal of the mirror."""
+    markers: Markers
 
     # -- the mirror
-
-    @property
-    def journal(self) -> Journal:
-        """The journal of the mirror."""
-
-    @property
-    def markers(self) -> Markers:
-        """The cluster's markers."""
 
     def status(self) -> StoreStatus:
         """Return the current state."""

@@ -490,8 +490,6 @@ class ZooKeeperStore(ClusterStore):
         session = self._session_manager.current
         if transaction.writer != session.writer:
             return SessionEnded(_REPLACED)
-        if transaction.guarded is not Guarded.NONE and not self._guard.known:
-            raise unavailable(f"Cluster {self.name}: the controller is not known yet")
         missing, topics = await self._admission.prerequisites(session, transaction, deadline)
         writes = transactions.writes_of(transaction)
         if not _starts_incarnation(writes):

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 CLUSTER = "c"
 ALICE = "user=alice"
 SINCE_MS = 1_763_682_000_123
+PUT_BACK = {"rate": BaseValue("9", 6)}
 REFUSED = DriftRecord(DriftCause.REFUSED, "1", SINCE_MS, RefusedValue("2", 40, "No"))
 EARLIER = """
 INSERT INTO target_states (
@@ -209,7 +210,7 @@ async def test_what_the_cluster_has_taken_of_an_unchanged_entity_outlasts_the_mo
         await states.begin(CLUSTER, [made])
         await states.end(CLUSTER, [DeliveryOutcome(made, last, 6, left)])
     elif left:
-        assert await states.correct(CLUSTER, [Correction(ALICE, 1, 6, (), left, {"other": [1.5]}, None)])
+        assert await states.correct(CLUSTER, [Correction(ALICE, 1, 6, {}, left, {"other": [1.5]}, None)])
     revisions = {} if revision is None else {ALICE: revision}
     for _ in range(2):  # at the end and at the begin
         await states.forget(CLUSTER, [KraftEntityType.QUOTAS], revisions)
@@ -244,7 +245,7 @@ SELECT pid FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE datname = curre
 
 async def test_a_key_to_put_back_does_not_outlast_the_mode(states: PostgresTargetStates) -> None:
     await deliver(states, 1, {"rate": "1"}, AlterApplied(), 5)
-    assert await states.correct(CLUSTER, [Correction(ALICE, 1, 6, ("rate",), {}, {}, None)])
+    assert await states.correct(CLUSTER, [Correction(ALICE, 1, 6, PUT_BACK, {}, {}, None)])
     await states.forget(CLUSTER, [KraftEntityType.QUOTAS], {ALICE: 1})
     assert await load(states) == NO_STATE
 
@@ -299,7 +300,7 @@ async def test_each_stale_write_is_one_delivery(states: PostgresTargetStates) ->
     for mzxid in (1, 2):
         await deliver(states, mzxid, {"rate": "1"})
     await deliver(states, 3, {"rate": "3"}, AlterApplied(), 5)
-    correction = Correction(ALICE, 3, 6, ("rate",), {}, {}, None, late={"rate": "1"})
+    correction = Correction(ALICE, 3, 6, PUT_BACK, {}, {}, None, late={"rate": "1"})
     for left in ({"rate": ("1",)}, {}):
         assert await states.correct(CLUSTER, [correction]) == {ALICE}
         state = await load(states)
@@ -341,7 +342,8 @@ async def test_a_key_that_no_index_takes_is_stored_like_any_other(states: Postgr
     assert (await load(states)).uncertain == {long[0]: ("1",), long[1]: ("2",)}
     await states.end(CLUSTER, [DeliveryOutcome(each, AlterApplied(), 5) for each in (made, bob)])
     drift = {long[2]: DriftRecord(DriftCause.EXTRA, "3", SINCE_MS)}
-    assert await states.correct(CLUSTER, [Correction(ALICE, 1, 6, (long[0],), drift, {}, None)]) == {ALICE}
+    put_back = {long[0]: BaseValue("3", 6)}
+    assert await states.correct(CLUSTER, [Correction(ALICE, 1, 6, put_back, drift, {}, None)]) == {ALICE}
     await states.reapply(CLUSTER, {ALICE: [long[1]]})
     state = await load(states)
     assert (state.applied, state.reapply) == ({long[0]: "1", long[1]: "2"}, frozenset(long[:2]))
@@ -356,7 +358,7 @@ async def test_a_transaction_that_fails_leaves_nothing_and_the_connection_is_use
     # Such an id is refused earlier; no index takes it.
     with pytest.raises(psycopg.errors.ProgramLimitExceeded):
         await states.begin(CLUSTER, [Delivery(each, 1, {"rate": "1"}) for each in (ALICE, secrets.token_hex(4_000))])
-    corrections = [Correction(each, 1, 6, ("rate",), {}, {}, None) for each in (ALICE, secrets.token_hex(4_000))]
+    corrections = [Correction(each, 1, 6, PUT_BACK, {}, {}, None) for each in (ALICE, secrets.token_hex(4_000))]
     with pytest.raises(psycopg.errors.ProgramLimitExceeded):
         await states.correct(CLUSTER, corrections)
     assert await load(states) == NO_STATE
@@ -369,7 +371,7 @@ async def test_a_transaction_that_fails_leaves_nothing_and_the_connection_is_use
 
 async def test_a_key_to_put_back_stays_so_until_the_cluster_takes_it(states: PostgresTargetStates) -> None:
     await deliver(states, 1, {"rate": "1", "other": "1"}, AlterApplied(), 5)
-    put_back = Correction(ALICE, 1, 6, ("rate",), {}, {"rate": [1763682000.5]}, None)
+    put_back = Correction(ALICE, 1, 6, PUT_BACK, {}, {"rate": [1763682000.5]}, None)
     assert await states.correct(CLUSTER, [put_back]) == {ALICE}
     # A client changes another key, and the delivery of both gets no answer.
     await deliver(states, 2, {"rate": "1", "other": "2"})
@@ -418,7 +420,8 @@ async def test_an_earlier_release_between_two_periods_of_this_one_leaves_nothing
     await deliver(states, 4, {"first": "2"})
     drift = {"refused": DriftRecord(DriftCause.CONTESTED, "9", SINCE_MS)}
     await deliver(states, 5, {"refused": "2"}, AlterApplied(), 21)
-    assert await states.correct(CLUSTER, [Correction(ALICE, 5, 22, ("first",), drift, {"first": [1.5]}, None)])
+    put_back = {"first": BaseValue("3", 22)}
+    assert await states.correct(CLUSTER, [Correction(ALICE, 5, 22, put_back, drift, {"first": [1.5]}, None)])
     # The mode ends, and the earlier release begins it.
     await states.forget(CLUSTER, list(KraftEntityType), {ALICE: 5})
     assert await states.drifting_entities(CLUSTER) == await states.undelivered(CLUSTER) == []

@@ -66,16 +66,14 @@ def drift_row(drift: DriftRecord) -> dict[str, Any]:
 def key_rows(made: Correction) -> list[dict[str, Any]]:
     """Return the rows of the keys of a correction."""
     rows = []
-    for key in {*made.reapply, *made.drift, *made.put_back_at, *made.base}:
-        row: dict[str, Any] = {"entity_id": made.entity_id, "key": key}
-        if key in made.reapply:
-            row["state"] = "resend"
+    for key in {*made.put_back, *made.drift, *made.put_back_at}:
+        at = [_time(each) for each in made.put_back_at.get(key, ())]
+        row: dict[str, Any] = {"entity_id": made.entity_id, "key": key, "put_back_at": at}
+        if key in made.put_back:
+            base = made.put_back[key]
+            row |= {"state": "resend", "base_value": base.value, "base_offset": base.offset}
         elif key in made.drift:
             row |= drift_row(made.drift[key])
-        row["put_back_at"] = [_time(each) for each in made.put_back_at.get(key, ())]
-        base = made.base.get(key)
-        if base is not None:
-            row |= {"base_value": base.value, "base_offset": base.offset}
         rows.append(row)
     return rows
 

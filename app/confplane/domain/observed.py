@@ -194,12 +194,14 @@ class ObservedRules:
         }
         for key, value in observation.config.items():
             old = after.get(key)
-            if old != value and self.governs(entity, key) and (old is None or not self.same(entity, key, old, value)):
+            if old != value and self.governs(entity, key) and not self.same(entity, key, old, value):
                 after[key] = value
         return after
 
-    def same(self, entity: Entity, key: str, one: str, other: str) -> bool:
-        """Return True if two spellings of a governed key's value mean the same, or can't be compared."""
+    def same(self, entity: Entity, key: str, one: str | None, other: str | None) -> bool:
+        """Return True if two values of a governed key mean the same, or can't be compared. None means absent."""
+        if one is None or other is None:
+            return one is other
         if one == other or REFERENCE in one or REFERENCE in other:
             return True
         if entity.types[0] in _CLIENTS:

@@ -167,20 +167,21 @@ def test_decisions(
     kind: FollowDecision,
     config: dict[str, str],
 ) -> None:
-    assert decide(declared, delivered, observed, mode, RULES, imported=True) == EntityDecision(kind, config)
+    observed = replace(observed, state=delivered)
+    assert decide(declared, observed, mode, RULES, imported=True) == EntityDecision(kind, config)
 
 
 def test_an_import_writes_the_id_of_an_unchanged_topic() -> None:
     declared = znode(OURS, topic_id=None)
-    assert decide(declared, NO_STATE, poll(OURS), OBSERVE, RULES, imported=False) == EntityDecision(WRITTEN, OURS)
+    assert decide(declared, poll(OURS), OBSERVE, RULES, imported=False) == EntityDecision(WRITTEN, OURS)
 
 
 @pytest.mark.parametrize("mode", CLIENTS)
 def test_the_configs_of_a_recreated_topic_follow_the_change_that_emptied_the_znode(mode: TargetMode) -> None:
     emptied = znode(NOTHING, topic_id=None, followed=(50, 81), mzxid=9)
     observed = poll(THEIRS, topic_id="B")
-    assert decide(emptied, NO_STATE, observed, ADOPT, RULES, imported=True).kind is STALE
-    kind = decide(emptied, NO_STATE, replace(observed, emptied=9), mode, RULES, imported=True).kind
+    assert decide(emptied, observed, ADOPT, RULES, imported=True).kind is STALE
+    kind = decide(emptied, replace(observed, emptied=9), mode, RULES, imported=True).kind
     assert kind is (WRITTEN if mode is ADOPT else ENFORCED)
 
 
@@ -188,7 +189,7 @@ def test_the_configs_of_a_recreated_topic_follow_the_change_that_emptied_the_zno
 def test_a_key_that_the_cluster_manages_is_followed_in_every_mode(mode: TargetMode) -> None:
     declared = znode({MANAGED: "1"}, topic_id=None)
     observed = replace(poll({MANAGED: "2"}), entity=BROKERS, topic_id=None)
-    assert decide(declared, NO_STATE, observed, mode, RULES, imported=True) == EntityDecision(WRITTEN, {MANAGED: "2"})
+    assert decide(declared, observed, mode, RULES, imported=True) == EntityDecision(WRITTEN, {MANAGED: "2"})
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -206,7 +207,7 @@ def test_a_throttle_of_a_reassignment_is_followed_in_every_mode(mode: TargetMode
     topic_id = "A" if entity == TOPIC else None
     for before, now in ((NOTHING, {key: "1"}), ({key: "1"}, {key: "2"}), ({key: "1"}, NOTHING)):
         observed = replace(poll(now), entity=entity, topic_id=topic_id)
-        decision = decide(znode(before, topic_id=topic_id), NO_STATE, observed, mode, RULES, imported=True)
+        decision = decide(znode(before, topic_id=topic_id), observed, mode, RULES, imported=True)
         assert decision == EntityDecision(WRITTEN, now)
 
 
@@ -225,4 +226,4 @@ def test_a_throttle_of_a_reassignment_is_followed_in_every_mode(mode: TargetMode
 def test_stale_writes_are_put_back_once_no_change_waits(
     declared: Node, delivered: TargetState, after: int, *, expected: bool
 ) -> None:
-    assert puts_back(declared, delivered, poll(THEIRS, after=after)) is expected
+    assert puts_back(declared, replace(poll(THEIRS, after=after), state=delivered)) is expected

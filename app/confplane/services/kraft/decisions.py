@@ -6,26 +6,25 @@ records, which are applied to the stored config. Foreign keys are kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confplane.domain.changes import stored
 from confplane.domain.facets import Tree
+from confplane.domain.observed import Observation
 from confplane.services.kraft.pending_entity import PendingEntity
 from confplane.services.ports.applying import NO_STATE
-from confplane.services.ports.cluster_states import TargetMode
+from confplane.services.ports.cluster_states import Target, TargetMode
 from confplane.services.ports.kafka import kraft_type_of
-from confplane.services.znode_metadata import read_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
-    from confplane.domain.observed import Observation, ObservedRules
+    from confplane.domain.observed import ObservedRules
     from confplane.services.ports.applying import TargetState
-    from confplane.services.ports.kafka import KraftEntityType
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import ObservedRange
     from confplane.services.znode_metadata import ZnodeMetadata
@@ -56,6 +55,7 @@ UNWRITTEN: Final = frozenset(
     {FollowDecision.SAME, FollowDecision.STALE, FollowDecision.PENDING, FollowDecision.REFUSED, FollowDecision.ENFORCED}
 )
 """The decisions that write nothing."""
+_NO_TARGET: Final = Target("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,58 +94,49 @@ class EntityDecision(NamedTuple):
 
 
 def decide(
-    declared: Node | None,
-    delivered: TargetState,
-    observed: EntityObservation,
-    mode: TargetMode,
-    rules: ObservedRules,
-    *,
-    imported: bool,
+    declared: Node | None, observed: EntityObservation, mode: TargetMode, rules: ObservedRules, *, imported: bool
 ) -> EntityDecision:
     """Decide what an observation means for the znode of its entity.
 
     Args:
         declared: The znode.
-        delivered: The state of deliveries, read after the poll.
-        observed: The entity in the cluster.
+        observed: The entity in the cluster, with the state of deliveries.
         mode: The mode of its entity type.
         rules: The owner of each key: the cluster, Confplane, or another writer of the znode.
         imported: The import is complete.
     """
-    decision = compare(declared, delivered, observed, mode, rules, imported=imported)
+    decision = _compare(declared, observed, mode, rules, imported=imported)
     if decision.kind is FollowDecision.SAME or mode is TargetMode.OBSERVE:
         return decision
-    kind = _protect_client_changes(declared, delivered, observed, decision.kind)
+    kind = _protect_client_changes(declared, observed, decision.kind)
     if kind is FollowDecision.WRITTEN and mode is TargetMode.ENFORCE:
-        return _enforce(declared, delivered, observed, rules, decision.config)
+        return _enforce(declared, observed, rules, decision.config)
     return EntityDecision(kind, decision.config)
 
 
-def compare(
-    declared: Node | None,
-    delivered: TargetState,
-    observed: EntityObservation,
-    mode: TargetMode,
-    rules: ObservedRules,
-    *,
-    imported: bool,
+def _compare(
+    declared: Node | None, observed: EntityObservation, mode: TargetMode, rules: ObservedRules, *, imported: bool
 ) -> EntityDecision:
-    """Decide as if no client wrote the entity. Args as of :func:`decide`."""
-    metadata = PendingEntity(declared, delivered).metadata
+    """Decide as if no client wrote the entity."""
+    before, metadata = stored(declared), PendingEntity(declared, observed.state).metadata
     if not observed.is_from_log:
-        return _compare_poll(declared, observed, metadata, rules, imported=imported)
-    before = stored(declared)
-    if mode is not TargetMode.OBSERVE:
-        # The log does not tell which records are this service's own. Polls follow external changes.
+        kind, after = _compare_poll(declared, observed, metadata, rules, imported=imported)
+        of_this_poll = declared is not None and declared.mzxid == observed.emptied
+        if kind is not FollowDecision.SAME and observed.after < metadata.until and not of_this_poll:
+            kind = FollowDecision.STALE
+        return EntityDecision(kind, after)
+    # The log does not tell which records are this service's own. Polls follow external changes in the other modes.
+    # Records up to this offset were written by an earlier run of the log, or by a later poll.
+    if mode is not TargetMode.OBSERVE or observed.observed_range.until <= metadata.after:
         return EntityDecision(FollowDecision.SAME, before)
-    # An earlier run of the log, or a later poll, has already written these records.
-    if observed.observed_range.until <= metadata.after:
-        return EntityDecision(FollowDecision.SAME, before)
-    decision = (
-        _compare_records(observed, before, metadata, rules)
-        if observed.records
-        else _compare_topic(observed, before, metadata)
-    )
+    if not observed.records:
+        decision = _compare_topic(observed, before, metadata)
+    elif _is_recreated(observed, metadata):
+        decision = EntityDecision(FollowDecision.RECREATED, {})
+    else:
+        given = {key: value for key, value in observed.records if rules.governs(observed.entity, key)}
+        after = {key: value for key, value in {**before, **given}.items() if value is not None}
+        decision = EntityDecision(FollowDecision.WRITTEN, after)
     if decision.kind is FollowDecision.SAME or observed.observed_range.until > metadata.until:
         return decision
     # A poll may already include these records and later ones: it happened at some offset before its last one. A
@@ -154,15 +145,15 @@ def compare(
     return EntityDecision(FollowDecision.SAME if unchanged else FollowDecision.STALE, before)
 
 
-def puts_back(declared: Node | None, delivered: TargetState, observed: EntityObservation) -> bool:
+def puts_back(declared: Node | None, observed: EntityObservation) -> bool:
     """Return whether stale in-flight writes are to be put back: no change of the entity waits or was refused."""
-    kind = _protect_client_changes(declared, delivered, observed, FollowDecision.WRITTEN)
-    return kind is FollowDecision.WRITTEN and not _is_behind(declared, delivered)
+    kind = _protect_client_changes(declared, observed, FollowDecision.WRITTEN)
+    return kind is FollowDecision.WRITTEN and not _is_behind(declared, observed)
 
 
-def _is_behind(declared: Node | None, delivered: TargetState) -> bool:
+def _is_behind(declared: Node | None, observed: EntityObservation) -> bool:
     """Return whether another process has delivered a later revision than this one has; the mirror follows."""
-    return declared is not None and delivered.sent_mzxid > declared.mzxid
+    return declared is not None and observed.state.sent_mzxid > declared.mzxid
 
 
 def _compare_poll(
@@ -170,38 +161,15 @@ def _compare_poll(
 ) -> EntityDecision:
     before = stored(declared)
     if observed.observation is None:
-        kind, after = _compare_topic(observed, before, metadata)
-    else:
-        after = rules.reconcile(observed.entity, before, observed.observation)
-        if after == before and (declared is None or observed.topic_id is None):
-            kind = FollowDecision.SAME
-        elif _is_recreated(observed, metadata):
-            kind, after = FollowDecision.RECREATED, {}
-        elif after == before and (observed.topic_id == metadata.topic_id or imported):
-            # Only the topic id is missing in the znode, and nothing changed. The next change writes it.
-            kind = FollowDecision.SAME
-        else:
-            kind = FollowDecision.WRITTEN
-    of_this_poll = declared is not None and declared.mzxid == observed.emptied
-    if kind is not FollowDecision.SAME and observed.after < metadata.until and not of_this_poll:
-        kind = FollowDecision.STALE
-    return EntityDecision(kind, after)
-
-
-def _compare_records(
-    observed: EntityObservation, before: dict[str, str], metadata: ZnodeMetadata, rules: ObservedRules
-) -> EntityDecision:
+        return _compare_topic(observed, before, metadata)
+    after = rules.reconcile(observed.entity, before, observed.observation)
+    if after == before and (declared is None or observed.topic_id is None):
+        return EntityDecision(FollowDecision.SAME, after)
     if _is_recreated(observed, metadata):
         return EntityDecision(FollowDecision.RECREATED, {})
-    after = dict(before)
-    for key, value in observed.records:
-        if not rules.governs(observed.entity, key):
-            continue
-        if value is None:
-            after.pop(key, None)
-        else:
-            after[key] = value
-    return EntityDecision(FollowDecision.WRITTEN, after)
+    # If only the topic id is missing in the znode, the next change writes it.
+    same = after == before and (observed.topic_id == metadata.topic_id or imported)
+    return EntityDecision(FollowDecision.SAME if same else FollowDecision.WRITTEN, after)
 
 
 def _compare_topic(observed: EntityObservation, before: dict[str, str], metadata: ZnodeMetadata) -> EntityDecision:
@@ -220,95 +188,105 @@ def _is_recreated(observed: EntityObservation, metadata: ZnodeMetadata) -> bool:
     return None not in {observed.topic_id, metadata.topic_id} and observed.topic_id != metadata.topic_id
 
 
-def _protect_client_changes(
-    declared: Node | None, delivered: TargetState, observed: EntityObservation, kind: FollowDecision
-) -> FollowDecision:
+def _protect_client_changes(declared: Node | None, observed: EntityObservation, kind: FollowDecision) -> FollowDecision:
     """Return the decision on an entity that clients write. Changes that the cluster has not applied yet are not undone.
 
     The state was read after the poll. If it names the current revision of the znode, the cluster applied that revision
     at a known offset, and a poll after that offset shows external changes. If a topic is gone or was recreated, the
     changes that wait for the earlier topic are dropped.
     """
+    delivered = observed.state
+    is_older = observed.after < delivered.applied_offset
     if kind in {FollowDecision.REMOVED, FollowDecision.RECREATED}:
-        behind = observed.after < delivered.applied_offset and observed.emptied is None
-        return FollowDecision.STALE if behind else kind
-    if PendingEntity(declared, delivered).refusal is not None:
+        return FollowDecision.STALE if is_older and observed.emptied is None else kind
+    pending = PendingEntity(declared, delivered)
+    if pending.refusal is not None:
         return FollowDecision.REFUSED
-    is_pending = (
-        declared is not None
-        and read_metadata(declared.extra).pending_keys
-        and delivered.applied_mzxid != declared.mzxid
-    )
-    if is_pending or delivered.is_open:
+    is_applied = declared is not None and delivered.applied_mzxid == declared.mzxid
+    if delivered.is_open or (pending.pending_keys and not is_applied):
         return FollowDecision.PENDING
-    return FollowDecision.STALE if observed.after < delivered.applied_offset else kind
+    return FollowDecision.STALE if is_older else kind
 
 
 def _enforce(
-    declared: Node | None,
-    delivered: TargetState,
-    observed: EntityObservation,
-    rules: ObservedRules,
-    after: dict[str, str],
+    declared: Node | None, observed: EntityObservation, rules: ObservedRules, after: dict[str, str]
 ) -> EntityDecision:
     """Decide on external changes under ``enforce``, in which some keys are followed: :meth:`ObservedRules.follows`."""
-    before = stored(declared)
-    if _is_behind(declared, delivered):
+    before, entity = stored(declared), observed.entity
+    if _is_behind(declared, observed):
         return EntityDecision(FollowDecision.STALE, before)
-    if delivered.refused is not None:
+    if observed.state.refused is not None:
         return EntityDecision(FollowDecision.REFUSED, before)
-    ours = {key: value for key, value in before.items() if not rules.follows(observed.entity, key)}
-    theirs = {key: value for key, value in after.items() if rules.follows(observed.entity, key)}
+    ours = {key: value for key, value in before.items() if not rules.follows(entity, key)}
+    theirs = {key: value for key, value in after.items() if rules.follows(entity, key)}
     followed = ours | theirs
     return EntityDecision(FollowDecision.ENFORCED if followed == before else FollowDecision.WRITTEN, followed)
 
 
 class ClusterDecisions:
-    """Decides on the observations of one cluster, in its present mode."""
+    """Decides on the observations of one cluster, in its present mode and by its mirror.
+
+    Attributes:
+        rules: The rules of the cluster's configs.
+    """
 
     def __init__(self, store: ClusterStore, rules: ObservedRules) -> None:
         self._store = store
-        self._rules = rules
+        self.rules = rules
 
-    def mode_of(self, entity_type: KraftEntityType) -> TargetMode:
-        """Return the mode of an entity type."""
-        target = self._store.target()
-        return TargetMode.OBSERVE if target is None else target.mode_of(entity_type)
+    @property
+    def target(self) -> Target:
+        """The target; without one, a target that is only observed."""
+        return self._store.target() or _NO_TARGET
 
-    def applies_to(self, entity_type: KraftEntityType) -> bool:
-        """Return whether clients write the quotas or configs of an entity type."""
-        return self.mode_of(entity_type) is not TargetMode.OBSERVE
+    def mode_of(self, entity: Entity) -> TargetMode:
+        """Return the mode of an entity's type."""
+        return self.target.mode_of(kraft_type_of(entity))
 
     @property
     def has_earlier_states(self) -> bool:
         """True if the states of deliveries are an earlier release's, whose leader alone decides on them."""
-        target = self._store.target()
-        return target is not None and target.applies and not target.states_by_key
-
-    @property
-    def imported(self) -> bool:
-        """True once the import is complete."""
-        target = self._store.target()
-        return target is not None and target.imported
+        return self.target.applies and not self.target.states_by_key
 
     def decide(self, observed: EntityObservation, node: Node | None) -> EntityDecision:
         """Return the decision on an observation, given a znode."""
-        mode = self.mode_of(kraft_type_of(observed.entity))
-        return decide(node, observed.state, observed, mode, self._rules, imported=self.imported)
+        return decide(node, observed, self.mode_of(observed.entity), self.rules, imported=self.target.imported)
 
     def differs(self, observed: EntityObservation) -> bool:
         """Return whether an entity's znode in the mirror differs from the observation."""
-        mode, node = self.mode_of(kraft_type_of(observed.entity)), self._mirrored(observed)
-        decision = compare(node, observed.state, observed, mode, self._rules, imported=self.imported)
-        return decision.kind is not FollowDecision.SAME
+        return self.decide(observed, self.node(observed.entity)).kind is not FollowDecision.SAME
 
-    def enforces(self, observed: EntityObservation) -> bool:
-        """Return whether an entity is to be put back in the cluster, according to the mirror."""
-        return self.decide(observed, self._mirrored(observed)).kind is FollowDecision.ENFORCED
+    def node(self, entity: Entity) -> Node | None:
+        """Return the znode of an entity in the mirror."""
+        return self._store.get(Tree.CONFIG, entity.id)
 
-    def puts_back(self, observed: EntityObservation) -> bool:
-        """Return whether stale in-flight writes are to be put back, according to the mirror."""
-        return puts_back(self._mirrored(observed), observed.state, observed)
+    def with_state(self, observed: EntityObservation, state: TargetState) -> EntityObservation:
+        """Return a polled observation with the state of deliveries, without stale in-flight writes and refused keys.
 
-    def _mirrored(self, observed: EntityObservation) -> Node | None:
-        return self._store.get(Tree.CONFIG, observed.entity.id)
+        A refused key is not followed, unless the cluster shows its value.
+
+        A value is a stale in-flight write if it differs from the stored value and belongs to a delivery whose outcome
+        is unknown: that delivery may have arrived just now. The stored values are kept and must be delivered again. A
+        poll that may be older than the newest values shows no stale in-flight writes.
+        """
+        observation = observed.observation
+        if observation is None:
+            return observed
+        entity, node, same = observed.entity, self.node(observed.entity), self.rules.same
+        ours, theirs = stored(node), observation.config
+        refused = PendingEntity(node, state).refused_keys
+        hidden = {key for key in refused if not same(entity, key, theirs.get(key), ours.get(key))}
+        stale: dict[str, str | None] = {}
+        if state.is_applied and state.is_of(observed.topic_id) and observed.after >= state.applied_offset:
+            for key, values in state.uncertain.items():
+                now = theirs.get(key)
+                # The values of passwords are not visible.
+                if key in observation.hidden | hidden or not self.rules.governs(entity, key):
+                    continue
+                arrived = [each for each in values if same(entity, key, now, each)]
+                if arrived and not same(entity, key, now, ours.get(key)):
+                    stale[key] = arrived[0]
+        hidden |= stale.keys()
+        config = {key: value for key, value in theirs.items() if key not in hidden}
+        observation = Observation(config, observation.hidden | hidden)
+        return replace(observed, state=state, observation=observation, stale_writes=stale)

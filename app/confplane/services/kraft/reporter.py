@@ -152,7 +152,7 @@ class LeaderReporter:
         yield Sample("observed_changes", self._writer.written)
         yield Sample("put_back_changes", self._writer.enforcer.put_back)
         yield Sample("applied_late", self._writer.enforcer.stale_writes)
-        yield Sample("overwritten_changes", self._writer.lost_updates.rows)
+        yield Sample("overwritten_changes", self._writer.enforcer.lost_updates)
         for (entity_type, result), count in self._polls.counts.items():
             if count:
                 yield Sample("observation_looks", count, (entity_type.value, result))

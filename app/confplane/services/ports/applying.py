@@ -210,8 +210,8 @@ class Correction:
     """The revision of the znode that the cluster had taken."""
     offset: int
     """The metadata offset of the poll that showed the change."""
-    reapply: tuple[str, ...]
-    """The keys to put back."""
+    put_back: Mapping[str, BaseValue]
+    """The keys to put back, with the cluster's values."""
     drift: Mapping[str, DriftRecord]
     """The keys that are left alone."""
     put_back_at: Mapping[str, Sequence[float]]
@@ -221,10 +221,8 @@ class Correction:
     topic_id: str | None = None
     """The id of the topic; None of other entities."""
     late: Values = field(default_factory=dict)
-    """Keys with stale in-flight writes: values of deliveries without a known outcome. They are put back without a row;
-    each counts for one of these deliveries."""
-    base: Mapping[str, BaseValue] = field(default_factory=dict)
-    """The keys to put back, with the cluster's values."""
+    """Those of the keys to put back that are stale in-flight writes: values of deliveries without a known outcome. They
+    have no row; each counts for one of these deliveries."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from confplane.domain.changes import Node
-    from confplane.domain.observed import ObservedRules
     from confplane.services.kraft.decisions import ClusterDecisions
     from confplane.services.ports.kafka import KafkaCluster, Snapshot
     from confplane.services.ports.observation_report import EntityTypeReport
@@ -81,6 +80,7 @@ class PollResult:
         self.hidden |= piece.hidden
         self.ineffective |= piece.ineffective
         self.denied |= piece.denied
+        self.brokers |= piece.brokers
 
     def report(self, report: EntityTypeReport, offset: int | None) -> EntityTypeReport:
         """Return the report on the entity type, brought up to date with this poll of all its entities."""
@@ -100,13 +100,11 @@ class PollResult:
 class Poller:
     """Polls one cluster."""
 
-    def __init__(
-        self, cluster: KafkaCluster, store: ClusterStore, rules: ObservedRules, decisions: ClusterDecisions
-    ) -> None:
+    def __init__(self, cluster: KafkaCluster, store: ClusterStore, decisions: ClusterDecisions) -> None:
         self._cluster = cluster
         self._store = store
-        self._rules = rules
         self._decisions = decisions
+        self._rules = decisions.rules
 
     async def poll_quotas(self, digest: bytes, since: int | None, deadline: float) -> PollResult:
         """Poll all client quotas.

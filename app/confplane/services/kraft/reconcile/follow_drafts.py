@@ -8,14 +8,14 @@ No draft removes a znode: the offsets in an emptied one keep out older observati
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from confplane.domain.changes import stored
 from confplane.domain.errors import CorruptZnodeError, UnavailableError, WriteOutcome
 from confplane.domain.facets import Tree, full_path
-from confplane.domain.observed import Observation
 from confplane.domain.ops import OpType, op_as_json
-from confplane.services.changes.draft import Draft, NoChange
+from confplane.services.changes.draft import ChangeJob, Draft, NoChange
 from confplane.services.kraft.decisions import UNWRITTEN, FollowDecision
 from confplane.services.kraft.pending_entity import PendingEntity
 from confplane.services.ports.trail import IMPORT, OBSERVED, IntentEntity, ObservedRange
@@ -23,77 +23,31 @@ from confplane.services.ports.transactions import EntityWrite, Guarded
 from confplane.services.znode_metadata import ZnodeMetadata, write_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
     from confplane.domain.facets import Facet
-    from confplane.domain.observed import ObservedRules
     from confplane.domain.redaction import Redact
     from confplane.services.kraft.decisions import ClusterDecisions, EntityObservation
-    from confplane.services.ports.applying import TargetState
     from confplane.services.ports.store import ClusterStore
 
 
 class FollowDrafts:
     """Drafts the changes that follow one cluster."""
 
-    def __init__(self, store: ClusterStore, rules: ObservedRules, redact: Redact, decisions: ClusterDecisions) -> None:
+    def __init__(self, store: ClusterStore, redact: Redact, decisions: ClusterDecisions) -> None:
         self._store = store
-        self._rules = rules
         self._redact = redact
         self.decisions = decisions
 
-    def reconcile(self, observed: EntityObservation, node: Node | None) -> dict[str, str]:
-        """Return the map that a polled observation would leave in a znode."""
-        return (
-            stored(node)
-            if observed.observation is None
-            else self._rules.reconcile(observed.entity, stored(node), observed.observation)
-        )
+    def job(self, observed: Sequence[EntityObservation], deadline: float) -> ChangeJob[tuple[FollowDecision, ...]]:
+        """Return the change of one or several entities."""
+        paths = [full_path(Tree.CONFIG, each.entity) for each in observed]
+        waits = any(each.emptied is not None for each in observed)
+        return ChangeJob(partial(self._decide, observed, deadline=deadline), paths, waits=waits)
 
-    def with_state(self, observed: EntityObservation, state: TargetState) -> EntityObservation:
-        """Return a polled observation with the state of deliveries, without stale in-flight writes and refused keys.
-
-        A refused key is not followed, unless the cluster shows its value.
-
-        A value is a stale in-flight write if it differs from the stored value and belongs to a delivery whose outcome
-        is unknown: that delivery may have arrived just now. The stored values are kept and must be delivered again. A
-        poll that may be older than the newest values shows no stale in-flight writes.
-        """
-        observation = observed.observation
-        if observation is None:
-            return observed
-        entity, node = observed.entity, self._store.get(Tree.CONFIG, observed.entity.id)
-        ours = stored(node)
-        refused = {
-            key
-            for key in PendingEntity(node, state).refused_keys
-            if not self.is_same(entity, key, observation.config.get(key), ours.get(key))
-        }
-        observation = _without(observation, refused)
-        observed = replace(observed, state=state, observation=observation)
-        if not state.is_applied or not state.is_of(observed.topic_id) or observed.after < state.applied_offset:
-            return observed
-        stale = dict[str, str | None]()
-        for key, values in state.uncertain.items():
-            if key in observation.hidden or not self._rules.governs(entity, key):
-                continue  # the values of passwords are not visible
-            now = observation.config.get(key)
-            arrived = [each for each in values if self.is_same(entity, key, now, each)]
-            if arrived and not self.is_same(entity, key, now, ours.get(key)):
-                stale[key] = arrived[0]
-        if not stale:
-            return observed
-        return replace(observed, observation=_without(observation, stale), stale_writes=stale)
-
-    def is_same(self, entity: Entity, key: str, one: str | None, other: str | None) -> bool:
-        """Return whether two values of a key are equivalent. None means absent."""
-        if one is None or other is None:
-            return one is other
-        return self._rules.same(entity, key, one, other)
-
-    async def decide(
+    async def _decide(
         self, observed: Sequence[EntityObservation], *, again: bool, deadline: float
     ) -> Draft[tuple[FollowDecision, ...]] | NoChange[tuple[FollowDecision, ...]]:
         """Draft one attempt at a change of one or several entities, with the decision on each.
@@ -102,12 +56,15 @@ class FollowDrafts:
             CorruptZnodeError: A znode can't be read, or not be written back.
             UnavailableError: ZooKeeper did not answer.
         """
+        found: Sequence[Node | UnavailableError | None]
         if again or any(each.emptied is not None for each in observed):
-            nodes = await self._read(observed, deadline)
+            found = await self._store.read_many(Tree.CONFIG, [each.entity for each in observed], deadline)
         else:
-            nodes = [self._store.get(Tree.CONFIG, each.entity.id) for each in observed]
+            found = [self.decisions.node(each.entity) for each in observed]
         decisions, writes, rows, observed_ranges = [], [], [], []
-        for each, node in zip(observed, nodes, strict=True):
+        for each, node in zip(observed, found, strict=True):
+            if isinstance(node, UnavailableError):
+                raise node
             decision, after = self.decisions.decide(each, node)
             decisions.append(decision)
             if decision in UNWRITTEN:
@@ -126,23 +83,14 @@ class FollowDrafts:
             writes=tuple(writes),
             entities=tuple(rows),
             guarded=Guarded.OBSERVED,
-            kind=OBSERVED if self.decisions.imported else IMPORT,
+            kind=OBSERVED if self.decisions.target.imported else IMPORT,
             observed=min(observed_ranges, key=_begin),
         )
-
-    async def _read(self, observed: Sequence[EntityObservation], deadline: float) -> list[Node | None]:
-        found = await self._store.read_many(Tree.CONFIG, [each.entity for each in observed], deadline)
-        nodes = []
-        for node in found:
-            if isinstance(node, UnavailableError):
-                raise node
-            nodes.append(node)
-        return nodes
 
     def row(self, observed: EntityObservation, node: Node | None, after: Mapping[str, str]) -> IntentEntity:
         """Return the trail row, without secrets, of a change of a znode's map to ``after``."""
         entity, before = observed.entity, stored(node)
-        facet = self._rules.facet_of(entity)
+        facet = self.decisions.rules.facet_of(entity)
         keys = sorted([key for key in before.keys() | after.keys() if before.get(key) != after.get(key)])
         shown_before = self._redact(Tree.CONFIG, entity.id, before) if before else {}
         shown = self._redact(Tree.CONFIG, entity.id, after)
@@ -150,7 +98,7 @@ class FollowDrafts:
         if observed.records:
             given = dict(observed.records)
             # For secrets and unknown keys, only the fact of the write is recorded.
-            unshown = sorted([key for key in given if not self._rules.governs(entity, key)])
+            unshown = sorted([key for key in given if not self.decisions.rules.governs(entity, key)])
             ops += [op_as_json(key, OpType.DELETE if given[key] is None else OpType.SET) for key in unshown]
             keys = sorted({*keys, *unshown})
             if not ops:
@@ -167,12 +115,6 @@ class FollowDrafts:
             before=shown_before,
             after=shown,
         )
-
-
-def _without(observation: Observation, keys: Collection[str]) -> Observation:
-    """Return an observation that hides some keys, so that their values are not followed."""
-    config = {key: value for key, value in observation.config.items() if key not in keys}
-    return Observation(config, observation.hidden.union(keys))
 
 
 def _op(facet: Facet, entity: Entity, key: str, shown: str | None, *, removed: bool) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.access.identities import SERVICE
@@ -16,25 +16,21 @@ from confplane.domain.errors import (
     InvalidRequestError,
     ListFullError,
 )
-from confplane.domain.facets import Tree, full_path
 from confplane.services.changes.bulk import AT_ONCE, run_together
 from confplane.services.changes.callers import Caller
-from confplane.services.changes.draft import ChangeJob
-from confplane.services.kraft.decisions import UNWRITTEN, ClusterDecisions, FollowDecision
+from confplane.services.kraft.decisions import UNWRITTEN, ClusterDecisions, FollowDecision, puts_back
 from confplane.services.kraft.observe.poller import Poller
 from confplane.services.kraft.pending_entity import PendingEntity
 from confplane.services.kraft.reconcile.enforce import SOURCE, Enforcer
 from confplane.services.kraft.reconcile.follow_drafts import FollowDrafts
-from confplane.services.kraft.reconcile.lost_updates import LostUpdates
 from confplane.services.metrics import span
 from confplane.services.ports.applying import NO_STATE
-from confplane.services.ports.kafka import kraft_type_of
+from confplane.services.ports.cluster_states import TargetMode
 from confplane.services.ports.trail import EXTERNAL_PRINCIPAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from confplane.domain.entities import Entity
     from confplane.domain.observed import ObservedRules
     from confplane.domain.redaction import Redact
     from confplane.services.changes.commit import ChangeRun
@@ -60,62 +56,54 @@ class FollowResult:
     """The result of writing changes that follow a cluster."""
 
     written: int = 0
-    stale: list[EntityObservation] = field(default_factory=list)
-    """Observations that are older than the znodes, or that a concurrent change overtook."""
     refused: dict[str, str] = field(default_factory=dict)
-    """Entity id -> the reason why ZooKeeper can't hold its config."""
+    """Entity id -> the reason why ZooKeeper, or the states in Postgres, can't hold the entity."""
+    unwritten: defaultdict[FollowDecision, list[EntityObservation]] = field(default_factory=lambda: defaultdict(list))
+    """The observations that were not written, by decision."""
     pending: set[str] = field(default_factory=set)
     """Ids of entities with client changes that the cluster has not applied yet, or with values that are put back."""
-    queued: list[EntityObservation] = field(default_factory=list)
-    """Observations of entities in :attr:`pending` whose changes wait for delivery."""
-    enforced: list[EntityObservation] = field(default_factory=list)
-    """Observations of external changes that are to be put back."""
     corrections: dict[str, Correction] = field(default_factory=dict)
     """Entity id -> the decision on its external changes."""
-    waiting: bool = False
-    """External changes wait because the cluster refused a client change of the entity."""
+
+    @property
+    def stale(self) -> list[EntityObservation]:
+        """Observations that are older than the znodes, or that a concurrent change overtook."""
+        return self.unwritten[FollowDecision.STALE]
 
     @property
     def may_have_left(self) -> bool:
         """True if external changes may have been left alone. Their rows follow later."""
-        return self.waiting or bool(self.pending)
+        return bool(self.unwritten[FollowDecision.REFUSED] or self.pending)
 
-    def refuse_unindexed(self) -> None:
-        """Refuse the entities whose ids are too long for the states in Postgres."""
-        for each in (*self.enforced, *self.queued):
+    def storable(self, decision: FollowDecision) -> list[EntityObservation]:
+        """Return the unwritten observations with a decision. Refuse those with ids too long for the states."""
+        found = []
+        for each in self.unwritten[decision]:
             try:
                 each.entity.check_new()
             except InvalidRequestError as error:
                 self.refused[each.entity.id] = error.detail
-        self.enforced = [each for each in self.enforced if each.entity.id not in self.refused]
-        self.queued = [each for each in self.queued if each.entity.id not in self.refused]
-
-    def add_unwritten(self, observed: EntityObservation, decision: FollowDecision) -> None:
-        """Add an observation that was not written."""
-        if decision is FollowDecision.STALE:
-            self.stale.append(observed)
-        elif decision is FollowDecision.ENFORCED:
-            self.enforced.append(observed)
-        elif decision is FollowDecision.PENDING:
-            self.pending.add(observed.entity.id)
-            self.queued.append(observed)
-        elif decision is FollowDecision.REFUSED:
-            self.waiting = True
+            else:
+                found.append(each)
+        return found
 
 
 class FollowWriter:
-    """Writes the changes of one cluster."""
+    """Writes the changes of one cluster.
+
+    Attributes:
+        written: The number of entities written since the start.
+    """
 
     def __init__(self, runner: ChangeRunner, store: ClusterStore, drafts: FollowDrafts, states: TargetStates) -> None:
         self._runner = runner
         self._store = store
         self._drafts = drafts
+        self._decisions = drafts.decisions
         self._states = states
         self.enforcer = Enforcer(store, drafts, states)
-        self.lost_updates = LostUpdates(store, drafts, states)
         self._revisions: dict[int, None] = {}
         self.written = 0
-        """The number of entities written since the start."""
 
     def wrote(self, revision: int) -> bool:
         """Return whether a revision is one of this writer's latest ten thousand transactions."""
@@ -138,39 +126,30 @@ class FollowWriter:
             result = FollowResult()
             observations = await self._with_states(observations)
             loads = _loads(observations)
-            size = 1 if self._drafts.decisions.imported else _IN_IMPORT
+            size = 1 if self._decisions.target.imported else _IN_IMPORT
 
             async def work() -> None:
                 for load in loads:
-                    await self._commit_load([load[start : start + size] for start in range(0, len(load), size)], result)
+                    own = [(each,) for each in load if self._has_no_topic(each)]
+                    followed = [each for each in load if not self._has_no_topic(each)]
+                    pieces = [followed[start : start + size] for start in range(0, len(followed), size)]
+                    await self._commit(pieces, EXTERNAL_PRINCIPAL, result)
+                    await self._commit(own, SERVICE, result)
 
             await asyncio.gather(*(work() for _ in range(1 if in_order else AT_ONCE)))
-            result.refuse_unindexed()
-            enforced = {each.entity.id for each in result.enforced}
-            stale = [each for each in observations if each.stale_writes and each.entity.id not in enforced]
-            if enforced or stale:
-                await self._correct(stale, result)
-            if result.queued and not self._drafts.decisions.has_earlier_states:
-                await self.lost_updates.record(result.queued)
+            queued = result.storable(FollowDecision.PENDING)
+            result.pending.update(each.entity.id for each in result.unwritten[FollowDecision.PENDING])
+            await self._correct(observations, result)
+            if queued and not self._decisions.has_earlier_states:
+                await self.enforcer.record_lost_updates(queued)
             return result
-
-    async def _correct(self, stale: Sequence[EntityObservation], result: FollowResult) -> None:
-        ready = [each for each in stale if self._drafts.decisions.puts_back(each)]
-        if self._store.status().frozen is not None or self._drafts.decisions.has_earlier_states:
-            # Nothing is delivered during a freeze, or by this process.
-            result.pending.update(each.entity.id for each in (*result.enforced, *stale))
-            return
-        result.corrections = await self.enforcer.correct(result.enforced, ready)
-        left = [each for each in (*result.enforced, *ready) if each.entity.id not in result.corrections]
-        result.stale += left
-        result.pending.update(each.entity.id for each in stale if each not in ready)
-        result.pending.update(each.entity_id for each in result.corrections.values() if each.reapply)
 
     async def _with_states(self, observations: Sequence[EntityObservation]) -> Sequence[EntityObservation]:
         """Return the observations, with the delivery states of polled entities that clients write."""
-        applies_to = self._drafts.decisions.applies_to
         adopted = {
-            each.entity.id for each in observations if not each.is_from_log and applies_to(kraft_type_of(each.entity))
+            each.entity.id
+            for each in observations
+            if not each.is_from_log and self._decisions.mode_of(each.entity) is not TargetMode.OBSERVE
         }
         if not adopted:
             return observations
@@ -180,23 +159,36 @@ class FollowWriter:
             for each in observations
             # A poll that is older than the last delivery may show an earlier topic.
             if (state := known.get(each.entity.id, NO_STATE)).applied_offset <= each.after
-            and (topic_id := self._pending(each.entity, state).outlived(each.topic_id)) is not None
+            and (topic_id := self._pending(each, state).outlived(each.topic_id)) is not None
         }
         await self._states.drop(self._store.name, outlived)
         known |= dict.fromkeys(outlived, NO_STATE)
-        return [self._drafts.with_state(each, known.get(each.entity.id, NO_STATE)) for each in observations]
+        return [self._decisions.with_state(each, known.get(each.entity.id, NO_STATE)) for each in observations]
 
-    def _pending(self, entity: Entity, state: TargetState) -> PendingEntity:
-        return PendingEntity(self._store.get(Tree.CONFIG, entity.id), state)
+    def _pending(self, observed: EntityObservation, state: TargetState) -> PendingEntity:
+        return PendingEntity(self._decisions.node(observed.entity), state)
 
-    async def _commit_load(self, load: Sequence[Sequence[EntityObservation]], result: FollowResult) -> None:
-        """Write a load: the observations of each change. Changes that must be drafted again form another load."""
-        left = load
-        while left:
-            ends = await self._commit_together(left)
+    def _has_no_topic(self, observed: EntityObservation) -> bool:
+        """Return whether a topic is gone, or never was, and its znode has only client changes that no topic got."""
+        if observed.observation is not None or observed.is_from_log:
+            return False
+        pending = self._pending(observed, observed.state)
+        return bool(pending.pending_keys) and pending.metadata.topic_id is None
+
+    async def _commit(
+        self, changes: Sequence[Sequence[EntityObservation]], principal: str, result: FollowResult
+    ) -> None:
+        """Write the observations of each change. Changes that must be drafted again are written after the others."""
+        while changes:
+            deadline = time.monotonic() + _LOAD_S
+            reason = _NO_TOPIC if principal == SERVICE else None
+            caller = Caller.operator(principal, SOURCE, "", deadline, reason=reason)
+            jobs = [self._drafts.job(observations, deadline) for observations in changes]
+            running = await run_together(self._runner, self._store, jobs, caller)
+            ends = [await each for each in running]
             again: list[Sequence[EntityObservation]] = []
             gone: dict[str, str] = {}
-            for observations, end in zip(left, ends, strict=True):
+            for observations, end in zip(changes, ends, strict=True):
                 if isinstance(end, _ENTITY_ERRORS):
                     if len(observations) == 1:
                         result.refused[observations[0].entity.id] = end.detail
@@ -204,74 +196,54 @@ class FollowWriter:
                         again += [(each,) for each in observations]  # alone, each gets its own reason
                 elif isinstance(end, ConcurrentChangeError):
                     # Other processes follow the same entity. The next poll finds the remaining differences.
-                    result.stale += observations
+                    result.stale.extend(observations)
                 elif isinstance(end, Exception):
                     raise end
                 else:
-                    again += self._add_outcome(observations, end, result, gone)
+                    again += self._add_result(observations, end, result, gone)
             await self._states.drop(self._store.name, gone)
-            left = again
+            changes = again
 
-    def _add_outcome(
+    def _add_result(
         self,
         observations: Sequence[EntityObservation],
         end: ChangeRun[tuple[FollowDecision, ...]],
         result: FollowResult,
         gone: dict[str, str],
     ) -> list[Sequence[EntityObservation]]:
-        """Record the outcome of a change; return the observations of recreated topics, and add topics that are gone."""
+        """Record the result of a change; return the observations of recreated topics, and add topics that are gone."""
         again: list[Sequence[EntityObservation]] = []
-        if end.committed is not None:
-            self._remember_revision(end.committed.revision)
         for each, decision in zip(observations, end.decided, strict=True):
             if end.committed is None or decision in UNWRITTEN:
-                result.add_unwritten(each, decision)
+                result.unwritten[decision].append(each)
                 continue
             result.written += 1
             self.written += 1
+            self._revisions[end.committed.revision] = None
             if decision in {FollowDecision.REMOVED, FollowDecision.RECREATED} and each.state.topic_id is not None:
                 gone[each.entity.id] = each.state.topic_id
             if decision is FollowDecision.RECREATED:
                 again.append((replace(each, emptied=end.committed.revision, state=NO_STATE),))
+        while len(self._revisions) > _REVISIONS:
+            del self._revisions[next(iter(self._revisions))]
         return again
 
-    async def _commit_together(
-        self, load: Sequence[Sequence[EntityObservation]]
-    ) -> list[ChangeRun[tuple[FollowDecision, ...]] | Exception]:
-        deadline = time.monotonic() + _LOAD_S
-        external = Caller.operator(EXTERNAL_PRINCIPAL, SOURCE, "", deadline)
-        own = Caller.operator(SERVICE, SOURCE, "", deadline, reason=_NO_TOPIC)
-        jobs = [
-            ChangeJob(
-                partial(self._drafts.decide, observations, deadline=deadline),
-                [full_path(Tree.CONFIG, each.entity) for each in observations],
-                waits=any(each.emptied is not None for each in observations),
-            )
-            for observations in load
-        ]
-        undone = [number for number, each in enumerate(load) if all(map(self._has_no_topic, each))]
-        followed = sorted(set(range(len(load))).difference(undone))
-        ends: dict[int, asyncio.Future[ChangeRun[tuple[FollowDecision, ...]] | Exception]] = {}
-        for caller, numbers in ((external, followed), (own, undone)):
-            if numbers:
-                some = [jobs[number] for number in numbers]
-                ends |= zip(numbers, await run_together(self._runner, self._store, some, caller), strict=True)
-        return [await ends[number] for number in range(len(load))]
-
-    def _has_no_topic(self, observed: EntityObservation) -> bool:
-        """Return whether a topic is gone, or never was, and its znode has only client changes that no topic got."""
-        pending = self._pending(observed.entity, observed.state)
-        return (
-            observed.observation is None
-            and not observed.is_from_log
-            and bool(pending.pending_keys)
-            and pending.metadata.topic_id is None
-        )
-
-    def _remember_revision(self, revision: int) -> None:
-        self._revisions[revision] = None
-        if len(self._revisions) > _REVISIONS:
-            del self._revisions[next(iter(self._revisions))]
+    async def _correct(self, observations: Sequence[EntityObservation], result: FollowResult) -> None:
+        """Put back external changes under ``enforce``, and stale in-flight writes."""
+        ready = result.storable(FollowDecision.ENFORCED)
+        enforced = {each.entity.id for each in ready}
+        stale = [each for each in observations if each.stale_writes and each.entity.id not in enforced]
+        if not ready and not stale:
+            return
+        if self._store.status().frozen is not None or self._decisions.has_earlier_states:
+            # Nothing is delivered during a freeze, or by this process.
+            result.pending.update(each.entity.id for each in (*ready, *stale))
+            return
+        late = [each for each in stale if puts_back(self._decisions.node(each.entity), each)]
+        result.corrections = await self.enforcer.correct(ready, late)
+        result.stale.extend(each for each in (*ready, *late) if each.entity.id not in result.corrections)
+        result.pending |= {each.entity.id for each in stale} - {each.entity.id for each in late}
+        result.pending |= {each.entity_id for each in result.corrections.values() if each.put_back}
 
 
 class FollowParts:
@@ -289,9 +261,8 @@ class FollowParts:
         self.cluster = cluster
         self.states = states
         self.decisions = ClusterDecisions(store, rules)
-        self.drafts = FollowDrafts(store, rules, redact, self.decisions)
-        self.writer = FollowWriter(runner, store, self.drafts, states)
-        self.poller = Poller(cluster, store, rules, self.decisions)
+        self.writer = FollowWriter(runner, store, FollowDrafts(store, redact, self.decisions), states)
+        self.poller = Poller(cluster, store, self.decisions)
 
 
 def _loads(observations: Sequence[EntityObservation]) -> Iterator[Sequence[EntityObservation]]:

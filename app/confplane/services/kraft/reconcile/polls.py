@@ -232,7 +232,9 @@ class Polls:
     ) -> None:
         """Record a poll that counts; no snapshot: there are no topics. ``touched`` is as it was before the poll."""
         # Types that clients write are not followed by the log.
-        with_log = self.log is not None and self.log.following and not self._decisions.applies_to(state.entity_type)
+        with_log = (
+            self.log is not None and self.log.following and not self._decisions.target.applies_to(state.entity_type)
+        )
         if snapshot is None:
             state.record_no_topics(with_log=with_log)
             return
@@ -247,7 +249,7 @@ class Polls:
         self, state: EntityTypeState, snapshot: PollResult | None, refused: Collection[str]
     ) -> set[str]:
         """Clear the drift and the refusals of entities that a poll found equal, and return their ids."""
-        if not self._decisions.applies_to(state.entity_type):
+        if not self._decisions.target.applies_to(state.entity_type):
             return set()
         if self._left is None:
             self._left = set(await self._states.drifting_entities(self._store.name))
@@ -302,4 +304,4 @@ class Polls:
             return False
         if entry.after is None or not read_metadata(entry.after.extra).pending_keys:
             return True
-        return not self._decisions.applies_to(kraft_type_of(Entity.from_id(entry.entity_id)))
+        return not self._decisions.target.applies_to(kraft_type_of(Entity.from_id(entry.entity_id)))

@@ -112,7 +112,7 @@ class KraftWiring:
     @cached_property
     def drift(self) -> DriftService:
         """The drift service."""
-        return DriftService(self._store, self._states, self._rules, self._parts.poller)
+        return DriftService(self._parts, self._store)
 
     @cached_property
     def _parts(self) -> FollowParts:

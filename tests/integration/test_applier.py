@@ -19,7 +19,7 @@ from confplane.domain.facets import Tree
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.kraft.apply.apply_status import ApplyWaiter
 from confplane.services.kraft.reconcile import enforce
-from confplane.services.kraft.reconcile.entity_drift import DriftSelection
+from confplane.services.kraft.reconcile.drift import DriftSelection
 from confplane.services.ports.applying import AlterRefused, AlterRetriable, Delivery
 from tests.audit.rows import run
 from tests.support.adopting import (
@@ -810,7 +810,7 @@ async def test_a_mode_needs_a_complete_import(world: World, kafka: KafkaDouble) 
     one = Observing(await world.replica(client_configs_layout="separate"), kafka)
     with pytest.raises(NotFoundError):
         await one.set_mode("adopt")
-    await one.importer.begin(await kafka.identity(soon()), caller())
+    await one.targets.begin((await kafka.identity(soon())).cluster_id, caller())
     with pytest.raises(NotFoundError, match="not complete"):
         await one.set_mode("adopt")
 

@@ -13,7 +13,7 @@ from confplane.domain.access.ranges import NameRanges
 from confplane.domain.approvals import Approval
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ForbiddenError, PolicyViolationError, UnavailableError
-from confplane.services.kraft.reconcile.entity_drift import DriftSelection, KeyDriftState
+from confplane.services.kraft.reconcile.drift import DriftSelection, KeyDriftState
 from confplane.services.ports.applying import AlterRefused
 from tests.support.adopting import (
     ADMIN,
@@ -39,7 +39,7 @@ from tests.support.stores import soon
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from confplane.services.kraft.reconcile.entity_drift import EntityDrift
+    from confplane.services.kraft.reconcile.drift import EntityDrift
     from tests.support.adopting import Opener
     from tests.support.kafka_double import KafkaDouble
     from tests.support.observing import Observing

@@ -13,7 +13,7 @@ import pytest
 from confplane.domain.errors import UnavailableError
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.kraft.reconcile import enforce
-from confplane.services.kraft.reconcile.entity_drift import KeyDriftState
+from confplane.services.kraft.reconcile.drift import KeyDriftState
 from confplane.services.ports.applying import AlterRefused
 from tests.support.adopting import (
     ALICE,

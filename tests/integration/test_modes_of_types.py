@@ -15,7 +15,7 @@ from confplane.domain.errors import ObservedError
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.kraft.apply.apply_status import ApplyWaiter
-from confplane.services.kraft.reconcile.entity_drift import DriftSelection
+from confplane.services.kraft.reconcile.drift import DriftSelection
 from confplane.services.ports.cluster_states import TargetMode
 from confplane.services.ports.kafka import KraftEntityType, kraft_type_of
 from tests.support.adopting import (

@@ -21,7 +21,7 @@ from confplane.domain.ops import Op, OpType
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.kraft import reporter
 from confplane.services.kraft.observe.session import IDENTITY_S, PERMISSIONS_S
-from confplane.services.kraft.reconcile.entity_drift import DriftSelection
+from confplane.services.kraft.reconcile.drift import DriftSelection
 from confplane.services.ports.kafka import (
     EntityTypePermission,
     KraftEntityType,

@@ -15,7 +15,7 @@ from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit, Mode
 from confplane.services.kraft.apply.apply_status import ApplyWaiter
-from confplane.services.kraft.reconcile.entity_drift import DriftSelection
+from confplane.services.kraft.reconcile.drift import DriftSelection
 from confplane.services.ports.applying import AlterRefused
 from tests.support.adopting import ADMIN, adopt_drift, alter, apply, drift, equal, kinds, shown_drift
 from tests.support.kafka_double import KafkaDouble, nothing

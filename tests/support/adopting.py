@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from confplane.services.changes.callers import Caller
-    from confplane.services.kraft.reconcile.entity_drift import DriftSelection, EntityDrift
+    from confplane.services.kraft.reconcile.drift import DriftSelection, EntityDrift
     from confplane.services.ports.trail import AuditRecord
     from tests.support.kafka_double import KafkaDouble
     from tests.support.world import World

@@ -78,7 +78,7 @@ class Observing:
         self.importer = Importer(parts, store, self.targets)
         self.refresher = Refresher(parts, store)
         replica.parts.alter.refreshes = {"default": partial(refresh_first, store, self.refresher)}
-        self.drift = DriftService(store, states, rules_of(kafka, store), parts.poller)
+        self.drift = DriftService(parts, store)
 
     async def import_all(self) -> int:
         """Import everything; return the number of entities written."""

@@ -17,9 +17,9 @@ from confplane.api.routing.routes import Routes
 from confplane.api.services import AlterDep
 from confplane.domain import id_patterns
 from confplane.domain.entities import Entity, split_id
-from confplane.domain.errors import InvalidRequestError, UnavailableError
-from confplane.services.kraft.reconcile.drift import DriftService
-from confplane.services.kraft.reconcile.entity_drift import DriftSelection, EntityDrift, KeyDrift
+from confplane.domain.errors import InvalidRequestError
+from confplane.services.kraft.reconcile.drift import DriftSelection, DriftService, EntityDrift, KeyDrift
+from confplane.services.kraft.refresh import no_brokers
 from confplane.services.limits import LimitClass
 
 _MOST: int = 1_000
@@ -231,15 +231,11 @@ def _drift(call: Call) -> DriftService | None:
     Raises:
         UnavailableError: The settings of this process name no brokers of the Kafka cluster.
     """
-    cluster = call.cluster
-    if cluster.store.target() is None:
+    if call.cluster.store.target() is None:
         return None
-    found = cluster.drift
-    if found is None:
-        raise UnavailableError(
-            f"The settings of this process have no brokers of {cluster.name}, so its Kafka cluster can't be read"
-        )
-    return found
+    if call.cluster.drift is None:
+        raise no_brokers(call.cluster.name)
+    return call.cluster.drift
 
 
 def _chosen(body: DriftDecision) -> list[DriftSelection]:

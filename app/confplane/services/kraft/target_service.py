@@ -26,8 +26,8 @@ _CONTENDED: Final = "Other writers kept changing the target until the deadline; 
 class TargetService:
     """Changes the target of one cluster.
 
-    Each change is in the trail. Each raises ``UnavailableError`` if ZooKeeper or Postgres is unavailable, and
-    ``OutcomeUnknownError`` if the reply was lost.
+    Each change is in the trail. Each raises ``UnavailableError`` if ZooKeeper or Postgres is unavailable,
+    ``OutcomeUnknownError`` if the reply was lost, and, except for :meth:`begin`, ``NotFoundError`` without a target.
     """
 
     def __init__(self, runner: ChangeRunner, store: ClusterStore, states: TargetStates) -> None:
@@ -57,27 +57,15 @@ class TargetService:
         return await self._change(after, caller)
 
     async def complete(self, caller: Caller) -> Target:
-        """Record that all configs are imported: from now on the leader observes the cluster.
-
-        Raises:
-            NotFoundError: There is no target.
-        """
+        """Record that all configs are imported: from now on the leader observes the cluster."""
         return await self._change(lambda target: replace(self._known(target), imported=True), caller)
 
     async def pause(self, caller: Caller) -> Target:
-        """Stop the observation. Once this returns, no change follows the cluster, whichever process tries.
-
-        Raises:
-            NotFoundError: There is no target.
-        """
+        """Stop the observation. Once this returns, no change follows the cluster, whichever process tries."""
         return await self._change(lambda target: replace(self._known(target), paused=True), caller)
 
     async def resume(self, caller: Caller) -> Target:
-        """Continue the observation.
-
-        Raises:
-            NotFoundError: There is no target.
-        """
+        """Continue the observation."""
         return await self._change(lambda target: replace(self._known(target), paused=False), caller)
 
     async def set_mode(
@@ -91,7 +79,7 @@ class TargetService:
         what the cluster has taken of entities that did not change since.
 
         Raises:
-            NotFoundError: There is no target, or its import is not complete.
+            NotFoundError: The import is not complete.
         """
         target = (await self._store.read_state(Target, caller.deadline)).value
         if target is not None and mode is not TargetMode.OBSERVE:

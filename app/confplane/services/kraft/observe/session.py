@@ -32,23 +32,22 @@ class ClusterSession:
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
         self.clock: Callable[[], float] = time.monotonic
-        self._permissions_due = 0.0
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget the identity, and accept any release."""
-        self.identity: ClusterIdentity | None = None
-        self.release = ""
-        self._identity_due = 0.0
-
-    def expire(self) -> None:
-        """Check the identity again before the next poll."""
-        self._identity_due = 0.0
+        self.begin_term()
 
     def begin_term(self) -> None:
         """Check everything before the next poll."""
         self.reset()
         self._permissions_due = 0.0
+
+    def reset(self) -> None:
+        """Forget the identity, and accept any release."""
+        self.identity: ClusterIdentity | None = None
+        self.release = ""
+        self.expire()
+
+    def expire(self) -> None:
+        """Check the identity again before the next poll."""
+        self._identity_due = 0.0
 
     @property
     def keeps_eligible_replicas(self) -> bool | None:
@@ -63,19 +62,8 @@ class ClusterSession:
             UnavailableError: The cluster is unavailable, or was downgraded.
         """
         now = self.clock()
-        if self.identity is None or now >= self._identity_due:
-            await self._identify(target, now)
-
-    async def permissions(self) -> Mapping[KraftEntityType, GrantedPermission]:
-        """Return the permissions, or an empty map if they were read a moment ago."""
-        now = self.clock()
-        if now < self._permissions_due:
-            return {}
-        permissions = await self._cluster.permissions(now + _TIMEOUT_S)
-        self._permissions_due = now + PERMISSIONS_S
-        return permissions
-
-    async def _identify(self, target: Target, now: float) -> None:
+        if self.identity is not None and now < self._identity_due:
+            return
         identity = await self._cluster.identity(now + _TIMEOUT_S)
         if identity.cluster_id != target.cluster_id:
             raise OtherClusterError(
@@ -90,6 +78,15 @@ class ClusterSession:
             )
         self.identity, self.release = identity, identity.release
         self._identity_due = now + IDENTITY_S
+
+    async def permissions(self) -> Mapping[KraftEntityType, GrantedPermission]:
+        """Return the permissions, or an empty map if they were read a moment ago."""
+        now = self.clock()
+        if now < self._permissions_due:
+            return {}
+        permissions = await self._cluster.permissions(now + _TIMEOUT_S)
+        self._permissions_due = now + PERMISSIONS_S
+        return permissions
 
 
 def _number(release: str) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from confplane.services.cooperative_yielding import TimeSlice
@@ -41,31 +42,27 @@ class TopicTable:
         rows = self._rows or await self._topics.load(self._cluster)
         # Unknown until the responses: a failed write may have been made.
         self._rows = None
-        put = await _missing(listed.ids, rows.ids)
-        gone = await _missing(rows.ids, listed.ids, by_name=True)
-        if not put and not gone and poll.polled_at - self._polled_at < UNCHANGED:
+        differences = await _differences(rows.ids, listed.ids)
+        if not differences and poll.polled_at - self._polled_at < UNCHANGED:
             self._rows = rows
             return
-        differences: list[tuple[str, str | None]] = [*put.items(), *((name, None) for name in gone)]
-        version = rows.version
-        for start in range(0, len(differences) or 1, MOST):
-            some = dict(differences[start : start + MOST])
-            last = poll if start + MOST >= len(differences) else None
+        version, names = rows.version, list(differences)
+        for start in range(0, len(names) or 1, MOST):
+            some = {name: differences[name] for name in names[start : start + MOST]}
             there = {name: topic_id for name, topic_id in some.items() if topic_id is not None}
+            last = poll if start + MOST >= len(names) else None
             if not await self._topics.write(self._cluster, version, there, list(some.keys() - there.keys()), last):
                 return
             version += 1
         self._rows, self._polled_at = TopicRows(version, listed.ids), poll.polled_at
 
 
-async def _missing(of: Mapping[str, str], other: Mapping[str, str], *, by_name: bool = False) -> dict[str, str]:
-    """Return the entries that another map lacks, or has with another id unless only names count."""
-    if of == other:
-        return {}
-    found, time_slice = dict[str, str](), TimeSlice()
-    for name, topic_id in of.items():
-        if name not in other or (not by_name and other[name] != topic_id):
-            found[name] = topic_id
+async def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the names with other ids than before, each with its id; None for a name that is gone."""
+    found, time_slice = dict[str, str | None](), TimeSlice()
+    for name in chain(now, before) if now != before else ():
+        if now.get(name) != before.get(name):
+            found[name] = now.get(name)
         if time_slice.due:
             await time_slice.pause()
     return found

@@ -1,8 +1,7 @@
 """Follows the metadata log of an observed cluster record by record, if the settings name controllers.
 
-Each record is a separate change, in the order of the log. If more than a hundred records wait, the records of one
-entity in a fetch become one change that counts them. A znode says which record was written last
-(services/znode_metadata.py), so a page that is applied twice leaves no second row.
+A znode says which record was written last (services/znode_metadata.py), so a page that is applied twice leaves no
+second row.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from confplane.services.kraft.decisions import EntityObservation
 from confplane.services.ports.trail import ObservedRange
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from confplane.domain.entities import Entity
     from confplane.services.kraft.reconcile.follow_writer import FollowWriter
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 EACH: Final = 100
-"""Records in a page that become a change each; more become runs."""
+"""Records in a page that become a change each. Of more, the records of one entity become one change."""
 _REACHED_S: Final = 5.0
 _ALIVE_S: Final = 10.0
 
@@ -122,33 +121,30 @@ class LogFollower:
 def observations_of(changes: Sequence[LogChange]) -> list[EntityObservation]:
     """Return the observations of a page's records: one each, or runs of one entity if there are many."""
     managed = [(change.entity, change) for change in changes if change.entity is not None]
-    if len(managed) <= EACH:
-        return [_observation(entity, [change]) for entity, change in managed]
     runs: list[tuple[Entity, list[LogChange]]] = []
     open_runs: dict[Entity, list[LogChange]] = {}
     for entity, change in managed:
-        if change.key is None:
-            # A topic that was made or removed is a change by itself.
-            open_runs.pop(entity, None)
-            runs.append((entity, [change]))
+        # A topic that was made or removed is a change by itself.
+        run = None if change.key is None else open_runs.get(entity)
+        if run is not None:
+            run.append(change)
             continue
-        if entity not in open_runs:
-            open_runs[entity] = []
-            runs.append((entity, open_runs[entity]))
-        open_runs[entity].append(change)
+        runs.append((entity, [change]))
+        if change.key is None:
+            open_runs.pop(entity, None)
+        elif len(managed) > EACH:
+            open_runs[entity] = runs[-1][1]
     return [_observation(entity, run) for entity, run in runs]
 
 
 def _observation(entity: Entity, run: Sequence[LogChange]) -> EntityObservation:
     first, last = run[0], run[-1]
-    observed_range = ObservedRange(first.offset - 1, last.offset, last.at_ms, exact=True, writes=len(run))
-    if first.key is not None:
-        return EntityObservation(
-            entity, observed_range, last.offset, records=tuple(_keys(run)), topic_id=first.topic_id
-        )
-    made = Observation({}, frozenset()) if first.value is not None else None
-    return EntityObservation(entity, observed_range, last.offset, made, topic_id=first.topic_id)
-
-
-def _keys(run: Iterable[LogChange]) -> list[tuple[str, str | None]]:
-    return [(change.key, change.value) for change in run if change.key is not None]
+    created = Observation({}, frozenset()) if first.key is None and first.value is not None else None
+    return EntityObservation(
+        entity,
+        ObservedRange(first.offset - 1, last.offset, last.at_ms, exact=True, writes=len(run)),
+        last.offset,
+        created,
+        records=tuple((each.key, each.value) for each in run if each.key is not None),
+        topic_id=first.topic_id,
+    )

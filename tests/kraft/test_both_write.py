@@ -40,12 +40,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.proof
 _CLUSTER = "/v1/clusters/default"
 SOON = {
-    "confplane.services.kraft.observe.entity_types.QUOTAS_S": 0.5,
+    "confplane.services.kraft.observe.entity_types.SHORTEST_S": 0.5,
     "confplane.services.kraft.observe.entity_types.INTERVALS_S": {
+        "client-quotas": 0.5,
         "brokers": 1.0,
         "groups": 1.0,
         "client-metrics": 1.0,
-        "topics": 1.0,
+        "topics": 2.0,
     },
     "confplane.services.kraft.observe.entity_types.COST_FACTOR": 2,
     "confplane.services.kraft.observe.entity_types.BROKER_FACTOR": 1,

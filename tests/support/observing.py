@@ -83,7 +83,7 @@ class Observing:
     async def import_all(self) -> int:
         """Import everything; return the number of entities written."""
         identity = await self.kafka.identity(soon())
-        await self.importer.begin(identity, caller())
+        await self.targets.begin(identity.cluster_id, caller())
         before = written = self.importer.written
         async for progress in self.importer.run():
             written = progress.written
@@ -107,9 +107,9 @@ class Observing:
         for state in self.polls.entity_types.values():
             state.due = 0.0
         await self.round.observe()
-        while any(state.topics.names for state in self.polls.entity_types.values()):
+        while any(state.polls.total for state in self.polls.entity_types.values()):
             for state in self.polls.entity_types.values():
-                state.due = 0.0 if state.topics.names else time.monotonic() + 60
+                state.due = 0.0 if state.polls.total else time.monotonic() + 60
             await self.round.observe()
 
     async def apply_all(self) -> bool:

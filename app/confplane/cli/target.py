@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from confplane.kraft_wiring import KraftWiring
     from confplane.services.changes.callers import Caller
-    from confplane.services.kraft.importer import EntityTypeSurvey, Importer, ImportSurvey
+    from confplane.services.kraft.importer import EntityTypeSurvey, ImportSurvey
     from confplane.services.ports.kafka import GrantedPermission
     from confplane.services.ports.observation_report import (
         ApplyReport,
@@ -256,12 +256,12 @@ async def _import(settings: Settings, cluster: str, *, apply: bool) -> int:
                 " writes. Nothing is ever written to the Kafka cluster"
             )
             return callers.DONE
-        return await _apply(cluster, found.importer, survey)
+        return await _apply(cluster, found, survey)
 
 
-async def _apply(cluster: str, importer: Importer, survey: ImportSurvey) -> int:
-    reason = "confplane target import"
-    await importer.begin(survey.identity, callers.caller(reason))
+async def _apply(cluster: str, parts: KraftWiring, survey: ImportSurvey) -> int:
+    reason, importer = "confplane target import", parts.importer
+    await parts.target.begin(survey.identity.cluster_id, callers.caller(reason))
     written = 0
     with bars() as bar:
         tasks = {entity_type: bar.add_task(entity_type, total=None, visible=False) for entity_type in KraftEntityType}

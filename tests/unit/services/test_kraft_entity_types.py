@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from confplane.services.kraft.observe.entity_types import EntityTypeState, PollCost, TopicPollRound
-from confplane.services.kraft.observe.poller import PollResult
+from confplane.services.kraft.observe.entity_types import EntityTypeState
+from confplane.services.kraft.observe.poller import PollResult, PollRound, TopicList
 from confplane.services.ports.kafka import EntityTypePermission, KraftEntityType
 from confplane.services.ports.observation_report import EntityTypeReport
 
@@ -16,7 +16,8 @@ _NOW = 1_000.0
 
 def _state(entity_type: KraftEntityType, max_age_s: float, topics: int = 0) -> EntityTypeState:
     state = EntityTypeState(entity_type, EntityTypeReport(EntityTypePermission.READ_ONLY), max_age_s)
-    state.topics = TopicPollRound([f"t{at}" for at in range(topics)])
+    if entity_type is KraftEntityType.TOPICS:
+        state.polls = PollRound(entity_type, TopicList({}, [f"t{at}" for at in range(topics)], 1, 1))
     return state
 
 
@@ -37,9 +38,9 @@ def test_the_next_piece_waits_for_its_share(
 ) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: _NOW)
     state = _state(KraftEntityType.TOPICS, 1_800, topics)
-    state.record_poll(PollResult(1, 1, 1), {}, PollCost(cpu_s, cpu_s), with_log=with_log, left=False)
+    state.record_poll(PollResult(1, 1, 1, wall_s=cpu_s, cpu_s=cpu_s), {}, with_log=with_log, left=False)
     assert state.due - _NOW == pytest.approx(pause_s)
-    assert state.topics.at == (100 if topics > 100 else 0)
+    assert state.polls.at == (100 if topics > 100 else 0)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_no_cost_delays_a_poll_beyond_the_greatest_age(
 ) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: _NOW)
     state = _state(entity_type, max_age_s)
-    state.record_poll(PollResult(1, 1, 1), {}, PollCost(wall_s, cpu_s), with_log=with_log, left=False)
+    state.record_poll(PollResult(1, 1, 1, wall_s=wall_s, cpu_s=cpu_s), {}, with_log=with_log, left=False)
     assert state.due - _NOW == pytest.approx(pause_s)
 
 
@@ -84,9 +85,9 @@ def test_a_round_over_many_topics_ends_within_the_greatest_age(monkeypatch: pyte
     state = _state(KraftEntityType.TOPICS, 900, 100_000)
     for _ in range(1_000):
         now[0] += 0.2
-        state.record_poll(PollResult(1, 1, 1), {}, PollCost(0.2, 0.2), with_log=False, left=False)
+        state.record_poll(PollResult(1, 1, 1, wall_s=0.2, cpu_s=0.2), {}, with_log=False, left=False)
         now[0] = state.due
-    assert state.topics.ended
+    assert state.polls.total is None
     assert state.report.observed_at == 1
     assert now[0] - _NOW == pytest.approx(600)
 
@@ -98,12 +99,12 @@ def test_polls_without_an_answer_are_repeated_ever_later_within_the_greatest_age
     state = _state(KraftEntityType.QUOTAS, 30)
     pauses = []
     for _ in range(7):
-        state.record_unavailable("no answer")
+        state.record_failed("no answer")
         pauses.append(state.due - _NOW)
     assert pauses == [1, 2, 4, 8, 16, 20, 20]
     assert state.report.problem == "no answer"
-    state.record_poll(PollResult(1, 1, 1), {}, PollCost(0, 0), with_log=False, left=False)
-    state.record_unavailable("no answer")
+    state.record_poll(PollResult(1, 1, 1), {}, with_log=False, left=False)
+    state.record_failed("no answer")
     assert state.due - _NOW == 1
 
 
@@ -113,5 +114,19 @@ def test_a_cluster_without_topics_is_asked_as_often(
 ) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: _NOW)
     state = _state(KraftEntityType.TOPICS, 1_800)
-    state.record_no_topics(with_log=with_log)
-    assert state.due - _NOW == pause_s
+    state.record_poll(PollResult(1, 1, 1), {}, with_log=with_log, left=False)
+    assert (state.due - _NOW, state.report.observed_at, state.polls.total) == (pause_s, 1, None)
+
+
+def test_each_topic_is_covered_by_one_piece_of_a_round_whether_it_is_listed_or_not() -> None:
+    names = sorted(f"t{at}" for at in range(250))
+    state = _state(KraftEntityType.TOPICS, 900)
+    state.polls = polls = PollRound(KraftEntityType.TOPICS, TopicList({}, names, 1, 1))
+    topics = [*names, "a", "t1x", "z"]
+    ids, found = [f"topic={each}" for each in topics], list[str]()
+    while not polls.ended:
+        denied = {f"topic={polls.piece[0]}": "No right"}
+        found += state.covered(PollResult(1, 1, 1, denied=denied), [*ids, "user=t1", "broker=1"])
+        found += denied
+        state.record_poll(PollResult(1, 1, 1), {}, with_log=False, left=False)
+    assert sorted(found) == sorted(ids)

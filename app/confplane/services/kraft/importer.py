@@ -1,9 +1,6 @@
-"""The import of a Kafka cluster's configs: from the first contact to the observation.
+"""The import of a Kafka cluster's configs: from the first contact to the observation (docs/kafka4-design.md).
 
-The target is written first, marked as not completely imported. Then each entity type is polled, and the differences
-are written to the znodes in changes of the kind ``import``. At the end the target is updated to show that the import is
-complete, and the report has the metadata offset of each poll: the observer follows all later changes. A run that was
-interrupted is started again, and writes the missing differences.
+A run that was interrupted is started again, and writes the missing differences.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.facets import Tree
-from confplane.services.kraft.observe.poller import PollResult
+from confplane.services.kraft.observe.poller import PollResult, PollRound
 from confplane.services.ports.cluster_states import Target
 from confplane.services.ports.kafka import EntityTypePermission, GrantedPermission, KraftEntityType
 from confplane.services.ports.observation_report import EntityTypeReport, ObservationReport
@@ -29,14 +26,8 @@ if TYPE_CHECKING:
     from confplane.services.ports.kafka import ClusterIdentity
     from confplane.services.ports.store import ClusterStore
 
-ORDER: Final = (
-    KraftEntityType.BROKERS,
-    KraftEntityType.CLIENT_METRICS,
-    KraftEntityType.GROUPS,
-    KraftEntityType.QUOTAS,
-    KraftEntityType.TOPICS,
-)
-_POLL_S: Final = 120.0
+ORDER: Final = sorted(KraftEntityType)
+_PERMISSIONS_S: Final = 120.0
 _UNTRIED: Final = GrantedPermission(EntityTypePermission.NONE, "It was not tried")
 _STEP: Final = 20_000
 """Entities between two reports of progress, each of which waits for all changes before."""
@@ -88,7 +79,7 @@ class Importer:
         self._writer = parts.writer
         self._poller = parts.poller
         self._targets = targets
-        self._surveyed: dict[KraftEntityType, list[tuple[PollResult, tuple[int, int]]]] = {}
+        self._surveyed: dict[KraftEntityType, tuple[PollRound, list[PollResult]]] = {}
         self._reports: dict[KraftEntityType, EntityTypeReport] = {}
         self.refused: dict[str, str] = {}
         """Entities that ZooKeeper can't hold, each with the reason."""
@@ -122,19 +113,12 @@ class Importer:
         return ImportSurvey(identity, state.value, entity_types, blockers)
 
     async def _survey(self, entity_type: KraftEntityType, granted: GrantedPermission) -> EntityTypeSurvey:
-        polls: list[tuple[PollResult, tuple[int, int]]] = []
+        polls, results = PollRound(entity_type), list[PollResult]()
         if granted.permission is not EntityTypePermission.NONE:
-            polls = [each async for each in self._poller.poll_all(entity_type, None, _poll_deadline)]
-            self._surveyed[entity_type] = polls
-        differing, totals = 0, PollResult(-1, -1, 0)
-        for result, _ in polls:
-            differing += len(result.differing)
-            totals.add_totals(result)
-        return EntityTypeSurvey(granted.permission, granted.reason, differing, totals)
-
-    async def begin(self, identity: ClusterIdentity, caller: Caller) -> Target:
-        """Write the target: see :meth:`TargetService.begin`. The caller has made sure that nothing blocks it."""
-        return await self._targets.begin(identity.cluster_id, caller)
+            results = [each async for each in self._poller.poll_all(polls, None)]
+            self._surveyed[entity_type] = polls, results
+        differing = sum(len(each.differing) for each in results)
+        return EntityTypeSurvey(granted.permission, granted.reason, differing, polls.total or PollResult(-1, -1, 0))
 
     async def run(self) -> AsyncIterator[ImportProgress]:
         """Write the differences, one entity type after the other, from the polls of the survey or from new ones.
@@ -145,39 +129,39 @@ class Importer:
             UnavailableError: The cluster or a store is unavailable. Written changes remain, and another run continues.
             ObservedError: The target was paused, or is gone.
         """
-        permissions = await self._cluster.permissions(time.monotonic() + _POLL_S)
+        permissions = await self._cluster.permissions(time.monotonic() + _PERMISSIONS_S)
         for entity_type in ORDER:
             granted = permissions.get(entity_type, _UNTRIED)
-            report = EntityTypeReport(granted.permission, granted.reason)
+            self._reports[entity_type] = EntityTypeReport(granted.permission, granted.reason)
             overtaken = granted.permission is not EntityTypePermission.NONE
             while overtaken:
-                overtaken, totals = False, None
-                async for result, (done, total) in self._pieces(entity_type):
-                    totals = totals or PollResult(result.after, result.until, result.at_ms)
-                    totals.add_totals(result)
+                overtaken, polls = False, PollRound(entity_type)
+                async for result in self._polls(polls):
                     seen = [each for each in result.differing if each.entity.id not in self.refused]
                     for start in range(0, len(seen), _STEP):
                         outcome = await self._writer.follow(seen[start : start + _STEP])
                         self.refused |= outcome.refused
                         overtaken = overtaken or bool(outcome.stale)
-                        if entity_type is not KraftEntityType.TOPICS:
+                        if not polls.names:
                             yield ImportProgress(entity_type, min(start + _STEP, len(seen)), len(seen), self.written)
-                    if entity_type is KraftEntityType.TOPICS:
-                        yield ImportProgress(entity_type, done, total, self.written)
-                if totals is not None:
-                    totals.unmanaged |= self.refused
-                    report = totals.report(report, totals.after)
-            self._reports[entity_type] = report
+                    if polls.names:
+                        done = min(polls.at, len(polls.names))
+                        yield ImportProgress(entity_type, done, len(polls.names), self.written)
+                if polls.total is not None:
+                    polls.total.unmanaged |= self.refused
+                    self._reports[entity_type] = polls.total.report(self._reports[entity_type], polls.total.after)
 
-    async def _pieces(self, entity_type: KraftEntityType) -> AsyncIterator[tuple[PollResult, tuple[int, int]]]:
+    async def _polls(self, polls: PollRound) -> AsyncIterator[PollResult]:
         """Iterate over the polls of the survey if they are still unused; otherwise over new ones."""
-        surveyed = self._surveyed.pop(entity_type, None)
+        surveyed = self._surveyed.pop(polls.entity_type, None)
         if surveyed is None:
-            async for each in self._poller.poll_all(entity_type, None, _poll_deadline):
+            async for each in self._poller.poll_all(polls, None):
                 yield each
-        else:
-            for each in surveyed:
-                yield each
+            return
+        polls.listed = surveyed[0].listed
+        for each in surveyed[1]:
+            polls.add(each)
+            yield each
 
     async def end(self, identity: ClusterIdentity, caller: Caller) -> Target:
         """Record that the import is complete, after a whole :meth:`run`; the leader then observes the cluster."""
@@ -215,11 +199,6 @@ class Importer:
             reasons = "; ".join(sorted({each.reason for each in entity_types.values() if each.reason}))
             found.append(f"The cluster shows none of its configs to this service: {reasons}")
         return tuple(found)
-
-
-def _poll_deadline() -> float:
-    """Return the deadline of the next poll."""
-    return time.monotonic() + _POLL_S
 
 
 def _is_kraft_controller(controller: bytes) -> bool:

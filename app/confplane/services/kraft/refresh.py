@@ -6,11 +6,12 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from confplane.domain.errors import UnavailableError
+from confplane.services.kraft.observe.poller import PollRound
 from confplane.services.ports.kafka import EntityTypePermission, NotPermittedError, kraft_type_of
 from confplane.services.ports.observation_report import parse
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from confplane.domain.entities import Entity
     from confplane.services.kraft.observe.poller import PollResult
@@ -35,6 +36,7 @@ class Refresher:
     def __init__(self, parts: FollowParts, store: ClusterStore) -> None:
         self._cluster = parts.cluster
         self._store = store
+        self._decisions = parts.decisions
         self._writer = parts.writer
         self._poller = parts.poller
 
@@ -55,8 +57,7 @@ class Refresher:
             UnavailableError: The cluster or a store is unavailable, the observation was paused, or the cluster does not
                 show the entities.
         """
-        target = self._store.target()
-        observed = target is not None and target.imported and not target.paused
+        observed = self._decisions.target.imported and not self._decisions.target.paused
         refreshed = await self._refresh(entities, entity_types, deadline) if observed else None
         # Another process may have written the observed changes.
         await self._store.catch_up(deadline)
@@ -66,45 +67,31 @@ class Refresher:
         self, entities: Sequence[Entity], entity_types: Iterable[KraftEntityType], deadline: float
     ) -> EntityRefresh:
         offset = await self._cluster.barrier(deadline)
-        report = parse(self._store.observation())
-        began, hidden, current = int(time.time() * 1000), frozenset[str](), not entities
-        since = _recorded_offset(report, map(kraft_type_of, entities))
+        report, began, hidden = parse(self._store.observation()), int(time.time() * 1000), frozenset[str]()
+        since, current = _recorded_offset(report, map(kraft_type_of, entities)), not entities
         while not current:
-            current, hidden = await self._follow(self._poll_entities(entities, since, deadline), offset, deadline)
+            results = await self._poller.poll_entities(entities, since, deadline)
+            if denied := [reason for each in results for reason in each.denied.values()]:
+                raise NotPermittedError(denied[0])
+            hidden = frozenset(key for each in results for key in each.hidden)
+            current = all([await self._follow(each, offset) for each in results])
+            if not current:
+                await self._poller.wait_for_broker(offset, deadline)
         for entity_type in entity_types:
             known = None if report is None else report.areas.get(entity_type)
             current = known is not None and known.permission is EntityTypePermission.NONE
             since = _recorded_offset(report, [entity_type])
             while not current:
-                current, _ = await self._follow(self._poll_type(entity_type, since, deadline), offset, deadline)
+                polls = self._poller.poll_all(PollRound(entity_type), since, deadline)
+                current = all([await self._follow(each, offset) async for each in polls])
+                if not current:
+                    await self._poller.wait_for_broker(offset, deadline)
         return EntityRefresh(began, hidden)
 
-    async def _poll_entities(
-        self, entities: Sequence[Entity], since: int | None, deadline: float
-    ) -> AsyncIterator[PollResult]:
-        for result in await self._poller.poll_entities(entities, since, deadline):
-            if result.denied:
-                raise NotPermittedError(next(iter(result.denied.values())))
-            yield result
-
-    async def _poll_type(
-        self, entity_type: KraftEntityType, since: int | None, deadline: float
-    ) -> AsyncIterator[PollResult]:
-        async for result, _ in self._poller.poll_all(entity_type, since, lambda: deadline):
-            yield result
-
-    async def _follow(
-        self, polls: AsyncIterator[PollResult], offset: int, deadline: float
-    ) -> tuple[bool, frozenset[str]]:
-        """Follow polls. Returns whether each was at the offset or later, after a pause if not, and the hidden keys."""
-        current, hidden = True, set[str]()
-        async for result in polls:
-            outcome = await self._writer.follow(result.differing)
-            current = current and result.after >= offset and not outcome.stale
-            hidden |= result.hidden.keys()
-        if not current:
-            await self._poller.wait_for_broker(offset, deadline)
-        return current, frozenset(hidden)
+    async def _follow(self, result: PollResult, offset: int) -> bool:
+        """Follow a poll. Returns whether it was at the offset or later."""
+        outcome = await self._writer.follow(result.differing)
+        return result.after >= offset and not outcome.stale
 
 
 def no_brokers(cluster: str) -> UnavailableError:

@@ -79,7 +79,7 @@ class LeaderReporter:
         for entity_type, state in self._polls.entity_types.items():
             known = last.areas.get(entity_type)
             if known is not None:
-                state.since, state.report = known.offset, known
+                state.report = known
         if self._polls.log is not None:
             self._polls.log.offset = last.log_offset
 
@@ -153,8 +153,8 @@ class LeaderReporter:
         yield Sample("put_back_changes", self._writer.enforcer.put_back)
         yield Sample("applied_late", self._writer.enforcer.stale_writes)
         yield Sample("overwritten_changes", self._writer.enforcer.lost_updates)
-        for (entity_type, result), count in self._polls.counts.items():
-            if count:
+        for entity_type, state in self._polls.entity_types.items():
+            for result, count in state.counts.items():
                 yield Sample("observation_looks", count, (entity_type.value, result))
         for outcome, count in self._queues.outcomes.items():
             yield Sample("applied_changes", count, (outcome,))

@@ -21,7 +21,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.errors import UnavailableError
-from confplane.services.kraft.observe.entity_types import RETRY_S, PollCost
+from confplane.services.kraft.observe.entity_types import RETRY_S
 from confplane.services.kraft.reconcile.follow_writer import FollowResult
 from confplane.services.kraft.reconcile.polls import FailedPollError
 from confplane.services.metrics import span
@@ -100,7 +100,7 @@ class Round:
                     # If the cluster is available, the other entity types are polled as usual.
                     self._session.expire()
                     await self._session.check(target)
-                    self._polls.record_failed(state, error.detail)
+                    state.record_failed(error.detail)
         self._reporter.clear_problem()
         return True
 
@@ -120,9 +120,9 @@ class Round:
                 state.restart()
                 while state.permitted:
                     counted = await self._reconcile_type(state)
-                    if counted and not state.topics.ended:
+                    if counted and state.polls.total is not None:
                         continue
-                    if counted and (state.since is None or state.since >= offset):
+                    if counted and (state.report.offset is None or state.report.offset >= offset):
                         break
                     await asyncio.sleep(RETRY_S)
 
@@ -130,24 +130,22 @@ class Round:
         """Reconcile an entity type, or the next piece of the topics; return whether its poll counts."""
         with span("observe", cluster=self._store.name, entity_type=state.entity_type.value) as current:
             self._polls.request(self._queues.take_delivered())
-            began, began_cpu, touched = time.monotonic(), time.process_time(), state.touched
             try:
-                snapshot = await self._polls.take_snapshot(state, began + POLL_TIMEOUT_S)
+                snapshot = await self._polls.take_snapshot(state, time.monotonic() + POLL_TIMEOUT_S)
             except NotPermittedError as error:
-                self._polls.record_refused(state, error.detail)
+                state.record_refused(error.detail)
                 current.set(outcome="refused")
                 return False
-            cost = PollCost(time.monotonic() - began, time.process_time() - began_cpu)
-            result = FollowResult() if snapshot is None else await self._reconcile(snapshot)
+            result = await self._reconcile(snapshot)
             if result is None:
-                self._polls.record_behind(state)
+                state.record_behind(self._polls.moved)
                 current.set(outcome="behind")
                 return False
-            if snapshot is None or not snapshot.unchanged:
+            if not snapshot.unchanged:
                 with span("verify"):
                     equal = await self._polls.clear_drift_of_equal(state, snapshot, self._queues.refused)
                 self._queues.redeliver(equal)
-            self._polls.record(state, snapshot, result, cost, touched)
+            self._polls.record(state, snapshot, result)
             current.set(outcome="reconciled")
             return True
 

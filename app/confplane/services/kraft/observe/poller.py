@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.entities import Entity, EntityType
@@ -19,8 +21,7 @@ from confplane.services.ports.trail import ObservedRange
 from confplane.services.znode_metadata import read_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
     from confplane.domain.changes import Node
     from confplane.services.kraft.decisions import ClusterDecisions
@@ -34,6 +35,7 @@ _PAGE: Final = 1_000
 _ONE_BY_ONE: Final = 50
 """Client entities that are described one by one. For more of them, a describe of all entities is cheaper."""
 _AGAIN_S: Final = 0.02
+_POLL_S: Final = 120.0
 _NO_BROKERS: Final[Mapping[str, int]] = {}
 
 
@@ -72,6 +74,10 @@ class PollResult:
     """Entities that the login may not describe, by entity id, each with the missing right. Nothing follows of them."""
     brokers: dict[str, int] = field(default_factory=dict)
     """The brokers that answered for their own configs, by entity id, each with ``after``."""
+    wall_s: float = 0.0
+    """The duration of the poll."""
+    cpu_s: float = 0.0
+    """CPU time of this process during the poll. It includes concurrent work, so it is an upper bound."""
 
     def add_totals(self, piece: PollResult) -> None:
         """Add a poll of further entities, except for its differing entities. The offsets and the time stay."""
@@ -97,6 +103,50 @@ class PollResult:
         )
 
 
+@dataclass(slots=True)
+class PollRound:
+    """A complete poll of an entity type: one poll, or a poll for each piece of the topics."""
+
+    entity_type: KraftEntityType
+    listed: TopicList | None = None
+    """All topics. None before they are listed, and for other entity types."""
+    at: int = 0
+    """The place of the next topic."""
+    total: PollResult | None = None
+    """The totals of the polls, as of the first one."""
+    left: bool = False
+    """Some poll left external changes alone."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all topics."""
+        return [] if self.listed is None else self.listed.names
+
+    @property
+    def piece(self) -> list[str]:
+        """The topics to poll next."""
+        return self.names[self.at : self.at + PIECE]
+
+    @property
+    def ended(self) -> bool:
+        """True after the last poll."""
+        return self.total is not None and self.at >= len(self.names)
+
+    def covers(self, topic: str) -> bool:
+        """Return whether a topic is in the next piece, or would be if it was listed."""
+        at = min(bisect_left(self.names, topic), len(self.names) - 1)
+        return not self.names or self.at <= at < self.at + PIECE
+
+    def add(self, result: PollResult, *, left: bool = False) -> None:
+        """Add a poll, and continue with the next piece."""
+        self.at += PIECE
+        self.left = self.left or left
+        if self.total is None:
+            after = result.after if self.listed is None else min(self.listed.offset, result.after)
+            self.total = PollResult(after, result.until, result.at_ms)
+        self.total.add_totals(result)
+
+
 class Poller:
     """Polls one cluster."""
 
@@ -106,42 +156,35 @@ class Poller:
         self._decisions = decisions
         self._rules = decisions.rules
 
-    async def poll_quotas(self, digest: bytes, since: int | None, deadline: float) -> PollResult:
-        """Poll all client quotas.
-
-        Args:
-            digest: The digest of the previous poll; empty if there is none.
-            since: A metadata offset at which the mirror equaled the cluster, for the trail.
-            deadline: On ``time.monotonic()``'s clock.
-        """
-        snapshot = await self._cluster.quotas(digest, deadline)
-        result, found = await self._compare(snapshot, since)
-        result.digest, result.unchanged = snapshot.digest, snapshot.unchanged
-        if not snapshot.unchanged:
-            await self._add_gone(result, found, since)
-        entities = list(snapshot.entities)
-        del snapshot
-        await free_in_slices(entities)
-        return result
-
-    async def poll_type(
+    async def poll_next(
         self,
-        entity_type: KraftEntityType,
+        polls: PollRound,
         since: int | None,
         deadline: float,
         *,
+        digest: bytes = b"",
         brokers: Mapping[str, int] = _NO_BROKERS,
     ) -> PollResult:
-        """Poll all brokers that are alive, all groups, or all client metrics; ``since`` as in :meth:`poll_quotas`.
+        """Make the next poll of a round, which the caller adds to the round.
 
-        The mirror keeps the last configs of a broker that is unavailable. So ``since`` does not apply to a broker's own
-        configs; ``brokers`` has an offset for each known broker, by entity id.
+        Args:
+            polls: The round.
+            since: A metadata offset at which the mirror equaled the cluster, for the trail. It does not apply to a
+                broker's own configs, because the mirror keeps the last ones of a broker that is unavailable.
+            deadline: On ``time.monotonic()``'s clock.
+            digest: The digest of the previous poll of client quotas; empty if there is none.
+            brokers: Such an offset for each known broker, by entity id.
         """
+        if polls.entity_type is KraftEntityType.QUOTAS:
+            return await self.poll_quotas(digest, since, deadline)
+        if polls.entity_type is KraftEntityType.TOPICS:
+            polls.listed = polls.listed or await self._list_topics(deadline)
+            return await self._poll_topics(polls.piece, since, deadline)
         named_at = await self._offset(deadline)
-        named, unmanaged = await self._cluster.names(entity_type, deadline)
+        named, unmanaged = await self._cluster.names(polls.entity_type, deadline)
         entities = {entity.id: entity for entity in named}
-        if entity_type is not KraftEntityType.BROKERS and entity_type in ENTITY_TYPES:
-            async for node in self._nodes(ENTITY_TYPES[entity_type]):
+        if polls.entity_type is not KraftEntityType.BROKERS:
+            async for node in self._nodes(FacetName.CONFIGS, ENTITY_TYPES[polls.entity_type]):
                 entities.setdefault(node.id, Entity.from_id(node.id))
         snapshot = await self._cluster.configs(list(entities.values()), deadline)
         result, _ = await self._compare(snapshot, since, brokers)
@@ -150,8 +193,33 @@ class Poller:
         result.unmanaged |= {each.name: each.reason for each in unmanaged}
         return result
 
-    async def poll_topics(self, names: Sequence[str], since: int | None, deadline: float) -> PollResult:
-        """Poll some topics. A topic that the cluster lacks is observed as gone. ``since`` as in :meth:`poll_quotas`.
+    async def poll_all(
+        self, polls: PollRound, since: int | None, deadline: float | None = None
+    ) -> AsyncIterator[PollResult]:
+        """Make all polls of a round. Without a deadline each has its own."""
+        while not polls.ended:
+            result = await self.poll_next(polls, since, deadline or time.monotonic() + _POLL_S)
+            polls.add(result)
+            yield result if polls.listed is None else replace(result, after=min(polls.listed.offset, result.after))
+
+    async def poll_quotas(self, digest: bytes, since: int | None, deadline: float) -> PollResult:
+        """Poll all client quotas. Args as of :meth:`poll_next`."""
+        snapshot = await self._cluster.quotas(digest, deadline)
+        result, found = await self._compare(snapshot, since)
+        result.digest, result.unchanged = snapshot.digest, snapshot.unchanged
+        if not snapshot.unchanged:
+            observed_range, nothing = ObservedRange(since, result.until, result.at_ms), Observation({}, frozenset())
+            async for node in self._nodes(FacetName.CLIENT_QUOTAS):
+                if node.id not in found and node.defect is None:
+                    entity = Entity.from_id(node.id)
+                    self._add(result, EntityObservation(entity, observed_range, result.after, nothing))
+        entities = list(snapshot.entities)
+        del snapshot
+        await free_in_slices(entities)
+        return result
+
+    async def _poll_topics(self, names: Sequence[str], since: int | None, deadline: float) -> PollResult:
+        """Poll some topics. A topic that the cluster lacks is observed as gone.
 
         The ids of topics that differ are read again, because a topic may be recreated between the reads of its id and
         its configs. A topic with client changes counts as gone or recreated only if the brokers asked are current: a
@@ -162,9 +230,10 @@ class Poller:
         while True:
             snapshot = await self._cluster.configs(entities, deadline)
             result, found = await self._compare(snapshot, since)
-            seen = ObservedRange(since, snapshot.until, snapshot.at_ms)
-            gone = [EntityObservation(each, seen, snapshot.after) for each in entities if each.id not in found]
-            result.differing += [each for each in gone if self._decisions.differs(each)]
+            observed_range = ObservedRange(since, snapshot.until, snapshot.at_ms)
+            for each in entities:
+                if each.id not in found:
+                    self._add(result, EntityObservation(each, observed_range, snapshot.after))
             if not result.differing:
                 return result
             if any(self._waits_for_topic(each) for each in result.differing):
@@ -179,29 +248,13 @@ class Poller:
 
     def _waits_for_topic(self, observed: EntityObservation) -> bool:
         """Return whether a topic has client changes, but the poll shows it as gone or recreated."""
-        node = self._store.get(Tree.CONFIG, observed.entity.id)
-        if node is None or not (metadata := read_metadata(node.extra)).pending_keys:
-            return False
-        return observed.observation is None or observed.topic_id != metadata.topic_id
-
-    async def poll_all(
-        self, entity_type: KraftEntityType, since: int | None, until: Callable[[], float]
-    ) -> AsyncIterator[tuple[PollResult, tuple[int, int]]]:
-        """Poll all entities of a type, topics in pieces; each with the number of topics so far and in total."""
-        if entity_type is KraftEntityType.QUOTAS:
-            yield await self.poll_quotas(b"", since, until()), (1, 1)
-        elif entity_type is not KraftEntityType.TOPICS:
-            yield await self.poll_type(entity_type, since, until()), (1, 1)
-        else:
-            listed = await self.list_topics(until())
-            for start in range(0, len(listed.names), PIECE):
-                piece = listed.names[start : start + PIECE]
-                result = await self.poll_topics(piece, since, until())
-                done = start + len(piece)
-                yield replace(result, after=min(listed.offset, result.after)), (done, len(listed.names))
+        node = self._decisions.node(observed.entity)
+        metadata = read_metadata(None if node is None else node.extra)
+        is_other = observed.observation is None or observed.topic_id != metadata.topic_id
+        return bool(metadata.pending_keys) and is_other
 
     async def poll_entities(self, entities: Iterable[Entity], since: int | None, deadline: float) -> list[PollResult]:
-        """Poll some entities of any types; ``since`` as in :meth:`poll_quotas`. For many quotas, all are polled.
+        """Poll some entities of any types; ``since`` as of :meth:`poll_next`. For many quotas, all are polled.
 
         Entities that no cluster can have are left out: a request that names one may be refused as a whole.
         """
@@ -213,7 +266,7 @@ class Poller:
             if entity_type is KraftEntityType.TOPICS:
                 await self._cluster.topics(deadline)
                 names = [each.get(EntityType.TOPIC) or "" for each in some]
-                found.append(await self.poll_topics(names, since, deadline))
+                found.append(await self._poll_topics(names, since, deadline))
                 continue
             if entity_type is KraftEntityType.QUOTAS and len(some) > _ONE_BY_ONE:
                 found.append(await self.poll_quotas(b"", since, deadline))
@@ -249,12 +302,12 @@ class Poller:
             )
         await asyncio.sleep(_AGAIN_S)
 
-    async def list_topics(self, deadline: float) -> TopicList:
+    async def _list_topics(self, deadline: float) -> TopicList:
         """List all topics that the cluster has."""
         offset, at_ms = await self._offset(deadline), int(time.time() * 1000)
         ids = await self._cluster.topics(deadline)
         names = set(ids)
-        async for node in self._nodes(EntityType.TOPIC):
+        async for node in self._nodes(FacetName.CONFIGS, EntityType.TOPIC):
             names.add(Entity.from_id(node.id).get(EntityType.TOPIC) or "")
         return TopicList(ids, sorted(names), offset, at_ms)
 
@@ -268,57 +321,39 @@ class Poller:
         """Return the result of a poll, with the entities that differ, and the ids of all entities that exist."""
         result, time_slice = PollResult(snapshot.after, snapshot.until, snapshot.at_ms), TimeSlice()
         of_all = ObservedRange(since, snapshot.until, snapshot.at_ms)
-        result.denied |= {entity.id: reason for entity, reason in snapshot.denied.items()}
-        result.unmanaged |= {each.name: each.reason for each in snapshot.unmanaged}
+        result.denied = {entity.id: reason for entity, reason in snapshot.denied.items()}
+        result.unmanaged = {each.name: each.reason for each in snapshot.unmanaged}
         ids = set(result.denied)
         for each in snapshot.entities:
-            ids.add(each.entity.id)
-            observation = Observation(each.config, each.hidden)
+            entity_id, observation = each.entity.id, Observation(each.config, each.hidden)
+            observed_range = of_all
+            ids.add(entity_id)
             result.entities += bool(each.config or each.hidden)
             uncompared = self._rules.uncompared(each.entity, observation)
-            if uncompared:
-                result.hidden |= {f"{each.entity.id} {key}": reason for key, reason in uncompared.items()}
-            result.ineffective |= {f"{each.entity.id} {key}": reason for key, reason in each.ineffective.items()}
-            observed_range = of_all
+            result.hidden |= {f"{entity_id} {key}": reason for key, reason in uncompared.items()}
+            result.ineffective |= {f"{entity_id} {key}": reason for key, reason in each.ineffective.items()}
             if each.entity.types[0] is EntityType.BROKER and each.entity.components[0][1] is not None:
-                observed_range = replace(of_all, after=brokers.get(each.entity.id))
-                result.brokers[each.entity.id] = snapshot.after
-            observed = EntityObservation(
-                each.entity, observed_range, snapshot.after, observation, topic_id=each.topic_id
+                observed_range = replace(of_all, after=brokers.get(entity_id))
+                result.brokers[entity_id] = snapshot.after
+            self._add(
+                result,
+                EntityObservation(each.entity, observed_range, snapshot.after, observation, topic_id=each.topic_id),
             )
-            if self._decisions.differs(observed):
-                result.differing.append(observed)
             if time_slice.due:
                 await time_slice.pause()
         return result, ids
 
-    async def _add_gone(self, result: PollResult, polled: AbstractSet[str], since: int | None) -> None:
-        """Add the client entities that the cluster no longer has."""
-        observed_range = ObservedRange(since, result.until, result.at_ms)
-        nothing = Observation({}, frozenset())
-        async for node in self._pages(FacetName.CLIENT_QUOTAS, ""):
-            if node.id not in polled and node.defect is None:
-                gone = EntityObservation(Entity.from_id(node.id), observed_range, result.after, nothing)
-                if self._decisions.differs(gone):
-                    result.differing.append(gone)
+    def _add(self, result: PollResult, observed: EntityObservation) -> None:
+        """Add an entity if it differs."""
+        if self._decisions.differs(observed):
+            result.differing.append(observed)
 
-    def _nodes(self, kind: EntityType) -> AsyncIterator[Node]:
-        """Iterate over the nodes of named entities of a type."""
-        return self._pages(FacetName.CONFIGS, f"{kind}=")
-
-    async def _pages(self, facet: FacetName, prefix: str) -> AsyncIterator[Node]:
-        """Iterate over the nodes with keys of a facet, page by page."""
-        after, time_slice = None, TimeSlice()
-        while True:
-            page = []
-            for node in self._store.with_keys(Tree.CONFIG, facet.value, after=after, prefix=prefix):
-                page.append(node)
-                if len(page) == _PAGE:
-                    break
+    async def _nodes(self, facet: FacetName, kind: EntityType | None = None) -> AsyncIterator[Node]:
+        """Iterate over the nodes with keys of a facet, page by page; those of named entities of a type if given."""
+        after, prefix, time_slice = None, "" if kind is None else f"{kind}=", TimeSlice()
+        while page := list(islice(self._store.with_keys(Tree.CONFIG, facet.value, after=after, prefix=prefix), _PAGE)):
             for node in page:
                 yield node
-            if len(page) < _PAGE:
-                return
             after = page[-1].id
             if time_slice.due:
                 await time_slice.pause()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
-from confplane.services.kraft.observe.entity_types import RETRY_S, EntityTypeState, TopicPollRound
+from confplane.services.kraft.observe.entity_types import EntityTypeState
 from confplane.services.metrics import span
 from confplane.services.ports.cluster_states import TargetMode
 from confplane.services.ports.journal import ExpiredCursor
@@ -29,7 +29,6 @@ from confplane.services.znode_metadata import read_metadata
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from confplane.services.kraft.observe.entity_types import PollCost
     from confplane.services.kraft.observe.poller import PollResult, TopicList
     from confplane.services.kraft.reconcile.follow_writer import FollowParts, FollowResult
     from confplane.services.kraft.reconcile.log_follower import LogFollower
@@ -38,13 +37,8 @@ if TYPE_CHECKING:
     from confplane.services.ports.kafka import GrantedPermission
     from confplane.services.ports.store import ClusterStore
 
-RESULTS: Final = ("changed", "unchanged", "behind", "refused", "failed")
-"""The results of polls: some entities differed; no entity differed; the broker lagged; the cluster refused; the cluster
-did not answer."""
 _TOUCHED_LIMIT: Final = 1_000
 """The most entities with external writes that are polled one by one. With more, everything is polled."""
-_LAST_OFFSET: Final = 2**63 - 1
-_BEHIND: Final = "The broker asked is behind the metadata offset {} that was seen before; it is asked again"
 
 
 class FailedPollError(UnavailableError):
@@ -58,7 +52,6 @@ class Polls:
         max_ages: The greatest age in seconds of the last complete poll of each entity type.
         entity_types: The state of each entity type.
         moved: The offset that a poll must have reached to count.
-        counts: The number of polls by entity type and result.
         log: The follower of the metadata log. None if it is not followed.
     """
 
@@ -76,17 +69,16 @@ class Polls:
         self._states = parts.states
         self.log = log
         self.max_ages = max_ages
-        self.counts = dict.fromkeys(((entity_type, result) for entity_type in KraftEntityType for result in RESULTS), 0)
+        self.entity_types: dict[KraftEntityType, EntityTypeState] = {}
         self.reset()
 
     def reset(self) -> None:
         """Forget everything: poll all entities again."""
-        self.entity_types = {
-            entity_type: EntityTypeState(
-                entity_type, EntityTypeReport(EntityTypePermission.READ_ONLY), self.max_ages[entity_type]
-            )
-            for entity_type in KraftEntityType
-        }
+        for each in KraftEntityType:
+            state = EntityTypeState(each, EntityTypeReport(EntityTypePermission.READ_ONLY), self.max_ages[each])
+            if each in self.entity_types:
+                state.counts = self.entity_types[each].counts
+            self.entity_types[each] = state
         self.moved = -1
         self.drift: dict[str, Mapping[str, DriftRecord]] = {}
         """Entity id -> keys with external changes that are left alone."""
@@ -94,10 +86,9 @@ class Polls:
         """The last list of all topics."""
         self._cursor: Cursor | None = None
         self._wanted: dict[str, Entity] = {}
+        """The entities to poll in the next round."""
         self._polled: dict[str, Entity] = {}
-        """The entities in :attr:`_wanted` that are polled now."""
-        self._touched: list[Entity] | None = []
-        """The entities with external writes in ZooKeeper that are polled now. None if too many, or unknown."""
+        """The entities that were polled in the last round because they were wanted."""
         self._modes: Mapping[KraftEntityType, TargetMode] = {}
         self._left: set[str] | None = None
         """The entities that may have durable drift. None if unknown."""
@@ -129,8 +120,7 @@ class Polls:
         # Changes that the earlier mode left alone count now. They may be older than the last poll.
         for entity_type, mode in self._modes.items():
             if mode is TargetMode.ENFORCE and modes.get(entity_type) is not mode:
-                self.entity_types[entity_type].since = None
-                self.entity_types[entity_type].brokers.clear()
+                self.entity_types[entity_type].forget_offsets()
         self._modes, self.drift, self._left = modes, {}, None
         self.restart_all()
 
@@ -141,7 +131,7 @@ class Polls:
         """
         for entity in entities:
             if kraft_type_of(entity) is KraftEntityType.QUOTAS:
-                self.entity_types[KraftEntityType.QUOTAS].touch()
+                self.entity_types[KraftEntityType.QUOTAS].touched = True
             else:
                 self._wanted[entity.id] = entity
 
@@ -152,49 +142,43 @@ class Polls:
 
     # -- snapshots
 
-    async def take_snapshot(self, state: EntityTypeState, deadline: float) -> PollResult | None:
-        """Poll an entity type, or the next piece of the topics. Returns None if there are no topics at all.
+    async def take_snapshot(self, state: EntityTypeState, deadline: float) -> PollResult:
+        """Poll an entity type, or the next piece of the topics.
 
         Raises:
             NotPermittedError: The cluster does not show the entity type.
             OtherClusterError: The brokers belong to another cluster.
             FailedPollError: The cluster did not answer.
         """
+        began, began_cpu = time.monotonic(), time.process_time()
+        since = None if state.report.offset is None else self._recorded_offset(state.report.offset)
+        brokers = {broker: self._recorded_offset(offset) for broker, offset in state.brokers.items()}
         try:
             with span("snapshot"):
-                return await self._poll(state, deadline)
+                result = await self._poller.poll_next(
+                    state.polls, since, deadline, digest=state.take_digest(), brokers=brokers
+                )
         except (NotPermittedError, OtherClusterError):
             raise
         except UnavailableError as error:
             raise FailedPollError(error.detail) from error
-
-    async def _poll(self, state: EntityTypeState, deadline: float) -> PollResult | None:
-        since = None if state.since is None else self._recorded_offset(state.since)
-        if state.entity_type is KraftEntityType.QUOTAS:
-            return await self._poller.poll_quotas(state.known_digest, since, deadline)
-        if state.entity_type is not KraftEntityType.TOPICS:
-            brokers = {broker: self._recorded_offset(offset) for broker, offset in state.brokers.items()}
-            return await self._poller.poll_type(state.entity_type, since, deadline, brokers=brokers)
-        if state.topics.ended:
-            self.topics = await self._poller.list_topics(deadline)
-            state.topics = TopicPollRound(self.topics.names, self.topics.offset)
-        return await self._poller.poll_topics(state.topics.piece, since, deadline) if state.topics.names else None
+        self.topics = state.polls.listed or self.topics
+        result.wall_s, result.cpu_s = time.monotonic() - began, time.process_time() - began_cpu
+        return result
 
     async def take_requested_snapshots(self, deadline: float) -> list[PollResult]:
-        """Poll the entities with external writes to their znodes since the last call, and those requested."""
-        self._touched, self._polled, self._wanted = self._externally_written(), self._wanted, {}
-        if self._touched is None or len(self._polled) > _TOUCHED_LIMIT:
+        """Poll the entities that were requested, or have external writes to their znodes, since the last call."""
+        self._request_written()
+        self._polled, self._wanted = self._wanted, {}
+        if len(self._polled) > _TOUCHED_LIMIT:
             self.restart_all()
             return []
-        some = self._polled | {each.id: each for each in self._touched}
-        entities = [each for each in some.values() if self.entity_types[kraft_type_of(each)].permitted]
+        entities = [each for each in self._polled.values() if self.entity_types[kraft_type_of(each)].permitted]
         return await self._poller.poll_entities(entities, None, deadline)
 
     def repeat_requested(self) -> None:
-        """Poll the requested entities again: a poll of them did not count."""
+        """Poll the same entities again: a poll of them did not count."""
         self._wanted |= self._polled
-        if self._touched:
-            self.restart_all()
 
     def _recorded_offset(self, offset: int) -> int:
         """Return an offset up to which every write has a row, given the offset of a poll that counted.
@@ -212,86 +196,63 @@ class Polls:
 
     # -- results
 
-    def record_refused(self, state: EntityTypeState, reason: str) -> None:
-        """Record that the cluster does not show an entity type."""
-        state.permit(EntityTypePermission.NONE, reason)
-        self.counts[state.entity_type, "refused"] += 1
-
-    def record_behind(self, state: EntityTypeState) -> None:
-        """Record a poll that did not count."""
-        self.counts[state.entity_type, "behind"] += 1
-        state.record_failed_poll(RETRY_S, _BEHIND.format(self.moved))
-
-    def record_failed(self, state: EntityTypeState, problem: str) -> None:
-        """Record a poll that the cluster did not answer."""
-        self.counts[state.entity_type, "failed"] += 1
-        state.record_unavailable(problem)
-
-    def record(
-        self, state: EntityTypeState, snapshot: PollResult | None, result: FollowResult, cost: PollCost, touched: int
-    ) -> None:
-        """Record a poll that counts; no snapshot: there are no topics. ``touched`` is as it was before the poll."""
+    def record(self, state: EntityTypeState, snapshot: PollResult, result: FollowResult) -> None:
+        """Record a poll that counts."""
         # Types that clients write are not followed by the log.
-        with_log = (
-            self.log is not None and self.log.following and not self._decisions.target.applies_to(state.entity_type)
-        )
-        if snapshot is None:
-            state.record_no_topics(with_log=with_log)
-            return
-        self.counts[state.entity_type, "changed" if snapshot.differing else "unchanged"] += 1
-        state.record_poll(snapshot, result.refused, cost, with_log=with_log, left=result.may_have_left)
-        state.compared = touched
+        applies = self._decisions.target.applies_to(state.entity_type)
+        with_log = self.log is not None and self.log.following and not applies
+        state.record_poll(snapshot, result.refused, with_log=with_log, left=result.may_have_left)
         if result.pending:
             # They still differ, even if the cluster's answer does not change.
-            state.touch()
+            state.touched = True
 
     async def clear_drift_of_equal(
-        self, state: EntityTypeState, snapshot: PollResult | None, refused: Collection[str]
+        self, state: EntityTypeState, snapshot: PollResult, refused: Collection[str]
     ) -> set[str]:
         """Clear the drift and the refusals of entities that a poll found equal, and return their ids."""
         if not self._decisions.target.applies_to(state.entity_type):
             return set()
         if self._left is None:
             self._left = set(await self._states.drifting_entities(self._store.name))
-        differing = set() if snapshot is None else {each.entity.id for each in snapshot.differing}
-        equal = state.covered(snapshot, self._left.union(self.drift, refused)) - differing
+        equal = state.covered(snapshot, self._left.union(self.drift, refused))
+        equal -= {each.entity.id for each in snapshot.differing}
         if equal:
-            offset = _LAST_OFFSET if snapshot is None else snapshot.after
             nodes = {each: self._store.get(Tree.CONFIG, each) for each in equal}
             revisions = {each: None if node is None else node.mzxid for each, node in nodes.items()}
-            await self._states.clear_drift(self._store.name, revisions, offset)
+            await self._states.clear_drift(self._store.name, revisions, snapshot.after)
         self.drift = {entity_id: each for entity_id, each in self.drift.items() if entity_id not in equal}
         self._left = (self._left - equal) | self.drift.keys()
         return equal
 
     def record_drift(self, snapshot: PollResult, result: FollowResult) -> None:
         """Record the external changes that are left alone, of the entities that differed, and the offset reached."""
-        unknown = result.pending - result.corrections.keys()
-        for each in snapshot.differing:
-            correction = result.corrections.get(each.entity.id)
-            if correction is not None and correction.drift:
-                self.drift[each.entity.id] = correction.drift
-            elif each.entity.id not in unknown:
-                self.drift.pop(each.entity.id, None)
+        waiting = result.pending - result.corrections.keys()
+        decided = {each.entity.id for each in snapshot.differing} - waiting
+        self.drift = {entity_id: each for entity_id, each in self.drift.items() if entity_id not in decided}
+        self.drift |= {entity_id: each.drift for entity_id, each in result.corrections.items() if each.drift}
         if result.written:
             self.moved = max(self.moved, snapshot.until)
 
     # -- external writes to znodes
 
-    def _externally_written(self) -> list[Entity] | None:
-        """Return the entities with external writes in ZooKeeper since the last call. None if too many, or unknown."""
+    def _request_written(self) -> None:
+        """Request the entities with external writes in ZooKeeper since the last call; everything if unknown."""
         read, first = self._store.journal.read(self._cursor), self._cursor is None
         if read is None:
-            return []
+            return
         self._cursor = read.cursor
         if isinstance(read, ExpiredCursor):
             # The first polls cover everything anyway.
-            return [] if first else None
-        if any(entry.tree is Tree.CONFIG and self._is_of_left_quotas(entry.entity_id) for entry in read.entries):
-            # A poll with the same digest would not be compared, but waiting changes replace external values.
-            self.entity_types[KraftEntityType.QUOTAS].touch()
-        ids = {entry.entity_id for entry in read.entries if entry.tree is Tree.CONFIG and self._is_external(entry)}
-        return [Entity.from_id(each) for each in sorted(ids)] if len(ids) <= _TOUCHED_LIMIT else None
+            if not first:
+                self.restart_all()
+            return
+        for entry in read.entries:
+            if entry.tree is Tree.CONFIG:
+                if self._is_of_left_quotas(entry.entity_id):
+                    # A poll with the same digest would not be compared, but waiting changes replace external values.
+                    self.entity_types[KraftEntityType.QUOTAS].touched = True
+                if self._is_external(entry):
+                    self._wanted[entry.entity_id] = Entity.from_id(entry.entity_id)
 
     def _is_of_left_quotas(self, entity_id: str) -> bool:
         """Return whether an entity's client quotas may have external changes that are left alone."""

@@ -133,19 +133,13 @@ def _observed_range(observed: EntityObservation, node: Node | None, decision: Fo
     Neither is the end of an earlier topic, which happened at some record before those of the current topic. The writes
     in the row of a poll come after everything that the znode has.
     """
-    metadata = PendingEntity(node, observed.state).metadata
-    observed_range = observed.observed_range
+    metadata, observed_range = PendingEntity(node, observed.state).metadata, observed.observed_range
     if not observed_range.exact:
-        return (
-            observed_range
-            if metadata.after <= _begin(observed_range)
-            else replace(observed_range, after=metadata.after)
-        )
+        is_later = metadata.after > _begin(observed_range)
+        return replace(observed_range, after=metadata.after) if is_later else observed_range
     if decision is FollowDecision.RECREATED:
         return replace(observed_range, after=None if metadata.after < 0 else metadata.after, exact=False, writes=1)
-    if not observed.records or observed_range.after is None:
-        return observed_range
-    if metadata.until <= observed_range.after:
+    if not observed.records or observed_range.after is None or metadata.until <= observed_range.after:
         return observed_range
     return replace(observed_range, after=max(observed_range.after, metadata.after), exact=False, writes=1)
 

@@ -11,8 +11,10 @@ import schemathesis
 import yaml
 
 from confplane.domain.rollups import ROLLUPS
-from tests.contract.api import FILE, OPERATION_IDS, PROBLEM_MEMBERS
+from tests.contract.api import FILE, PROBLEM_MEMBERS
 from tests.support import reviewers
+from tests.support.entry_points import ROWS
+from tests.support.operations import OPERATIONS
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ FACETS = (
 )
 
 MADE_UP = "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"
+WRITES = {name: rows[0] for name, rows in ROWS.items() if rows and not name.startswith(("revert", "apply"))}
+"""A write of each operation that takes an Idempotency-Key for the changes of its own body."""
 FACTS = ("ETag", "Location", "Confplane-Change-Id", "Idempotency-Replayed")
 
 
@@ -594,101 +598,19 @@ def test_reverts(recorder: Recorder) -> None:
         recorder.send("revertChanges", 400, url, json=wrong)
 
 
-@pytest.mark.parametrize(
-    ("operation_id", "path", "first", "other"),
-    [
-        ("createClientQuotas", "client-quotas", {"id": "user=k1", "quotas": {"producer_byte_rate": 1}}, {"quotas": {}}),
-        ("putClientQuotas", "client-quotas/user=k2", {"quotas": {"producer_byte_rate": 1}}, {"etag": None}),
-        ("deleteClientQuotas", "client-quotas/user=k2", None, None),
-        ("createClientConfigs", "client-configs", {"id": "user=k3", "configs": {"acks": "1"}}, {"configs": {}}),
-        ("putClientConfigs", "client-configs/user=k4", {"configs": {"acks": "1"}}, {"etag": None}),
-        ("deleteClientConfigs", "client-configs/user=k4", None, None),
-        ("createConfigs", "configs", {"id": "topic=k5", "configs": {"retention.ms": "1"}}, {"configs": {}}),
-        ("putConfigs", "configs/topic=k6", {"configs": {"retention.ms": "1"}}, {"etag": None}),
-        ("deleteConfigs", "configs/topic=k6", None, None),
-        (
-            "alterClientQuotas",
-            "client-quotas:alter",
-            {
-                "entries": [
-                    {
-                        "entity": [{"entityType": "user", "entityName": "k7"}],
-                        "ops": [{"key": "producer_byte_rate", "value": 1}],
-                    }
-                ]
-            },
-            {"atomic": True},
-        ),
-        (
-            "alterClientConfigs",
-            "client-configs:alter",
-            {
-                "entries": [
-                    {"entity": [{"entityType": "user", "entityName": "k8"}], "ops": [{"key": "acks", "value": "1"}]}
-                ]
-            },
-            {"atomic": True},
-        ),
-        (
-            "alterClients",
-            "clients:alter",
-            {
-                "entries": [
-                    {
-                        "entity": [{"entityType": "user", "entityName": "k11"}],
-                        "quotas": [{"key": "producer_byte_rate", "value": 1}],
-                        "configs": [{"key": "acks", "value": "1"}],
-                    }
-                ]
-            },
-            {"atomic": True},
-        ),
-        (
-            "incrementalAlterConfigs",
-            "configs:incrementalAlter",
-            {
-                "resources": [
-                    {
-                        "resourceType": "TOPIC",
-                        "resourceName": "k9",
-                        "configs": [{"name": "retention.ms", "configOperation": "SET", "value": "1"}],
-                    }
-                ]
-            },
-            {"atomic": True},
-        ),
-        (
-            "alterEntityConfigs",
-            "entity-configs:alter",
-            {
-                "entities": [
-                    {
-                        "entityType": "topic",
-                        "entityName": "k10",
-                        "addedConfigs": [{"configKey": "retention.ms", "configValue": "1"}],
-                    }
-                ]
-            },
-            {"entities": []},
-        ),
-        (
-            "changeGlobalConfig",
-            "global-config:change",
-            {"configData": [{"configKey": "log.cleaner.threads", "configValue": "2"}]},
-            {"configData": []},
-        ),
-    ],
-)
-def test_a_request_that_is_sent_again(
-    recorder: Recorder, operation_id: str, path: str, first: dict[str, Any] | None, other: dict[str, Any] | None
-) -> None:
+@pytest.mark.parametrize("operation_id", WRITES)
+def test_a_request_that_is_sent_again(recorder: Recorder, operation_id: str) -> None:
+    # A user of its own for each operation, except that what was put is deleted.
+    user = f"again-{operation_id.removeprefix('put').removeprefix('delete')}"
+    _, path, first = json.loads(json.dumps(WRITES[operation_id]).replace("alice", user))
     url, key = f"{BASE}/{path}", {"Idempotency-Key": "sent twice"}
     body = {} if first is None else {"json": first}
     status = 201 if operation_id.startswith("create") else 200
     answer = recorder.send(operation_id, status, url, headers=key, **body)
     again = recorder.send(operation_id, status, url, headers=key, **body)
     assert (again.content, again.headers["idempotency-replayed"]) == (answer.content, "true")
-    if first is not None and other is not None:
+    if first is not None:
+        other: dict[str, Any] = {"etag": None} if ":" not in path else {member: [] for member in first}
         reused = recorder.send(operation_id, 422, url, headers=key, json={**first, **other}).json()
         assert (reused["type"], reused["retriable"]) == ("/problems/idempotency-key-reused", False)
     recorder.send(operation_id, 400, url, headers={"Idempotency-Key": "k" * 256}, **body)
@@ -1144,7 +1066,9 @@ def test_a_revision_that_is_not_reached_in_time(recorder: Recorder) -> None:
     assert waited.json()["retriable"] is True
 
 
-@pytest.mark.parametrize("operation_id", sorted(OPERATION_IDS - {"livez", "metrics", "protectedResource", "readyz"}))
+@pytest.mark.parametrize(
+    "operation_id", sorted(OPERATIONS.keys() - {"livez", "metrics", "protectedResource", "readyz"})
+)
 def test_without_a_token_or_with_a_wrong_one(recorder: Recorder, operation_id: str) -> None:
     operation = recorder._operations[operation_id]
     url = operation.path.format(
@@ -1166,7 +1090,7 @@ def test_without_a_token_or_with_a_wrong_one(recorder: Recorder, operation_id: s
 def test_every_operation_was_answered_with_success_and_with_a_problem(recorder: Recorder) -> None:
     if len(recorder.seen) < 30:
         pytest.skip("only with the tests above")
-    for operation_id in OPERATION_IDS:
+    for operation_id in OPERATIONS:
         statuses = {status for name, status in recorder.seen if name == operation_id}
         assert any(status < 300 for status in statuses), operation_id
         assert any(status == 400 for status in statuses), (operation_id, json.dumps(sorted(statuses)))

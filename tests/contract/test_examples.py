@@ -12,8 +12,8 @@ import schemathesis
 
 from tests.contract.api import FILE
 from tests.support import reviewers
+from tests.support.operations import OPERATIONS, SPEC, resolve
 from tests.support.waiting import wait_for
-from tests.unit.client.generate import specification
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
 
     from tests.support.service import Service
 
-SPEC: dict[str, Any] = specification()
-OPERATIONS = {
-    operation["operationId"]: {**operation, "path": path, "method": method}
-    for path, item in SPEC["paths"].items()
-    for method, operation in item.items()
-}
 ORDER = (
     "describeClientQuotas",
     "createClientQuotas",
@@ -90,13 +84,6 @@ def http(service: Service) -> Iterator[httpx.Client]:
         yield client
 
 
-def _resolve(item: dict[str, Any]) -> dict[str, Any]:
-    while "$ref" in item:
-        kind, name = item["$ref"].removeprefix("#/components/").split("/")
-        item = SPEC["components"][kind][name]
-    return item
-
-
 def _examples(name: str) -> dict[str, Any]:
     found: dict[str, Any] = OPERATIONS[name]["requestBody"]["content"]["application/json"]["examples"]
     return found
@@ -105,7 +92,7 @@ def _examples(name: str) -> dict[str, Any]:
 def _url(operation: dict[str, Any], made: str | None) -> str:
     """Fill the path with the examples of its parameters, or with the id of what was made last."""
     path: str = operation["path"]
-    for parameter in map(_resolve, operation.get("parameters", [])):
+    for parameter in map(resolve, operation.get("parameters", [])):
         if parameter["in"] == "path":
             path = path.replace(f"{{{parameter['name']}}}", quote(str(parameter.get("example", made)), safe="=,~"))
     return path
@@ -190,7 +177,7 @@ def test_the_worked_example_resolves_as_shown(http: httpx.Client, schema: OpenAp
 def test_examples_of_parameters_and_members_are_what_their_schemas_describe() -> None:
     checked = 0
     for operation in OPERATIONS.values():
-        for parameter in map(_resolve, operation.get("parameters", [])):
+        for parameter in map(resolve, operation.get("parameters", [])):
             for example in [
                 *parameter["schema"].get("examples", []),
                 *([parameter["example"]] if "example" in parameter else []),

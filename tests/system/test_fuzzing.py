@@ -12,7 +12,8 @@ import pytest
 import pytest_asyncio
 import requests
 
-from tests.contract.api import OPERATION_IDS, Sender, publish_and_configure, try_cases
+from tests.contract.api import Sender, publish_and_configure, try_cases
+from tests.support.operations import OPERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 QUICK: Final = 0
 LONG: Final = 800
 """Random cases per operation, besides the systematic ones."""
-IN_ORDER: Final = sorted(OPERATION_IDS, key=lambda name: (name.startswith(("delete", "revoke")), name))
+IN_ORDER: Final = sorted(OPERATIONS, key=lambda name: (name.startswith(("delete", "revoke")), name))
 """The order of the tests: what removes comes last, so that the rest finds what is there."""
 QUICKLY: Final = [
     name
     for name in IN_ORDER
-    if not (name.endswith("ClientConfigs") and name.replace("Configs", "Quotas") in OPERATION_IDS)
+    if not (name.endswith("ClientConfigs") and name.replace("Configs", "Quotas") in OPERATIONS)
 ]
 """The operations of the short run: those of client configs are the same code as those of client quotas."""
 SELDOM = (

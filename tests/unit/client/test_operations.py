@@ -13,14 +13,9 @@ import pytest
 from confplane.client import Change, ClientChange, Confplane
 from confplane.client.core.operations import Family, listing, operation, procedure, tagged
 from tests.support.both_clients import KINDS, Kind, connected, done, items
-from tests.unit.client.generate import bodies, specification
+from tests.support.operations import OPERATIONS, SPEC, resolve
+from tests.unit.client.generate import bodies
 
-SPEC: Final = specification()
-OPERATIONS: Final = {
-    each["operationId"]: {**each, "path": path, "method": method.upper()}
-    for path, item in SPEC["paths"].items()
-    for method, each in item.items()
-}
 CLIENT: Final = Confplane("http://confplane.test", token=None)
 GENERAL: Final = frozenset(
     {"reason", "ticket", "validateOnly", "view", "consistency"}
@@ -78,7 +73,7 @@ def _resources(family: str, facet: str, entity: str, values: dict[str, Any]) -> 
 
 def _rollup(name: str) -> Row:
     """Return the row of a rollup, with each of its columns as a filter."""
-    parameters = [_resolve(each) for each in OPERATIONS[f"getRollup{name}"]["parameters"]]
+    parameters = [resolve(each) for each in OPERATIONS[f"getRollup{name}"]["parameters"]]
     columns = {
         each["name"]: 1
         for each in parameters
@@ -86,13 +81,6 @@ def _rollup(name: str) -> Row:
     }
     reading = {"filter": "version > 1", "order_by": "version desc", "if_none_match": '"a"'}
     return f"rollups.{name.lower()}", (columns,), {**_PAGE, **reading}
-
-
-def _resolve(item: dict[str, Any]) -> dict[str, Any]:
-    while "$ref" in item:
-        kind, name = item["$ref"].removeprefix("#/components/").split("/")
-        item = SPEC["components"][kind][name]
-    return item
 
 
 CALLS: Final[dict[str, Row]] = {
@@ -373,9 +361,9 @@ async def test_a_method_sends_the_request_of_its_operation(name: str, kind: Kind
         await (items(result) if hasattr(result, "pages") else done(result))
     [request] = service.requests
     template = re.sub(r"\\\{\w+\\\}", "[^/:]+", re.escape(expected["path"]))
-    assert request.method == expected["method"]
+    assert request.method == expected["method"].upper()
     assert re.fullmatch(template, request.url.raw_path.decode().partition("?")[0])
-    parameters = [_resolve(each) for each in expected.get("parameters", ())]
+    parameters = [resolve(each) for each in expected.get("parameters", ())]
     _sends_all(request, parameters)
     if "requestBody" in expected:
         [schema] = bodies({"requestBody": expected["requestBody"], "responses": {}})

@@ -36,16 +36,6 @@ def test_rates_without_a_static_form(name: str) -> None:
     assert found.dynamic_only
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["log.roll.hours", "log.roll.jitter.hours", "log.retention.minutes", "log.retention.hours", "num.partitions",
-     "log.flush.scheduler.interval.ms", "log.message.format.version", "log.retention.check.interval.ms",
-     "default.replication.factor", "auto.create.topics.enable", "zookeeper.connect", "inter.broker.protocol.version"],
-)  # fmt: skip
-def test_near_but_not_dynamic(name: str) -> None:
-    assert ZOOKEEPER.broker[name].scope is Scope.READ_ONLY
-
-
 def test_internal_ones_are_marked() -> None:
     internal = {name for name, found in ZOOKEEPER.broker.items() if found.internal}
     assert "log.initial.task.delay.ms" in internal

@@ -1,4 +1,4 @@
-"""A freeze through its attempts, on a store whose answers are set by the test."""
+"""What a freeze and a thaw write and answer, on a store whose answers are set by the test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.errors import (
     AlreadyExistsError,
-    ConcurrentChangeError,
     ForbiddenError,
     InvalidRequestError,
     UnavailableError,
@@ -24,15 +23,12 @@ from confplane.services.changes.idempotency import RequestKey, RequestRun
 from confplane.services.changes.runner import ChangeRunner
 from confplane.services.ports.cluster_states import Freeze, StoredState
 from confplane.services.ports.request_keys import KeyedChange, KeyRow
-from confplane.services.ports.store import Marker
-from confplane.services.ports.trail import Outcome
 from confplane.services.ports.transactions import (
     Committed,
     Conflict,
     Guarded,
     StateWrite,
     Transaction,
-    TransactionUnknown,
 )
 from tests.support.grants import Grants, access_of
 
@@ -41,7 +37,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.services.ports.store import ClusterStore
-    from confplane.services.ports.trail import AuditLog, Claim, Intent
+    from confplane.services.ports.trail import AuditLog, Claim, Intent, Outcome
     from confplane.services.ports.transactions import CommitResult, Write
 
 KEY = RequestKey("k", "b")
@@ -62,7 +58,6 @@ class World:
         self.claims: list[Claim] = []
         self.trail_is_away = False
         self.writers = ["w"]
-        self.marker: Marker | None = None
         self.markers = self
 
     def writer(self) -> str:
@@ -92,17 +87,6 @@ class World:
         self.happened += outcomes
         return True
 
-    async def get(self, _cluster: str, _change_id: UUID) -> None:
-        """The trail has no outcome."""
-
-    async def settle(self, change_id: UUID, _deadline: float) -> Marker | None:
-        if self.marker is None:
-            raise UnavailableError("away")
-        return replace(self.marker, change_id=change_id)
-
-    async def wait_for(self, revision: int, _deadline: float) -> None:
-        self.happened.append(("waited for", revision))
-
     def new_change_id(self) -> UUID:
         return uuid4()
 
@@ -112,10 +96,8 @@ class World:
     def kinds(self) -> list[str]:
         return [type(each).__name__ for each in self.happened]
 
-    async def run(
-        self, method: str = "freeze", reason: str = "upgrade", seconds: float = 60, *, run: RequestRun | None = None
-    ) -> Any:
-        caller = Caller.operator("User:olga", "here", "r-1", time.monotonic() + seconds)
+    async def run(self, method: str = "freeze", reason: str = "upgrade", *, run: RequestRun | None = None) -> Any:
+        caller = Caller.operator("User:olga", "here", "r-1", time.monotonic() + 60)
         return await self.run_by(replace(caller, run=run), method, reason)
 
     async def run_by(self, caller: Caller, method: str, reason: str = "upgrade", *, validate_only: bool = False) -> Any:
@@ -146,34 +128,6 @@ async def test_intent_then_transaction_then_outcome() -> None:
     assert (outcome.committed, outcome.revision, outcome.versions) == (True, 77, {"/confplane/freeze": 5})
     assert released == ("released", change.change_id)
     assert (result.revision, result.before, result.after) == (77, None, write.value)
-
-
-async def test_a_conflict_is_another_attempt_of_the_same_change() -> None:
-    world = World(Conflict(), COMMITTED)
-    await world.run()
-    assert world.kinds() == ["Intent", "Transaction", "Intent", "Transaction", "Outcome", "tuple"]
-    made = [each.changes[0] if isinstance(each, Transaction) else each for each in world.happened[:5]]
-    assert [each.attempt for each in made] == [1, 1, 2, 2, 2]
-    assert len({each.change_id for each in made}) == 1
-
-
-async def test_conflicts_until_the_deadline_are_a_rejected_change() -> None:
-    world = World(Conflict())
-    with pytest.raises(ConcurrentChangeError):
-        await world.run(seconds=-1)
-    assert world.kinds() == ["Intent", "Transaction", "Outcome"]
-    assert not world.happened[-1].committed
-
-
-async def test_a_lost_reply_of_a_commit_is_settled_as_it_was_committed() -> None:
-    world = World(TransactionUnknown())
-    world.marker = Marker(uuid4(), True, 1, 77, 1_000, {"/confplane/freeze": 5})  # noqa: FBT003 - as its fields
-    result = await world.run()
-    assert world.kinds() == ["Intent", "Transaction", "Outcome", "tuple", "tuple"]
-    intent, _, outcome, released, waited = world.happened
-    assert outcome == Outcome(intent.change_id, 1, "c", True, 77, 1_000, {"/confplane/freeze": 5})  # noqa: FBT003
-    assert (released, waited) == (("released", intent.change_id), ("waited for", 77))
-    assert (result.revision, result.change_id) == (77, str(intent.change_id))
 
 
 async def test_all_attempts_are_made_under_one_session() -> None:

@@ -185,7 +185,8 @@ async def test_the_last_failure_is_raised(kind: Kind) -> None:
     service = Flaky(*(httpx.ReadError("cut") for _ in range(2)))
     async with connected(kind, transport=service.transport, tries=2) as client:
         with pytest.raises(
-            ConnectionFailedError, match=r"PUT http://confplane\.test/v1/clusters/default/client-quotas/user=alice"
+            ConnectionFailedError,
+            match=r"PUT http://confplane\.test/v1/clusters/default/client-quotas/user=alice: ReadError",
         ) as raised:
             await done(client.client_quotas.put("user=alice", QUOTA))
     assert raised.value.may_be_applied

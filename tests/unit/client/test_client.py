@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from confplane import client as package
-from confplane.client import Answer, AsyncConfplane, Change, ClientError, ConnectionFailedError, ProblemError
+from confplane.client import Answer, AsyncConfplane, Change, ClientError, ProblemError
 from confplane.client import errors as client_errors
 from confplane.domain.entities import Entity
 
@@ -83,19 +83,6 @@ async def test_errors_of_something_in_between(content: bytes) -> None:
 @pytest.mark.parametrize("status", [400, 403, 404, 413, 500, 501])
 async def test_errors_of_something_in_between_that_stay(status: int) -> None:
     assert not (await _error(httpx.Response(status, content=b"<html>"))).retriable
-
-
-@pytest.mark.parametrize("failure", [httpx.ConnectError, httpx.ReadTimeout, httpx.RemoteProtocolError])
-async def test_no_answer(failure: type[httpx.TransportError]) -> None:
-    def fail(request: httpx.Request) -> httpx.Response:
-        raise failure("lost", request=request)
-
-    async with _client(fail) as client:
-        with pytest.raises(
-            ConnectionFailedError,
-            match=rf"GET http://confplane.test/v1/clusters/default/client-quotas/user=alice: {failure.__name__}",
-        ):
-            await client.client_quotas.get(Entity.of(user="alice"))
 
 
 async def test_an_answer_is_read() -> None:

@@ -27,36 +27,6 @@ _VALID = {
 }
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        *("dev", "serve", "migrate", "openapi", "freeze", "thaw", "import kip5", "export", "upgrade-keys", "compact"),
-        *(
-            "get",
-            "effective",
-            "history",
-            "diff",
-            "configs",
-            "shell",
-            "load",
-            "revert",
-            "drift list",
-            "drift adopt",
-            "drift reapply",
-            "profiles list",
-            "profiles set",
-            "profiles use",
-            "profiles remove",
-        ),
-    ],
-)
-def test_every_command_has_help_with_an_example(command: str) -> None:
-    answer = CliRunner().invoke(cli, [*command.split(), "--help"], env={"COLUMNS": "200"}, prog_name="confplane")
-    assert answer.exit_code == 0
-    assert "Example" in answer.output
-    assert f"confplane {command}" in answer.output.partition("Example")[2]
-
-
 def test_the_version_is_the_packages() -> None:
     assert CliRunner().invoke(cli, ["--version"]).output == f"confplane {confplane.__version__}\n"
 

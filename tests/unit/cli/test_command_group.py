@@ -1,4 +1,4 @@
-"""Options that are given twice: refused by every command, except where an option takes a list."""
+"""Properties of every command: help with an example, results for programs, and options that are given twice."""
 
 from __future__ import annotations
 
@@ -88,6 +88,13 @@ def test_every_command_has_the_check() -> None:
     assert {
         name for name, command in _commands("", get_command(cli)) if not isinstance(command, SingleValueCommand)
     } == set()
+
+
+def test_every_command_has_help_with_an_example() -> None:
+    for name, _ in _commands("", get_command(cli)):
+        said = CliRunner().invoke(cli, [*name.split(), "--help"], env={"COLUMNS": "200"}, prog_name="confplane")
+        assert said.exit_code == 0, name
+        assert f"confplane{name}" in said.output.partition("Example")[2], name
 
 
 def test_the_help_of_all_commands_has_the_first_sentence_of_each() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.console.api import Api
 from tests.console.visitor import Visitor, console_key
 from tests.support.service import Service, ServiceInThread
 
@@ -38,6 +39,13 @@ def visitor(service: Service) -> Iterator[Visitor]:
     """A browser that is signed in with the admin token."""
     with Visitor(service) as opened:
         yield opened.signed_in()
+
+
+@pytest.fixture
+def api(service: Service) -> Iterator[Api]:
+    """The API with the admin token."""
+    with Api(service) as opened:
+        yield opened
 
 
 @pytest.fixture

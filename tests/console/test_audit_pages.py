@@ -8,37 +8,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.console.test_editing import HOME, MARKUP, Api, step
+from tests.console.api import CLUSTER, Api
+from tests.console.test_editing import HOME, MARKUP, step
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import httpx
 
     from tests.console.visitor import Visitor
-    from tests.support.service import Service
-
-
-@pytest.fixture
-def api(service: Service) -> Iterator[Api]:
-    """The API of the module's service."""
-    opened = Api(service)
-    with opened.client:
-        yield opened
 
 
 @pytest.fixture
 def recorded(api: Api) -> None:
     """The trail has begun, so that the past is known from now on."""
-    cluster = str(api.client.base_url).rstrip("/")
-    wait_for(lambda: (api.client.get(cluster).json()["recorded"] or {}).get("since"))
+    wait_for(lambda: (api.client.get(CLUSTER).json()["recorded"] or {}).get("since"))
 
 
 def post(api: Api, verb: str) -> httpx.Response:
     """Freeze or thaw the cluster."""
-    cluster = str(api.client.base_url).rstrip("/")
-    return api.client.post(f"{cluster}:{verb}", json={"reason": f"{verb}-for-a-test"})
+    return api.client.post(f"{CLUSTER}:{verb}", json={"reason": f"{verb}-for-a-test"})
 
 
 @pytest.mark.parametrize("name", ["since", "until"])
@@ -52,7 +40,7 @@ def test_a_freeze_is_a_change_of_the_cluster_without_a_revert(visitor: Visitor, 
     frozen = post(api, "freeze")
     try:
         frozen.raise_for_status()
-        [change] = [each for each in api.get("/audit")["items"] if each["reason"] == "freeze-for-a-test"]
+        [change] = [each for each in api.get("audit")["items"] if each["reason"] == "freeze-for-a-test"]
         shown = visitor.page(f"{HOME}/audit/{change['changeId']}")
         assert "<h1>Change of the cluster</h1>" in shown
         assert "default cluster" not in shown
@@ -64,40 +52,40 @@ def test_a_freeze_is_a_change_of_the_cluster_without_a_revert(visitor: Visitor, 
 
 
 def test_a_revert_that_is_sent_twice_is_done_once(visitor: Visitor, api: Api) -> None:
-    change = api.put("/client-quotas/user=undone", "quotas", {"request_percentage": 1})
+    change = api.put("client-quotas/user=undone", {"quotas": {"request_percentage": 1}})
     preview = visitor.page(f"{HOME}/audit:revert?changeId={change}")
     first = step(visitor, f"{HOME}/audit:revert", preview, {}, 303)
     again = step(visitor, f"{HOME}/audit:revert", preview, {}, 303)
     assert again.headers["location"] == first.headers["location"]
     assert "Saved" in visitor.page(again.headers["location"])
-    assert len(api.get("/client-quotas/user=undone/history")["items"]) == 2
+    assert len(api.get("client-quotas/user=undone/history")["items"]) == 2
 
 
 def test_a_preview_names_the_secrets_that_it_changes(visitor: Visitor, api: Api) -> None:
-    change = api.put("/configs/broker=31", "configs", {"key.of.a.plugin": "s3cr3t-of-a-plugin"})
+    change = api.put("configs/broker=31", {"configs": {"key.of.a.plugin": "s3cr3t-of-a-plugin"}})
     preview = visitor.page(f"{HOME}/audit:revert?changeId={change}")
     assert '<span class="mono">key.of.a.plugin</span> is a secret' in preview
     assert "s3cr3t" not in preview
     step(visitor, f"{HOME}/audit:revert", preview, {}, 303)
-    assert api.get("/configs/broker=31", absent="empty")["configs"] == {}
+    assert api.get("configs/broker=31", absent="empty")["configs"] == {}
 
 
 def test_a_preview_is_shown_again_where_it_would_leave_out_more(visitor: Visitor, api: Api) -> None:
-    change = api.put("/client-quotas/user=hindered", "quotas", {"request_percentage": 1})
-    since = api.get(f"/audit/{change}")["createdAt"]
+    change = api.put("client-quotas/user=hindered", {"quotas": {"request_percentage": 1}})
+    since = api.get(f"audit/{change}")["createdAt"]
     preview = visitor.get(f"{HOME}/audit:revert", params={"principal": "User:admin", "since": since}).text
     for verb in ("freeze", "thaw"):  # no revert undoes them
         post(api, verb).raise_for_status()
     again = step(visitor, f"{HOME}/audit:revert", preview, {}).text
     assert "something else than the preview showed" in again
-    assert api.get("/client-quotas/user=hindered")["quotas"] == {"request_percentage": 1}
+    assert api.get("client-quotas/user=hindered")["quotas"] == {"request_percentage": 1}
 
 
 @pytest.mark.usefixtures("recorded")
 def test_an_entity_returns_to_a_moment(visitor: Visitor, api: Api) -> None:
-    path = "/client-quotas/user=returned"
+    path = "client-quotas/user=returned"
     for value in (1, 2, 3):
-        api.put(path, "quotas", {"request_percentage": value}, reason=f"step-{value}")
+        api.put(path, {"quotas": {"request_percentage": value}}, reason=f"step-{value}")
     first = api.get(f"{path}/history")["items"][-1]["revision"]
     history = visitor.page(f"{HOME}/entities/user=returned/history")
     links = [html.unescape(each) for each in re.findall(r'href="([^"]*audit:revert[^"]*)"', history)]
@@ -105,7 +93,7 @@ def test_an_entity_returns_to_a_moment(visitor: Visitor, api: Api) -> None:
     assert len(links) == 2, "the newest state is that of now"
     preview = visitor.page(links[-1])
     assert f"{path}:revert" in preview
-    api.put(path, "quotas", {"request_percentage": 4})
+    api.put(path, {"quotas": {"request_percentage": 4}})
     again = step(visitor, f"{HOME}/audit:revert", preview, {}).text
     assert "something else than the preview showed" in again
     assert api.get(path)["quotas"] == {"request_percentage": 4}
@@ -118,9 +106,9 @@ def test_an_entity_returns_to_a_moment(visitor: Visitor, api: Api) -> None:
 
 @pytest.mark.usefixtures("recorded")
 def test_a_moment_is_an_age_a_time_or_a_revision(visitor: Visitor, api: Api) -> None:
-    api.put("/configs/topic=returned", "configs", {"retention.ms": "1"})
+    api.put("configs/topic=returned", {"configs": {"retention.ms": "1"}})
     page = f"{HOME}/audit:revert?entity=topic=returned&facet=configs"
-    now = api.get("/configs/topic=returned", view="full")["status"]["revision"]
+    now = api.get("configs/topic=returned", view="full")["status"]["revision"]
     shown = visitor.page(f"{page}&to={now}")
     assert "have their earlier values already" in shown
     assert f"confplane revert topic=returned --to {now}" in shown

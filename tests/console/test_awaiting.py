@@ -10,7 +10,7 @@ import pytest
 from starlette.responses import JSONResponse
 
 from tests.console.own_front import browser_of
-from tests.console.test_pages import text_of
+from tests.console.visitor import text_of
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -3,41 +3,34 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.console.test_change_request_pages import api, people, ruled_options, signed_in, tokens
+from tests.console.api import Api
+from tests.console.test_change_request_pages import people, service_options, signed_in, tokens
 from tests.console.test_change_request_pages import step as review
 from tests.console.test_editing import HOME, step
-from tests.console.test_every_page import MARKUP, principal
-from tests.console.test_pages import Api, text_of
+from tests.console.test_every_page import MARKUP
 from tests.console.test_proposing import edit_path, reviewed
-from tests.console.visitor import Visitor
+from tests.console.visitor import Visitor, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.support.service import Service
 
-__all__ = ["api", "people", "tokens"]
+__all__ = ["people", "service_options", "tokens"]
 
 WHY = f"disks are full: \N{EN DASH} {MARKUP}"
 
 
 @pytest.fixture(scope="module")
-def service_options(console_settings: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The module's service has a console, and rules that refuse changes or ask for approvals."""
-    return ruled_options(console_settings, tmp_path_factory.mktemp("rules"))
-
-
-@pytest.fixture(scope="module")
 def emergency_token(service: Service) -> str:
     """The token of somebody who may write past the rules."""
-    opened = Api(service)
     grants = [{"operation": each, "resourceType": "cluster"} for each in ("ALTER_CONFIGS", "BYPASS_RULES", "PROPOSE")]
-    with opened.client:
-        return principal(opened, "User:emergency", *grants)
+    with Api(service) as opened:
+        return opened.token("User:emergency", *grants)
 
 
 @pytest.fixture

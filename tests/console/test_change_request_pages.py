@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from confplane.domain.texts import rfc3339
-from tests.console.test_every_page import MARKUP, principal
-from tests.console.test_pages import CLUSTER, Api, text_of
-from tests.console.visitor import Visitor
+from tests.console.api import CLUSTER, Api
+from tests.console.test_every_page import MARKUP
+from tests.console.visitor import Visitor, text_of
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -59,14 +59,6 @@ def ruled_options(settings: dict[str, str], directory: Path) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def api(service: Service) -> Iterator[Api]:
-    """The API with the admin token."""
-    opened = Api(service)
-    with opened.client:
-        yield opened
-
-
 @pytest.fixture(scope="module")
 def tokens(service: Service) -> dict[str, str]:
     """The tokens of a developer who may propose, of two operators, and of somebody who may only read."""
@@ -77,9 +69,8 @@ def tokens(service: Service) -> dict[str, str]:
         "sre": [{"role": "operator"}],
         "viewer": [{"role": "viewer"}],
     }
-    opened = Api(service)
-    with opened.client:
-        return {name: principal(opened, f"User:{name}", *grants) for name, grants in rights.items()}
+    with Api(service) as opened:
+        return {name: opened.token(f"User:{name}", *grants) for name, grants in rights.items()}
 
 
 @pytest.fixture
@@ -103,9 +94,8 @@ def signed_in(visitor: Visitor, known: str) -> None:
 
 def proposed(service: Service, token: str, *edits: dict[str, Any], **query: str) -> str:
     """Propose a change over the API, and return the request's id."""
-    api = Api(service, token)
-    with api.client as client:
-        made = client.post(f"{CLUSTER}/change-requests", json={"edits": list(edits)}, params=query)
+    with Api(service, token) as api:
+        made = api.client.post(f"{CLUSTER}/change-requests", json={"edits": list(edits)}, params=query)
         assert made.status_code == 201, made.text
         return str(made.json()["id"])
 
@@ -254,19 +244,3 @@ def test_a_secret_is_supplied_again_and_shown_nowhere(
     assert key in api.get("configs/broker=7")["configs"]
     pages.append(visitor.page(f"{REQUESTS}/{request}"))
     assert not any(SECRET.strip() in page for page in pages)
-
-
-def test_a_change_past_the_rules_is_acknowledged(service: Service, people: dict[str, Visitor], api: Api) -> None:
-    grants = [{"operation": each, "resourceType": "cluster"} for each in ("ALTER_CONFIGS", "BYPASS_RULES")]
-    emergency = Api(service, principal(api, "User:emergency", *grants))
-    with emergency.client as client:
-        headers = {"Confplane-Break-Glass": "disks are full"}
-        body = {"quotas": {"producer_byte_rate": 1}}
-        path = f"{CLUSTER}/client-quotas/user=ruled-d"
-        wait_for(lambda: client.put(path, json=body, headers=headers).status_code == 200)
-    [made, *_] = [each for each in api.get("change-requests")["items"] if each["kind"] == "break-glass"]
-    awaiting = text_of(people["sre"].page(AWAITING))
-    assert "1 change past the rules to acknowledge user ruled-d, by User:emergency" in awaiting
-    assert buttons(people["sre"], made["id"]) == {"comment", "approve"}
-    assert step(people["sre"], made["id"], "approve", comment="seen").status_code == 303
-    assert "acknowledged" in text_of(people["sre"].page(f"{REQUESTS}/{made['id']}"))

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
-from tests.console.test_editing import HOME, Api, step
-from tests.console.test_pages import text_of
+from tests.console.api import CLUSTER, Api
+from tests.console.test_editing import HOME, step
+from tests.console.visitor import text_of
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.console.visitor import Visitor
-    from tests.support.service import Service
-
-
-@pytest.fixture
-def api(service: Service) -> Iterator[Api]:
-    """The API of the module's service."""
-    opened = Api(service)
-    with opened.client:
-        yield opened
 
 
 def register(api: Api, user: str, client_id: str | None = None, *, version: str = "1") -> None:
@@ -38,14 +26,14 @@ def register(api: Api, user: str, client_id: str | None = None, *, version: str 
         "supportedConfigs": ["acks"],
         "clientInformation": {"softwareName": "a-client", "softwareVersion": version},
     }
-    api.client.post("/client-configs:describe", json=body).raise_for_status()
+    api.client.post(f"{CLUSTER}/client-configs:describe", json=body).raise_for_status()
 
 
 def registered(api: Api, user: str, count: int) -> None:
     """Wait until clients of a user are in the list, which is written in the background."""
 
     def found() -> int:
-        items = api.get("/registrations", pageSize="1000")["items"]
+        items = api.get("registrations", pageSize="1000")["items"]
         return sum(each["entity"].get("user") == user for each in items)
 
     wait_for(lambda: found() == count)
@@ -64,8 +52,8 @@ def test_a_review_names_the_clients_that_would_see_another_value(visitor: Visito
         register(api, "counted", client_id)
     register(api, "counted-other")
     registered(api, "counted", 4)
-    api.put("/client-quotas/user=counted", "quotas", {"producer_byte_rate": 2048})
-    api.put("/client-quotas/user=counted,client-id=own", "quotas", {"producer_byte_rate": 1024})
+    api.put("client-quotas/user=counted", {"quotas": {"producer_byte_rate": 2048}})
+    api.put("client-quotas/user=counted,client-id=own", {"quotas": {"producer_byte_rate": 1024}})
     shown = review(visitor, "user=counted", {"value producer_byte_rate": "4", "unit producer_byte_rate": "KiB/s"})
     affected = "user counted; user counted / client-id plain; user counted / client-id same."
     assert f"3 of 4 registered clients would see another value: {affected}" in shown
@@ -96,12 +84,12 @@ def test_the_page_of_a_request_says_who_would_see_another_value(visitor: Visitor
     register(api, "asked", "a")
     register(api, "asked", "b")
     registered(api, "asked", 2)
-    api.put("/client-quotas/user=asked,client-id=b", "quotas", {"producer_byte_rate": 5})
+    api.put("client-quotas/user=asked,client-id=b", {"quotas": {"producer_byte_rate": 5}})
     edits = [
         {"facet": "client-quotas", "id": "user=asked", "ops": [{"key": "producer_byte_rate", "value": 7}]},
         {"facet": "configs", "id": "broker", "ops": [{"key": "log.cleaner.threads", "value": "2"}]},
     ]
-    made = api.client.post("/change-requests", json={"edits": edits}).raise_for_status().json()
+    made = api.client.post(f"{CLUSTER}/change-requests", json={"edits": edits}).raise_for_status().json()
     page = visitor.page(f"{HOME}/requests/{made['id']}")
     assert f'hx-get="{HOME}/requests/{made["id"]}/impact"' in page
     words = text_of(visitor.page(f"{HOME}/requests/{made['id']}/impact"))
@@ -110,5 +98,5 @@ def test_the_page_of_a_request_says_who_would_see_another_value(visitor: Visitor
         in words
     )
     assert "default broker configs : all brokers that have no value of their own." in words
-    api.client.post(f"/change-requests/{made['id']}:cancel", json={}).raise_for_status()
+    api.client.post(f"{CLUSTER}/change-requests/{made['id']}:cancel", json={}).raise_for_status()
     assert "/impact" not in visitor.page(f"{HOME}/requests/{made['id']}")

@@ -13,8 +13,6 @@ from starlette.responses import JSONResponse
 from confplane.console.sessions import IDLE_S, LIFETIME_S, SessionKeeper
 from confplane.services.ports.console_sessions import StoredSession
 from tests.console.own_front import KEY, browser_of, refusing
-from tests.console.test_every_page import principal
-from tests.console.test_pages import Api
 from tests.console.visitor import Visitor
 from tests.support.waiting import wait_for
 
@@ -24,19 +22,12 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
+    from tests.console.api import Api
     from tests.support.service import Service
 
 HOME = "/console/clusters/default"
 LIVE = f"{HOME}/live"
 Event = dict[str, str]
-
-
-@pytest.fixture
-def api(service: Service) -> Iterator[Api]:
-    """The API with the admin token."""
-    opened = Api(service)
-    with opened.client:
-        yield opened
 
 
 def events_of(lines: Iterator[str]) -> Iterator[Event]:
@@ -91,7 +82,7 @@ def test_changes_come_as_rows_that_the_audit_page_shows_as_well(visitor: Visitor
 def test_a_tail_continues_after_the_last_change_on_either_replica(
     api: Api, pair_of_consoles: tuple[Service, Service]
 ) -> None:
-    token = principal(api, "User:live-viewer", {"role": "viewer"})
+    token = api.token("User:live-viewer", {"role": "viewer"})
     first, second = pair_of_consoles
     with Visitor(first, token) as browser, Visitor(second, token) as other:
         for each in (browser, other):
@@ -111,7 +102,7 @@ def test_a_tail_continues_after_the_last_change_on_either_replica(
 
 def test_nobody_sees_more_than_the_feed_shows(service: Service, api: Api) -> None:
     seen = {"resourceType": "user", "name": "live-mine", "patternType": "prefixed"}
-    token = principal(api, "User:live-team", {"operation": "DESCRIBE_CONFIGS", **seen})
+    token = api.token("User:live-team", {"operation": "DESCRIBE_CONFIGS", **seen})
     with Visitor(service, token) as member:
         wait_for(lambda: member.sign_in().status_code == 303)
         with tail(member) as events:
@@ -150,7 +141,7 @@ def test_a_sign_out_ends_the_tails_of_the_session(service: Service) -> None:
 
 
 def test_a_revoked_token_ends_its_tails(service: Service, api: Api) -> None:
-    token = principal(api, "User:live-revoked", {"role": "viewer"})
+    token = api.token("User:live-revoked", {"role": "viewer"})
     [made] = api.client.get("/v1/tokens", params={"principal": "User:live-revoked"}).json()["items"]
     with Visitor(service, token) as browser:
         wait_for(lambda: browser.sign_in().status_code == 303)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import html
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import httpx
 import pytest
 
 from tests.console.visitor import Visitor
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
+    import httpx
+
+    from tests.console.api import Api
     from tests.support.service import Service
 
 PAGE: Final = "/console/clusters/default/manifest"
@@ -35,18 +37,7 @@ def apply(visitor: Visitor, plan: str, manifest: str, **fields: str) -> httpx.Re
     return send(visitor, manifest, **{name: hidden(plan, name) for name in names}, **fields)
 
 
-def api(service: Service, path: str, token: str | None = None, body: Any = None) -> Any:
-    answer = httpx.request(
-        "GET" if body is None else "POST",
-        f"{service.url}/v1/{path}",
-        headers={"Authorization": f"Bearer {token or service.token}"},
-        json=body,
-        trust_env=False,
-    )
-    return answer.raise_for_status().json()
-
-
-def test_a_plan_and_its_apply(visitor: Visitor, service: Service) -> None:
+def test_a_plan_and_its_apply(visitor: Visitor, api: Api) -> None:
     manifest = f"{HEAD}  - id: user=pasted\n    quotas: {{producer_byte_rate: 1000}}\n"
     assert PAGE in visitor.page("/console/")
     plan = send(visitor, manifest)
@@ -58,8 +49,8 @@ def test_a_plan_and_its_apply(visitor: Visitor, service: Service) -> None:
     assert done.status_code == 200, done.text
     assert "<h2>Applied</h2>" in done.text
     assert "1 applied" in done.text
-    assert api(service, "clusters/default/client-quotas/user=pasted")["quotas"] == {"producer_byte_rate": 1000}
-    [change] = api(service, "clusters/default/audit?entity=user=pasted")["items"]
+    assert api.get("client-quotas/user=pasted")["quotas"] == {"producer_byte_rate": 1000}
+    [change] = api.get("audit", entity="user=pasted")["items"]
     assert change["reason"] == "from a page"
     again = send(visitor, manifest)
     assert "There is nothing to apply" in again.text
@@ -121,7 +112,7 @@ def test_secrets_are_in_no_page(visitor: Visitor) -> None:
     assert "another</" not in other.text
 
 
-def test_an_owner_prunes_and_takes_keys_over(visitor: Visitor, service: Service) -> None:
+def test_an_owner_prunes_and_takes_keys_over(visitor: Visitor, api: Api) -> None:
     def of(owner: str, value: str, *names: str) -> str:
         entities = (f"  - id: topic=page-{name}\n    configs: {{flush.ms: '{value}'}}\n" for name in names)
         return f"owner: page-{owner}\n{HEAD}{''.join(entities)}"
@@ -134,34 +125,26 @@ def test_an_owner_prunes_and_takes_keys_over(visitor: Visitor, service: Service)
     plan = send(visitor, less, prune="on")
     assert "1 to delete" in plan.text
     assert "<h2>Applied</h2>" in apply(visitor, plan.text, less).text
-    found = api(service, "clusters/default/configs?prefix=page-")["items"]
+    found = api.get("configs", prefix="page-")["items"]
     assert [each["id"] for each in found] == ["topic=page-kept", "topic=page-taken"]
     second = of("second", "2", "taken")
     assert "is a key of the owner page-first" in send(visitor, second).text
     plan = send(visitor, second, force="\n topic=page-taken/flush.ms \n")
     assert "new owner instead of page-first" in plan.text
     assert "<h2>Applied</h2>" in apply(visitor, plan.text, second).text
-    assert api(service, "clusters/default/configs/topic=page-taken")["configs"] == {"flush.ms": "2"}
+    assert api.get("configs/topic=page-taken")["configs"] == {"flush.ms": "2"}
 
 
-def test_a_manifest_is_applied_for_some_time(visitor: Visitor, service: Service) -> None:
+def test_a_manifest_is_applied_for_some_time(visitor: Visitor, api: Api) -> None:
     manifest = f"{HEAD}  - id: user=page-hours\n    quotas: {{producer_byte_rate: 1000}}\n"
     assert "<h2>Applied</h2>" in apply(visitor, send(visitor, manifest).text, manifest, duration="6h").text
-    [schedule] = api(service, "clusters/default/schedules?entity=user%3Dpage-hours")["items"]
+    [schedule] = api.get("schedules", entity="user=page-hours")["items"]
     assert schedule["state"] == "active"
 
 
-def test_a_reader_plans_and_does_not_apply(service: Service) -> None:
-    grant = {
-        "principal": "User:reads-manifests",
-        "permission": "allow",
-        "operation": "DESCRIBE_CONFIGS",
-        "resourceType": "user",
-        "name": "*",
-        "patternType": "literal",
-    }
-    api(service, "grants", body=grant)
-    token = api(service, "tokens", body={"principal": "User:reads-manifests"})["token"]
+def test_a_reader_plans_and_does_not_apply(service: Service, api: Api) -> None:
+    everybody = {"resourceType": "user", "name": "*", "patternType": "literal"}
+    token = api.token("User:reads-manifests", {"operation": "DESCRIBE_CONFIGS", **everybody})
     with Visitor(service, token) as opened:
         reader = opened.signed_in()
         plan = send(reader, f"{HEAD}  - id: user=unwritten\n    quotas: {{producer_byte_rate: 5}}\n")

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pytest
-
+from tests.console.api import CLUSTER
 from tests.console.test_breaking_glass import WHY, emergency, emergency_token
-from tests.console.test_change_request_pages import api, people, ruled_options, tokens
+from tests.console.test_change_request_pages import people, service_options, tokens
 from tests.console.test_editing import HOME, step
 from tests.console.test_every_page import MARKUP
-from tests.console.test_pages import CLUSTER, text_of
 from tests.console.test_proposing import request_of
+from tests.console.visitor import text_of
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
-    from tests.console.test_pages import Api
+    from tests.console.api import Api
     from tests.console.visitor import Visitor
 
-__all__ = ["api", "emergency", "emergency_token", "people", "tokens"]
+__all__ = ["emergency", "emergency_token", "people", "service_options", "tokens"]
 
 REVERT = f"{HOME}/audit:revert"
-
-
-@pytest.fixture(scope="module")
-def service_options(console_settings: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The module's service has a console, and rules that refuse changes or ask for approvals."""
-    return ruled_options(console_settings, tmp_path_factory.mktemp("rules"))
 
 
 def changed(api: Api, entity: str, *rates: int, glass: str | None = None) -> str:

@@ -8,30 +8,23 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-import pytest
 
 from confplane.domain.texts import rfc3339
-from tests.console.test_change_request_pages import SECRET, api, people, ruled_options, tokens
+from tests.console.test_change_request_pages import SECRET, people, service_options, tokens
 from tests.console.test_change_request_pages import step as review
 from tests.console.test_editing import HOME, fields_of, step
-from tests.console.test_pages import text_of
+from tests.console.visitor import text_of
 
 if TYPE_CHECKING:
     import httpx
 
-    from tests.console.test_pages import Api
+    from tests.console.api import Api
     from tests.console.visitor import Visitor
     from tests.support.servers import Database
 
-__all__ = ["api", "people", "tokens"]
+__all__ = ["people", "service_options", "tokens"]
 
 LATER = "2099-01-31T12:00:00Z"
-
-
-@pytest.fixture(scope="module")
-def service_options(console_settings: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The module's service has a console, and a rule that asks for approvals."""
-    return ruled_options(console_settings, tmp_path_factory.mktemp("rules"))
 
 
 def edit_path(entity: str, facet: str = "client-quotas") -> str:

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import html
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pytest
-
-from tests.console.test_change_request_pages import api, people, proposed, rate, ruled_options, tokens
+from tests.console.test_change_request_pages import people, proposed, rate, service_options, tokens
 from tests.console.test_change_request_pages import step as review
 from tests.console.test_editing import HOME, fields_of, step
-from tests.console.test_pages import text_of
+from tests.console.visitor import text_of
 
 if TYPE_CHECKING:
-    from tests.console.test_pages import Api
+    from tests.console.api import Api
     from tests.console.visitor import Visitor
     from tests.support.service import Service
 
-__all__ = ["api", "people", "tokens"]
-
-
-@pytest.fixture(scope="module")
-def service_options(console_settings: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The module's service has a console, and a rule that asks for approvals."""
-    return ruled_options(console_settings, tmp_path_factory.mktemp("rules"))
+__all__ = ["people", "service_options", "tokens"]
 
 
 def form_of(visitor: Visitor, request: str, entity: str) -> tuple[str, str]:

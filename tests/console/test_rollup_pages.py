@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from confplane.domain.rollups import ROLLUPS
-from tests.console.test_every_page import principal
-from tests.console.test_pages import Api, text_of
-from tests.console.visitor import Visitor
+from tests.console.visitor import Visitor, text_of
 from tests.support.published import publish, publish_all, row_of
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from tests.console.api import Api
     from tests.support.servers import Database
     from tests.support.service import Service
 
@@ -36,14 +33,6 @@ def _published(service: Service, module_database: Database) -> None:
     publish(dsn, "activity", [_activity(day, key, 3) for day in ("2026-01-30", "2026-01-31") for key in ("a", "b")])
     kinds = ("content", "content", "version")
     publish(dsn, "integrity", [_mismatch(kind, number) for number, kind in enumerate(kinds)])
-
-
-@pytest.fixture
-def api(service: Service) -> Iterator[Api]:
-    """The API with the admin token."""
-    opened = Api(service)
-    with opened.client:
-        yield opened
 
 
 def _quota(key: str, entity: str, value: float | None) -> dict[str, Any]:
@@ -118,7 +107,7 @@ def test_conditions_are_those_of_the_api(visitor: Visitor) -> None:
 
 
 def test_who_may_not_see_a_result_is_told_so(service: Service, api: Api) -> None:
-    token = principal(api, "User:rollups-reader", {"operation": "DESCRIBE_CONFIGS", "resourceType": "user",
+    token = api.token("User:rollups-reader", {"operation": "DESCRIBE_CONFIGS", "resourceType": "user",
                                                    "name": "team-02", "patternType": "literal"})  # fmt: skip
     with Visitor(service, token) as reader:
         wait_for(lambda: reader.sign_in().status_code == 303)

@@ -5,28 +5,21 @@ from __future__ import annotations
 import html
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from typing import TYPE_CHECKING
 
 from confplane.domain.texts import rfc3339
-from tests.console.test_change_request_pages import api, people, rate, ruled_options, tokens
-from tests.console.test_pages import CLUSTER, text_of
+from tests.console.api import CLUSTER
+from tests.console.test_change_request_pages import people, rate, service_options, tokens
+from tests.console.visitor import text_of
 
 if TYPE_CHECKING:
-    from tests.console.test_pages import Api
+    from tests.console.api import Api
     from tests.console.visitor import Visitor
 
-__all__ = ["api", "people", "tokens"]
+__all__ = ["people", "service_options", "tokens"]
 
 PAGE = "/console/clusters/default/schedules"
 MARKUP = "<img src=x onerror=alert(1)>"
-
-
-@pytest.fixture(scope="module")
-def service_options(console_settings: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The module's service has a console, and a rule that asks for approvals."""
-    return ruled_options(console_settings, tmp_path_factory.mktemp("rules"))
 
 
 def begun(api: Api, entity: str) -> str:

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.console.own_front import CSRF, browser_of, refusing
-from tests.console.test_every_page import principal
-from tests.console.test_pages import Api, text_of
-from tests.console.visitor import Visitor
+from tests.console.visitor import Visitor, text_of
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     import httpx
 
+    from tests.console.api import Api
     from tests.support.service import Service
 
 HOME = "/console/clusters/default"
@@ -41,14 +39,6 @@ def webhook_settings(directory: Path) -> dict[str, str]:
     key_file = directory / "webhooks-key"
     key_file.write_text("a key of webhooks for tests, of no other use")
     return {"CONFPLANE_WEBHOOKS__KEY_FILE": str(key_file), "CONFPLANE_WEBHOOKS__INSECURE_HTTP": "true"}
-
-
-@pytest.fixture
-def api(service: Service) -> Iterator[Api]:
-    """The API with the admin token."""
-    opened = Api(service)
-    with opened.client:
-        yield opened
 
 
 def step(visitor: Visitor, name: str, step_name: str, **form: str) -> httpx.Response:
@@ -137,7 +127,7 @@ def test_a_refused_form_names_the_field_and_repeats_no_url(visitor: Visitor) -> 
 def test_a_parked_webhook_is_on_the_overview_until_it_is_resumed(visitor: Visitor, service: Service, api: Api) -> None:
     rights = [{"operation": "DESCRIBE_CONFIGS", "resourceType": "user", "name": "*", "patternType": "literal"},
               {"operation": "ALTER", "resourceType": "webhooks", "name": "*", "patternType": "literal"}]  # fmt: skip
-    token = principal(api, "User:parking", *rights)
+    token = api.token("User:parking", *rights)
     with Visitor(service, token) as owner:
         wait_for(lambda: owner.sign_in().status_code == 303)
         assert SECRET.search(wait_for(lambda: (made := created(owner, "parked")).status_code == 200 and made.text))
@@ -170,7 +160,7 @@ def test_who_has_no_grant_sees_no_webhooks(
     created(visitor, "shown")
     name = "User:hooks-" + "-".join(grant.values()).replace("*", "all")
     pattern = {"patternType": "literal"} if "name" in grant else {}
-    token = principal(api, name, {**grant, **pattern})
+    token = api.token(name, {**grant, **pattern})
     with Visitor(service, token) as member:
         wait_for(lambda: member.sign_in().status_code == 303)
         known = f"{grant.get('role') or grant['operation']} on"

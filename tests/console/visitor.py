@@ -81,6 +81,11 @@ def csrf_of(page: str) -> str:
     return html.unescape(found[1])
 
 
+def text_of(page: str) -> str:
+    """Return the words of a page."""
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
+
+
 def continued(response: httpx.Response) -> str:
     """Return the address to which the page after the choice of an issuer leads by itself."""
     assert response.status_code == 200, response.text

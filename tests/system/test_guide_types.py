@@ -1,16 +1,20 @@
-"""The examples of docs/python.md, as strict type checkers see them."""
+"""The examples of docs/python.md, as strict type checkers see them next to the installed library."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+import venv
+import zipfile
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from tests.support import tools
+from tests.support.processes import build_wheel
 from tests.support.tools import ROOT
 
 if TYPE_CHECKING:
@@ -18,6 +22,18 @@ if TYPE_CHECKING:
 
 _HEAD: Final = "from pathlib import Path\n\nfrom confplane.client import Confplane\n\n"
 """Imports that the first example of the page shows, and the later ones rely on."""
+
+
+@pytest.fixture(scope="module")
+def mypy(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command of mypy, for programs of an environment into which the wheel was installed."""
+    directory = tmp_path_factory.mktemp("installed")
+    wheel = build_wheel(directory)
+    venv.create(directory / "venv", symlinks=True)
+    [packages] = directory.glob("venv/lib/python*/site-packages")
+    zipfile.ZipFile(wheel).extractall(packages)
+    python = str(directory / "venv" / "bin" / "python")
+    return [sys.executable, "-m", "mypy", "--strict", "--python-version", "3.10", "--python-executable", python]
 
 
 @pytest.fixture
@@ -31,16 +47,14 @@ def examples(tmp_path: Path) -> list[str]:
     return names
 
 
-def test_mypy_accepts_the_examples(examples: list[str], tmp_path: Path) -> None:
-    _accepted([sys.executable, "-m", "mypy", "--strict", "--python-version", "3.10", *examples], tmp_path)
+def test_mypy_accepts_the_examples(mypy: list[str], examples: list[str], tmp_path: Path) -> None:
+    _accepted([*mypy, *examples], tmp_path)
 
 
-def test_mypy_reports_a_value_of_a_wrong_type(examples: list[str], tmp_path: Path) -> None:
+def test_mypy_reports_a_value_of_a_wrong_type(mypy: list[str], examples: list[str], tmp_path: Path) -> None:
     wrong = tmp_path / examples[0]
     wrong.write_text(wrong.read_text().replace("1048576", '"fast"'))
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", *examples], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = _run([*mypy, *examples], tmp_path)
     assert done.returncode == 1
     assert 'expected "str": "float"' in done.stdout
 
@@ -54,5 +68,10 @@ def test_pyright_accepts_the_examples(examples: list[str], tmp_path: Path) -> No
 
 
 def _accepted(command: list[str], directory: Path) -> None:
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    done = _run(command, directory)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _run(command: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name not in {"MYPYPATH", "PYTHONPATH"}}
+    return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)

@@ -144,44 +144,6 @@ async def test_an_observed_cluster_refuses_both_where_it_refuses_the_quotas(worl
     assert (await one.edit_facets(ALICE, {CONFIGS: acks("all")})).error is None
 
 
-ENTRY: Final[dict[str, Any]] = {
-    "entity": [{"entityType": "user", "entityName": "never"}],
-    "quotas": [{"key": RATE, "value": 1}],
-    "configs": [{"key": "acks", "value": "1"}, {"key": "session.timeout.ms", "value": "20000"}],
-}
-BAD: Final[dict[str, tuple[dict[str, Any], int, str]]] = {
-    "a value of a config": (
-        {"configs": [*ENTRY["configs"][:1], {"key": "session.timeout.ms", "value": "1"}]},
-        400,
-        "/entries/0/configs/1",
-    ),
-    "a value of a quota": ({"quotas": [{"key": RATE, "value": -1}]}, 400, "/entries/0/quotas/0"),
-    "a key of the other facet": ({"quotas": [{"key": "acks", "value": 1}]}, 400, "/entries/0/quotas/0"),
-    "an entity without client configs": (
-        {"entity": [{"entityType": "client-id", "entityName": "never"}]},
-        400,
-        "/entries/0/entity",
-    ),
-    "configs of another state": ({"configsEtag": '"another"'}, 412, "/entries/0/configsEtag"),
-    "quotas of another state": ({"quotasEtag": "*"}, 412, "/entries/0/quotasEtag"),
-    "no ETag": ({"configsEtag": "bare"}, 400, "/entries/0/configsEtag"),
-    "an unknown member": ({"ops": []}, 400, "/entries/0/ops"),
-}
-
-
-@pytest.mark.parametrize("atomic", [False, True])
-@pytest.mark.parametrize(("given", "status", "pointer"), BAD.values(), ids=BAD)
-async def test_a_fault_in_one_facet_applies_neither(
-    client: ConfplaneClient, zk: KazooClient, given: dict[str, Any], status: int, pointer: str, *, atomic: bool
-) -> None:
-    with pytest.raises(ProblemError) as caught:
-        await client.request("POST", "clients:alter", json={"entries": [{**ENTRY, **given}], "atomic": atomic})
-    assert (caught.value.status, caught.value.body["errors"][0]["pointer"]) == (status, pointer)
-    assert zk.exists("/config/users/never") is None
-    assert zk.exists("/config/clients/never") is None
-    assert [item async for item in client.items("audit", entity="user=never")] == []
-
-
 async def test_entries_are_independent_unless_atomic(client: ConfplaneClient, zk: KazooClient) -> None:
     users = [Entity.of(user=name) for name in ("ines", "jack")]
     good, bad = ({RATE: 5}, {"acks": "1"}), ({RATE: 5}, {"acks": "2"})

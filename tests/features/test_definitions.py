@@ -157,25 +157,6 @@ async def test_what_a_cluster_adds(module_chroot: str, module_database: servers.
     assert [item["name"] for item in found] == ["acks", "linger.ms", "heartbeat.interval.ms", "session.timeout.ms"]
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        {"entityType": "controller"},
-        {"release": "2.8"},
-        {"release": "4.4.0"},
-        {"dynamic": "perhaps"},
-        {"search": "x" * 101},
-        {"sort": "name"},
-        {"search": "\0"},
-    ],
-)
-def test_bad_queries(page: Browser, query: dict[str, str]) -> None:
-    answer = page.get(**query)
-    assert answer.status_code == 400
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.json()["kafkaErrorCode"] == 42
-
-
 def test_who_gets_what(page: Browser) -> None:
     answer = page.get()
     assert answer.headers["content-type"] == "text/html; charset=utf-8"

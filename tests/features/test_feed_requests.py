@@ -183,8 +183,3 @@ async def test_reviewers_are_asked_with_a_link_and_nobody_else_is(services: tupl
         assert (answer.status_code, answer.json()["events"]) == (200, [])
         for name in ("chat", "program"):
             await admin.webhooks.delete(f"requests-{name}")
-
-
-async def test_states_and_requests_alone_are_refused(services: tuple[Service, Service]) -> None:
-    answer = await page(services[0], snapshot="true", requests="only")
-    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "requests")

@@ -81,40 +81,6 @@ async def test_describe_of_some_keys(client: ConfplaneClient) -> None:
     assert await describe(client) == {"throttleTimeMs": 0, "results": []}
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "status", "code", "member", "words"),
-    [
-        (8, "0", 400, 42, "resourceType", "BROKER_LOGGER resources are not kept"),
-        ("CLIENT_METRICS", "m", 400, 42, "resourceType", "only supported on KRaft clusters"),
-        ("TOPIC", "", 400, 17, "resourceName", "not empty"),
-        ("TOPIC", "a b", 400, 17, "resourceName", "a-z A-Z 0-9"),
-        ("TOPIC", ".", 400, 17, "resourceName", "can't be named"),
-        ("TOPIC", "t" * 250, 400, 17, "resourceName", "249"),
-        ("BROKER", "x", 400, 42, "resourceName", "'x'"),
-    ],
-)
-async def test_what_can_not_be_described(
-    client: ConfplaneClient, kind: int | str, name: str, status: int, code: int, member: str, words: str
-) -> None:
-    alone = await problem(describe(client, (kind, name)))
-    assert (alone.status, alone.kafka_error_code) == (status, code)
-    assert alone.body["errors"][0]["pointer"] == f"/resources/0/{member}"
-    assert words in alone.body["detail"]
-    answer = await describe(client, ("TOPIC", "good"), (kind, name))
-    good, bad = answer["results"]
-    assert good["errorCode"] == 0
-    assert (bad["errorCode"], bad["configs"], bad["resourceName"]) == (code, [], name)
-    assert bad["errors"][0]["pointer"] == f"/resources/1/{member}"
-
-
-async def test_an_unknown_type_fails_a_describe_as_a_whole(client: ConfplaneClient) -> None:
-    for kind in (3, 0, "USER", "topic"):
-        whole = await problem(describe(client, ("TOPIC", "good"), (kind, "x")))
-        assert (whole.status, whole.kafka_error_code) == (400, 42)
-        assert whole.body["errors"][0]["pointer"] == "/resources/1/resourceType"
-        assert "results" not in whole.body
-
-
 async def test_other_requests_are_served_during_a_large_describe(service: Service) -> None:
     brokers = [{"resourceType": "BROKER", "resourceName": str(number)} for number in range(100)]
     body = {"resources": brokers, "includeSynonyms": True}

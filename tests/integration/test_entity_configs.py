@@ -37,17 +37,6 @@ async def described(client: ConfplaneClient, kind: str, name: str | None) -> dic
     return {item["configKey"]: item["configValue"] for item in found["configEntries"]}
 
 
-async def refused(client: ConfplaneClient, *entities: dict[str, Any]) -> list[dict[str, Any]]:
-    """The results of entities that all fail."""
-    with pytest.raises(ProblemError) as caught:
-        await alter(client, *entities)
-    body = caught.value.body
-    results: list[dict[str, Any]] = body["entities"]
-    assert body["failed"] == len(results) == len(entities)
-    assert body["kafkaErrorCode"] == results[0]["errorCode"]
-    return results
-
-
 def config(zk: KazooClient, path: str) -> dict[str, str]:
     found: dict[str, str] = json.loads(zk.get(f"/config/{path}")[0])["config"]
     return found
@@ -104,49 +93,6 @@ async def test_types_in_singular_and_plural(client: ConfplaneClient, kind: str, 
     assert await described(client, kind, name) == {}
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "where"),
-    [
-        ("group", "g", "entityType"),
-        ("user", "", "entityName"),
-        ("topic", None, "entityName"),
-        ("broker", "2147483648", "entityName"),
-        ("ip", "host.example", "entityName"),
-    ],
-)
-async def test_invalid_entities(client: ConfplaneClient, kind: str, name: str | None, where: str) -> None:
-    [result] = await refused(client, entity(kind, name, "retention.ms"))
-    assert (result["errorCode"], result["errorName"]) == (42, "INVALID_ENTITY")
-    assert result["errors"][0]["pointer"] == f"/entities/0/{where}"
-    with pytest.raises(ProblemError) as caught:
-        await described(client, kind, name)
-    assert caught.value.status == 400
-    assert caught.value.body["entities"][0]["errorName"] == "INVALID_ENTITY"
-
-
-@pytest.mark.parametrize(
-    ("asked", "pointer"),
-    [
-        (entity("topic", "t", nonsense="1"), "addedConfigs/0"),
-        (entity("broker", "1", "nonsense"), "deletedConfigs/0"),
-        (entity("broker", None, listeners="PLAINTEXT://:1"), "addedConfigs/0"),
-        (entity("user", "u", "nonsense"), "deletedConfigs/0"),
-        (entity("user", "u", linger__ms="2"), "addedConfigs/0"),
-        (entity("user", "u", "linger.ms"), "deletedConfigs/0"),
-        (entity("user", "u", "connection_creation_rate"), "deletedConfigs/0"),
-        (entity("user", "u", **{"SCRAM-SHA-256": "secret"}), "addedConfigs/0"),
-        (entity("client-id", "c", acks="all"), "addedConfigs/0"),
-        (entity("client-id", "c", "acks"), "deletedConfigs/0"),
-        (entity("ip", "10.0.0.2", "producer_byte_rate"), "deletedConfigs/0"),
-    ],
-)
-async def test_invalid_configs(client: ConfplaneClient, asked: dict[str, Any], pointer: str) -> None:
-    [result] = await refused(client, asked)
-    assert (result["errorCode"], result["errorName"]) == (40, "INVALID_CONFIG"), result
-    assert result["errors"][0]["pointer"] == f"/entities/0/{pointer}"
-    assert (result["changeId"], result["revision"], result["fallbacks"]) == (None, None, [])
-
-
 async def test_quotas_and_client_configs_of_a_user_are_one_change(client: ConfplaneClient, zk: KazooClient) -> None:
     await alter(client, entity("user", None, producer_byte_rate="1000"))
     made = await alter(client, entity("user", "gina", acks="1", producer_byte_rate="5", session__timeout__ms="20000"))
@@ -164,22 +110,6 @@ async def test_quotas_and_client_configs_of_a_user_are_one_change(client: Confpl
         ("acks", None, "DEFAULT_CONFIG"),
     ]
     assert config(zk, "users/gina") == {"consumer_byte_rate": "7"}
-
-
-@pytest.mark.parametrize(
-    ("asked", "pointer"),
-    [
-        (entity("user", "henry", acks="2", producer_byte_rate="1"), "addedConfigs/0"),
-        (entity("user", "henry", acks="1", producer_byte_rate="-1"), "addedConfigs/1"),
-        (entity("user", "henry", acks="1", producer_byte_rate="1", nonsense="1"), "addedConfigs/2"),
-    ],
-)
-async def test_a_fault_in_one_facet_of_a_user_applies_nothing_of_the_other(
-    client: ConfplaneClient, zk: KazooClient, asked: dict[str, Any], pointer: str
-) -> None:
-    [result] = await refused(client, asked)
-    assert (result["errorName"], result["errors"][0]["pointer"]) == ("INVALID_CONFIG", f"/entities/0/{pointer}")
-    assert zk.exists("/config/users/henry") is None
 
 
 async def test_one_entity_fails_and_the_rest_do_not(client: ConfplaneClient, zk: KazooClient) -> None:
@@ -248,14 +178,6 @@ async def test_deleted_keys_show_what_takes_over(client: ConfplaneClient) -> Non
         [("producer_byte_rate", "1000", "user")],
     ]
     assert (await described(client, "topic", "falls")).keys() == {"flush.ms", "retention.ms"}
-
-
-async def test_deleting_what_is_not_set_is_no_change(client: ConfplaneClient) -> None:
-    answer = await alter(client, entity("topic", "bare", "retention.ms"), entity("user", "erin", "acks"))
-    assert [item["changeId"] for item in answer.body["entities"]] == [None, None]
-    assert answer.body["entities"][1]["fallbacks"] == [
-        {"configKey": "acks", "configValue": None, "source": "DEFAULT_CONFIG"}
-    ]
 
 
 async def test_credentials_and_secrets_stay_and_are_not_shown(client: ConfplaneClient, zk: KazooClient) -> None:

@@ -350,26 +350,10 @@ async def test_a_long_poll_ends_with_the_first_event(pair: tuple[Service, Servic
     assert [event["changeId"] for event in answer.json()["events"]] == [written.change_id]
 
 
-@pytest.mark.parametrize(
-    ("query", "pointer"),
-    [
-        ({"after": "x"}, "after"),
-        ({"wait": "61"}, "wait"),
-        ({"wait": "-1"}, "wait"),
-        ({"entity": "user"[:2]}, "entity"),
-        ({"facet": "quotas"}, "facet"),
-        ({"entityType": "users"}, "entityType"),
-        ({"colour": "red"}, "colour"),
-        ({"snapshot": "perhaps"}, "snapshot"),
-        ({"snapshot": "true", "principal": "User:one"}, "principal"),
-        ({"access_token": "secret"}, "access_token"),
-    ],
-)
-async def test_bad_queries_are_refused(pair: tuple[Service, Service], query: dict[str, str], pointer: str) -> None:
-    answer = await page(pair[0], **query)
-    assert answer.status_code == 400
-    assert answer.json()["errors"][0]["pointer"].removeprefix("/") == pointer
-    assert "secret" not in pair[0].log.read_text()
+async def test_a_token_in_the_query_is_refused_and_not_logged(pair: tuple[Service, Service]) -> None:
+    answer = await page(pair[0], access_token="planted-in-a-query")
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "access_token")
+    assert "planted-in-a-query" not in pair[0].log.read_text()
 
 
 async def granted(service: Service, principal: str, *names: str) -> str:

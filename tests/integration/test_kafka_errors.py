@@ -7,25 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
-import pytest_asyncio
 from kazoo.security import make_digest_acl
 
 from confplane.client import ProblemError
 from confplane.domain.entities import Entity
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from kazoo.client import KazooClient
 
     from tests.support.facets import ConfplaneClient
-    from tests.support.service import Service
 
 USER = {"entityType": "user", "entityName": "erin"}
 CLIENT = {"entityType": "client-id", "entityName": "app"}
-IP = {"entityType": "ip", "entityName": "10.0.0.9"}
 
 
 def entry(entity: list[dict[str, Any]], *ops: dict[str, Any]) -> dict[str, Any]:
@@ -37,44 +31,6 @@ def put(key: str, value: Any) -> dict[str, Any]:
 
 
 RATE = put("producer_byte_rate", 1)
-
-ALTER_CASES = [
-    ("unknown type", entry([{"entityType": "group", "entityName": "g"}], RATE), 42, "Unhandled client quota entity"),
-    ("negative LONG", entry([USER], put("producer_byte_rate", -1)), 42, "producer_byte_rate"),
-    ("set of SCRAM", entry([USER], put("SCRAM-SHA-256", 1)), 42, "SCRAM"),
-]
-
-
-@pytest.mark.parametrize(
-    ("request_entry", "code", "text"), [case[1:] for case in ALTER_CASES], ids=[c[0] for c in ALTER_CASES]
-)
-@pytest.mark.parametrize("validate_only", [False, True], ids=["alter", "validateOnly"])
-async def test_alter_is_refused_as_kafka_does(
-    client: ConfplaneClient, zk: KazooClient, *, request_entry: Any, code: int, text: str, validate_only: bool
-) -> None:
-    changes = len(zk.get_children("/config/changes"))
-    good = entry([{"entityType": "user", "entityName": "good"}], RATE)
-    with pytest.raises(ProblemError) as caught:
-        await client.request(
-            "POST", "client-quotas:alter", json={"entries": [request_entry], "validateOnly": validate_only}
-        )
-    assert caught.value.status == 400
-    result = caught.value.body["entries"][0]
-    assert result["errorCode"] == code
-    assert text in result["errorMessage"]
-    assert result["entity"] == request_entry["entity"]
-    assert caught.value.kafka_error_code == code
-    assert caught.value.body["errors"][0]["pointer"].startswith("/entries/0")
-    assert len(zk.get_children("/config/changes")) == changes
-    # Beside a good entry the answer is 207, and the good one is applied.
-    mixed = await client.request(
-        "POST",
-        "client-quotas:alter",
-        json={"entries": [request_entry, good], "validateOnly": validate_only},
-    )
-    assert mixed.status == 207
-    assert mixed.body["failed"] == 1
-    assert [item["errorCode"] for item in mixed.body["entries"]] == [code, 0]
 
 
 async def test_an_entity_named_twice_is_refused_in_every_place(client: ConfplaneClient) -> None:
@@ -100,12 +56,6 @@ async def test_an_alter_without_effect_writes_nothing(client: ConfplaneClient, z
     assert again.body["entries"][0]["revision"] == first.body["entries"][0]["revision"]
     assert again.body["entries"][0]["diff"] == []
     assert zk.get("/config/users/same")[1].version == version
-
-
-async def test_a_key_named_twice_ends_at_its_last_op(client: ConfplaneClient) -> None:
-    body = {"entries": [entry([{"entityType": "user", "entityName": "twice"}], RATE, put("producer_byte_rate", 9))]}
-    await client.request("POST", "client-quotas:alter", json=body)
-    assert (await client.get("client-quotas", "user=twice")).body["quotas"] == {"producer_byte_rate": 9}
 
 
 async def test_an_atomic_batch_is_all_or_nothing(client: ConfplaneClient, zk: KazooClient) -> None:
@@ -180,30 +130,3 @@ async def test_defaults_of_client_configs_are_kept_with_a_warning(client: Confpl
     assert answer.body["entries"][0]["warnings"]
     described = await client.describe("client-configs", [{"entityType": "user", "matchType": "default"}], strict=True)
     assert described.body["entries"][0]["entity"] == [{"entityType": "user", "entityName": None}]
-
-
-@pytest_asyncio.fixture
-async def http(service: Service) -> AsyncIterator[httpx.AsyncClient]:
-    """Requests that no client library would make, with the token."""
-    headers = {"Authorization": f"Bearer {service.token}"}
-    async with httpx.AsyncClient(base_url=service.url, headers=headers, trust_env=False) as connected:
-        yield connected
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", "/v1/clusters/nowhere/client-quotas", 404),
-        ("GET", "/v1/clusters/default/client-quotas?usr=a", 400),
-        ("GET", "/v1/clusters/default/audit/01980000-0000-7000-8000-000000000000", 404),
-        ("DELETE", "/v1/clusters/default/registrations", 400),
-        ("PUT", "/v1/clusters/default/client-quotas/user=a", 415),
-    ],
-)
-async def test_whatever_is_wrong_is_a_problem(http: httpx.AsyncClient, method: str, path: str, status: int) -> None:
-    response = await http.request(method, path)
-    assert response.status_code == status, response.text
-    assert response.headers["Content-Type"] == "application/problem+json"
-    body = response.json()
-    assert body["status"] == status
-    assert body["requestId"] == response.headers["X-Request-Id"]

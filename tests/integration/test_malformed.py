@@ -1,7 +1,7 @@
 """Refusals over HTTP: the status, Kafka's error code and the JSON pointer of each; and nothing has changed.
 
 The table is ``malformed.txt``: a row for each rule and route. All values that a rule refuses are in the tables of the
-unit tests. So are all dynamic broker configs, of which one of each kind goes the whole way here.
+unit tests.
 """
 
 from __future__ import annotations
@@ -14,10 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import psycopg
 import pytest
-
-from confplane.domain.broker_keys import is_password, is_sensitive
-from tests.support.catalogs import ZOOKEEPER
-from tests.unit.domain.test_brokers_table import ROWS as BROKER_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -191,61 +187,3 @@ def points_into(sent: Any, pointer: str) -> bool:
         else:
             return place == len(steps) - 1
     return True
-
-
-# ---------------------------------------------------------------- dynamic broker configs
-
-# The first of each kind: its scope, whether it is a password or sensitive, and whether some of its values are refused.
-KEYS: Final = {
-    (scope, is_password(key), is_sensitive(ZOOKEEPER, key), bad == "any"): (key, scope, accepted, bad, words)
-    for key, scope, accepted, bad, words in reversed(BROKER_ROWS)
-    if not ZOOKEEPER.broker[key].dynamic_only
-}.values()
-
-
-def incremental(http: httpx.Client, service: Service, broker: str, key: str, value: str) -> httpx.Response:
-    op = {"name": key, "configOperation": "SET", "value": value}
-    resource = {"resourceType": "BROKER", "resourceName": broker, "configs": [op]}
-    body = {"resources": [resource], "validateOnly": True}
-    return http.post(f"{service.url}{BASE}configs:incrementalAlter", json=body)
-
-
-def refused(answer: httpx.Response, words: str) -> None:
-    body = answer.json()
-    assert (answer.status_code, body["kafkaErrorCode"]) == (400, 42), body
-    assert body["errors"] == [{"pointer": "/resources/0/configs/0/value", "detail": body["detail"]}]
-    assert words in body["detail"]
-
-
-def test_each_scope_and_secrets_are_there() -> None:
-    assert {row[1] for row in KEYS} == {"cluster-wide", "per-broker", "prefix only"}
-    assert any(is_password(row[0]) for row in KEYS)
-
-
-@pytest.mark.parametrize(("key", "scope", "accepted", "bad", "words"), KEYS, ids=[row[0] for row in KEYS])
-def test_a_dynamic_broker_config(
-    http: httpx.Client, service: Service, key: str, scope: str, accepted: str, bad: str, words: str
-) -> None:
-    name = f"listener.name.external.{key}" if scope == "prefix only" else key
-    value = "some text, with a comma" if accepted == "any" else accepted
-    # A broker of which nothing is stored, and whose file is empty.
-    answer = incremental(http, service, "7", name, value)
-    if is_password(name):
-        body = answer.json()
-        assert (answer.status_code, body["kafkaErrorCode"]) == (422, 40), body
-        assert value not in answer.text
-        answer = incremental(http, service, "0", name, value)
-    assert answer.status_code == 200, answer.text
-    [result] = answer.json()["responses"]
-    secret = is_sensitive(ZOOKEEPER, name)
-    shown = {"after": None, "secret": True} if secret else {"after": value}
-    assert result["diff"] == [{"key": name, "before": None, **shown}]
-    at_default = incremental(http, service, "", name, value)
-    if scope == "cluster-wide":
-        assert at_default.status_code == 200, at_default.text
-    else:
-        refused(at_default, f"at default cluster level, broker id must be specified: Set({name})")
-    if scope == "prefix only":
-        refused(incremental(http, service, "0", key, value), f"using the listener prefix: Set({key})")
-    if bad != "any":
-        refused(incremental(http, service, "7", name, bad), words)

@@ -310,29 +310,6 @@ async def test_a_reader_can_not_guess_a_password_by_plans(inside: Inside) -> Non
     assert found["summary"] == {"create": 0, "update": 0, "delete": 0, "claim": 0, "none": 1, "refused": 0}
 
 
-@pytest.mark.parametrize(
-    ("entity", "pointer"),
-    [
-        ({"id": "topic=bad", "configs": {"retention.ms": "x"}}, "/entities/1/configs/retention.ms"),
-        ({"id": "topic=bad", "configs": {"a~b/c": "x"}}, "/entities/1/configs/a~0b~1c"),
-        ({"id": "topic=bad", "quotas": {"producer_byte_rate": 1}}, "/entities/1/id"),
-        ({"id": "user=bad", "quotas": {"producer_byte_rate": -1}}, "/entities/1/quotas/producer_byte_rate"),
-        ({"id": "user=bad", "clientConfigs": {"acks": "9"}}, "/entities/1/clientConfigs/acks"),
-        ({"id": "user=good", "quotas": {}}, "/entities/1/id"),
-        ({"id": "topic=bad"}, "/entities/1"),
-        ({"id": "topic"}, "/entities/1"),
-        ({"id": "tropic=x", "configs": {}}, "/entities/1/id"),
-    ],
-)
-async def test_a_refused_entity_is_named_by_its_place(inside: Inside, entity: dict[str, Any], pointer: str) -> None:
-    found = await plan(
-        inside, {"id": "user=good2", "quotas": {"producer_byte_rate": 1}}, entity, {"id": "user=good", "quotas": {}}
-    )
-    refused = [each for each in found["changes"] if each["errorCode"]]
-    assert pointer in [each["errors"][0]["pointer"] for each in refused]
-    assert found["summary"]["refused"] == len(refused)
-
-
 async def apply(inside: Inside, body: dict[str, Any], planned: dict[str, Any], caller: str = "admin") -> httpx.Response:
     sent = {**body, "planId": planned["planId"], "revision": planned["revision"]}
     return await inside.send(caller, "POST", "manifests:apply", sent)

@@ -81,42 +81,6 @@ async def test_a_topics_retention_at_all_five_levels(client: ConfplaneClient) ->
     assert await found(client, "topic=five", "segment.ms") == ("3600000", KAFKA, [])
 
 
-async def test_a_negative_retention_is_none(client: ConfplaneClient) -> None:
-    await client.put("configs", "broker", {"log.retention.ms": "-5"})
-    assert (await found(client, "topic=negative", "retention.ms"))[:2] == ("-1", DEFAULT)
-
-
-async def test_kafkas_examples_of_synonyms(client: ConfplaneClient) -> None:
-    assert await found(client, "topic=examples", "retention.ms") == ("7200000", KAFKA, [])
-    await client.put("configs", "broker", {"log.retention.ms": "1"})
-    assert await found(client, "topic=examples", "retention.ms") == (
-        "1",
-        DEFAULT,
-        [
-            ("log.retention.ms", "1", DEFAULT),
-            ("log.retention.hours", "2", STATIC),
-            ("log.retention.hours", "168", KAFKA),
-        ],
-    )
-    await client.delete("configs", "broker")
-    assert await found(client, "broker=1", "log.retention.hours") == (
-        "2",
-        STATIC,
-        [("log.retention.hours", "2", STATIC), ("log.retention.hours", "168", KAFKA)],
-    )
-    await client.put("configs", "broker=1", {PREFIXED: "PKCS12"})
-    assert await found(client, "broker=1", PREFIXED) == (
-        "PKCS12",
-        BROKER,
-        [
-            (PREFIXED, "PKCS12", BROKER),
-            (PREFIXED, "PEM", STATIC),
-            ("ssl.keystore.type", "JKS", STATIC),
-            ("ssl.keystore.type", "JKS", KAFKA),
-        ],
-    )
-
-
 async def test_a_brokers_own_value_goes_before_the_default(client: ConfplaneClient, zk: KazooClient) -> None:
     key = "background.threads"
     await client.put("configs", "broker", {key: "12"})
@@ -131,17 +95,6 @@ async def test_a_brokers_own_value_goes_before_the_default(client: ConfplaneClie
     await client.delete("configs", "broker=0")
     assert zk.get("/config/brokers/0")[0] == b'{"version":1,"config":{}}'
     assert (await found(client, "broker=0", key))[:2] == ("12", DEFAULT)
-
-
-async def test_what_depends_on_an_unknown_file_is_marked(client: ConfplaneClient) -> None:
-    async def assumed(entity: str, key: str) -> Any:
-        body = (await client.effective("configs", entity)).body
-        return next(item["assumed"] for item in body["configs"] if item["key"] == key)
-
-    assert await assumed("broker=0", "num.network.threads") is False
-    assert await assumed("broker=77", "num.network.threads") is True
-    await client.put("configs", "broker", {"num.network.threads": "4"})
-    assert await assumed("broker=77", "num.network.threads") is False
 
 
 async def test_secrets_of_files_are_not_shown(client: ConfplaneClient) -> None:
@@ -183,27 +136,6 @@ async def test_entries_that_brokers_leave_out(client: ConfplaneClient, zk: Kazoo
     await client.put("configs", "broker=30", {"background.threads": "7"})
     assert (await client.effective("configs", "broker=30")).body["warnings"] == []
     assert (await client.effective("configs", "broker=30")).etag != etag
-
-
-@pytest.mark.parametrize(("threads", "accepted"), [("2", False), ("3", True), ("12", True), ("13", False)])
-async def test_threads_change_by_half_to_double(client: ConfplaneClient, threads: str, *, accepted: bool) -> None:
-    put = client.put("configs", "broker=0", {"num.io.threads": threads})  # its file has 6
-    if accepted:
-        await put
-        assert (await found(client, "broker=0", "num.io.threads"))[0] == threads
-        return
-    with pytest.raises(ProblemError) as caught:
-        await put
-    assert (caught.value.status, caught.value.kafka_error_code) == (400, 42)
-    assert caught.value.body["errors"][0]["pointer"] == "/configs/num.io.threads"
-    assert "half and double of the 6" in caught.value.body["detail"]
-
-
-async def test_threads_of_a_broker_whose_file_is_unknown(client: ConfplaneClient) -> None:
-    answer = await client.request(
-        "PUT", "configs/broker=31", json={"configs": {"num.io.threads": "100"}}, params={"view": "full"}
-    )
-    assert any("num.io.threads" in warning for warning in answer.body["status"]["warnings"])
 
 
 async def test_a_default_must_suit_each_broker(client: ConfplaneClient) -> None:

@@ -84,63 +84,6 @@ def test_the_worked_example_of_kip_649(configs: Callable[[str], list[str]], serv
     assert configs(f"--describe {override}") == []
 
 
-def test_quotas_and_client_configs_of_a_command_are_one_change(
-    configs: Callable[[str], list[str]], service: Service, capsys: pytest.CaptureFixture[str]
-) -> None:
-    user = "--entity-type users --entity-name erin"
-    configs(f"--alter {user} --add-config producer_byte_rate=1,acks=0,heartbeat.interval.ms=3000")
-    configs(f"--alter {user} --add-config producer_byte_rate=2,acks=1 --delete-config heartbeat.interval.ms")
-    shown = [
-        "Quota configs for user-principal 'erin' are producer_byte_rate=2.0",
-        "Dynamic configs for user-principal 'erin' are acks=1",
-    ]
-    assert configs(f"--describe {user}") == shown
-    # A bad value of one kind leaves the other kind as it was.
-    for bad in ("producer_byte_rate=3,acks=sometimes", "producer_byte_rate=-3,acks=all"):
-        assert command.run(shlex.split(f"--alter {user} --add-config {bad}")) == 1
-    capsys.readouterr()
-    assert configs(f"--describe {user}") == shown
-    trail = httpx.get(
-        f"{service.url}/v1/clusters/default/audit?entity=user=erin",
-        headers={"Authorization": f"Bearer {service.token}"},
-        trust_env=False,
-    ).json()["items"]
-    committed = [item for item in trail if item["outcome"] == "committed"]
-    assert len({item["changeId"] for item in committed}) == 2
-
-
-def test_topics_and_brokers_and_their_defaults(configs: Callable[[str], list[str]], tmp_path: Path) -> None:
-    (tmp_path / "added").write_text("cleanup.policy = compact,delete\nretention.ms=604800000\n")
-    assert configs(f"--alter --topic orders --add-config-file {tmp_path / 'added'}") == [
-        "Completed updating config for topic orders."
-    ]
-    configs("--alter --topic orders --delete-config retention.ms")
-    described = [
-        "Dynamic configs for topic orders are:",
-        (
-            "  cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete,"
-            " DEFAULT_CONFIG:log.cleanup.policy=delete}"
-        ),
-    ]
-    assert configs("--describe --topic orders") == configs("--describe --entity-type topics") == described
-    everything = configs("--describe --topic orders --all")
-    assert everything[0] == "All configs for topic orders are:"
-    assert len(everything) > 20
-    assert everything[1:] == sorted(everything[1:])
-    # No password is asked for again: KIP-226's tool sends all of a broker's configs, this one the changed ones alone.
-    configs("--alter --broker 3 --add-config message.max.bytes=2000000")
-    configs("--alter --broker-defaults --add-config 'message.max.bytes=[3000000]'")
-    assert configs("--describe --entity-type brokers") == [
-        "Dynamic configs for broker 3 are:",
-        (
-            "  message.max.bytes=2000000 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:message.max.bytes=2000000,"
-            " DYNAMIC_DEFAULT_BROKER_CONFIG:message.max.bytes=3000000, DEFAULT_CONFIG:message.max.bytes=1048588}"
-        ),
-        "Default configs for brokers in the cluster are:",
-        "  message.max.bytes=3000000 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG:message.max.bytes=3000000}",
-    ]
-
-
 @pytest.mark.parametrize(
     ("line", "reason"),
     [

@@ -258,16 +258,6 @@ def test_without_a_secret_it_says_which_setting_to_set(brokers: Brokers) -> None
     assert brokers.version(1) == 0
 
 
-def test_an_unusable_secret_is_reported_in_one_line(brokers: Brokers) -> None:
-    brokers.files["new"].write_text("\n")
-    code, said, errors = brokers.rotate("--all")
-    assert (code, said) == (2, "")
-    assert errors.splitlines() == [
-        "The settings are not valid:",
-        f"  clusters.default.password_encoder.secret_file: {brokers.files['new']} is empty",
-    ]
-
-
 def test_a_frozen_cluster_stops_it_and_a_thaw_lets_it_go_on(brokers: Brokers) -> None:
     for broker in (1, 2):
         brokers.put(broker, {KEY: OLD.encode("x")})
@@ -329,16 +319,3 @@ def test_options_that_make_no_sense(brokers: Brokers, options: list[str], words:
     code, said, errors = brokers.rotate(*options)
     assert (code, said) == (2, "")
     assert words in " ".join(errors.replace("│", " ").split())
-
-
-def test_a_cluster_that_the_settings_do_not_have(brokers: Brokers) -> None:
-    code, said, errors = brokers.rotate("--all", "--cluster", "nowhere")
-    assert (code, said) == (2, "")
-    assert errors == "Not rotated: The settings have no cluster 'nowhere'; they have: default\n"
-
-
-def test_the_help_has_examples_and_the_order(brokers: Brokers) -> None:
-    code, said, _ = brokers.rotate("--help")
-    assert code == 0
-    assert "Example" in said
-    assert "after the brokers have both secrets" in " ".join(said.split())

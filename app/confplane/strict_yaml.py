@@ -36,8 +36,6 @@ _NOT_TEXT: Final = re.compile(
     re.VERBOSE,
 )
 """Words without quotes that a parser of YAML 1.1 or of YAML 1.2 does not read as text."""
-_MOST_DIGITS: Final = 400
-"""Characters of the longest number: no double has more digits before its point."""
 _DEEPEST: Final = 50
 
 
@@ -224,12 +222,10 @@ class _YamlParser:
         if not text:
             raise self._error(event.start_mark, "a value is missing; an empty text is written ''")
         if (number := _NUMBER.fullmatch(text)) is not None:
-            value = math.inf
-            if len(text) <= _MOST_DIGITS:
-                value = int(text) if number[1] is None and number[2] is None else float(text)
+            value = float(text)
             if not math.isfinite(value):
                 raise self._error(event.start_mark, "the number is too large; put it in quotes if it is text")
-            return value
+            return int(text) if number[1] is None and number[2] is None else value
         if _NOT_TEXT.fullmatch(text):
             raise self._error(
                 event.start_mark,

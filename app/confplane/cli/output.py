@@ -182,7 +182,6 @@ class TablePrinter:
         self._widths: list[int] | None = None
         self._shows_empty = shows_empty
         self._is_begun = False
-        self._has_records = False
         self._is_terminal = sys.stdout.isatty()
         self._is_coloured = self._is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         self._pages = pages and self._is_terminal and sys.stdin.isatty()
@@ -209,7 +208,6 @@ class TablePrinter:
         lines: list[str] = []
         if not self._is_begun:
             self._widths = self._fitted(rows)
-            self._has_records = self._widths is None
             if self._widths is not None:
                 lines += self._lines(self._header, self._widths, is_head=True)
         if self._widths is None:

@@ -1039,7 +1039,8 @@ def test_the_service_itself(recorder: Recorder) -> None:
     recorder.send("livez", 400, "/livez?x=1")
     recorder.send("readyz", 200, "/readyz")
     recorder.send("readyz", 400, "/readyz?x=1")
-    recorder.send("metrics", 200, "/metrics")
+    metrics = recorder.send("metrics", 200, "/metrics").text
+    assert "confplane_http_requests_in_flight 1.0\n" in metrics, "the one that asks"
     recorder.send("metrics", 200, "/metrics", headers={"Accept": "application/openmetrics-text"})
     recorder.send("metrics", 400, "/metrics?x=1")
     recorder.send("whoami", 200, "/v1/whoami")

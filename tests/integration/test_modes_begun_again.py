@@ -5,14 +5,19 @@ ZooKeeper and Postgres are real, the Kafka cluster is a double.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
 from confplane.domain.entities import Entity
+from confplane.services.ports.cluster_states import TargetMode
 from confplane.services.ports.kafka import KraftEntityType
 from tests.support.adopting import ALICE, RATE, TOPIC, alter, apply, equal, kinds, restore
 from tests.support.kafka_double import KafkaDouble
+from tests.support.observing import caller
+from tests.support.stores import mirror_paused
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from tests.support.adopting import Opener
@@ -69,6 +74,24 @@ async def test_what_the_cluster_has_taken_is_not_sent_again(opened: Opener, kafk
     assert one.config(entity) == {key: other, second: value}
     equal(one, kafka)
     assert await kinds(one, entity) == ["change", "change", "observed"]
+
+
+async def test_a_process_with_an_old_mirror_sends_nothing_again(opened: Opener, kafka: KafkaDouble) -> None:
+    one, late = await opened(), await opened()
+    async with mirror_paused(late.store):
+        await alter(one, ALICE, {RATE: "1"})
+        await apply(one)
+        ending = asyncio.create_task(late.targets.set_mode(TargetMode.OBSERVE, caller()))
+        follower = late.store._follower
+        await until(lambda: ending.done() or follower._strong, why="it waits for its mirror")
+    await ending
+    await one.aware()
+    await apply(one)
+    await one.poll()
+    await one.set_mode("adopt")
+    kafka.alter(ALICE, {RATE: "2"})
+    await apply(one)
+    assert kafka.requests == [{ALICE: {RATE: "1"}}]
 
 
 async def test_a_password_that_the_cluster_has_taken_is_not_sent_again(opened: Opener, kafka: KafkaDouble) -> None:

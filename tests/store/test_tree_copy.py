@@ -1,15 +1,25 @@
-"""The znodes that a restore writes: any number of them, of any size that one znode may have."""
+"""The copy of all znodes: what a backup reads is complete, and a restore writes znodes of any number and size."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
+from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.ports.backups import ZnodeWrite
 from confplane.store import ZooKeeperAccess, ZooKeeperTreeCopy
+from tests.support.stores import kafka_writes, rate
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kazoo.client import KazooClient
+
+    from confplane.services.ports.backups import ZnodeCopy
+    from tests.support.proxy import Proxy
 
 TOPICS = f"{Tree.CONFIG}/topics"
 LARGE = b"x" * 200_000
@@ -28,3 +38,39 @@ async def test_znodes_larger_than_a_request_are_created_set_and_deleted(chroot: 
         await tree.write([ZnodeWrite("delete", paths[0], None, entity=True)], [])
     assert sorted(raw_zk.get_children(TOPICS)) == [f"t{number}" for number in range(1, 6)]
     assert {raw_zk.get(path)[0] for path in paths[1:]} == {b""}
+
+
+async def test_a_copy_that_may_have_missed_changes_is_refused(
+    chroot: str, raw_zk: KazooClient, zk_proxy: Proxy
+) -> None:
+    found: dict[str, bytes | None] = {}
+
+    def take(copies: Sequence[ZnodeCopy]) -> None:
+        found.update((each.path, each.data) for each in copies)
+
+    async with ZooKeeperTreeCopy("default", zk_proxy.connect(chroot), 4_000, ZooKeeperAccess()) as tree:
+
+        async def connected() -> bool:
+            try:
+                await tree.brokers()
+            except UnavailableError:
+                return False
+            return True
+
+        async def disconnected() -> bool:
+            return not await connected()
+
+        kafka_writes(raw_zk, "users/alice", rate(1))
+        await tree.read(take)
+        zk_proxy.accepting = False
+        zk_proxy.cut()
+        await until(disconnected)
+        kafka_writes(raw_zk, "users/alice", rate(2))
+        zk_proxy.accepting = True
+        await until(connected)
+        with pytest.raises(UnavailableError, match="Run the command again"):
+            await tree.catch_up(take)
+        await tree.read(take)
+        kafka_writes(raw_zk, "users/alice", rate(3))
+        await tree.catch_up(take)
+    assert found[f"{Tree.CONFIG}/users/alice"] == rate(3)

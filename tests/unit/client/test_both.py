@@ -7,6 +7,7 @@ import json
 import ssl
 import time
 import uuid
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
@@ -525,3 +526,19 @@ async def test_an_update_writes_nothing_over_an_answer_of_something_in_between(
         with pytest.raises(ClientError, match="is this the URL of a Confplane"):
             await done(client.client_quotas.update("user=alice", lambda values: {**values, **QUOTA}))
     assert len(service.keys) == 1
+
+
+async def _following(events: Any) -> Any:
+    return await anext(events) if isinstance(events, AsyncIterator) else next(events)
+
+
+async def test_events_without_an_id_that_several_polls_return_are_yielded_once(kind: Kind) -> None:
+    first, second, third = ({"changeId": name} for name in "abc")
+    positioned = {"changeId": "a", "id": "p1"}
+    pages = ([first, second], [first, second, third], [positioned])
+    polls = [httpx.Response(200, json={"events": page, "position": "p"}) for page in pages]
+    async with connected(kind, transport=Flaky(*polls, httpx.Response(410, json={})).transport) as client:
+        events = client.changes()
+        assert [await _following(events) for _ in range(4)] == [first, second, third, positioned]
+        with pytest.raises(ProblemError):
+            await _following(events)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from hypothesis import given
@@ -9,7 +10,10 @@ from hypothesis import strategies as st
 
 from confplane.domain.znode_versions import OwnWrite, Point, gaps
 from confplane.services.ports.store import Marker
-from confplane.services.recorder.recover import as_writes, row_of
+from confplane.services.recorder.recover import LostChanges, as_writes, row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PATH = "/config/users/alice"
 
@@ -97,3 +101,36 @@ def test_each_write_is_lost_ours_or_in_a_run_of_external_changes(steps: list[str
     for write in found:
         for told, true in zip((write.before, write.after), truth[write.revision], strict=True):
             assert told["k"] in {None, true["k"]}
+
+
+class _Stores:
+    """A cluster and a trail that lacks each change with a marker; counts the lists of markers."""
+
+    def __init__(self) -> None:
+        self.recording = self
+        self.lists = 0
+
+    def freshness(self) -> tuple[int, int]:
+        return 0, 0
+
+    async def markers(self) -> list[UUID]:
+        self.lists += 1
+        return [marker(20, 4).change_id]
+
+    async def lost(self, change_ids: Sequence[UUID]) -> list[UUID]:
+        return list(change_ids)
+
+    async def commits(self, change_ids: Sequence[UUID]) -> list[Marker]:
+        return [marker(20, 4) for _ in change_ids]
+
+
+async def test_lost_changes_are_searched_from_a_suspicion_until_all_is_explained() -> None:
+    stores = _Stores()
+    search = LostChanges(cast("Any", stores), cast("Any", stores), seconds=-1)
+    assert (await search.found(20), stores.lists) == ({}, 0)
+    search.suspect()
+    for revision in (20, 30):
+        assert await search.found(revision) == {PATH: [marker(20, 4)]}
+    assert stores.lists == 2
+    search.all_explained()
+    assert (await search.found(40), stores.lists) == ({}, 2)

@@ -257,7 +257,9 @@ async def test_etags_protect_a_webhook_and_its_url_stays(service: Service) -> No
         await client.webhooks.delete("tagged")
 
 
-async def test_no_more_than_ten_webhooks_of_one_owner_and_none_of_a_limited_token(service: Service) -> None:
+async def test_no_more_than_ten_webhooks_of_one_owner_and_none_of_a_limited_token_or_for_a_user(
+    service: Service,
+) -> None:
     async with receiving() as receiver, library(service) as admin:
         token, _ = await user_token(admin, "hook-many", role="viewer")
         limited = (
@@ -266,6 +268,11 @@ async def test_no_more_than_ten_webhooks_of_one_owner_and_none_of_a_limited_toke
         async with library(service, token) as owner, library(service, limited["token"]) as narrowed:
             with pytest.raises(ProblemError, match="is limited"):
                 await put(narrowed, "many-0", receiver)
+            for_user = {"Authorization": f"Bearer {service.token}", "Confplane-On-Behalf-Of": "User:hook-many"}
+            async with httpx.AsyncClient(headers=for_user, trust_env=False, timeout=60) as http:
+                url = f"{service.url}/v1/clusters/default/webhooks/many-0"
+                refused = await http.put(url, json={"url": receiver.url("/many-0")})
+            assert (refused.status_code, "without Confplane-On-Behalf-Of" in refused.json()["detail"]) == (403, True)
             for number in range(10):
                 await put(owner, f"many-{number}", receiver)
             with pytest.raises(ProblemError, match="owns 10 webhooks"):

@@ -10,8 +10,11 @@ Received bytes are never trusted: a length or count is compared with the number 
 from __future__ import annotations
 
 import struct
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ZERO_UUID: Final = UUID(int=0)
 
@@ -221,7 +224,15 @@ class Writer:
 
     def string(self, value: str | None) -> None:
         """Add text, or null."""
-        self.binary(None if value is None else value.encode())
+        if value is None:
+            self.out.append(0)
+            return
+        encoded = value.encode()
+        if len(encoded) < 127:  # noqa: PLR2004 - large requests are full of short texts
+            self.out.append(len(encoded) + 1)
+            self.out += encoded
+        else:
+            self.binary(encoded)
 
     def binary(self, value: bytes | None) -> None:
         """Add bytes, or null."""
@@ -233,7 +244,7 @@ class Writer:
         """Add the number of elements, None for null."""
         self.varint(0 if count is None else count + 1)
 
-    def tags(self, *fields: tuple[int, Writer]) -> None:
+    def tags(self, fields: Sequence[tuple[int, Writer]]) -> None:
         """Add tagged fields in the order of their tags."""
         self.varint(len(fields))
         for tag, field in fields:
@@ -264,5 +275,5 @@ class PlainWriter(Writer):
         """Add the number of elements, None for null."""
         self.number(NUMBERS["int32"], -1 if count is None else count)
 
-    def tags(self, *fields: tuple[int, Writer]) -> None:
+    def tags(self, fields: Sequence[tuple[int, Writer]]) -> None:
         """Do nothing: there are no tags."""

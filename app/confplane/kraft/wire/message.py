@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar
 
 from confplane.kraft.wire.codec import PlainReader, PlainWriter, Reader, RuleError, Writer
 from confplane.kraft.wire.errors import WireError
-from confplane.kraft.wire.structs import Struct, reading
+from confplane.kraft.wire.structs import Struct, reading, writing
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -55,7 +55,7 @@ class Message(Struct):
         self._check(version)
         out = Writer() if self.flexible(version) else PlainWriter()
         try:
-            self.write(out, version)
+            writing(type(self), type(out), version).write(out, self)
         except (struct.error, ValueError) as error:
             raise WireError(self.NAME, None, str(error)) from None
         return bytes(out.out)

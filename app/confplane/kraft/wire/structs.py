@@ -1,13 +1,14 @@
 """Structs of Kafka's protocol: dataclasses whose fields say how they are read and written.
 
 A field of a generated class is declared by :func:`wire`. What it says is all that reading and writing need, so there is
-one reading and one writing for all classes and versions. A reading is composed once for each class and version.
+one reading and one writing for all classes and versions. Both are composed once for each class and version.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from confplane.kraft.wire.codec import NUMBERS, ZERO_UUID, PlainReader, Reader, Writer
@@ -38,22 +39,16 @@ class WireField:
     ignorable: bool
     """True if versions without the field ignore its value. Otherwise, a value can't be written in such a version."""
 
-    def write(self, value: Any, out: Writer, version: int) -> None:
-        """Add a value."""
-        if not self.array:
-            self._write_one(value, out, version)
-            return
-        out.count(None if value is None else len(value))
-        for each in value or ():
-            self._write_one(each, out, version)
-
-    def _write_one(self, value: Any, out: Writer, version: int) -> None:
+    def writing(self, writer: type[Writer], version: int) -> Callable[[Writer, Any], None]:
+        """Return the writing of a value, or of an array of values."""
+        write: Callable[[Writer, Any], None]
         if not isinstance(self.kind, str):
-            value.write(out, version)
+            write = writing(self.kind, writer, version).write
         elif self.kind in NUMBERS:
-            out.number(NUMBERS[self.kind], value)
+            write = _number_writing(NUMBERS[self.kind])
         else:
-            getattr(out, self.kind)(value)
+            write = getattr(writer, self.kind)
+        return _array_writing(write) if self.array else write
 
     def reading(self, reader: type[Reader], version: int) -> Callable[[Reader], Any]:
         """Return the reading of a value, or of one element of an array."""
@@ -128,25 +123,6 @@ def wire(
 @dataclass(frozen=True, slots=True)
 class Struct:
     """A struct, or a whole message (:class:`~confplane.kraft.wire.message.Message`)."""
-
-    def write(self, out: Writer, version: int) -> None:
-        """Add the fields that the version has.
-
-        Raises:
-            ValueError: The version has no place for a value.
-        """
-        tags: list[tuple[int, Writer]] = []
-        for item in wire_fields(type(self)):
-            value = getattr(self, item.name)
-            if version < item.since:
-                if value != item.default and not item.ignorable:
-                    raise ValueError(f"this version has no place for {item.name}")
-            elif item.tag is None:
-                item.write(value, out, version)
-            elif value != item.default:
-                item.write(value, tag := Writer(), version)
-                tags.append((item.tag, tag))
-        out.tags(*tags)
 
     @classmethod
     def read(cls, reader: Reader, version: int) -> Self:
@@ -234,6 +210,71 @@ def _composed(struct: type[Struct], reader: type[Reader], version: int) -> Struc
     return StructReading(struct, tuple(steps), arrays, tagged)
 
 
+@dataclass(frozen=True, slots=True)
+class StructWriting:
+    """The writing of a struct: one step for each field, then the tagged fields."""
+
+    fields: tuple[tuple[Callable[[Any], Any], Callable[[Writer, Any], None]], ...]
+    """The value of each field, and the writing of it."""
+    tagged: tuple[tuple[int, WireField, Callable[[Writer, Any], None]], ...]
+    """The tag of each tagged field, the field, and the writing of its value."""
+    absent: tuple[WireField, ...]
+    """The fields that the version does not have and that must have their defaults."""
+
+    def write(self, out: Writer, value: Any) -> None:
+        """Add a struct.
+
+        Raises:
+            ValueError: The version has no place for a value.
+        """
+        for item in self.absent:
+            if getattr(value, item.name) != item.default:
+                raise ValueError(f"this version has no place for {item.name}")
+        for get, write in self.fields:
+            write(out, get(value))
+        tags: list[tuple[int, Writer]] = []
+        for tag, item, write in self.tagged:
+            if (content := getattr(value, item.name)) != item.default:
+                write(written := Writer(), content)
+                tags.append((tag, written))
+        out.tags(tags)
+
+
+def writing(struct: type[Struct], writer: type[Writer], version: int) -> StructWriting:
+    """Return the writing of a struct in a version."""
+    key = (struct, writer, version)
+    if key not in _WRITINGS:
+        present = [item for item in wire_fields(struct) if version >= item.since]
+        absent = [item for item in wire_fields(struct) if version < item.since and not item.ignorable]
+        _WRITINGS[key] = StructWriting(
+            tuple((attrgetter(item.name), item.writing(writer, version)) for item in present if item.tag is None),
+            tuple((item.tag, item, item.writing(Writer, version)) for item in present if item.tag is not None),
+            tuple(absent),
+        )
+    return _WRITINGS[key]
+
+
+def _array_writing(write: Callable[[Writer, Any], None]) -> Callable[[Writer, Any], None]:
+    """Return the writing of an array, or null, by that of an element."""
+
+    def write_array(out: Writer, values: Any) -> None:
+        out.count(None if values is None else len(values))
+        for value in values or ():
+            write(out, value)
+
+    return write_array
+
+
+def _number_writing(form: struct.Struct) -> Callable[[Writer, Any], None]:
+    """Return :meth:`Writer.number` of one form, in a single call."""
+    pack = form.pack
+
+    def write(out: Writer, value: Any) -> None:
+        out.out += pack(value)
+
+    return write
+
+
 def _number_reading(form: struct.Struct) -> Callable[[Reader], Any]:
     """Return :meth:`Reader.number` of one form, in a single call: numbers are most of the fields."""
     unpack, size = form.unpack_from, form.size
@@ -268,3 +309,4 @@ def _least(kind: str | type[Struct], reader: type[Reader], version: int) -> int:
 
 _FIELDS: Final[dict[type[Struct], tuple[WireField, ...]]] = {}
 _READINGS: Final[dict[tuple[type[Struct], type[Reader], int], StructReading]] = {}
+_WRITINGS: Final[dict[tuple[type[Struct], type[Writer], int], StructWriting]] = {}

@@ -44,7 +44,6 @@ _GATHER_S: Final = 0.008
 this pause a change costs a sixth more processor time at 64 callers; 12 ms bring no further improvement."""
 _TRY_TIMEOUT_S: Final = 3.0
 """Seconds for one try of one statement, connecting included."""
-"""Seconds before each retry. The first retry is immediate: usually only this connection was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class GroupCommitOptions:
     patience_s: float = 2.0
     """Seconds for retries: a faster restart of Postgres goes unnoticed."""
     pauses_s: tuple[float, ...] = (0.0, 0.1, 0.2, 0.4, 0.8)
-    """Seconds before each retry."""
+    """Seconds before each retry. The first retry is immediate: usually only this connection was lost."""
 
 
 class RowRefusedError(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -67,14 +68,10 @@ async def pages(which: ClusterFacet, query: ListQuery, max_visited: int) -> list
     found: list[module.DescribePage] = []
     token = None
     while not found or token is not None:
-        page = await describe.page(which, replaced(query, token))
+        page = await describe.page(which, replace(query, page_token=token))
         found.append(page)
         token = page.next_page_token
     return found
-
-
-def replaced(query: ListQuery, token: str | None) -> ListQuery:
-    return ListQuery(query.id, query.names, query.key, query.kind, query.page_size, token)
 
 
 def matches(query: ListQuery, entity_id: str, rare: set[str]) -> bool:
@@ -85,6 +82,7 @@ def matches(query: ListQuery, entity_id: str, rare: set[str]) -> bool:
         and all(kind in names and names[kind] == name for kind, name in query.names.items())
         and (query.kind is None or tuple(kind.value for kind in entity.types) == query.kind)
         and (query.key is None or (query.key == RARE and entity_id in rare))
+        and (not query.prefix or (entity.components[0][1] or "").startswith(query.prefix))
     )
 
 

@@ -28,6 +28,7 @@ from tests.support.stores import (
     until,
     write,
 )
+from tests.support.waiting import run_ready_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -213,6 +214,20 @@ async def test_two_stores_see_each_others_writes(open_store: Opener, raw_zk: Kaz
     assert same(first, raw_zk)
     assert first._follower.loaded().trees[Tree.CONFIG].nodes == second._follower.loaded().trees[Tree.CONFIG].nodes
     assert first.status().notifications == second.status().notifications == len(raw_zk.get_children("/config/changes"))
+
+
+async def test_catching_up_reaches_a_write_after_an_own_one_that_is_applied_already(
+    store: ZooKeeperStore, raw_zk: KazooClient
+) -> None:
+    await store.catch_up(soon())
+    waking = asyncio.create_task(store.catch_up(soon()))
+    async with mirror_paused(store):
+        await committed(store, write(BILLING, {"producer_byte_rate": "1"}))
+        written = raw_zk.exists(raw_zk.create("/elsewhere")).czxid
+        caught_up = asyncio.create_task(store.catch_up(soon()))
+        await run_ready_tasks()
+    assert await caught_up >= written
+    await waking
 
 
 async def test_separate_layout_reads_both_nodes(open_store: Opener, raw_zk: KazooClient) -> None:

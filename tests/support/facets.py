@@ -15,14 +15,10 @@ from typing import TYPE_CHECKING, Any, cast
 from confplane.client.asynchronous import AsyncConfplane
 from confplane.client.core.calls import ApiCall
 from confplane.client.core.pages import AsyncPages, Paged
-from confplane.client.core.senders import TIMEOUT_S
 from confplane.client.families.bodies import Change, ClientChange
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import AsyncIterator, Mapping, Sequence
-
-    import httpx
 
     from confplane.client.core.calls import Answer
     from confplane.client.tokens import Token
@@ -32,20 +28,8 @@ if TYPE_CHECKING:
 class ConfplaneClient(AsyncConfplane):
     """An :class:`~confplane.client.asynchronous.AsyncConfplane` with untyped bodies, by default without retries."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        token: Token | None,
-        cluster: str = "default",
-        timeout_s: float = TIMEOUT_S,
-        tries: int = 1,
-        verify: ssl.SSLContext | bool = True,
-        transport: httpx.AsyncBaseTransport | None = None,
-    ) -> None:
-        super().__init__(
-            url, token=token, cluster=cluster, timeout_s=timeout_s, tries=tries, verify=verify, transport=transport
-        )
+    def __init__(self, url: str, *, token: Token | None, tries: int = 1, **options: Any) -> None:
+        super().__init__(url, token=token, tries=tries, **options)
 
     async def request(
         self,
@@ -88,11 +72,9 @@ class ConfplaneClient(AsyncConfplane):
         """Read the declared content of an entity, now or ``at`` a revision or time (RFC 3339) of the past."""
         return await self.resources(facet).get.if_none_match(if_none_match, entity, full=full, at=at, **fresh)
 
-    async def effective(
-        self, facet: str, entity: Entity | str, *, if_none_match: str | None = None, **fresh: Any
-    ) -> Answer[Any]:
+    async def effective(self, facet: str, entity: Entity | str, **fresh: Any) -> Answer[Any]:
         """Read the effective values of an entity."""
-        return await self.resources(facet).effective.if_none_match(if_none_match, entity, **fresh)
+        return await self.resources(facet).effective(entity, **fresh)
 
     async def diff(self, facet: str, entity: Entity | str, *, before: str, after: str | None = None) -> Answer[Any]:
         """Read the keys that differ between two moments, each a revision or a time; ``after`` None is now."""
@@ -134,13 +116,11 @@ class ConfplaneClient(AsyncConfplane):
         components: Sequence[Mapping[str, Any]] = (),
         *,
         strict: bool = False,
-        min_revision: int | None = None,
         **members: Any,
     ) -> Answer[Any]:
         """Describe by a filter; ``members`` are further members of the body, e.g. ``resolveEntity=True``."""
         body = {"components": list(components), "strict": strict, **members}
-        headers = {} if min_revision is None else {"Confplane-Min-Revision": str(min_revision)}
-        return await self.request("POST", f"{facet}:describe", json=body, headers=headers, read=True)
+        return await self.request("POST", f"{facet}:describe", json=body, read=True)
 
     async def alter(
         self, facet: str, entries: Sequence[tuple[Entity, Mapping[str, Any]]], *, atomic: bool = False, **terms: Any
@@ -155,13 +135,11 @@ class ConfplaneClient(AsyncConfplane):
         self,
         entries: Sequence[tuple[Entity, Mapping[str, Any], Mapping[str, Any]]],
         *,
-        quotas_etag: str | None = None,
-        configs_etag: str | None = None,
         atomic: bool = False,
         **terms: Any,
     ) -> Answer[Any]:
         """Alter quotas and client configs, those of an entity in one change: key to value, None to remove."""
-        changes = [ClientChange(*entry, quotas_etag=quotas_etag, configs_etag=configs_etag) for entry in entries]
+        changes = [ClientChange(*entry) for entry in entries]
         return await self.clients.alter(changes, atomic=atomic, **terms)
 
     async def alter_configs(
@@ -176,11 +154,9 @@ class ConfplaneClient(AsyncConfplane):
         changes: list[Change[str]] = [Change(entity, values, etag) for entity, values in entries]
         return await self.configs.alter(changes, atomic=atomic, **terms)
 
-    async def revert_changes(
-        self, selection: Mapping[str, str], *, keys: Sequence[str] = (), force: bool = False, **terms: Any
-    ) -> Answer[Any]:
-        """Set the keys that changes touched to their previous values; no keys means all."""
-        return await self.audit.revert(selection, keys=keys or None, force=force, **terms)
+    async def revert_changes(self, selection: Mapping[str, str], **terms: Any) -> Answer[Any]:
+        """Set the keys that changes touched to their previous values."""
+        return await self.audit.revert(selection, **terms)
 
     def _list(self, path: str, filters: Mapping[str, str]) -> AsyncPages[dict[str, Any], dict[str, Any]]:
         return AsyncPages(Paged(ApiCall("GET", self._url(path), params=filters, repeatable=True)), self._sender.one)

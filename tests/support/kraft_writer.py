@@ -82,13 +82,14 @@ class RefusedError(Exception):
 class KraftWriter:
     """Writes to one broker; a context manager."""
 
-    def __init__(self, bootstrap: str, options: Options | None = None) -> None:
+    def __init__(self, bootstrap: str) -> None:
         self._address = Address.parse(bootstrap)
-        self._options = options or Options(client_id="writer")
         self._connection: KraftConnection | None = None
 
     async def __aenter__(self) -> Self:
-        self._connection = await KraftConnection.open(self._address, self._options, time.monotonic() + _LIMIT_S)
+        self._connection = await KraftConnection.open(
+            self._address, Options(client_id="writer"), time.monotonic() + _LIMIT_S
+        )
         return self
 
     async def __aexit__(self, *exc: object) -> None:

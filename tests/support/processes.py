@@ -185,9 +185,9 @@ def program(
         running._output.close()
 
 
-def wait_gone(processes: Sequence[psutil.Process], seconds: float = PATIENCE_S) -> None:
+def wait_gone(processes: Sequence[psutil.Process]) -> None:
     """Wait until none of the processes is left."""
-    _, alive = psutil.wait_procs(processes, timeout=seconds)
+    _, alive = psutil.wait_procs(processes, timeout=PATIENCE_S)
     assert not alive, f"still there: {[process.cmdline() for process in alive]}"
 
 

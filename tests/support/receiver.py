@@ -79,10 +79,10 @@ class Receiver:
 
 
 @asynccontextmanager
-async def receiving(tls: ssl.SSLContext | None = None, *, host: str = "127.0.0.1") -> AsyncIterator[Receiver]:
+async def receiving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Receiver]:
     """Run a receiver."""
     receiver = Receiver()
-    server = await asyncio.start_server(receiver.serve, host, 0, ssl=tls)
+    server = await asyncio.start_server(receiver.serve, "127.0.0.1", 0, ssl=tls)
     receiver.port = server.sockets[0].getsockname()[1]
     try:
         yield receiver

@@ -233,8 +233,8 @@ def _minus_zero(altered: AlterPair) -> bool:
     return altered.quotas and any(value == 0 and math.copysign(1, value) < 0 for _, value in altered.given)
 
 
-def _set_value(altered: AlterPair, *values: str, of: str = "") -> bool:
-    return not altered.quotas and any(value in values and of in key for key, value in altered.given)
+def _set_value(altered: AlterPair, *values: str) -> bool:
+    return not altered.quotas and any(value in values for _, value in altered.given)
 
 
 def _foreign_config(altered: AlterPair) -> bool:

@@ -64,10 +64,10 @@ def records(*of: tuple[str, str | None], until: int = 80, topic_id: str | None =
     return EntityObservation(TOPIC, exact, until, records=of, topic_id=topic_id)
 
 
-def logged_topic(*, until: int = 80, topic_id: str, created: bool) -> EntityObservation:
+def logged_topic(*, topic_id: str, created: bool) -> EntityObservation:
     """A record of a topic that was created or removed."""
     shown = Observation({}, frozenset()) if created else None
-    return EntityObservation(TOPIC, ObservedRange(until - 1, until, 0, exact=True), until, shown, topic_id=topic_id)
+    return EntityObservation(TOPIC, ObservedRange(79, 80, 0, exact=True), 80, shown, topic_id=topic_id)
 
 
 def sent(

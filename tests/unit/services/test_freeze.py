@@ -1,4 +1,4 @@
-"""What a freeze and a thaw write and answer, on a store whose answers are set by the test."""
+"""The writes and the answers of a freeze and a thaw, on a store whose answers are set by the test."""
 
 from __future__ import annotations
 

@@ -25,7 +25,6 @@ from tests.bench import (
     concurrent_work,
     configs,
     console,
-    describe,
     feed,
     hostile,
     idle,
@@ -71,7 +70,7 @@ def main() -> None:
     parser.add_argument(
         "only",
         nargs="*",
-        help="some of: reads access applied alters backups bulk beside load memory console describe feed hostile idle latency"
+        help="some of: reads access applied alters backups bulk beside load memory console feed hostile idle latency"
         " manifests rollups kafka configs kraft kraft-applied",
     )
     options = parser.parse_args()
@@ -92,7 +91,6 @@ def main() -> None:
         "load": lambda world: mirror.load(world, rounds=rounds, entities=options.entities),
         "memory": lambda world: mirror.memory(world, rounds=rounds, entities=options.entities),
         "console": lambda world: console.measure(world, rounds=rounds, entities=options.entities),
-        "describe": lambda world: _describe(world, rounds, options.entities),
         "feed": lambda world: feed.measure(world, rounds=rounds, changes=options.changes),
         "feed-idle": lambda world: feed.idle(
             world, rounds=rounds, seconds=options.seconds, consumers=options.consumers
@@ -171,11 +169,6 @@ def _side_by_side(options: argparse.Namespace) -> dict[str, Callable[[World], It
             changes=options.changes,
         ),
     }
-
-
-def _describe(world: World, rounds: int, entities: int) -> Iterator[Figure]:
-    for count in sorted({min(_SMALL, entities), entities}):
-        yield from describe.measure(world, rounds=rounds, entities=count)
 
 
 def _machine() -> str:

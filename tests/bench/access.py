@@ -31,7 +31,7 @@ from confplane.services.ports.access import AccessDelta, StoredGrant
 from tests.bench.caller import Caller
 from tests.bench.load import Load
 from tests.bench.reads import CONFIGS, DESCRIBE, QUOTAS, RESOLVE
-from tests.bench.rounds import Figure, alternate, column, rates, summary
+from tests.bench.rounds import Figure, alternate, percentiles, rates, summary
 from tests.bench.world import loaded
 from tests.support import hostile
 from tests.support.credentials import credentials
@@ -184,9 +184,7 @@ def _attacked(world: World, rounds: int, seconds: float) -> Iterator[Figure]:
 
             name = f"Poll beside {per_second:,} hostile requests a second"
             ours, reference = alternate(f"{name} | alone, median ms", rounds, beside, alone, decimals=2)
-            for index, what, goal in (0, "median", "information"), (1, "99th percentile", "0.50"):
-                figure = Figure(f"{name}, {what}", "ms", column(ours, index), "alone", column(reference, index), goal)
-                yield replace(figure, decimals=2, less_is_better=True)
+            yield from percentiles(name, ours, "alone", reference, ("information", "0.50"), decimals=2)
 
 
 def _attack(port: int, pause_s: float) -> None:

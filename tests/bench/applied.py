@@ -13,22 +13,23 @@ import json
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import psutil
 import psycopg
 
-from tests.bench.load import Load, Loaded
+from tests.bench.load import Load
 from tests.bench.reads import DESCRIBE
 from tests.bench.rounds import Figure, alternate, column, progress, rates
-from tests.bench.world import loaded, probe
+from tests.bench.world import loaded, sent
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import LiteralString
 
+    from tests.bench.load import Loaded
     from tests.bench.rounds import Sample
     from tests.bench.world import World
 
@@ -135,7 +136,7 @@ def _filled(load: Load, entities: int) -> float:
 
 
 def _send(load: Load) -> Loaded:
-    found = Loaded(**probe("load", **asdict(load)))
+    found = sent(load)
     if set(found.statuses) != {"200"}:
         raise AssertionError(f"{load.method} {load.path} was answered {found.statuses}")
     return found

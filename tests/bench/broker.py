@@ -27,6 +27,7 @@ LOAD = Path(__file__).with_name("KafkaLoad.java")
 
 _ANSWER_S = 1800.0
 _POLL_S = 0.0002
+_SAID_S = 60.0
 _CHANGES = "/config/changes"
 SHIPPED = (
     "-Xmx1G",
@@ -81,12 +82,12 @@ controlled.shutdown.enable=false
         self._unread = lines.rpartition(b"\n")[2]
         return pattern.search(lines) is not None
 
-    def wait_until_it_says(self, pattern: re.Pattern[bytes], seconds: float = 60.0) -> float:
+    def wait_until_it_says(self, pattern: re.Pattern[bytes]) -> float:
         """Wait for a pattern and return the time on the clock of ``time.perf_counter()``."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + _SAID_S
         while not self.says(pattern):
             if time.monotonic() > end:
-                raise AssertionError(f"the broker did not say {pattern.pattern!r} in {seconds} s")
+                raise AssertionError(f"the broker did not say {pattern.pattern!r} in {_SAID_S} s")
             time.sleep(_POLL_S)
         return time.perf_counter()
 

@@ -11,13 +11,13 @@ from kazoo.client import KazooClient
 
 from tests.audit.rows import fetch
 from tests.bench.caller import QUOTAS, Caller
-from tests.bench.rounds import Figure, alternate, column, summary
+from tests.bench.rounds import alternate, percentiles, summary
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.bench.rounds import Sample
+    from tests.bench.rounds import Figure, Sample
     from tests.bench.world import World
     from tests.support.service import Service
 
@@ -79,11 +79,7 @@ def _alone_and_during(
     ours, reference = alternate(
         f"one alter at a time beside {what} | alone, median ms", rounds, beside, alone, decimals=1
     )
-    for index, goal in (0, "information"), (1, "0.50"):
-        yield Figure(
-            f"Alter of one entity beside {what}: {('median', '99th percentile')[index]}",
-            "ms", column(ours, index), "alone", column(reference, index), goal, decimals=1, less_is_better=True,
-        )  # fmt: skip
+    yield from percentiles(f"Alter of one entity beside {what}", ours, "alone", reference, ("information", "0.50"))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import psutil
 from kazoo.client import KazooClient
 
 from tests.bench.caller import QUOTAS
-from tests.bench.rounds import Figure, alternate, column, summary
+from tests.bench.rounds import Figure, alternate, column, percentiles, summary
 from tests.bench.world import data_of
 from tests.support.waiting import until, wait_for
 
@@ -43,17 +43,8 @@ def measure(world: World, *, rounds: int, changes: int) -> Iterator[Figure]:
                 partial(_watches, world, count, changes),
                 decimals=2,
             )
-            for index, name in enumerate(("median", "99th percentile")):
-                yield Figure(
-                    f"Response to a write until the event is received, {count:,} streams, {name}",
-                    "ms",
-                    column(ours, index),
-                    "kazoo: watch, get",
-                    column(reference, index),
-                    "0.12" if index else "information",
-                    decimals=2,
-                    less_is_better=True,
-                )
+            name = f"Response to a write until the event is received, {count:,} streams"
+            yield from percentiles(name, ours, "kazoo: watch, get", reference, ("information", "0.12"), decimals=2)
 
 
 def idle(world: World, *, rounds: int, seconds: float, consumers: int) -> Iterator[Figure]:

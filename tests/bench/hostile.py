@@ -12,7 +12,7 @@ import socket
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
@@ -20,10 +20,10 @@ import httpx
 import psutil
 
 from tests.bench.caller import QUOTAS
-from tests.bench.load import Load, Loaded
+from tests.bench.load import Load
 from tests.bench.reads import DESCRIBE
 from tests.bench.rounds import Figure, progress
-from tests.bench.world import probe
+from tests.bench.world import sent
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -76,10 +76,10 @@ def measure(world: World, *, rounds: int, seconds: float, entities: int) -> Iter
         for name, send in _kinds(service, seconds):
             growth, late, idle = [], [], []
             for _ in range(rounds):
-                idle.append(_send(poll).p99_ms)
+                idle.append(sent(poll).p99_ms)
                 with ThreadPoolExecutor(1) as pool, _watched(service.pid) as memory:
                     sending = pool.submit(send)
-                    late.append(_send(poll).p99_ms)
+                    late.append(sent(poll).p99_ms)
                     answers = sending.result()
                 growth.append(memory.most - memory.before)
                 progress.print(
@@ -148,11 +148,7 @@ def _exact(user: str, **members: object) -> str:
 def _statuses(service: Service, load: Load) -> dict[str, int]:
     user, headers = _hostile(service)
     body = (load.body or "").replace(_HOSTILE, user) or None
-    return _send(replace(load, path=load.path.replace(_HOSTILE, user), body=body, headers=headers)).statuses
-
-
-def _send(load: Load) -> Loaded:
-    return Loaded(**probe("load", **asdict(load)))
+    return sent(replace(load, path=load.path.replace(_HOSTILE, user), body=body, headers=headers)).statuses
 
 
 def _hostile(service: Service) -> tuple[str, dict[str, str]]:

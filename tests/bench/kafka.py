@@ -7,19 +7,19 @@ trail in Postgres, which Kafka has not.
 from __future__ import annotations
 
 import re
-import threading
 import time
 from typing import TYPE_CHECKING
 
 from tests.bench.broker import JUTE_MAXBUFFER, BenchBroker, Peer
 from tests.bench.caller import DESCRIBE_ONE, QUOTAS, Caller
+from tests.bench.latency import POLL_S, delays
 from tests.bench.load import Load
-from tests.bench.rounds import Figure, alternate, column, progress, summary
+from tests.bench.rounds import Figure, alternate, column, percentiles, progress
 from tests.bench.world import loaded
 from tests.support import tools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tests.bench.rounds import Sample
     from tests.bench.world import World
@@ -29,8 +29,6 @@ _ALTER = '{"entries":[{"entity":[' + _USER + '],"ops":[{"key":"producer_byte_rat
 _ENTITIES = 1024
 _PER_ROUND = 100_000_000
 _FIRST = 1_000_000_000
-_PAUSE_S = 0.02
-_POLL_S = 0.0002
 _WARM_UP = 5
 """Large alters before they are measured: by then the broker's JVM has compiled what they run."""
 REFERENCE = f"Kafka {tools.KAFKA_VERSION}"
@@ -168,7 +166,7 @@ def visibility(world: World, class_path: str, *, rounds: int, changes: int) -> I
             def see(value: int) -> float:
                 wanted = f":{value}}}".encode()
                 while wanted not in reader("GET", path):
-                    time.sleep(_POLL_S)
+                    time.sleep(POLL_S)
                 return time.perf_counter()
 
             def write(value: int) -> None:
@@ -176,7 +174,7 @@ def visibility(world: World, class_path: str, *, rounds: int, changes: int) -> I
 
             # By the reader, which then has the entity at once.
             reader("PUT", path, body % (number * changes))
-            return _latency(write, see, range(number * changes + 1, (number + 1) * changes))
+            return delays(write, see, range(number * changes + 1, (number + 1) * changes))
 
         def theirs(number: int) -> Sample:
             def see(value: int) -> float:
@@ -186,7 +184,7 @@ def visibility(world: World, class_path: str, *, rounds: int, changes: int) -> I
             def write(value: int) -> None:
                 peer.alter_many(1, value)
 
-            found = _latency(write, see, range(number * changes + 1, (number + 1) * changes))
+            found = delays(write, see, range(number * changes + 1, (number + 1) * changes))
             peer.forget_changes()
             return found
 
@@ -195,26 +193,7 @@ def visibility(world: World, class_path: str, *, rounds: int, changes: int) -> I
         confplane, kafka = alternate(
             "a change seen by all other readers, median ms: Confplane | Kafka", rounds, ours, theirs, decimals=2
         )
-    for index, name in enumerate(("median", "99th percentile")):
-        yield Figure(
-            f"Change seen by the other readers, {name}",
-            "ms", column(confplane, index), REFERENCE, column(kafka, index), decimals=2, less_is_better=True,
-        )  # fmt: skip
-
-
-def _latency(write: Callable[[int], None], see: Callable[[int], float], values: range) -> Sample:
-    """Make changes one by one; the time from sending each until it was seen: median and 99th percentile in ms."""
-    took: list[float] = []
-    for value in values:
-        visibility: list[float] = []
-        watcher = threading.Thread(target=lambda value=value, visibility=visibility: visibility.append(see(value)))
-        watcher.start()
-        time.sleep(_PAUSE_S)
-        begun = time.perf_counter()
-        write(value)
-        watcher.join()
-        took.append(visibility[0] - begun)
-    return summary(took)
+    yield from percentiles("Change seen by the other readers", confplane, REFERENCE, kafka, decimals=2)
 
 
 # ---------------------------------------------------------------- all entities

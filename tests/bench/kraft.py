@@ -18,7 +18,7 @@ from tests.bench.caller import Caller
 from tests.bench.kraft_describes import all_entities, describe_all, fill, one
 from tests.bench.kraft_served import served
 from tests.bench.kraft_visibility import latencies
-from tests.bench.rounds import Figure, alternate, column, progress
+from tests.bench.rounds import Figure, alternate, column, percentiles, progress
 from tests.interop.admin import JavaCalls
 from tests.support.kraft import kraft_cluster
 from tests.support.metrics import Scraped
@@ -199,8 +199,6 @@ def _visibility(world: World, node: KraftNode, changes: int) -> Iterator[Figure]
         progress.print(
             f"  a change seen {name}, median ms: {ours[0]:.1f}; by the broker's own describe: {reference[0]:.1f}"
         )
-        for index, what in enumerate(("median", "99th percentile")):
-            yield Figure(
-                f"Kafka 4: change by others seen {name}, {what}",
-                "ms", [ours[index]], "the broker's own describe", [reference[index]], decimals=1, less_is_better=True,
-            )  # fmt: skip
+        yield from percentiles(
+            f"Kafka 4: change by others seen {name}", [ours], "the broker's own describe", [reference]
+        )

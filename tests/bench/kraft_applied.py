@@ -13,7 +13,7 @@ from tests.bench.broker import LOAD, SHIPPED
 from tests.bench.caller import QUOTAS, Caller
 from tests.bench.kraft import observing, run_target
 from tests.bench.kraft_describes import REFERENCE
-from tests.bench.rounds import Figure, alternate, column, progress, summary
+from tests.bench.rounds import Figure, alternate, column, percentiles, progress, summary
 from tests.interop.admin import JavaCalls
 from tests.support.kraft import kraft_cluster
 from tests.support.waiting import wait_for
@@ -103,11 +103,7 @@ def _lags(service: Service, rounds: int, seconds: float) -> Iterator[Figure]:
             sample,
             decimals=1,
         )
-        for index, what in enumerate(("median", "99th percentile")):
-            yield Figure(
-                f"Kafka 4: {rate:,} changes a second, from the request until applied, {what}",
-                "ms", column(samples, index), decimals=1,
-            )  # fmt: skip
+        yield from percentiles(f"Kafka 4: {rate:,} changes a second, from the request until applied", samples)
 
 
 def _commits(service: Service, plain: Service, rounds: int, seconds: float) -> Iterator[Figure]:
@@ -119,12 +115,8 @@ def _commits(service: Service, plain: Service, rounds: int, seconds: float) -> I
         lambda number: asyncio.run(_at_a_rate(plain, _COMMITS, seconds, rounds + number, {})),
         decimals=1,
     )
-    for index, what in enumerate(("median", "99th percentile")):
-        yield Figure(
-            f"Kafka 4: commit of a change, {_COMMITS} a second, {what}",
-            "ms", column(ours, index), "a cluster without a target", column(reference, index), "1.00",
-            decimals=1, less_is_better=True,
-        )  # fmt: skip
+    name = f"Kafka 4: commit of a change, {_COMMITS} a second"
+    yield from percentiles(name, ours, "a cluster without a target", reference, ("1.00", "1.00"))
 
 
 async def _at_a_rate(service: Service, rate: int, seconds: float, number: int, headers: dict[str, str]) -> Sample:

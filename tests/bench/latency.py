@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 from kazoo.client import KazooClient
 
 from tests.bench.caller import QUOTAS, Caller
-from tests.bench.rounds import Figure, alternate, column, summary
+from tests.bench.rounds import alternate, percentiles, summary
 from tests.bench.world import data_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from tests.bench.rounds import Sample
+    from tests.bench.rounds import Figure, Sample
     from tests.bench.world import World
     from tests.support.service import Service
 
 _PATH = f"{QUOTAS}/user=bench"
-_PAUSE_S = 0.005
-_POLL_S = 0.0002
+_PAUSE_S = 0.02
+POLL_S = 0.0002
 
 
 def measure(world: World, *, rounds: int, changes: int) -> Iterator[Figure]:
@@ -42,19 +42,8 @@ def measure(world: World, *, rounds: int, changes: int) -> Iterator[Figure]:
         for client in clients:
             client.stop()
             client.close()
-    plain = "kazoo: set, watch, get"
-    for index, name in enumerate(("median", "99th percentile")):
-        yield Figure(
-            f"Change seen by another service, {name}",
-            "ms",
-            column(ours, index),
-            plain,
-            column(reference, index),
-            decimals=2,
-            less_is_better=True,
-        )
-    yield Figure("Change answered to who made it, median", "ms", column(ours, 2), decimals=2)
-    yield Figure("Change answered to who made it, 99th percentile", "ms", column(ours, 3), decimals=2)
+    yield from percentiles("Change seen by another service", ours, "kazoo: set, watch, get", reference, decimals=2)
+    yield from percentiles("Change answered to who made it", [sample[2:] for sample in ours], decimals=2)
 
 
 def _services(first: Service, second: Service, values: range) -> Sample:
@@ -65,29 +54,34 @@ def _services(first: Service, second: Service, values: range) -> Sample:
 
     # By the reader, which then has the entity at once.
     put(values[0], reader)
-    seen: list[float] = []
     answered: list[float] = []
-    for value in values[1:]:
-        wanted = f":{value}}}".encode()
-        found = threading.Event()
-        at = [0.0]
 
-        def watch(wanted: bytes = wanted, at: list[float] = at, found: threading.Event = found) -> None:
-            while wanted not in reader("GET", _PATH):
-                time.sleep(_POLL_S)
-            at[0] = time.perf_counter()
-            found.set()
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        time.sleep(_PAUSE_S)
+    def write(value: int) -> None:
         begun = time.perf_counter()
         put(value)
         answered.append(time.perf_counter() - begun)
-        found.wait()
+
+    def see(value: int) -> float:
+        while f":{value}}}".encode() not in reader("GET", _PATH):
+            time.sleep(POLL_S)
+        return time.perf_counter()
+
+    return (*delays(write, see, values[1:]), *summary(answered))
+
+
+def delays(write: Callable[[int], None], see: Callable[[int], float], values: range) -> Sample:
+    """Make changes one by one; the time from sending each until it was seen: median and 99th percentile in ms."""
+    took: list[float] = []
+    for value in values:
+        visibility: list[float] = []
+        watcher = threading.Thread(target=lambda value=value, visibility=visibility: visibility.append(see(value)))
+        watcher.start()
+        time.sleep(_PAUSE_S)
+        begun = time.perf_counter()
+        write(value)
         watcher.join()
-        seen.append(at[0] - begun)
-    return (*summary(seen), *summary(answered))
+        took.append(visibility[0] - begun)
+    return summary(took)
 
 
 def _kazoo(writer: KazooClient, reader: KazooClient, changes: int) -> Sample:

@@ -93,6 +93,21 @@ def rates(
     yield Figure(f"{name}: CPU time of the server", "µs", *spent, less_is_better=True)
 
 
+def percentiles(
+    name: str,
+    ours: Sequence[Sample],
+    reference_name: str = "",
+    reference: Sequence[Sample] = (),
+    goals: tuple[str, str] = ("information", "information"),
+    *,
+    decimals: int = 1,
+) -> Iterator[Figure]:
+    """Yield the median and the 99th percentile of some times, from samples that begin with those of :func:`summary`."""
+    for index, (what, goal) in enumerate(zip(("median", "99th percentile"), goals, strict=True)):
+        sides = column(ours, index), reference_name, column(reference, index)
+        yield Figure(f"{name}, {what}", "ms", *sides, goal, decimals, less_is_better=True)
+
+
 def table(figures: Sequence[Figure]) -> str:
     """Return the figures as a table in Markdown."""
     rows = [["Figure", "Confplane", "Reference", "Ratio (range)", "Goal"], ["---", "---:", "---:", "---:", "---"]]

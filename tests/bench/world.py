@@ -143,6 +143,11 @@ def probe(module: str, **fields: Any) -> Any:
     return json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout)
 
 
+def sent(load: Load) -> Loaded:
+    """Run the load generator."""
+    return Loaded(**probe("load", **asdict(load)))
+
+
 def loaded(load: Load, expected: str, server: int) -> tuple[float, float, float]:
     """Run the load generator; return replies a second, the server's CPU time for one in µs, the median latency in ms.
 
@@ -150,7 +155,7 @@ def loaded(load: Load, expected: str, server: int) -> tuple[float, float, float]
     """
     process = psutil.Process(server)
     before = sum(process.cpu_times()[:2])
-    result = Loaded(**probe("load", **asdict(load)))
+    result = sent(load)
     spent = sum(process.cpu_times()[:2]) - before
     if set(result.statuses) != {expected}:
         raise AssertionError(f"{load.method} {load.path} was answered {result.statuses}, not {expected}")

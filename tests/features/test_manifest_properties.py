@@ -16,8 +16,7 @@ from confplane.domain.facets import Tree, full_path
 from confplane.domain.manifests import FACETS
 from confplane.services.recorder import record
 from confplane.store import ZooKeeperStore
-from tests.support import servers
-from tests.support.manifest_cases import (
+from tests.features.manifest_cases import (
     OWNERS,
     SECRET,
     Apply,
@@ -30,6 +29,7 @@ from tests.support.manifest_cases import (
     cases,
     number,
 )
+from tests.support import servers
 from tests.support.stores import kafka_writes
 from tests.support.waiting import wait_for
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,9 +11,9 @@ import pytest
 
 from confplane.client import ProblemError
 from confplane.domain.entities import Entity
-from tests.support import temporary_changes
 from tests.support.facets import ConfplaneClient
 from tests.support.waiting import until
+from tests.support.world import RECORDING
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -24,12 +25,21 @@ RATE: Final = "producer_byte_rate"
 ALICE: Final = Entity.of(user="alice")
 
 
+HOUR_S: Final = 3_600
+SOON: Final = {
+    **RECORDING,
+    "confplane.services.schedules.service.SHORTEST_S": -HOUR_S,
+    "confplane.services.schedules.scheduler.INTERVAL_S": 0.2,
+}
+"""Constants of a service that accepts ends in the past, and ends due changes at once."""
+
+
 async def test_a_change_ends_by_itself_and_each_answer_shows_it(world: World) -> None:
-    async with world.service(constants=temporary_changes.SOON) as service, service.client() as client:
+    async with world.service(constants=SOON) as service, service.client() as client:
         await client.put("client-quotas", ALICE, {RATE: 1})
-        begun = await client.put("client-quotas", ALICE, {RATE: 2}, revert_at=temporary_changes.now())
-        await until(partial(temporary_changes.ended, client))
-        [schedule], [end] = await temporary_changes.ended(client), await temporary_changes.ends(client)
+        begun = await client.put("client-quotas", ALICE, {RATE: 2}, revert_at=datetime.now(UTC).isoformat())
+        [schedule] = await until(partial(_ended, client))
+        [end] = [each async for each in client.items("audit", outcome="committed") if each["ends"] is not None]
         assert (schedule["changeId"], schedule["state"], schedule["kept"]) == (begun.change_id, "ended", [])
         assert (end["changeId"], end["ends"], end["reverts"]) == (
             schedule["endChangeId"],
@@ -42,10 +52,8 @@ async def test_a_change_ends_by_itself_and_each_answer_shows_it(world: World) ->
 async def test_a_caller_sees_and_ends_the_temporary_changes_of_its_entities(service: Service) -> None:
     seen, both = Entity.of(user="seen"), [Entity.of(user="seen"), Entity.of(user="unseen")]
     async with service.client() as admin:
-        own = await admin.put("client-quotas", seen, {RATE: 1}, expires_in=temporary_changes.HOUR_S)
-        joint = await admin.alter(
-            "client-quotas", [(each, {RATE: 2}) for each in both], atomic=True, expires_in=temporary_changes.HOUR_S
-        )
+        own = await admin.put("client-quotas", seen, {RATE: 1}, expires_in=HOUR_S)
+        joint = await admin.alter("client-quotas", [(each, {RATE: 2}) for each in both], atomic=True, expires_in=HOUR_S)
         assert len([each async for each in admin.items("schedules")]) == 2
     token = await _granted(service, "User:seer", "DESCRIBE_CONFIGS", "seen")
     async with ConfplaneClient(service.url, token=token) as client:
@@ -86,3 +94,8 @@ async def _granted(service: Service, principal: str, operation: str, *names: str
 
     await until(accepted)
     return token
+
+
+async def _ended(client: ConfplaneClient) -> list[dict[str, Any]]:
+    """Return the schedules that have ended."""
+    return [each async for each in client.items("schedules", ended="true")]

@@ -24,7 +24,8 @@ from tests.rollups.lake import exported
 from tests.support.collector import collecting, settings_for
 from tests.support.commands import Commands, run
 from tests.support.planted import Asker, Evidence, Planted
-from tests.support.secret_inputs import (
+from tests.support.service import Service
+from tests.system.secret_inputs import (
     BASE,
     KEY,
     TRUSTSTORE,
@@ -36,7 +37,6 @@ from tests.support.secret_inputs import (
     write_resources,
     write_rpc,
 )
-from tests.support.service import Service
 from tests.unit.client.generate import specification
 
 if TYPE_CHECKING:

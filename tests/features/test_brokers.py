@@ -1,4 +1,4 @@
-"""A store with registered brokers: the controller guard, the layout of client configs, the cap on notifications."""
+"""A store with registered brokers: the controller guard, the layout of client configs, the length of names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tests.support.servers import Database
 
 ALICE = Entity.of(user="alice")
-PAIR = Entity.of(user="alice", client_id="app")
 
 
 @pytest.fixture
@@ -69,25 +68,6 @@ async def test_no_write_without_a_zookeeper_controller(
             await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
 
 
-async def test_a_takeover_between_read_and_write_is_detected(
-    tmp_path: Path, chroot: str, raw_zk: KazooClient, dsn: str
-) -> None:
-    register_broker(raw_zk, controller=ZOOKEEPER_CONTROLLER)
-    with ServiceInThread(tmp_path, connect=chroot, dsn=dsn) as service:
-        async with service.client() as client:
-            await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
-            # A KRaft takeover: the node is deleted and made again, so its version is the same, but the epoch grew.
-            transaction = raw_zk.transaction()
-            transaction.delete("/controller")
-            transaction.create("/controller", b'{"version":2,"brokerid":3000,"kraftControllerEpoch":7}')
-            transaction.set_data("/controller_epoch", b"2")
-            assert not any(isinstance(result, Exception) for result in transaction.commit())
-            with pytest.raises(ProblemError) as caught:
-                await client.put("client-quotas", ALICE, {"producer_byte_rate": 2})
-            assert caught.value.kafka_error_code == 11
-            assert raw_zk.get("/config/users/alice")[0] == b'{"version":1,"config":{"producer_byte_rate":"1"}}'
-
-
 async def test_the_layout_must_be_chosen_where_brokers_are(
     tmp_path: Path, chroot: str, raw_zk: KazooClient, dsn: str
 ) -> None:
@@ -100,50 +80,6 @@ async def test_the_layout_must_be_chosen_where_brokers_are(
             assert "client_configs_layout" in caught.value.body["detail"]
             assert (await client.describe("client-configs")).body["entries"] == []
             await client.put("client-quotas", ALICE, {"producer_byte_rate": 1})
-
-
-async def test_the_separate_layout(tmp_path: Path, chroot: str, raw_zk: KazooClient, dsn: str) -> None:
-    register_broker(raw_zk, controller=ZOOKEEPER_CONTROLLER)
-    cluster = {"client_configs_layout": "separate"}
-    with (
-        ServiceInThread(tmp_path, connect=chroot, dsn=dsn, cluster=cluster) as service,
-        Service(tmp_path, connect=chroot, dsn=dsn, cluster=cluster) as other,
-    ):
-        async with service.client() as client, other.client() as reader:
-            await client.put("client-quotas", PAIR, {"producer_byte_rate": 1})
-            written = await client.put("client-configs", PAIR, {"acks": "1"})
-            root = "/confplane/client-configs/users/alice/clients/app"
-            assert raw_zk.get(root)[0] == b'{"version":1,"config":{"acks":"1"}}'
-            assert (
-                raw_zk.get("/config/users/alice/clients/app")[0] == b'{"version":1,"config":{"producer_byte_rate":"1"}}'
-            )
-            newest = max(raw_zk.get_children("/config/changes"))
-            assert (
-                raw_zk.get(f"/config/changes/{newest}")[0] == b'{"version":2,"entity_path":"users/alice/clients/app"}'
-            )
-            read = await reader.get("client-configs", PAIR, min_revision=written.revision)
-            assert read.body["configs"] == {"acks": "1"}
-            await client.delete("client-quotas", PAIR)
-            assert (await reader.get("client-configs", PAIR, strong=True)).body["configs"] == {"acks": "1"}
-
-
-async def test_the_rate_is_bounded_while_brokers_are_registered(
-    tmp_path: Path, chroot: str, raw_zk: KazooClient, dsn: str
-) -> None:
-    register_broker(raw_zk, controller=ZOOKEEPER_CONTROLLER)
-    with ServiceInThread(tmp_path, connect=chroot, dsn=dsn, cluster={"notifications_max": 10}) as service:
-        async with service.client() as client:
-            for value in range(10):
-                await client.put("client-quotas", ALICE, {"producer_byte_rate": value})
-            with pytest.raises(ProblemError) as caught:
-                await client.put("client-quotas", ALICE, {"producer_byte_rate": 99})
-            assert caught.value.status == 429
-            assert caught.value.kafka_error_code == 89
-            assert caught.value.retry_after_s is not None
-            assert caught.value.outcome == "not_applied"
-            assert len(raw_zk.get_children("/config/changes")) == 10
-            trail = [item async for item in client.items("audit")]
-            assert len(trail) == 10
 
 
 async def test_a_stray_child_is_reported(tmp_path: Path, chroot: str, raw_zk: KazooClient, dsn: str) -> None:

@@ -16,12 +16,9 @@ from confplane.cli.commands import cli as commands
 from confplane.client import ProblemError
 from confplane.domain.entities import Entity
 from tests.support.ports import reserved_port
-from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-    from kazoo.client import KazooClient
 
     from tests.support.facets import ConfplaneClient
     from tests.support.service import Service
@@ -142,72 +139,6 @@ def audited(*, before: str | None, after: str | None, version: int) -> dict[str,
         "before": {"frozen": before},
         "after": {"frozen": after},
     }
-
-
-async def test_nothing_commits_once_the_command_has_returned(
-    pair: tuple[Service, Service], clients: list[ConfplaneClient], zk: KazooClient
-) -> None:
-    stop = asyncio.Event()
-    revisions: list[int] = []
-    await clients[0].put("client-quotas", ALICE, {"producer_byte_rate": 1})
-
-    async def writing(client: ConfplaneClient, name: str) -> None:
-        entity, value = Entity.of(user=name), 0
-        while not stop.is_set():
-            value += 1
-            try:
-                answer = await client.put("client-quotas", entity, {"producer_byte_rate": value})
-            except ProblemError as problem:
-                if problem.status != 503:  # a session that a slow machine lost; nothing was applied
-                    refused(problem)
-                await asyncio.sleep(0)
-                continue
-            assert answer.revision is not None
-            revisions.append(answer.revision)
-
-    async def more_are_written() -> None:
-        so_far = len(revisions)
-        await until(lambda: len(revisions) >= so_far + 20)
-
-    writers = [asyncio.create_task(writing(client, f"w{number}")) for number, client in enumerate(clients * 3)]
-    try:
-        await more_are_written()
-        frozen = await freeze(pair[0])
-        before = stored(zk)
-        assert max(before.values()) < frozen
-        # Once more than every request that was under way by then.
-        await asyncio.gather(*(client.get("client-quotas", ALICE, strong=True) for client in clients))
-        assert stored(zk) == before
-        thawed = await thaw(pair[1])
-        await more_are_written()
-    finally:
-        stop.set()
-        results = await asyncio.gather(*writers, return_exceptions=True)
-    assert results == [None] * len(writers)
-    assert not [revision for revision in revisions if frozen < revision < thawed]
-    assert min(revisions) < frozen < thawed < max(revisions)
-
-
-def stored(zk: KazooClient) -> dict[str, int]:
-    """The writers' nodes with the revisions at which they were written."""
-    return {name: zk.exists(f"/config/users/{name}").mzxid for name in zk.get_children("/config/users")}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--cluster", "other", "--reason", "x"], "have no cluster 'other'"),
-        (["--cluster", "default", "--reason", "  "], "The reason is empty"),
-        (["--cluster", "default", "--reason", "two\nlines"], "can't be printed"),
-        (["--cluster", "default", "--reason", "x" * 1001], "longer than 1000"),
-        (["--cluster", "default"], "--reason"),
-    ],
-)
-async def test_what_cannot_be_asked_for(pair: tuple[Service, Service], arguments: list[str], said: str) -> None:
-    code, output = await cli(pair[0], "freeze", *arguments)
-    assert code == 2
-    assert said in output
-    assert "Traceback" not in output
 
 
 async def test_without_the_trail_nothing_is_frozen(

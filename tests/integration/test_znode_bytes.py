@@ -59,34 +59,6 @@ async def test_names_are_stored_as_kafka_does(client: ConfplaneClient, zk: Kazoo
         assert b'{"version":2,"entity_path":"%s"}' % path.encode() in written
 
 
-async def test_default_entities(client: ConfplaneClient, zk: KazooClient) -> None:
-    await client.alter(
-        "client-quotas",
-        [
-            (Entity.of(user=None), {"producer_byte_rate": 1}),
-            (Entity.of(client_id=None), {"producer_byte_rate": 2}),
-            (Entity.of(user=None, client_id=None), {"producer_byte_rate": 3}),
-            (Entity.of(ip=None), {"connection_creation_rate": 4}),
-            (Entity.of(ip="10.1.2.3"), {"connection_creation_rate": 5}),
-        ],
-    )
-    for path, key, value in [
-        ("users/<default>", "producer_byte_rate", "1"),
-        ("clients/<default>", "producer_byte_rate", "2"),
-        ("users/<default>/clients/<default>", "producer_byte_rate", "3"),
-        ("ips/<default>", "connection_creation_rate", "4"),
-        ("ips/10.1.2.3", "connection_creation_rate", "5"),
-    ]:
-        assert zk.get(f"/config/{path}")[0] == f'{{"version":1,"config":{{"{key}":"{value}"}}}}'.encode()
-        assert f'{{"version":2,"entity_path":"{path}"}}'.encode() in notifications(zk)
-
-
-async def test_parents_have_no_data(client: ConfplaneClient, zk: KazooClient) -> None:
-    await client.put("client-quotas", Entity.of(user="parent", client_id="child"), {"producer_byte_rate": 1})
-    assert zk.get("/config/users/parent")[0] in {b"", None}
-    assert zk.get("/config/users/parent/clients")[0] in {b"", None}
-
-
 def write(zk: KazooClient, path: str, data: bytes) -> None:
     """Write as Kafka's tools do: the node, then the notification."""
     zk.ensure_path(f"/config/{path}")

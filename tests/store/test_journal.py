@@ -108,16 +108,6 @@ def test_a_node_several_writes_ahead_is_read_no_later_than_the_first_of_them() -
     assert (entry.entity_id, entry.revision <= 15) == (A, True)
 
 
-def test_what_is_seen_late_comes_with_the_next_revision() -> None:
-    journal, cursor = begun()
-    journal.advance(60)
-    cursor = page(journal, cursor).cursor
-    journal.record(Tree.CONFIG, A, None, node(A, 30))
-    assert page(journal, cursor).entries == []
-    journal.advance(75)
-    assert shown(page(journal, cursor).entries) == [(61, A)]
-
-
 def test_a_removal_comes_after_the_former_node_and_not_before_its_notification() -> None:
     journal, cursor = begun()
     journal.record(Tree.CONFIG, A, None, node(A, 50))

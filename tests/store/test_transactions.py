@@ -153,14 +153,6 @@ async def test_batch_is_one_transaction(open_store: Opener, raw_zk: KazooClient)
         await commit(store, write(ALICE, {}, 0), write(ALICE, {}, 0))
 
 
-async def test_marker_that_stands_ends_the_change(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
-    change_id = uuid.uuid4()
-    raw_zk.create(f"/confplane/commits/{change_id}", b"aborted")
-    assert isinstance(await commit(store, write(ALICE, {}), change_id=change_id), SessionEnded)
-    assert raw_zk.exists("/config/users/alice") is None
-    assert changes(raw_zk) == []
-
-
 async def test_writer_that_is_gone_ends_the_session(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     writer = store.writer()
     raw_zk.delete(f"/confplane/writers/{writer}")

@@ -57,66 +57,6 @@ def ask(service: Service, method: str, path: str, origin: str | None = PORTAL, *
     return httpx.request(method, service.url + path, headers=headers, trust_env=False, timeout=60, **options)
 
 
-def fetched(service: Service, method: str, path: str, origin: str = PORTAL, **options: Any) -> httpx.Response:
-    """Send a request as a page's ``fetch`` does: a preflight first, and nothing unless it allows all of it."""
-    sent = {name.lower() for name in options["headers"]} | {"content-type"}
-    preflight = ask(
-        service,
-        "OPTIONS",
-        path,
-        origin,
-        headers={
-            "Access-Control-Request-Method": method,
-            "Access-Control-Request-Headers": ",".join(sorted(sent)),
-        },
-    )
-    if preflight.headers.get("access-control-allow-origin") != origin or not preflight.is_success:
-        raise PermissionError(f"the preflight was answered {preflight.status_code}")
-    assert method in preflight.headers["access-control-allow-methods"].split(", ")
-    assert sent <= set(preflight.headers["access-control-allow-headers"].lower().split(", "))
-    answer = ask(service, method, path, origin, **options)
-    assert answer.headers["access-control-allow-origin"] == origin
-    exposed = answer.headers["access-control-expose-headers"].lower().split(", ")
-    readable = {name: value for name, value in answer.headers.items() if name in {*exposed, "content-type"}}
-    return httpx.Response(answer.status_code, headers=readable, content=answer.content)
-
-
-def test_a_page_of_the_origin_does_a_conditional_put(browsed: Service) -> None:
-    token = {"Authorization": f"Bearer {browsed.token}"}
-    made = fetched(browsed, "PUT", ALICE, headers=token, json={"quotas": {"producer_byte_rate": 1024}})
-    assert made.status_code == 200, made.text
-    etag = made.headers["etag"]
-    changed = fetched(
-        browsed, "PUT", ALICE, headers={**token, "If-Match": etag}, json={"quotas": {"producer_byte_rate": 2048}}
-    )
-    assert changed.status_code == 200
-    stale = fetched(
-        browsed, "PUT", ALICE, headers={**token, "If-Match": etag}, json={"quotas": {"producer_byte_rate": 4096}}
-    )
-    assert (stale.status_code, stale.json()["etag"]) == (412, changed.headers["etag"])
-    read = fetched(browsed, "GET", ALICE, headers={**token, "If-None-Match": changed.headers["etag"]})
-    assert read.status_code == 304
-
-
-def test_a_page_of_another_origin_sends_nothing(browsed: Service) -> None:
-    for origin in ("https://evil.example", "null", "http://portal.example.com", f"{PORTAL}.evil.example"):
-        with pytest.raises(PermissionError, match="403"):
-            fetched(browsed, "PUT", ALICE, origin, headers={"Authorization": f"Bearer {browsed.token}"})
-
-
-def test_preflights_are_answered_without_a_token_and_the_same_for_every_path(browsed: Service) -> None:
-    answers = []
-    for path in (ALICE, "/nothing/here", "/v1/clusters/none/client-quotas/user=x", "/v1/clusters/default:freeze"):
-        answer = ask(browsed, "OPTIONS", path, headers={"Access-Control-Request-Method": "PUT"})
-        assert answer.status_code == 204
-        assert answer.headers["vary"] == "Origin"
-        assert "access-control-allow-credentials" not in answer.headers
-        assert "content-length" not in answer.headers
-        answers.append({name: value for name, value in answer.headers.items() if name not in {"x-request-id", "date"}})
-    assert all(answer == answers[0] for answer in answers)
-    assert ask(browsed, "OPTIONS", ALICE).status_code == 401, "no preflight"
-
-
 @pytest.mark.parametrize(
     ("method", "path", "status", "vary"),
     [
@@ -137,6 +77,19 @@ def test_every_answer_may_be_read_by_the_origin_and_varies(
         other = ask(browsed, method, path, origin)
         assert (other.status_code, other.headers["vary"]) == (status, vary)
         assert "access-control-allow-origin" not in other.headers
+
+
+def test_preflights_are_answered_without_a_token_and_the_same_for_every_path(browsed: Service) -> None:
+    answers = []
+    for path in (ALICE, "/nothing/here", "/v1/clusters/none/client-quotas/user=x", "/v1/clusters/default:freeze"):
+        answer = ask(browsed, "OPTIONS", path, headers={"Access-Control-Request-Method": "PUT"})
+        assert answer.status_code == 204
+        assert answer.headers["vary"] == "Origin"
+        assert "access-control-allow-credentials" not in answer.headers
+        assert "content-length" not in answer.headers
+        answers.append({name: value for name, value in answer.headers.items() if name not in {"x-request-id", "date"}})
+    assert all(answer == answers[0] for answer in answers)
+    assert ask(browsed, "OPTIONS", ALICE).status_code == 401, "no preflight"
 
 
 def test_refusals_of_the_listener_may_be_read_too(browsed: Service) -> None:

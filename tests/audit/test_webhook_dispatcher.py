@@ -310,15 +310,6 @@ async def test_an_unexpected_error_in_a_request_is_a_failed_attempt_and_shows_no
     assert secret not in caplog.text + str(await world.store.deliveries(made.id))
 
 
-async def test_external_changes_that_the_feed_repeats_are_sent_once(world: World) -> None:
-    await world.subscribe()
-    external = world.feeds.add(1, kind=EXTERNAL, late=True)
-    own = world.feeds.add(2)
-    await world.dispatcher.round()
-    await until(lambda: world.feeds.waiting)
-    assert world.sender.sent == [external, own]
-
-
 async def test_more_external_changes_than_are_remembered_are_sent_once(world: World) -> None:
     """The feed repeats all of them for each page, until an event with a position follows."""
     await world.subscribe()

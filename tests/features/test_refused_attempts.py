@@ -235,19 +235,6 @@ async def test_frozen_clusters_and_missing_grants_refuse_and_are_recorded(inside
     assert await recorded(inside, "4") == [("revertClientQuotas", ALICE, [], 31, "/problems/forbidden")]
 
 
-async def test_a_revert_that_a_policy_refuses_is_recorded(inside: Inside, migrated: Database) -> None:
-    put = {"quotas": {"consumer_byte_rate": 1}}
-    first = await inside.send("admin", "PUT", f"client-quotas/{ALICE}", put)
-    assert first.status_code == 200
-    change_id = first.headers["Confplane-Change-Id"]
-    await inside.give("User:olga", operation=Operation.DESCRIBE_CONFIGS, resource=ResourceType.CLUSTER)
-    answer = await inside.send("olga", "POST", "audit:revert", {"changeId": change_id}, X_Request_Id="this")
-    assert answer.status_code == 403, answer.text
-    assert [each[4] for each in await recorded(inside, "this")] == ["/problems/forbidden"]
-    trail = fetch(migrated.service_dsn, "SELECT count(*) FROM outcomes WHERE NOT committed")
-    assert trail == [(0,)], "the trail has nothing of it"
-
-
 async def test_only_those_who_may_describe_an_entity_see_the_attempts_on_it(inside: Inside) -> None:
     await inside.give(
         "User:olga", operation=Operation.DESCRIBE_CONFIGS, resource=ResourceType.USER, name="a",

@@ -178,15 +178,6 @@ async def test_a_replay_does_not_undo_later_changes(http: httpx.AsyncClient) -> 
     assert (await http.get(path)).json()["quotas"] == {"producer_byte_rate": 2}
 
 
-async def test_an_append_is_done_once(http: httpx.AsyncClient) -> None:
-    op = {"name": "cleanup.policy", "configOperation": "APPEND", "value": "compact"}
-    body = {"resources": [{"resourceType": "TOPIC", "resourceName": "appended", "configs": [op]}]}
-    key = new_key()
-    first = await http.post("/configs:incrementalAlter", json=body, headers=key)
-    assert first.status_code == 200, first.text
-    same(first, await http.post("/configs:incrementalAlter", json=body, headers=key))
-
-
 async def test_another_body_under_the_same_key_is_refused(http: httpx.AsyncClient) -> None:
     path, key = "/client-quotas/user=other-body", new_key()
     await http.put(path, json=quota(1), headers=key)

@@ -48,22 +48,3 @@ def test_pages_of_large_entities(service: Service, zk: KazooClient) -> None:
             pages += 1
         assert found == ids
         assert pages == ENTITIES * LARGE // PAGE_BYTES + 1
-
-
-def test_an_entity_that_is_named_very_often_is_answered_once(service: Service, zk: KazooClient) -> None:
-    zk.ensure_path("/config/topics")
-    if zk.exists("/config/topics/huge") is None:
-        zk.create("/config/topics/huge", json.dumps({"version": 1, "config": {KEY: "x" * LARGE}}).encode())
-    headers = {"Authorization": f"Bearer {service.token}"}
-    service.stop()
-    service.start()
-    named = [{"entityType": "topic", "entityName": "huge"}] * 1_000
-    answer = httpx.post(
-        f"{service.url}/v1/clusters/default/entity-configs:describe",
-        json={"entities": named},
-        headers=headers,
-        trust_env=False,
-        timeout=120,
-    )
-    assert answer.status_code == 200, answer.text[:300]
-    assert LARGE < len(answer.content) < 2 * LARGE

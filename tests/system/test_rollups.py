@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import subprocess
-import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +15,6 @@ from confplane.audit.rollup_runs import RollupRuns
 from confplane.domain.rollups import ROLLUPS
 from tests.audit.rows import run as execute
 from tests.support.commands import Commands
-from tests.support.processes import ROOT
 from tests.support.published import NOON, publish
 
 if TYPE_CHECKING:
@@ -363,16 +360,6 @@ def test_a_page_of_a_replaced_run_is_there_for_a_while_and_then_gone(
     assert problem["type"] == "/problems/result-gone"
     assert "begin again without pageToken" in problem["detail"]
     assert problem["errors"][0]["pointer"] == "pageToken"
-
-
-def test_the_api_needs_no_spark() -> None:
-    script = (
-        "import sys, confplane.serving, confplane.api.app, confplane.cli.commands, confplane.cli.rollup_results, confplane.rollups\n"
-        "confplane.api.app.specification()\n"
-        "print([name for name in ('pyspark', 'py4j', 'pyarrow', 'adbc_driver_postgresql') if name in sys.modules])"
-    )
-    said = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert said.stdout == "[]\n"
 
 
 def test_columns_are_in_the_order_of_the_job_and_those_of_earlier_versions_do_no_harm(

@@ -221,8 +221,8 @@ class Correction:
     topic_id: str | None = None
     """The id of the topic; None of other entities."""
     late: Values = field(default_factory=dict)
-    """Those of the keys to put back that are stale in-flight writes: values of deliveries without a known outcome. They
-    have no row; each counts for one of these deliveries."""
+    """Keys to put back that are stale in-flight writes: values of deliveries without a known outcome. They have no row;
+    each counts for one of these deliveries."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import pytest
 from confplane.kraft.wire.errors import WireError
 from confplane.kraft.wire.messages import ApiVersionsResponse, DescribeClusterRequest, FetchRequest, MetadataRequest
 from confplane.kraft.wire.messages.cluster import MetadataRequestTopic
+from confplane.kraft.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from confplane.kraft.wire.messages.connection import ApiVersion, SupportedFeatureKey
 from confplane.kraft.wire.messages.fetch import FetchPartition, FetchTopic
 
@@ -59,3 +60,11 @@ def test_an_array_announces_no_more_than_the_bytes_can_hold(announced: bytes, *,
     expected = "the bytes end too early" if fits else "4 elements are announced, 21 bytes are left"
     with pytest.raises(WireError, match=expected):
         ApiVersionsResponse.decode(data, 3)
+
+
+@pytest.mark.parametrize("length", [0, 1, 125, 126, 127, 128, 16_383])
+@pytest.mark.parametrize("letter", ["x", "\N{EURO SIGN}"])
+def test_texts_of_every_length_are_read_as_they_are_written(letter: str, length: int) -> None:
+    resources = (DescribeConfigsResource(2, letter * length, None), DescribeConfigsResource(4, "1", (letter,)))
+    request = DescribeConfigsRequest(resources=resources)
+    assert DescribeConfigsRequest.decode(request.encode(4), 4) == request

@@ -25,7 +25,7 @@ from confplane.security.authenticator import BEHALF_OF, CERTIFICATE, Credentials
 from confplane.services.metrics import REQUEST_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Awaitable, Collection
 
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -114,29 +114,29 @@ class RequestMiddleware:
         began, status, traffic = time.monotonic(), CLIENT_CLOSED_REQUEST, self._traffic
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id")
-        request_id = given if given is not None and _ACCEPTED_ID.fullmatch(given) else str(uuid7()).encode()
-        scope[REQUEST_CONTEXT] = context = RequestContext(headers, request_id.decode(), began + self._deadline_s)
-        REQUEST_ID.set(context.request_id)
+        request_id = given.decode() if given is not None and _ACCEPTED_ID.fullmatch(given) else str(uuid7())
+        scope[REQUEST_CONTEXT] = context = RequestContext(headers, request_id, began + self._deadline_s)
+        REQUEST_ID.set(request_id)
         if self._challenge is not None:
             scope[CHALLENGE] = self._challenge
         cors = self._cors
 
-        async def send_with_id(message: Message) -> None:
+        def send_with_headers(message: Message) -> Awaitable[None]:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"].append((b"x-request-id", request_id))
+                message["headers"].append((b"x-request-id", request_id.encode()))
                 self._add_headers(scope, context, message["headers"])
                 if cors is not None:
                     message["headers"] += cors.headers(headers.get(b"origin"))
                 if self._readiness.stopping:
                     message["headers"].append((b"connection", b"close"))
-            await send(message)
+            return send(message)
 
         traffic.in_flight += 1
         try:
             response = self._early_response(scope, context)
-            await (self._app if response is None else response)(scope, receive, send_with_id)
+            await (self._app if response is None else response)(scope, receive, send_with_headers)
         finally:
             if context.lease is not None:
                 context.lease.release()
@@ -150,7 +150,7 @@ class RequestMiddleware:
         access = context.access
         if needs_token:
             headers.append(_VARY)
-        if (needs_token or access is not None) and all(name != b"cache-control" for name, _ in headers):
+        if (needs_token or access is not None) and b"cache-control" not in dict(headers):
             headers.append(_PRIVATE)
         if access is not None and (ends_at := access.identity.ends_at) - time.time() <= _ANNOUNCED_S:
             headers.append(_expiry(ends_at))

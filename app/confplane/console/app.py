@@ -42,6 +42,8 @@ from confplane.console.page import (
 from confplane.domain.errors import ConfplaneError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -96,7 +98,7 @@ class Front:
         self._home = RedirectResponse(home, 303)
         self._console_home = PlainTextResponse(_OFF, 404) if console is None else self._home
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Handle one ASGI connection."""
         path = scope.get("path", "")
         app: ASGIApp = self.api
@@ -106,7 +108,7 @@ class Front:
             app = self._console_home
         elif path.startswith(f"{_PATH}/"):
             app = self._console or self._console_home
-        await app(scope, receive, send)
+        return app(scope, receive, send)
 
 
 def _application(console: Console) -> ASGIApp:

@@ -23,7 +23,7 @@ from confplane.security.authenticator import CERTIFICATE
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
     from uvicorn.server import ServerState
@@ -259,8 +259,15 @@ class BoundedProtocol(HttpToolsProtocol):
         """Start to serve a request."""
         super()._start_asgi_task(cycle, partial(self._serve, cycle, app))
 
-    async def _serve(self, cycle: RequestResponseCycle, app: ASGIApp, scope: Any, receive: Any, send: Any) -> None:
-        """Serve a request. A response that does not wait for the body is the last one of the connection."""
+    def _serve(
+        self, cycle: RequestResponseCycle, app: ASGIApp, scope: Scope, receive: Receive, send: Send
+    ) -> Awaitable[None]:
+        """Serve a request."""
+        # The body of most requests arrived with the head.
+        return app(scope, receive, self._sender_without_body(cycle, send) if cycle.more_body else send)
+
+    def _sender_without_body(self, cycle: RequestResponseCycle, send: Send) -> Send:
+        """Return what sends a response that does not wait for the body, and that is the last one of the connection."""
 
         async def send_without_body(message: Message) -> None:
             if cycle.more_body:
@@ -275,8 +282,7 @@ class BoundedProtocol(HttpToolsProtocol):
                     return
             await send(message)
 
-        # The body of most requests arrived with the head.
-        await app(scope, receive, send_without_body if cycle.more_body else send)
+        return send_without_body
 
     def on_response_complete(self) -> None:
         """Serve the next request, or wait for it."""

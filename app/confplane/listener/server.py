@@ -35,6 +35,7 @@ def uvicorn_options(settings: HttpSettings) -> dict[str, Any]:
         "port": settings.port,
         "loop": "uvloop",
         "ws": "none",
+        "interface": "asgi3",
         "access_log": False,
         "server_header": False,
         "log_config": None,

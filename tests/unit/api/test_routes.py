@@ -65,6 +65,22 @@ async def _handler(
     return PreparedResponse(b"done", [])
 
 
+def _late_request(name: str, request: Request) -> Any:
+    return request, name
+
+
+def _two_texts(request: Request, name: str, kind: str) -> Any:
+    return request, name, kind
+
+
+async def _given_a_late_request(part: Annotated[Any, Depends(_late_request)]) -> PreparedResponse:
+    return PreparedResponse(str(part).encode(), [])
+
+
+async def _given_two_texts(part: Annotated[Any, Depends(_two_texts)]) -> PreparedResponse:
+    return PreparedResponse(str(part).encode(), [])
+
+
 FACTS = read("Put a thing", Item, limit=LimitClass.READ, tagged=False, problems=())
 ROUTE = StrictRoute("PUT", "/things/{name}", _handler, FACTS, checks=[Depends(_checked)])
 
@@ -96,6 +112,12 @@ async def _answer(
 
 async def test_without_a_query_defaults_are_taken_and_nothing_is_checked() -> None:
     assert await _answer() == (200, {}, [((7, None), "t", "n", None)])
+
+
+@pytest.mark.parametrize("handler", [_given_a_late_request, _given_two_texts])
+def test_a_dependency_takes_the_request_first_and_then_one_text_of_the_path(handler: Any) -> None:
+    with pytest.raises(TypeError, match="must take the request"):
+        StrictRoute("GET", "/things/{name}/{kind}", handler, FACTS)
 
 
 async def test_values_are_validated_and_passed_to_the_operation_that_declares_them() -> None:

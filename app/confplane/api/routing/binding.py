@@ -6,13 +6,15 @@ route, and a request pays for the parameters that it sends.
 
 A handler takes ``request``, texts of the path, optional single values of the query and of headers, one body, and
 dependencies. A dependency takes the same, except a body and further dependencies. Dependencies that return a value are
-plain functions. Dependencies that only check their own parameters are coroutine functions. They are called only if one
-of these parameters is sent. A parameter that is not sent takes the default of its function.
+plain functions, whose first parameters are the request and at most one text of the path. Dependencies that only check
+their own parameters are coroutine functions. They are called only if one of these parameters is sent. A parameter that
+is not sent takes the default of its function.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qsl
 
 from confplane.api.problems import FindingsError
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
     from confplane.api.models import RequestModel
+
+
+_MOST_NEEDED: Final = 2
+"""The most parameters of a dependency that every request has: the request and a text of the path."""
 
 
 class Binder:
@@ -51,6 +57,9 @@ class Binder:
             for field in dependant.body_params
         }
         self._constants = {name: part.call() for name, part in self._values.items() if not part.needs_request}
+        for part in self._values.values():
+            if part.needs_request:
+                part.check_order()
         self._variables = [(name, part) for name, part in self._values.items() if part.needs_request]
 
     async def __call__(self, request: Request) -> dict[str, Any]:
@@ -63,35 +72,52 @@ class Binder:
             FindingsError: A parameter or the body is not valid for the handler.
             ConfplaneError: As the dependencies and :class:`BodyReader`.
         """
-        scope = request.scope
-        if scope["query_string"] or not self._headers.isdisjoint(scope[REQUEST_CONTEXT].headers):
-            arguments = await self._sent(request)
-        else:
-            arguments = self._handler.unsent(request)
-            arguments.update(self._constants)
-            for name, part in self._variables:
-                arguments[name] = part.call(**part.unsent(request))
+        arguments = self._unsent(request) or await self._sent(request)
         for name, read in self._bodies.items():
             arguments[name] = await read(request)
         return arguments
 
+    def at_once(self, request: Request) -> dict[str, Any] | None:
+        """Return the arguments of a request without optional parameters and without a body, or None for any other.
+
+        Raises:
+            ConfplaneError: As the dependencies.
+        """
+        return None if self._bodies else self._unsent(request)
+
+    def _unsent(self, request: Request) -> dict[str, Any] | None:
+        """Return the arguments, without the body, of a request without optional parameters, or None for any other."""
+        scope = request.scope
+        if scope["query_string"] or not self._headers.isdisjoint(scope[REQUEST_CONTEXT].headers):
+            return None
+        arguments = self._handler.unsent(request)
+        arguments.update(self._constants)
+        for name, part in self._variables:
+            arguments[name] = part.unsent_value(request)
+        return arguments
+
     async def _sent(self, request: Request) -> dict[str, Any]:
         """Return the arguments, without the body, of a request that has parameters."""
-        query = self._query(request.scope["query_string"])
+        query, headers = self._query(request.scope["query_string"]), request.scope[REQUEST_CONTEXT].headers
         findings: list[Any] = []
         arguments = self._handler.sent(request, query, findings)
-        checks = [
-            (part, part.sent(request, query, findings))
-            for part in self._checks
-            if part.is_sent(query, request.scope[REQUEST_CONTEXT].headers)
-        ]
-        values = [(part, part.sent(request, query, findings)) for part in self._values.values()]
+        checks = [(part, part.sent(request, query, findings)) for part in self._checks if part.is_sent(query, headers)]
+        values = {
+            name: part.sent(request, query, findings)
+            for name, part in self._values.items()
+            if part.is_sent(query, headers)
+        }
         if findings:
             raise FindingsError(findings)
         for part, given in checks:
             await part.call(**given)
-        for part, given in values:
-            arguments[part.name] = part.call(**given)
+        for name, part in self._values.items():
+            if name in values:
+                arguments[name] = part.call(**values[name])
+            elif name in self._constants:
+                arguments[name] = self._constants[name]
+            else:
+                arguments[name] = part.unsent_value(request)
         return arguments
 
     def _query(self, text: bytes) -> dict[str, str]:
@@ -124,10 +150,27 @@ class _InjectedCallable:
         self._path = [(field.name, field.alias) for field in dependant.path_params]
         self._request = dependant.request_param_name
         self.needs_request = bool(self._request or self._path)
+        self._text = self._path[0][1] if self._path else None
+        self._needed = [self._request, *(name for name, _ in self._path)]
+
+    def check_order(self) -> None:
+        """Check that the values that every request has are the first parameters of a dependency.
+
+        Raises:
+            TypeError: They are not, or they are more than the request and one text of the path.
+        """
+        order = [*signature(self.call).parameters][: len(self._needed)]
+        if order != self._needed or len(order) > _MOST_NEEDED:
+            raise TypeError(f"{self.call} must take the request, then at most one text of the path, then the rest")
 
     def is_sent(self, query: Mapping[str, str], headers: Mapping[bytes, bytes]) -> bool:
         """Return True if a request has one of the optional parameters."""
         return not (self.queries.keys().isdisjoint(query) and self.headers.keys().isdisjoint(headers))
+
+    def unsent_value(self, request: Request) -> Any:
+        """Return the value of a dependency of whose optional parameters none is sent."""
+        text = self._text
+        return self.call(request) if text is None else self.call(request, request.scope["path_params"][text])
 
     def unsent(self, request: Request) -> dict[str, Any]:
         """Return the values of the parameters that every request has, by their names in Python."""

@@ -12,15 +12,17 @@ from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.responses import PIECE, disconnected
 from confplane.api.services import RESPONSE_BUDGET
 from confplane.domain.errors import UnavailableError
+from confplane.services.cooperative_yielding import take_turn
 from confplane.services.limits import BYTES_OF_UNIT, LimitClass
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Mapping
 
     from starlette.requests import Request
     from starlette.responses import Response
 
     from confplane.api.request_context import RequestContext
+    from confplane.api.routing.operations import Handler
 
 T = TypeVar("T")
 
@@ -28,8 +30,8 @@ _GRACE_S: Final = 0.25
 """Seconds after the deadline, so that work that checks the deadline itself can say what it waited for."""
 
 
-async def bulk_response(request: Request, work: Coroutine[Any, Any, Response]) -> Response:
-    """Return the response of a bulk read, within its bounds, and charge its bytes.
+async def bulk_response(request: Request, handler: Handler, arguments: Mapping[str, Any]) -> Response:
+    """Return the response of a bulk read, once long work may begin, within its bounds, and charge its bytes.
 
     Raises:
         UnavailableError: The work was not done by the deadline, or too many bytes are in flight.
@@ -38,7 +40,8 @@ async def bulk_response(request: Request, work: Coroutine[Any, Any, Response]) -
         LimitExceededError: The principal's responses are larger than its share.
     """
     context: RequestContext = request.scope[REQUEST_CONTEXT]
-    response = await while_wanted(request, work)
+    await take_turn()
+    response = await while_wanted(request, handler(**arguments))
     size = len(response.body)
     held = 0 if context.lease is None else context.lease.size
     if size > max(held, PIECE):

@@ -23,7 +23,6 @@ from confplane.api.routing.preconditions import refuse_conditions
 from confplane.api.services import REFUSALS
 from confplane.api.traffic import CLIENT_CLOSED_REQUEST
 from confplane.domain.errors import ConfplaneError
-from confplane.services.cooperative_yielding import take_turn
 from confplane.services.limits import LimitClass
 
 if TYPE_CHECKING:
@@ -106,7 +105,6 @@ class StrictRoute(APIRoute):
     def get_route_handler(self) -> Responder:
         """Return :attr:`answer`."""
         bind, handler = Binder(self.dependant), _WRAPPED.get(self.operation.effect, _plain)(self.endpoint)
-        in_turn = take_turn if self.operation.limit is LimitClass.BULK else _at_once
         unconditional = self.operation.effect is Effect.CHANGE and not self.takes("If-Match")
         limit, longest_s = self.operation.limit, self.operation.longest_s
         recorded = self.operation.effect in refusals.RECORDED
@@ -124,11 +122,10 @@ class StrictRoute(APIRoute):
                     allowance.take(limit)  # before any other work
                 if unconditional:
                     refuse_conditions(request)
-                arguments = await bind(request)
+                arguments = bind.at_once(request) or await bind(request)
                 context.extend(longest_s)
-                await in_turn()
-                work = handler(**arguments)
-                response = await (bulk_response(request, work) if limit is LimitClass.BULK else work)
+                is_bulk = limit is LimitClass.BULK
+                response = await (bulk_response(request, handler, arguments) if is_bulk else handler(**arguments))
             except ConfplaneError as error:
                 await context.hold(error)
                 response = problems.respond(request, error)
@@ -144,10 +141,6 @@ class StrictRoute(APIRoute):
 
         self.answer = answer
         return answer
-
-
-async def _at_once() -> None:
-    """Do not wait: the work is short."""
 
 
 class Routes:

@@ -16,10 +16,15 @@ from confplane.client import (
 )
 from confplane.domain.entities import Entity
 from confplane.services.kraft.apply.apply_status import ApplyWaiter
+from confplane.services.reads.owners import OwnerViews
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kazoo.client import KazooClient
 
+    from confplane.domain.changes import Node
+    from confplane.services.cluster_facet import ClusterFacet
     from tests.support.facets import ConfplaneClient
 
 
@@ -43,6 +48,27 @@ async def test_a_read_waits_for_no_kafka_cluster_where_there_is_none(
     await client.put("client-quotas", "user=unapplied", {"producer_byte_rate": 1})
     read = await client.request("GET", "client-quotas/user=unapplied", headers={"Confplane-Wait-Applied": "1"})
     assert (read.body["quotas"], read.applied_revision, waits) == ({"producer_byte_rate": 1}, None, [])
+
+
+async def test_a_read_has_the_revision_of_the_state_that_it_shows(
+    client: ConfplaneClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_nodes, path, values = OwnerViews.of_nodes, "client-quotas/user=overtaken", iter(range(2, 9))
+
+    async def overtaken(views: OwnerViews, cluster_facet: ClusterFacet, nodes: Sequence[Node]) -> Any:
+        await client.put("client-quotas", "user=overtaken", {"producer_byte_rate": next(values)})
+        return await of_nodes(views, cluster_facet, nodes)
+
+    put = await client.put("client-quotas", "user=overtaken", {"producer_byte_rate": 1})
+    monkeypatch.setattr(OwnerViews, "of_nodes", overtaken)
+    read = await client.request("GET", path, params={"view": "full"})
+    assert (read.body["quotas"], read.revision) == ({"producer_byte_rate": 1}, put.revision)
+    latest = await client.request("GET", path)
+    listed = await client.request("GET", "client-quotas", params={"view": "full", "id": "user=overtaken"})
+    assert ([each["quotas"] for each in listed.body["items"]], listed.revision) == (
+        [{"producer_byte_rate": 2}],
+        latest.revision,
+    )
 
 
 async def test_get_returns_what_was_put(client: ConfplaneClient) -> None:

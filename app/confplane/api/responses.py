@@ -43,6 +43,7 @@ def json_response(
     headers: Mapping[str, str] | None = None,
     media_type: str = "application/json",
     revision: int | None = None,
+    consistency: Headers | None = None,
 ) -> Response:
     """Render an answer.
 
@@ -53,10 +54,13 @@ def json_response(
         headers: More headers.
         media_type: Content type.
         revision: The revision of a write, if it is later than the mirror's.
+        consistency: The consistency headers at the time at which the state was read; None: those of now. A read that
+            waits after that passes them, because the state may be older than a later revision.
     """
     cluster: Cluster | None = request.scope.get(CLUSTER)
-    sent = [] if cluster is None else consistency_headers(cluster.store, revision)
-    sent += encoded({**(headers or {}), "content-type": media_type})
+    if consistency is None:
+        consistency = [] if cluster is None else consistency_headers(cluster.store, revision)
+    sent = [*consistency, *encoded({**(headers or {}), "content-type": media_type})]
     return PreparedResponse(orjson.dumps(body), sent, status=status)
 
 

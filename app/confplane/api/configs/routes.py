@@ -12,7 +12,7 @@ from confplane.api.configs import models
 from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
 from confplane.api.resources import handlers, owners, past
 from confplane.api.resources.filters import ListFilters
-from confplane.api.responses import PolledResponse
+from confplane.api.responses import PolledResponse, consistency_headers
 from confplane.api.reverts import RevertEntity
 from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.paths import entity_in_path
@@ -131,9 +131,10 @@ async def create_configs(
 async def effective_configs(call: CallDep, entity: _Entity, if_none_match: IfNoneMatch = None) -> Response:
     """Also for an entity without configs of its own."""
     await refresh.refresh_levels(call, FacetName.CONFIGS, [entity])
+    consistency = consistency_headers(call.cluster.store)
     found = await call.cluster.configs.effective(call.access, entity)
     rendered = PolledResponse.of(_effective_json(found), found.etag)
-    return handlers.polled(call.cluster, rendered, if_none_match)
+    return handlers.polled(call.cluster, rendered, if_none_match, consistency)
 
 
 @routes.post("/v1/clusters/{cluster}/configs/{id:path}:revert", reverts.ENTITY)

@@ -17,6 +17,7 @@ from confplane.api.models import DeletedResource, ResourceBody
 from confplane.api.resources import owners, past
 from confplane.api.responses import (
     JSON,
+    Headers,
     PolledResponse,
     PreparedResponse,
     consistency_headers,
@@ -163,6 +164,7 @@ async def page(
     tests = [
         each for each in (owners.selection(reads.owners, cluster_facet, owner, label), applied) if each is not None
     ]
+    consistency = consistency_headers(call.cluster.store)
     page = await reads.describe.page(cluster_facet, query, _all_of(tests))
     call.charge(LimitClass.BULK, page.units)
     if call.view == "full":
@@ -180,7 +182,8 @@ async def page(
         ]
     else:
         items = [resource(cluster_facet, node.id, content) for node, content in page.items]
-    return json_response(call.request, {"items": items, "nextPageToken": page.next_page_token, "skipped": page.skipped})
+    body = {"items": items, "nextPageToken": page.next_page_token, "skipped": page.skipped}
+    return json_response(call.request, body, consistency=consistency)
 
 
 async def create(
@@ -231,13 +234,14 @@ async def _existing(
         await refresh.refresh_entity(call, name, entity)
     node = describe.node(cluster_facet, entity.id)
     if call.view == "full":
+        consistency = consistency_headers(call.cluster.store)
         _, etag = describe.content(cluster_facet, node)
         not_modified(if_none_match, etag)  # has no ETag, but a malformed header is still refused
         members = (await owners.status_members(call, reads.owners, cluster_facet, [node])).get(node.id)
         body = await full_resource(
             cluster_facet, node.id, node.config, node=node, refreshed_at=call.observed_at, members=members
         )
-        return json_response(call.request, body)
+        return json_response(call.request, body, consistency=consistency)
     # Only these configs depend on the definitions of the cluster's release, which may change.
     catalog = cluster_facet.catalog if name is FacetName.CONFIGS else None
     return polled(call.cluster, _rendered(describe, cluster_facet.whole, node, catalog), if_none_match)
@@ -278,9 +282,14 @@ def _all_of(tests: list[Test]) -> Test | None:
     return passes
 
 
-def polled(cluster: Cluster, found: PolledResponse, if_none_match: str | None) -> Response:
-    """Answer a polled read, with 304 if the client has the current response."""
-    headers = [found.tag, *consistency_headers(cluster.store)]
+def polled(
+    cluster: Cluster, found: PolledResponse, if_none_match: str | None, consistency: Headers | None = None
+) -> Response:
+    """Answer a polled read, with 304 if the client has the current response.
+
+    ``consistency`` is as of :func:`~confplane.api.responses.json_response`.
+    """
+    headers = [found.tag, *(consistency_headers(cluster.store) if consistency is None else consistency)]
     if not_modified(if_none_match, found.etag):
         return PreparedResponse(b"", headers, status=304)
     headers.append(JSON)

@@ -48,10 +48,11 @@ def write_of_others(dsn: str) -> None:
     async def write_all() -> None:
         pool = Database(dsn, 4)
         states = PostgresTargetStates(pool)
-        one = Correction(ALICE, 1, 2, {RATE: BaseValue("7", 2)}, {}, {RATE: [1.0]}, of_others(2, "1", "7"))
+        base = {RATE: BaseValue("7", 2)}
+        one = Correction(ALICE, 1, 2, base, {}, {RATE: [1.0]}, of_others(2, "1", "7"))
         assert await states.correct(CLUSTER, [one]) == {ALICE}
         await states.record_lost_updates(
-            CLUSTER, [LostUpdate(ALICE, 3, {}, {RATE: BaseValue("8", 3)}, of_others(4, "2", "8"))]
+            CLUSTER, [LostUpdate(ALICE, 3, base, {RATE: BaseValue("8", 3)}, of_others(4, "2", "8"))]
         )
         await pool.close()
 

@@ -26,19 +26,23 @@ async def recorded(log: PostgresAuditLog, revision: int, name: str, *, time_ms: 
     return made.change_id
 
 
-async def test_late_external_changes_come_in_pages_up_to_the_place(pool: Database, log: PostgresAuditLog) -> None:
+async def test_late_external_changes_come_in_pages_up_to_the_place_and_above_the_revision(
+    pool: Database, log: PostgresAuditLog
+) -> None:
     trail, now_ms = PostgresFeedTrail(pool), time.time_ns() // 1_000_000
-    external = [await recorded(log, revision, f"u{revision}", time_ms=now_ms) for revision in (11, 12, 12, 13)]
-    await recorded(log, 14, "own", time_ms=now_ms, kind="change")
-    await recorded(log, 21, "above", time_ms=now_ms)
+    external = [await recorded(log, revision, f"u{revision}", time_ms=now_ms) for revision in (11, 12, 12, 13, 31)]
+    for revision in (14, 32):
+        await recorded(log, revision, "own", time_ms=now_ms, kind="change")
+    for revision in (21, 30):
+        await recorded(log, revision, "between", time_ms=now_ms)
     place, after, found = HistoryPlace(1, 20, LAST_ID), BEGIN, list[UUID]()
-    while page := await trail.late("payments", place, datetime.now(UTC) - timedelta(minutes=15), after, 2):
+    while page := await trail.late("payments", place, datetime.now(UTC) - timedelta(minutes=15), after, 2, above=30):
         assert len(page) <= 2
         found += [each.place.change_id for each in page]
         after = page[-1].place
-    assert found == [external[0], *sorted(external[1:3]), external[3]]
-    assert await trail.late("payments", place, datetime.now(UTC) + timedelta(days=1), BEGIN, 2) == []
-    assert await trail.late("payments", place._replace(incarnation=2), EVER, BEGIN, 2) == []
+    assert found == [external[0], *sorted(external[1:3]), *external[3:]]
+    assert await trail.late("payments", place, datetime.now(UTC) + timedelta(days=1), BEGIN, 2, above=30) == []
+    assert await trail.late("payments", place._replace(incarnation=2), EVER, BEGIN, 2, above=30) == []
 
 
 async def test_a_time_that_does_not_fit_the_place_does_not_return_the_whole_trail(
@@ -47,10 +51,13 @@ async def test_a_time_that_does_not_fit_the_place_does_not_return_the_whole_trai
     """A client may write any time into a position."""
     trail, now_ms = PostgresFeedTrail(pool), time.time_ns() // 1_000_000
     old = await recorded(log, 11, "old", time_ms=now_ms)
-    assert [each.place.change_id for each in await trail.late("payments", HistoryPlace(1, 11, LAST_ID), EVER, BEGIN, 9)]
+    assert [
+        each.place.change_id
+        for each in await trail.late("payments", HistoryPlace(1, 11, LAST_ID), EVER, BEGIN, 9, above=30)
+    ]
     await recorded(log, 12, "newest", time_ms=now_ms + 3 * DAY_MS, kind="change")
-    assert await trail.late("payments", HistoryPlace(1, 12, LAST_ID), EVER, BEGIN, 9) == []
-    [found] = await trail.late("payments", HistoryPlace(1, 11, LAST_ID), EVER, BEGIN, 9)
+    assert await trail.late("payments", HistoryPlace(1, 12, LAST_ID), EVER, BEGIN, 9, above=30) == []
+    [found] = await trail.late("payments", HistoryPlace(1, 11, LAST_ID), EVER, BEGIN, 9, above=30)
     assert found.place.change_id == old
 
 

@@ -62,7 +62,7 @@ WITH given AS MATERIALIZED (
 _LATE: Final = text(f"""
 WITH late AS MATERIALIZED (
   SELECT {_COLUMNS} FROM outcomes
-  WHERE cluster = :cluster AND committed AND incarnation = :incarnation AND revision <= :revision
+  WHERE cluster = :cluster AND committed AND incarnation = :incarnation AND (revision <= :revision OR revision > :above)
     AND change_id = ANY(ARRAY(
       SELECT change_id FROM intents
       WHERE cluster = :cluster AND kind = '{EXTERNAL}' AND recorded_at >= greatest(:since, (
@@ -136,10 +136,10 @@ class PostgresFeedTrail(FeedTrail):
 
     @override
     async def late(
-        self, cluster: str, place: HistoryPlace, since: datetime, after: HistoryPlace, size: int
+        self, cluster: str, place: HistoryPlace, since: datetime, after: HistoryPlace, size: int, *, above: int
     ) -> list[FeedChange]:
         given: dict[str, Any] = {"incarnation": place.incarnation, "revision": place.revision, "since": since}
-        given |= {"after_revision": after.revision, "after_id": after.change_id, "size": size}
+        given |= {"above": above, "after_revision": after.revision, "after_id": after.change_id, "size": size}
         rows = await self._database.rows(_LATE, cluster=cluster, **given)
         return [_change(row) for row in rows]
 

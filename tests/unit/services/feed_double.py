@@ -70,8 +70,11 @@ class Trail:
         found = [each for each in self.found if after < each.place and each.place.revision <= until]
         return sorted(found, key=lambda each: each.place)[:size]
 
-    async def late(self, _cluster: str, _place: Any, _since: Any, after: HistoryPlace, size: int) -> list[FeedChange]:
-        return [each for each in self.found_late if each.place > after][:size]
+    async def late(
+        self, _cluster: str, place: HistoryPlace, _since: Any, after: HistoryPlace, size: int, *, above: int
+    ) -> list[FeedChange]:
+        found = [each for each in self.found_late if each.place > after]
+        return [each for each in found if not place.revision < each.place.revision <= above][:size]
 
     async def put_backs(self, _cluster: str, since: datetime, after: UUID, size: int) -> list[FeedChange]:
         found = [each for at, each in self.undone if at >= since and each.place.change_id > after]

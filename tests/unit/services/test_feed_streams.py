@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain, repeat
@@ -25,7 +26,7 @@ from confplane.services.kraft.apply.apply_status import PENDING, ApplyStatus, Ch
 from confplane.services.ports.feed import FeedChange, FeedEntity
 from confplane.services.ports.store import Marker
 from confplane.services.ports.trail import EXTERNAL, IMPORT, LAST_ID, PUT_BACK, HistoryPlace
-from tests.unit.services.feed_double import NOW_MS, RATE, Feed, change, entity, places, received
+from tests.unit.services.feed_double import NOW_MS, PATIENCE_S, RATE, Feed, change, entity, places, received
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -74,14 +75,58 @@ async def test_an_import_is_one_reset(feed: Feed) -> None:
 
 
 async def test_external_changes_below_a_position_come_from_all_pages_before_what_follows(feed: Feed) -> None:
+    await feed.load_again(3_000)
     begin = (await feed.open()).position
-    feed.write(change(11))
-    await feed.load_again(20)
+    feed.write(change(3_001))
+    await feed.load_again(3_010)
     feed.trail.found_late = [change(revision, kind=EXTERNAL) for revision in range(1, 2_003)]
     consumer = await feed.open(begin)
     found = await received(consumer, 2_003)
-    assert places(found) == [(revision, False) for revision in [*range(1, 2_003), 11]]
+    assert places(found) == [(revision, False) for revision in [*range(1, 2_003), 3_001]]
     assert [each.position is not None for each in found] == [False] * 2_002 + [True]
+    consumer.close()
+
+
+async def test_a_deletion_that_was_recorded_above_the_load_comes_before_what_moves_the_position(feed: Feed) -> None:
+    """The process that was loaded has no event of it, and the other one has the event below the position."""
+    other = await feed.open()
+    begin, gone = other.position, outside(0, 5)
+    feed.journal.record(Tree.CONFIG, gone.id, gone, None, 15)
+    feed.journal.advance(15)
+    assert places(await received(other, 1)) == [(15, False)]
+    feed.write(change(18))
+    later = Feed(feed.trail)
+    later.journal.begin(20)
+    of_out = replace(entity("out", "0"), before={RATE: "0"}, after={}, version=None)
+    feed.trail.found_late = [change(25, kind=EXTERNAL, entities=[of_out])]
+    try:
+        consumer = await later.open(begin)
+        late, found = await received(consumer, 2)
+        consumer.close()
+    finally:
+        await later.hub.stop()
+    assert places([late, found]) == [(25, False), (18, False)]
+    assert late.position is None
+    assert late.parts[0].keys[0].after is None
+    # The other process continues after both.
+    again = await feed.open(found.position)
+    feed.write(change(26))
+    assert places(await received(again, 1)) == [(26, False)]
+    for each in (other, again):
+        each.close()
+
+
+async def test_external_changes_above_a_load_come_to_a_consumer_that_read_the_trail_during_it(feed: Feed) -> None:
+    begin = (await feed.open()).position
+    feed.write(change(11), change(12))
+    await feed.load_again(20)
+    consumer = await feed.open(begin)
+    async with asyncio.timeout(PATIENCE_S), aclosing(consumer.deliveries()) as deliveries:
+        found = [await anext(deliveries)]
+        await feed.load_again(30)
+        feed.trail.found_late = [change(revision, kind=EXTERNAL) for revision in (25, 35)]
+        found += [await anext(deliveries), await anext(deliveries)]
+    assert places(found) == [(11, False), (12, False), (35, False)]
     consumer.close()
 
 

@@ -407,7 +407,7 @@ class FeedConsumer:
             self._replaying = True
         begin = self.position._replace(snapshot=None)
         try:
-            for part in (self._snapshot(self.position.snapshot), self._put_back(begin), self._trail(begin)):
+            for part in (self._snapshot(self.position.snapshot), self._put_back(begin), self._trail()):
                 async for delivery in part:
                     yield delivery
         except UnavailableError:
@@ -442,21 +442,24 @@ class FeedConsumer:
         if self.reason is None:
             yield FeedDelivery(bookmark=position.place.revision, of_snapshot=True)
 
-    async def _trail(self, begin: FeedPosition) -> AsyncGenerator[FeedDelivery, None]:
-        """Yield the changes of the trail, and the events of requests, after a position.
+    async def _trail(self) -> AsyncGenerator[FeedDelivery, None]:
+        """Yield the changes of the trail, and the events of requests, after the position.
 
         Raises:
             UnavailableError: Postgres is unavailable, or the trail is not complete in time.
         """
         feed = self._feed
+        ring: HistoryPlace | None = None
         while self._is_below(self.position) and self.reason is None:
             floor, name = feed.floor_requests, feed.cluster.name
             end = FeedPosition(feed.floor, self.position.time_ms, requests=floor)
             changes: list[FeedChange] = []
             if self.position.place < end.place:
                 await self._wait_for_trail(time.monotonic() + _PATIENCE_S)
-                if self.position == begin:
-                    async for delivery in self._late(begin):
+                if end.place != ring:
+                    # The first part, or the ring begins at a later place now.
+                    ring = end.place
+                    async for delivery in self._late(self.position, ring.revision):
                         yield delivery
                 changes = await feed.trail.changes(name, self.position.place, end.place.revision, PAGE)
             requests: list[FeedChange] = []
@@ -516,10 +519,13 @@ class FeedConsumer:
                 if self.reason is not None:
                     return
 
-    async def _late(self, position: FeedPosition) -> AsyncGenerator[FeedDelivery, None]:
-        """Yield external changes before a position that the process which gave it may not have seen.
+    async def _late(self, position: FeedPosition, above: int) -> AsyncGenerator[FeedDelivery, None]:
+        """Yield external changes that neither the trail from a position up to the ring nor the ring may have.
 
-        Their notifications may come after the position. The trail has the revisions of the writes alone.
+        The process which gave the position may not have seen those before it: their notifications may come after it,
+        and the trail has the revisions of the writes alone. The ring may lack those above the revision at which it
+        begins: what the mirror had by then may be recorded at a later revision. They come before anything with an id,
+        because another process has them in its ring, maybe below the next id.
 
         Raises:
             UnavailableError: Postgres is unavailable.
@@ -528,7 +534,7 @@ class FeedConsumer:
         since = datetime.fromtimestamp(position.time_ms / 1000, UTC) - _LATE
         after = HistoryPlace(position.place.incarnation, 0, _NO_ID)
         while self.reason is None:
-            changes = await feed.trail.late(feed.cluster.name, position.place, since, after, _LATE_PAGE)
+            changes = await feed.trail.late(feed.cluster.name, position.place, since, after, _LATE_PAGE, above=above)
             # Of each entity the last state of the page.
             last = {change.entities[0].path: change for change in changes if change.entities}
             events = filter(None, map(feed.event, last.values()))

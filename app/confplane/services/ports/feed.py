@@ -109,11 +109,13 @@ class FeedTrail(Protocol):
         """
 
     async def late(
-        self, cluster: str, place: HistoryPlace, since: datetime, after: HistoryPlace, size: int
+        self, cluster: str, place: HistoryPlace, since: datetime, after: HistoryPlace, size: int, *, above: int
     ) -> list[FeedChange]:
-        """Return external changes up to a place that were recorded at a time or later, in order.
+        """Return external changes up to a place or above a revision that were recorded at a time or later, in order.
 
-        A reader that has reached the place may not have been given them: their notifications may come after it.
+        A reader that has reached the place may not have been given them: their notifications may come after it. A
+        mirror that was loaded at the revision may have those above it: a deletion has the revision at which the
+        recorder found it, and a state that a change of this service replaced has that before this change.
 
         Args:
             cluster: The cluster.
@@ -121,6 +123,7 @@ class FeedTrail(Protocol):
             since: The time; a day before the last change up to the place, if that is later.
             after: Only changes after this place.
             size: The greatest number of changes.
+            above: The revision.
         """
 
     async def put_backs(self, cluster: str, since: datetime, after: UUID, size: int) -> list[FeedChange]:

@@ -61,6 +61,21 @@ class Callers:
         await until(lambda: {"x", "y", *names} == {name for some in self.world.intended for name in entities(some)})
         await until(self.all_wait)
 
+    async def begin_late(self, monkeypatch: pytest.MonkeyPatch) -> asyncio.Timeout:
+        """Begin the change ``late``; return the deadline of its wait, once it waits."""
+        timeouts, timeout = list[asyncio.Timeout](), asyncio.timeout
+
+        def note_timeout(delay: float) -> asyncio.Timeout:
+            timeouts.append(timeout(delay))
+            return timeouts[-1]
+
+        monkeypatch.setattr(asyncio, "timeout", note_timeout)
+        self.begin("late")
+        await until(self.all_wait)
+        monkeypatch.undo()
+        [deadline] = timeouts
+        return deadline
+
     def all_wait(self) -> bool:
         queues = self.runner._committer._queues.values()
         return sum(len(queue.waiting) for queue in queues) == len(self.tasks) - len(FIRST)
@@ -297,19 +312,9 @@ async def test_a_caller_whose_deadline_passes_within_a_transaction_does_not_keep
 ) -> None:
     world = World()
     callers = Callers(world)
-    timeouts, timeout = list[asyncio.Timeout](), asyncio.timeout
-
-    def note_timeout(delay: float) -> asyncio.Timeout:
-        timeouts.append(timeout(delay))
-        return timeouts[-1]
-
     world.held = lambda transaction: len(transaction.changes) > 1
     await callers.begin_behind("a", "b", seconds=300)
-    monkeypatch.setattr(asyncio, "timeout", note_timeout)
-    callers.begin("late")
-    await until(callers.all_wait)
-    monkeypatch.undo()
-    [deadline] = timeouts
+    deadline = await callers.begin_late(monkeypatch)
     world.open.set()
     await callers.tasks["x"]
     world.markers_committed = None
@@ -327,6 +332,21 @@ async def test_a_caller_whose_deadline_passes_within_a_transaction_does_not_keep
     assert world.deadlines[-1] == callers.deadlines["b"] > callers.deadlines["late"]
     # The outcome that the transaction gives is the same.
     assert [each.committed for each in world.concluded[-1]] == [True] * 3
+
+
+async def test_a_late_reply_does_not_replace_the_result_of_a_settled_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(committed, committed, lost)
+    world.markers_committed = True
+    world.held = lambda transaction: len(transaction.changes) > 1
+    callers = Callers(world)
+    await callers.begin_behind("a", seconds=300)
+    deadline = await callers.begin_late(monkeypatch)
+    world.open.set()
+    await until(lambda: len(world.transactions) == len(FIRST) + 1)
+    deadline.reschedule(asyncio.get_running_loop().time())
+    assert ok(await callers.tasks["late"])
+    world.go_on.set()
+    assert all(map(ok, (await callers.ended()).values()))
 
 
 async def test_a_path_that_was_refused_goes_alone_for_a_second() -> None:

@@ -118,8 +118,9 @@ class ChangeRun(Generic[D]):
         self.unchanged = self.result = self.replied = None
 
     def reply(self, result: AttemptResult) -> None:
-        """Set the result of the attempt."""
-        self.result = result
+        """Set the result of the attempt, unless the change was settled before this reply came."""
+        if not self.settled:
+            self.result = result
         if self.replied is not None:
             self.replied.set()
 

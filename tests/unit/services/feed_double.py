@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from confplane.domain.changes import Node
+from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.quotas import ClientQuotasFacet
 from confplane.services.feed.events import FeedFilter
@@ -58,6 +59,7 @@ class Trail:
         self.found: list[FeedChange] = []
         self.found_late: list[FeedChange] = []
         self.undone: list[tuple[datetime, FeedChange]] = []
+        self.lost_pages: list[UUID] = []
         self.open: dict[UUID, str] = {}
         self.requested: list[FeedChange] = []
         self.committed: list[Marker] = []
@@ -77,6 +79,9 @@ class Trail:
         return [each for each in found if not place.revision < each.place.revision <= above][:size]
 
     async def put_backs(self, _cluster: str, since: datetime, after: UUID, size: int) -> list[FeedChange]:
+        if after in self.lost_pages:
+            self.lost_pages.remove(after)
+            raise UnavailableError("Postgres does not answer")
         found = [each for at, each in self.undone if at >= since and each.place.change_id > after]
         return sorted(found, key=lambda each: each.place.change_id)[:size]
 
@@ -115,11 +120,15 @@ class Statuses:
     def __init__(self) -> None:
         self.applies = False
         self.found: dict[str, ApplyStatus] = {}
+        self.lost_answers = 0
 
     def pending(self) -> list[str]:
         return list(self.found)
 
     async def current(self, entity_ids: Collection[str]) -> dict[str, ApplyStatus]:
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise UnavailableError("Postgres does not answer")
         return {each: self.found.get(each, UNDONE) for each in entity_ids}
 
 

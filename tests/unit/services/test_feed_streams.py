@@ -364,6 +364,22 @@ async def test_put_backs_have_no_id_and_come_again_after_a_resume(feed: Feed) ->
     consumer.close()
 
 
+@pytest.mark.parametrize("lost", ["second page of put-backs", "apply statuses"])
+async def test_no_put_back_is_lost_with_an_answer_of_postgres(feed: Feed, lost: str) -> None:
+    feed.statuses.applies = True
+    consumer = await feed.open()
+    feed.trail.undone += [undone("x" * number, timedelta()) for number in range(1, 102)]
+    ids = sorted(each.place.change_id for _, each in feed.trail.undone)
+    if lost == "apply statuses":
+        feed.statuses.lost_answers = 1
+    else:
+        feed.trail.lost_pages.append(ids[99])
+    found = await received(consumer, len(ids))
+    assert sorted(each.event.change.place.change_id for each in found if each.event is not None) == ids
+    assert (feed.trail.lost_pages, feed.statuses.lost_answers) == ([], 0)
+    consumer.close()
+
+
 async def test_statuses_that_change_are_sent_and_after_a_resume_those_not_applied(feed: Feed) -> None:
     refused = ApplyStatus(ChangeApplyState.REFUSED, 3, 42, "no such listener")
     applied = ApplyStatus(ChangeApplyState.APPLIED, 5)

@@ -152,7 +152,18 @@ class KraftEvents(BackgroundService):
         Raises:
             UnavailableError: Postgres is unavailable.
         """
-        new: list[FeedEvent | AppliedEvent] = [*await self._put_backs(), *_events(await self._changed())]
+        now, since = datetime.now(UTC), self._polled_at - OVERLAP
+        found = [
+            change
+            async for change in put_backs(self._trail, self._cluster, since)
+            if change.place.change_id not in self._seen
+        ]
+        changed = await self._changed()
+        # Nothing is awaited from here on: a change that counts as seen is published.
+        self._polled_at = now
+        self._seen = {key: at for key, at in self._seen.items() if at >= since - OVERLAP}
+        self._seen.update((change.place.change_id, now) for change in found)
+        new: list[FeedEvent | AppliedEvent] = [*filter(None, map(self._event, found)), *_events(changed)]
         if not new:
             return
         number = self.next_number
@@ -164,18 +175,6 @@ class KraftEvents(BackgroundService):
         if dropped:
             # Put-backs may be among the dropped events.
             self.since = datetime.now(UTC)
-
-    async def _put_backs(self) -> list[FeedEvent]:
-        now = datetime.now(UTC)
-        since = self._polled_at - OVERLAP
-        found = []
-        async for change in put_backs(self._trail, self._cluster, since):
-            if change.place.change_id not in self._seen:
-                self._seen[change.place.change_id] = now
-                found.append(self._event(change))
-        self._polled_at = now
-        self._seen = {key: at for key, at in self._seen.items() if at >= since - OVERLAP}
-        return [event for event in found if event is not None]
 
     async def _changed(self) -> dict[str, ApplyStatus]:
         """Return the statuses that are not as they were known."""

@@ -236,6 +236,30 @@ async def test_a_freeze_and_a_pause_delay_the_end_and_are_reported(world: World)
     assert one.scheduler.warnings() == []
 
 
+async def test_a_pause_also_stops_the_ends_that_are_due_in_the_same_round(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Ends(await world.replica())
+    changes = [await one.begin(Entity.of(user=f"p{number}"), producer_byte_rate=2) for number in range(3)]
+    pauses, caller = ScheduleService(one.schedules, one.ender, one.now), Caller.operator("User:x", "", "r", soon(60))
+    end = ScheduleEnder.end
+
+    async def end_and_pause(*given: Any) -> Schedule:
+        ended = await end(*given)
+        await pauses.pause("default", "an audit", caller)
+        return ended
+
+    monkeypatch.setattr(ScheduleEnder, "end", end_and_pause)
+    await one.pass_(2 * HOUR)
+    await one.pass_(0 * HOUR)
+    assert [await one.state(change) for change in changes] == [ScheduleState.ENDED, *[ScheduleState.ACTIVE] * 2]
+    await pauses.resume("default", caller)
+    for _ in range(2):
+        await one.pass_(HOUR)
+        await pauses.resume("default", caller)
+    assert {await one.state(change) for change in changes} == {ScheduleState.ENDED}
+
+
 async def test_a_secret_is_refused_and_other_keys_are_not(world: World, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("encoder")
     encoder = {"secret_file": str(tmp_path / "secret")}

@@ -123,6 +123,9 @@ class Scheduler(BackgroundService):
         self._status = await self._read(now)
         due = () if self._status.pause else self._status.due
         for change_id in self._retries.ready(due):
+            # A round may take minutes, and a pause begins at once.
+            if await self._schedules.paused(self._cluster.name) is not None:
+                break
             if self._cluster.store.leadership.held:
                 await self._end(change_id)
         if due:

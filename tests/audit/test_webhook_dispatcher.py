@@ -238,6 +238,28 @@ async def test_attempts_pause_longer_and_longer_and_a_day_of_failures_parks(worl
     assert alerts.scrape() == {"WebhooksParked"}
 
 
+async def test_a_clock_that_was_wrong_delays_no_attempt_beyond_the_longest_pause(world: World) -> None:
+    await world.subscribe()
+    change = world.feeds.add(1)
+    world.clock.now += timedelta(days=400)
+    world.sender.status = None
+    world.sender.before = lambda: setattr(world.leadership, "held", False)
+    await world.dispatcher.round()
+
+    async def failed() -> bool:
+        return (await world.stored()).next_attempt_at is not None
+
+    await until(failed)
+    await world.dispatcher.round()
+    # Another process leads, whose clock is right.
+    world.clock.now, world.leadership.held = START, True
+    world.sender.status, world.sender.before = 204, lambda: None
+    await world.dispatcher.round()
+    await until(lambda: len(world.sender.sent) > 1)
+    assert world.sender.sent == [change] * 2
+    assert world.clock.now - START <= timedelta(seconds=RETRIES_S[-1] * 1.1)
+
+
 async def test_a_process_that_no_longer_leads_stops_and_moves_nothing_back(world: World) -> None:
     await world.subscribe()
     changes = [world.feeds.add(number) for number in (1, 2)]

@@ -65,6 +65,7 @@ RETRIES_S: Final = (1.0, 5.0, 30.0, 120.0, 600.0, 1_800.0, 3_600.0)
 PARKED_AFTER: Final = timedelta(days=1)
 """The time of failures after which a subscription is parked."""
 _JITTER: Final = 0.1
+_LONGEST_PAUSE: Final = timedelta(seconds=RETRIES_S[-1] * (1 + _JITTER))
 _PAGE: Final = 100
 """Events that a worker takes from the feed at once."""
 _MOVE_S: Final = 60.0
@@ -401,6 +402,9 @@ class _Worker:
             _OutdatedError: This process does not lead.
         """
         due = self._subscription.next_attempt_at
+        if due is not None:
+            # It may be from a process whose clock was wrong.
+            due = min(due, self._dispatcher.deliverer.now() + _LONGEST_PAUSE)
         while due is not None and (left := (due - self._dispatcher.deliverer.now()).total_seconds()) > 0:
             await self._dispatcher.sleep(left)
         if not self._dispatcher.leads:

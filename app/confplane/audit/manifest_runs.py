@@ -17,13 +17,14 @@ SELECT request_id, writer, bases, until > now() AS in_time FROM manifest_runs
 WHERE cluster = :cluster AND plan_id = :plan_id
 """)
 _REPLACED: Final = (bindparam("replaced", type_=Text), bindparam("ended", type_=Text))
+# The statement may be sent again after a lost reply. Request ids are chosen by clients, who may use one for many plans.
 _BEGIN: Final = text("""
 INSERT INTO manifest_runs (cluster, plan_id, request_id, writer, bases, until)
 VALUES (:cluster, :plan_id, :request_id, :writer, :bases, now() + make_interval(secs => :seconds))
 ON CONFLICT (cluster, plan_id) DO UPDATE SET
   request_id = EXCLUDED.request_id, writer = EXCLUDED.writer, bases = EXCLUDED.bases, until = EXCLUDED.until,
   recorded_at = now()
-WHERE manifest_runs.request_id = EXCLUDED.request_id
+WHERE (manifest_runs.request_id, manifest_runs.writer) = (EXCLUDED.request_id, EXCLUDED.writer)
   OR manifest_runs.request_id = :replaced AND (manifest_runs.until <= now() OR manifest_runs.writer = :ended)
 """).bindparams(*_REPLACED)
 # The unique index on the owner decides between concurrent runs of one owner.
@@ -33,7 +34,8 @@ VALUES (:cluster, :plan_id, :request_id, :writer, :bases, now() + make_interval(
 ON CONFLICT (cluster, owner) DO UPDATE SET
   plan_id = EXCLUDED.plan_id, request_id = EXCLUDED.request_id, writer = EXCLUDED.writer, bases = EXCLUDED.bases,
   until = EXCLUDED.until, recorded_at = now()
-WHERE manifest_runs.request_id = EXCLUDED.request_id
+WHERE (manifest_runs.plan_id, manifest_runs.request_id, manifest_runs.writer)
+    = (EXCLUDED.plan_id, EXCLUDED.request_id, EXCLUDED.writer)
   OR manifest_runs.until <= now() AND manifest_runs.plan_id <> EXCLUDED.plan_id
   OR manifest_runs.plan_id = EXCLUDED.plan_id AND manifest_runs.request_id = :replaced
     AND (manifest_runs.until <= now() OR manifest_runs.writer = :ended)
@@ -42,7 +44,9 @@ _RESUME: Final = text("""
 UPDATE manifest_runs SET until = now() + make_interval(secs => :seconds), writer = :writer
 WHERE cluster = :cluster AND plan_id = :plan_id AND (until <= now() OR writer = :ended)
 """)
-_END: Final = text("UPDATE manifest_runs SET until = now() WHERE cluster = :cluster AND plan_id = :plan_id")
+_END: Final = text("""
+UPDATE manifest_runs SET until = now() WHERE cluster = :cluster AND plan_id = :plan_id AND writer = :writer
+""")
 _PURGE: Final = text("""
 DELETE FROM manifest_runs WHERE recorded_at < now() - interval '1 day' AND until <= now()
 """)
@@ -85,7 +89,7 @@ class PostgresManifestRuns(ManifestRuns):
 
     @override
     async def end(self, run: ManifestRun) -> None:
-        await self._database.execute(_END, cluster=run.cluster, plan_id=run.plan_id)
+        await self._database.execute(_END, cluster=run.cluster, plan_id=run.plan_id, writer=run.writer)
 
 
 def _ended_writer(run: ManifestRun) -> str | None:

@@ -202,7 +202,7 @@ class ApplyService:
             begun = await self._runs.resume(run, new.writer, seconds)
         if not begun:
             raise _busy()
-        return run or new
+        return new if run is None else replace(run, writer=new.writer)
 
     async def _send(
         self,

@@ -46,4 +46,4 @@ class ManifestRuns(Protocol):
         """Execute a run, as it was found, for so many seconds at most; False: another request executes it."""
 
     async def end(self, run: ManifestRun) -> None:
-        """Note that no request executes a run."""
+        """Note that the writer of a run does not execute it any more; nothing if another one has continued it."""

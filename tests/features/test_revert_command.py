@@ -98,6 +98,9 @@ def test_an_entity_goes_back_with_all_its_facets(service: Service) -> None:
     done = run("revert", "user=back", "--to", moment, "--yes")
     assert (done.code, done.err) == (0, "Reverted 3 keys of 1 entity\n")
     assert rows(run("get", "user=back")) == [[QUOTA, "1"], ["acks", "all"]]
+    run("delete", "user=back", "acks")
+    one_facet = run("revert", "user=back", "--to", moment, "--yes")
+    assert (one_facet.code, one_facet.err) == (0, "Reverted 1 key of 1 entity\n")
     unknown = run("revert", "user=back", "--to", "1", "--yes")
     assert (unknown.code, unknown.out) == (1, "")
     assert "is complete from revision" in unknown.err

@@ -161,8 +161,9 @@ async def _revert_entity(
     """Send a revert of each facet. It is refused if other changes were made since the command read the ETags."""
     results: list[_Body] = []
     for facet in facets_of(entity):
+        condition: Any = {"if_match": etags[facet]} if facet in etags else {"if_none_match": "*"}
         try:
-            answer = await client.resources(facet).revert(entity, to, if_match=etags.get(facet), **options)
+            answer = await client.resources(facet).revert(entity, to, **condition, **options)
         except ClientError:
             done = _body(results)
             if not options["validate_only"] and _shown(done):

@@ -133,6 +133,7 @@ async def _store(
         old_markers=sum(now_ms - (each.int >> 80) > _OLD_MARKER_MS for each in change_ids),
         stray_markers=len(strays),
         notifications=status.notifications,
+        brokers_registered=status.brokers_registered,
         missing_rights=await store.inspection.missing_rights(deadline),
         is_old=store.inspection.is_old,
         target=store.target(),

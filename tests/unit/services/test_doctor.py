@@ -151,7 +151,7 @@ FAULTS: Final[list[tuple[Callable[[], Facts], str, str, str]]] = [
     (lambda: cluster(frozen="INC-7"), "frozen", "warning", "confplane thaw --cluster payments"),
     (lambda: cluster(old_markers=1), "markers-old", "warning", "confplane serve; if they stay"),
     (lambda: cluster(stray_markers=1), "markers-stray", "warning", "zkCli.sh deleteall /confplane/commits"),
-    (lambda: cluster(notifications=16_001), "notifications", "warning", "slow down"),
+    (lambda: cluster(notifications=16_001, brokers_registered=True), "notifications", "warning", "slow down"),
     (
         lambda: readyz("the names take 9 bytes that brokers can list"),
         "zookeeper",
@@ -230,6 +230,10 @@ def test_rights_to_alter_are_not_missed_if_nothing_is_altered() -> None:
     facts = right(EntityTypePermission.READ_ONLY)
     observed = replace(facts.clusters[0], target=Target("abc", TargetMode.OBSERVE))
     assert diagnose(replace(facts, clusters=[observed])) == []
+
+
+def test_notifications_without_brokers_do_not_refuse_writes() -> None:
+    assert diagnose(cluster(notifications=20_001)) == []
 
 
 def test_a_recorder_without_a_process_is_one_finding() -> None:

@@ -112,10 +112,11 @@ def _store(cluster: ClusterFacts, limit: int) -> Iterator[Finding]:
             "zkCli.sh deleteall /confplane/commits/NODE",
             name,
         )
-    if limit and cluster.notifications > _NEARLY * limit:
+    if limit and cluster.brokers_registered and cluster.notifications > _NEARLY * limit:
         yield warning(
             "notifications",
-            f"There are {cluster.notifications} notifications: above {limit} writes are refused.",
+            f"{cluster.notifications} config changes of the last 15 minutes wait for the brokers: above {limit}"
+            " writes are refused.",
             "slow down bulk writers, or raise notifications_max",
             name,
         )

@@ -97,6 +97,7 @@ class ClusterFacts:
     stray_markers: int = 0
     """Nodes next to the markers that are not markers."""
     notifications: int = 0
+    brokers_registered: bool = False
     missing_rights: Sequence[str] = ()
     """Operations of changes that ZooKeeper does not permit."""
     is_old: bool = False

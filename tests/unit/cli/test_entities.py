@@ -31,6 +31,26 @@ def test_arguments_are_ids_or_plain_names(text: str, entity: Entity) -> None:
     assert entity_of(entity.id) == entity
 
 
+@pytest.mark.parametrize(
+    ("text", "default"),
+    [
+        ("user=<default>", "user"),
+        ("user=*", "user"),
+        ("user=alice,client-id=<default>", "user=alice,client-id"),
+        ("user=<default>,client-id=*", "user,client-id"),
+        ("user=~2A", None),
+        ("user=default", None),
+        ("user", None),
+    ],
+)
+def test_a_name_that_stands_for_the_default_in_other_tools_gets_a_hint(
+    capsys: pytest.CaptureFixture[str], text: str, default: str | None
+) -> None:
+    entity_of(text)
+    said = "" if default is None else f"Hint: {text} is not the default entity, which is written {default}\n"
+    assert capsys.readouterr().err == said
+
+
 @pytest.mark.parametrize("text", ["alice", "", "users=alice", "user=", "topic=a b", "broker=x", "ip=a,client-id=b"])
 def test_arguments_that_no_entity_has(text: str) -> None:
     with pytest.raises(InvalidRequestError):

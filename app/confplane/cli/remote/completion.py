@@ -123,7 +123,7 @@ def keys_to_set(ctx: typer.Context, incomplete: str) -> list[str]:
         return []
 
     async def possible(client: AsyncConfplane) -> list[str]:
-        return await keys_of_type(client, entity_of(ctx.params["entity"]).types[0])
+        return await keys_of_type(client, entity_of(ctx.params["entity"], hint=False).types[0])
 
     return _completed([f"{key}=" for key in _asked(ctx, possible)], incomplete)
 
@@ -132,7 +132,7 @@ def keys_that_are_set(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return keys that the entity before them has."""
 
     async def present(client: AsyncConfplane) -> list[str]:
-        answers = await read_entity_values(client, entity_of(ctx.params["entity"]))
+        answers = await read_entity_values(client, entity_of(ctx.params["entity"], hint=False))
         return [key for facet, answer in answers.items() for key in keys_of(facet, answer)]
 
     return _completed(_asked(ctx, present), incomplete)

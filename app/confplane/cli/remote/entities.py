@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confplane.cli.output import echo
 from confplane.client import ClientError, NothingSetError
-from confplane.domain.entities import Entity, EntityType
+from confplane.domain.entities import DEFAULT_NODE, Entity, EntityType
 from confplane.domain.errors import InvalidEntityIdError, InvalidRequestError
 from confplane.domain.facets import FacetName
 
@@ -31,6 +31,9 @@ KINDS: Final = (*EntityType, PAIR)
 _NEXT_TYPE: Final = re.compile(rf",(?=(?:{'|'.join(EntityType)})(?:=|,|$))")
 """A comma between two components; any other comma belongs to a name, as in the user ``CN=a,O=b``."""
 
+_DEFAULT_TYPES: Final = frozenset({EntityType.USER, EntityType.CLIENT_ID, EntityType.IP, EntityType.BROKER})
+_OTHER_DEFAULTS: Final = frozenset({DEFAULT_NODE, "*"})
+"""Names that other tools use for the default entity. Users and client-ids can have them as their own names."""
 _PAIR: Final = (EntityType.USER, EntityType.CLIENT_ID)
 _FACETS: Final = {
     (EntityType.USER,): (FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS),
@@ -40,11 +43,11 @@ _FACETS: Final = {
 }
 
 
-def entity_of(text: str) -> Entity:
+def entity_of(text: str, *, hint: bool = True) -> Entity:
     """Return the entity of an argument; a type alone is its default entity.
 
     An argument that is an entity id (:meth:`Entity.from_id`) is parsed as such, so ``user=a~20b`` is the user ``a b``.
-    In any other argument names are plain.
+    In any other argument names are plain. A hint on standard error names the default entity if a name looks like it.
 
     Raises:
         InvalidRequestError: No entity can have these types and names.
@@ -60,6 +63,13 @@ def entity_of(text: str) -> Entity:
             listed = ", ".join(f"{each}=NAME" for each in EntityType)
             raise InvalidRequestError(f"{text!r} is not a valid entity. Use a type and a name: {listed}.")
         components.append((kind, name if separator else None))
+    defaults = [
+        (kind, None if kind in _DEFAULT_TYPES and name in _OTHER_DEFAULTS else name) for kind, name in components
+    ]
+    if hint and defaults != components:
+        echo(
+            f"Hint: {text} is not the default entity, which is written {Entity.from_components(defaults).id}", err=True
+        )
     entity = Entity.from_components(components)
     if len(components) > 1 and (entity.types != _PAIR or len(components) > len(_PAIR)):
         raise InvalidRequestError(f"{text!r} is not a valid entity. Only one user and one client-id can be combined.")

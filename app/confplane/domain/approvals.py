@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
+PAST_RULES: Final = "Past the rules: "
+"""The beginning of the warning of a write that names a rule which was bypassed."""
 _SPECIAL: Final = frozenset("*?[")
 
 

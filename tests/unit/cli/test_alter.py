@@ -96,6 +96,17 @@ def test_a_change_that_waits_says_what_the_kafka_cluster_made_of_it(
     assert request.headers["Confplane-Wait-Applied"] == "5000"
 
 
+@pytest.mark.parametrize("warning", [None, "Past the rules: rule 'closed': no"])
+def test_a_change_that_breaks_no_rule_says_that_nothing_was_bypassed(answered: Recorded, warning: str | None) -> None:
+    diff = {"quotas": [{"key": "producer_byte_rate", "before": None, "after": 1}], "configs": []}
+    warnings = [] if warning is None else [warning]
+    answered.answers["alter"] = {"entries": [{"warnings": warnings, "diff": diff, "revision": "7", "changeId": "c"}]}
+    for glass in ([], ["--break-glass", "an outage"]):
+        answer = CliRunner().invoke(cli, ["set", "user=alice", "producer_byte_rate=1", *glass])
+        said = "--break-glass has no effect" in answer.stderr
+        assert (answer.exit_code, said) == (0, bool(glass) and warning is None), answer.output
+
+
 def test_a_wait_of_a_bad_length_is_refused(answered: Recorded) -> None:
     answer = CliRunner().invoke(cli, ["set", "user=alice", "producer_byte_rate=1", "--wait-applied", "60001"])
     assert (answer.exit_code, answered.requests) == (2, [])

@@ -11,6 +11,7 @@ from confplane.cli.output import echo
 from confplane.cli.remote.entities import facets_of
 from confplane.cli.remote.session import DONE, FAILED
 from confplane.client import Change, ClientChange
+from confplane.domain.approvals import PAST_RULES
 from confplane.domain.entities import EntityType
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName
@@ -122,6 +123,11 @@ class EntityUpdate:
             [result] = (await client.clients.alter([both], **options.client_kwargs())).body["entries"]
         for warning in result["warnings"]:
             echo(f"Warning: {warning}", err=True)
+        if options.break_glass is not None and not any(each.startswith(PAST_RULES) for each in result["warnings"]):
+            echo(
+                "No rule refuses this change: --break-glass has no effect, and nobody has to acknowledge it",
+                err=True,
+            )
         found: dict[str, Any] = result
         return found
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from confplane.domain.access.operations import Operation
-from confplane.domain.approvals import missing
+from confplane.domain.approvals import PAST_RULES, missing
 from confplane.domain.changes import Difference, Node, difference, stored
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import (
@@ -376,7 +376,7 @@ class RuleCheck:
         if caller.bypass is not None:
             with caller.preparing():
                 await caller.bypass.open()
-        return replace(draft, warnings=(*draft.warnings, f"Past the rules: {text}"))
+        return replace(draft, warnings=(*draft.warnings, PAST_RULES + text))
 
     def _taken_over(self, draft: EntityDraft) -> frozenset[str]:
         return taken_over(draft.cluster_facet, draft.edit, self._owners)

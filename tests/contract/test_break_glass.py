@@ -159,13 +159,19 @@ async def test_a_manifest_that_rules_deny_is_planned_and_applied(world: World) -
     requests, events = world.requests(), world.events()
     entities = [{"id": "ip=10.0.0.8", "quotas": {"connection_creation_rate": 5}}]
     document = {"apiVersion": "confplane/v1", "kind": "Configs", "entities": entities, "merge": True}
-    assert (await world.send("breaker", ("POST", "manifests:plan", document), why=None)).json()["failed"] == 1
+    refused = (await world.send("breaker", ("POST", "manifests:plan", document), why=None)).json()
+    assert refused["failed"] == 1
     plan = await world.send("breaker", ("POST", "manifests:plan", document))
     assert plan.status_code == 200, plan.text
     assert "Past the rules: rule 'never'" in plan.text
     assert (world.requests(), world.events()) == (requests, events), "a plan opens nothing"
     sent: Sent = ("POST", "manifests:apply", {**document, "planId": plan.json()["planId"]})
-    assert (await world.send("breaker", sent, why=None)).status_code == 409
+    stale = await world.send("breaker", sent, why=None)
+    assert (stale.status_code, "made with break glass" in stale.json()["detail"]) == (409, True), stale.text
+    stale = await world.send("breaker", ("POST", "manifests:apply", {**document, "planId": refused["planId"]}))
+    assert (stale.status_code, "made without break glass" in stale.json()["detail"]) == (409, True), stale.text
+    stale = await world.send("breaker", ("POST", "manifests:apply", {**document, "planId": "0" * 40}))
+    assert (stale.status_code, "are not those of the plan" in stale.json()["detail"]) == (409, True), stale.text
     answer = await world.send("breaker", sent)
     assert answer.status_code == 200, answer.text
     assert world.requests()[-1][1:] == ("open", ["ip=10.0.0.8"])

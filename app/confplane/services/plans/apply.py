@@ -23,7 +23,13 @@ from typing import TYPE_CHECKING, Final
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.access.ranges import spell
 from confplane.domain.approvals import missing
-from confplane.domain.errors import ConcurrentChangeError, StalePlanError, UnavailableError, WriteOutcome
+from confplane.domain.errors import (
+    ConcurrentChangeError,
+    PolicyViolationError,
+    StalePlanError,
+    UnavailableError,
+    WriteOutcome,
+)
 from confplane.domain.facets import FacetName
 from confplane.domain.policies import approval_error
 from confplane.services.access import Access
@@ -50,6 +56,21 @@ _RESERVE: Final = 2
 """A batch is begun if so many times the duration of the batch before it are left."""
 _LEAST_S: Final = 1
 """The first batch is begun if so many seconds are left."""
+_BEGUN: Final = (
+    "The plan was begun with another document, with other options, or by a caller who may describe more entities."
+    " Send the request of that time again, or make a new plan"
+)
+_CHANGED: Final = (
+    "The document, its options, the policies or the entities are not those of the plan any more; make a new plan"
+)
+_MADE_PAST_RULES: Final = (
+    "The plan was made with break glass and is applied without it. Send Confplane-Break-Glass with the apply too, or"
+    " make a new plan without it"
+)
+_MADE_WITHIN_RULES: Final = (
+    "The plan was made without break glass and is applied with it. Send Confplane-Break-Glass with the plan too; in"
+    " the CLI, apply with --break-glass and without --plan"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +141,10 @@ class ApplyService:
         request_id = caller.request_id if run is None else run.request_id
         error: ConfplaneError | None = None
         if entries is None:
-            error = _stale(begun=run is not None)
+            text = _BEGUN
+            if run is None:
+                text = await self._difference(cluster, document, options, planned, caller, now=plan)
+            error = StalePlanError(text, pointer="/planId", outcome=WriteOutcome.NOT_APPLIED)
         elif run is None:
             error = _refusal(plan, caller, validate_only=validate_only)
         if error is not None or entries is None:
@@ -190,6 +214,25 @@ class ApplyService:
         bases = None if begun is None else begun.bases
         entries = await in_slices(partial(_to_send, bases, temporary=caller.revert_at is not None), plan.entries)
         return plan, [entry for entry in entries if entry]
+
+    async def _difference(
+        self,
+        cluster: Cluster,
+        document: Sequence[Entry],
+        options: PlanOptions,
+        planned: PlanReference,
+        caller: Caller,
+        *,
+        now: Plan,
+    ) -> str:
+        """Return how a stale plan differs from the present one, as a sentence."""
+        broken = caller.break_glass is not None
+        if broken or any(isinstance(each.result.error, PolicyViolationError) for each in now.edits):
+            other = replace(caller, break_glass=None if broken else "compare")  # plans record no reason
+            plan = await self._plans.plan(cluster, document, options, other, policies=planned.policies)
+            if plan.id == planned.id:
+                return _MADE_WITHIN_RULES if broken else _MADE_PAST_RULES
+        return _CHANGED
 
     async def _begin(
         self, run: ManifestRun | None, new: ManifestRun, caller: Caller, replaced: ManifestRun | None
@@ -302,17 +345,6 @@ async def _unpacked(packed: bytes) -> BegunPlan:
         return (FacetName(name), entity_id), Basis(None if base is None else (base[0], base[1]), *owners)
 
     return BegunPlan(dict(await in_slices(parsed, lines)), stream.unused_data.decode())
-
-
-def _stale(*, begun: bool) -> StalePlanError:
-    text = (
-        "The plan was begun with another document, with other options, or by a caller who may describe more entities."
-        " Send the request of that time again, or make a new plan"
-        if begun
-        else "The document, its options, the policies or the entities are not those of the plan any more; make a new"
-        " plan"
-    )
-    return StalePlanError(text, pointer="/planId", outcome=WriteOutcome.NOT_APPLIED)
 
 
 def _no_time() -> UnavailableError:

@@ -111,6 +111,7 @@ def test_an_entity_goes_back_with_all_its_facets(service: Service) -> None:
     [
         ("", "Give ENTITY with --to, --change"),
         ("user=a", "--to is required with ENTITY"),
+        ("01a229ed-e54b-7307-a883-6d025f84696b", "For a change: --change 01a229ed-e54b-7307-a883-6d025f84696b."),
         ("--change 1 --request-id 2", "Give ENTITY with --to, --change"),
         ("--change nonsense --yes", "--change nonsense is not a valid change id"),
         ("--principal User:x", "--principal requires --since"),

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 _ENTITY: Final = "configs/topic=orders"
 
 
+def test_effective_of_a_client_id_names_the_quotas_that_have_precedence(answered: Recorded) -> None:
+    answered.answers["client-quotas/client-id=billing/effective"] = {"quotas": [], "warnings": []}
+    answer = CliRunner().invoke(cli, ["effective", "client-id=billing"])
+    assert answer.exit_code == 0
+    assert "have precedence: confplane effective user=NAME,client-id=billing\n" in answer.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

@@ -64,7 +64,8 @@ def load(
     """Set the quotas and configs of an export or a manifest, and keep all other keys.
 
     Keys with null, which stands for a secret, are not changed either. The first refusal ends the load, but not a dry
-    run. A file may be loaded again: equal values are not changed.
+    run. A file may be loaded again: equal values are not changed. It may have any number of entities, which are sent in
+    parts of 10,000.
     """
     terms = {"reason": reason, "ticket": ticket, "break_glass": break_glass, "wait_applied_ms": wait_applied}
 

@@ -48,6 +48,7 @@ from confplane.cli.remote.options import (
 from confplane.cli.remote.selection import EntityReader, EntitySelection
 from confplane.cli.remote.session import DONE, FAILED, run
 from confplane.cli.times import moment_of
+from confplane.domain.entities import EntityType
 from confplane.domain.facets import FacetName
 
 if TYPE_CHECKING:
@@ -165,6 +166,9 @@ async def effective(
     for body in found.values():
         for warning in body["warnings"]:
             echo(f"Warning: {warning}", err=True)
+    if named.types == (EntityType.CLIENT_ID,):
+        text = "Quotas of the client's user, also of the default user, have precedence: confplane effective"
+        echo(f"{text} user=NAME,{named.id}", err=True)
 
 
 @commands.command(
@@ -184,7 +188,8 @@ def history(
 ) -> None:
     """Show the changes of an entity, newest first: who changed which key, from which value to which, and why.
 
-    Changes that were made outside Confplane are marked `(external)`.
+    Changes that were made outside Confplane are marked `(external)`. For the changes of a span of time, use `confplane
+    audit --entity ENTITY --since TIME`.
     """
     raise run(profile, cluster, lambda client: _history(client, entity, limit=limit, pages=not no_pager))
 

@@ -128,7 +128,8 @@ async def _resolve(client: AsyncConfplane, target: _RevertTarget, options: _Opti
     if len(named) != 1:
         raise InvalidRequestError("Give ENTITY with --to, --change, --request-id, or --principal with --since.")
     if (target.entity is None) != (target.to is None):
-        raise InvalidRequestError("--to is required with ENTITY, and only allowed with it.")
+        hint = "" if target.entity is None or "=" in target.entity else f" For a change: --change {target.entity}."
+        raise InvalidRequestError(f"--to is required with ENTITY, and only allowed with it.{hint}")
     if (target.principal is None) != (target.since is None) or (target.until is not None and target.principal is None):
         raise InvalidRequestError("--principal requires --since. --since and --until are only for --principal.")
     if asks and (is_json() or not sys.stdin.isatty()):

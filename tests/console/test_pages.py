@@ -104,6 +104,16 @@ def test_an_entity_shows_why_each_value_is_in_force(visitor: Visitor, api: Api) 
     assert "Not set: user why / default client-id" in words
 
 
+@pytest.mark.parametrize("entity_id", ["client-id=app-alone", "client-id=app-unset", "client-id", "ip"])
+def test_entities_without_client_configs_show_their_quotas(visitor: Visitor, api: Api, entity_id: str) -> None:
+    api.put("client-quotas/client-id=app-alone", {"quotas": {"producer_byte_rate": 1048576}})
+    page = visitor.page(f"{ENTITIES}/{entity_id}")
+    assert ("producer_byte_rate · in force 1 MiB/s" in text_of(page)) is (entity_id == "client-id=app-alone")
+    assert "/edit/client-quotas" in page
+    assert "/edit/client-configs" not in page
+    assert "/edit/client-quotas" in visitor.page(f"{ENTITIES}/{entity_id}/history")
+
+
 def test_the_history_of_an_entity_is_that_of_the_api(visitor: Visitor, api: Api) -> None:
     for rate, reason in ((1024, "first"), (2048, "second")):
         api.put("client-quotas/user=past", {"quotas": {"producer_byte_rate": rate}}, reason=reason, ticket="OPS-1")

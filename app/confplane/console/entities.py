@@ -18,7 +18,7 @@ _CLIENTS: Final = ("client-quotas", "client-configs")
 KINDS: Final = {
     "user": _CLIENTS,
     "user,client-id": _CLIENTS,
-    "client-id": _CLIENTS,
+    "client-id": _CLIENTS[:1],
     "ip": _CLIENTS[:1],
     "topic": ("configs",),
     "broker": ("configs",),

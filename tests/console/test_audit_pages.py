@@ -10,6 +10,7 @@ import pytest
 
 from tests.console.api import CLUSTER, Api
 from tests.console.test_editing import HOME, MARKUP, step
+from tests.console.visitor import text_of
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -46,9 +47,11 @@ def test_a_freeze_is_a_change_of_the_cluster_without_a_revert(visitor: Visitor, 
         assert "default cluster" not in shown
         assert f"{HOME}/entities/cluster" not in shown
         assert "audit:revert" not in shown
-        assert "the cluster:" in visitor.page(f"{HOME}/audit")
+        assert "the cluster: set frozen to freeze-for-a-test" in text_of(shown)
+        assert "the cluster: set frozen to freeze-for-a-test" in text_of(visitor.page(f"{HOME}/audit"))
     finally:
         post(api, "thaw").raise_for_status()
+    assert "the cluster: removed frozen" in text_of(visitor.page(f"{HOME}/audit"))
 
 
 def test_a_revert_that_is_sent_twice_is_done_once(visitor: Visitor, api: Api) -> None:

@@ -69,7 +69,7 @@ async def trail(page: PageDep, cluster: str) -> Response:
         chosen=chosen,
         revert=_revert(cluster, search),
         refused=refused_only,
-        items=found["items"],
+        items=[_with_known_states(each) for each in found["items"]],
         next=None if found["nextPageToken"] is None else urlencode({**chosen, "token": found["nextPageToken"]}),
         first=token is None,
         tail=None if error is not None or token is not None else _tail(search),
@@ -103,7 +103,7 @@ def _revert(cluster: str, search: dict[str, str]) -> str | None:
 async def one_change(page: PageDep, cluster: str, change_id: str, saved: str | None = None) -> Response:
     """One change: who, when, why, and each key from what to what."""
     path = f"/v1/clusters/{cluster}/audit/{change_id}"
-    change = await page.api.get(path)
+    change = _with_known_states(await page.api.get(path))
     command = page.command("GET", path, "audit", change_id, "--cluster", cluster)
     undone = (
         change["kind"] == "change"
@@ -120,6 +120,23 @@ async def one_change(page: PageDep, cluster: str, change_id: str, saved: str | N
         revert=f"/console/clusters/{cluster}/audit:revert?{urlencode({'changeId': change_id})}" if undone else None,
         command=command,
     )
+
+
+def _with_known_states(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a change in which a state that the cluster does not have is absent, as a key is; null is for secrets."""
+    entities = [
+        {
+            **each,
+            **{
+                side: {key: value for key, value in each[side].items() if value is not None}
+                for side in ("before", "after")
+            },
+        }
+        if each["facet"] == "cluster"
+        else each
+        for each in item.get("entities", ())
+    ]
+    return {**item, "entities": entities}
 
 
 async def _past(page: ConsolePage, cluster: str, request_id: str | None) -> dict[str, Any] | None:

@@ -64,3 +64,13 @@ def test_a_search_without_results_names_the_form_of_principals(answered: Recorde
     answer = CliRunner().invoke(cli, ["audit", "--principal", principal])
     assert answer.exit_code == 0, answer.output
     assert answer.stderr == f"The trail has no such change in the cluster default{hint}\n"
+
+
+def test_audit_shows_that_a_cluster_was_not_frozen_before(answered: Recorded) -> None:
+    change_id = "019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"
+    frozen = {"id": "cluster", "keys": ["frozen"], "ops": [], "before": {"frozen": None}, "after": {"frozen": "INC-7"}}
+    names = ("revision", "createdAt", "committedAt", "principal", "reason", "ticket", "outcome", "source", "requestId")
+    item = dict.fromkeys((*names, "onBehalfOf", "errorMessage"), "x")
+    answered.answers[f"audit/{change_id}"] = {**item, "changeId": change_id, "kind": "change", "entities": [frozen]}
+    said = CliRunner().invoke(cli, ["audit", change_id])
+    assert said.stdout.splitlines()[-1].split() == ["cluster", "frozen", "(not", "set)", "INC-7"]

@@ -193,5 +193,7 @@ def _differences(entity: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str
     secret = {op["key"] for op in entity["ops"] if op.get("secret")}
     for key in entity["keys"]:
         sides = [entity[side].get(key, ABSENT) for side in ("before", "after")]
+        if entity["id"] == _CLUSTER:  # a state that the cluster does not have is null
+            sides = [ABSENT if side is None else side for side in sides]
         before, after = [value_text(None if key in secret else side) for side in sides]
         yield entity["id"], key, before, after

@@ -112,6 +112,8 @@ def test_entities_without_client_configs_show_their_quotas(visitor: Visitor, api
     assert "/edit/client-quotas" in page
     assert "/edit/client-configs" not in page
     assert "/edit/client-quotas" in visitor.page(f"{ENTITIES}/{entity_id}/history")
+    assert ("Quotas of the client's user have precedence" in text_of(page)) is entity_id.startswith("client-id")
+    assert ("this client is not limited" in text_of(page)) is (entity_id == "ip")
 
 
 def test_the_history_of_an_entity_is_that_of_the_api(visitor: Visitor, api: Api) -> None:

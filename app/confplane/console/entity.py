@@ -67,6 +67,7 @@ async def values(page: PageDep, cluster: str, entity_id: str) -> Response:
     return _render(
         page, "entity.html", cluster, entity_id, "values", parts=parts, changed=changed, last=next(iter(changes), None),
         temporary=temporary, compared=target is not None and target.get("mode") in _APPLYING, command=command,
+        of_any_user=split_id(entity_id)[0][0] == "client-id",
     )  # fmt: skip
 
 

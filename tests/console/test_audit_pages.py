@@ -41,6 +41,7 @@ def test_a_freeze_is_a_change_of_the_cluster_without_a_revert(visitor: Visitor, 
     frozen = post(api, "freeze")
     try:
         frozen.raise_for_status()
+        assert "default is frozen: freeze-for-a-test" in text_of(visitor.page("/console/"))
         [change] = [each for each in api.get("audit")["items"] if each["reason"] == "freeze-for-a-test"]
         shown = visitor.page(f"{HOME}/audit/{change['changeId']}")
         assert "<h1>Change of the cluster</h1>" in shown

@@ -190,6 +190,22 @@ async def test_any_nesting_of_temporary_changes_leads_back_to_the_state_before_t
     assert len(ends) == len(set(ends))
 
 
+async def test_a_key_with_a_line_break_holds_up_no_end(world: World) -> None:
+    one = Ends(await world.replica())
+    broker, key = Entity.of(broker="1"), "listener.name.a\nb.max.connections"
+    changes = [
+        *await one.begin_all([Edit(broker, (Op(key, OpType.SET, "5"),))], 1, FacetName.CONFIGS),
+        *await one.begin_all([Edit(broker, (Op(key, OpType.SET, "7"),))], 3, FacetName.CONFIGS),
+        await one.begin(producer_byte_rate=2),
+    ]
+    await one.pass_(2 * HOUR)
+    # The change above has what the key is to get at its end.
+    assert (await one.schedule(changes[1])).fallbacks == {EntityKey(broker.id, key): None}
+    await one.pass_(2 * HOUR)
+    assert [await one.state(change) for change in changes] == [ScheduleState.ENDED] * 3
+    assert await now(one.replica, broker) == {}
+
+
 async def test_two_leaders_at_once_end_each_change_once(world: World) -> None:
     pair = [Ends(await world.replica()) for _ in range(2)]
     users = [Entity.of(user=f"u{number}") for number in range(20)]

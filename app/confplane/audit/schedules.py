@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from confplane.services.ports.schedules import Fallbacks
 
 _SEPARATOR: Final = "\n"
-"""Between an entity id and a key, which have no line breaks."""
+"""Between an entity id, which has no line breaks, and a key: that of a broker's listener may have any character."""
 
 
 def _by_id(sql: str) -> TextClause:
@@ -240,6 +240,6 @@ def _schedule(row: Row[Any]) -> Schedule:
         row,
         entity_ids=tuple(row.entity_ids),
         state=ScheduleState(row.state),
-        fallbacks={EntityKey(*name.split(_SEPARATOR)): value for name, value in row.fallbacks.items()},
+        fallbacks={EntityKey(*name.split(_SEPARATOR, 1)): value for name, value in row.fallbacks.items()},
         kept=tuple(EntityKey(*each) for each in row.kept),
     )

@@ -16,6 +16,7 @@ from confplane.client import (
 )
 from confplane.domain.entities import Entity
 from confplane.services.kraft.apply.apply_status import ApplyWaiter
+from confplane.services.reads.config_describe import ConfigReader
 from confplane.services.reads.owners import OwnerViews
 
 if TYPE_CHECKING:
@@ -69,6 +70,24 @@ async def test_a_read_has_the_revision_of_the_state_that_it_shows(
         [{"producer_byte_rate": 2}],
         latest.revision,
     )
+
+
+async def test_a_describe_has_the_revision_of_the_oldest_state_that_it_shows(
+    client: ConfplaneClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    effective = ConfigReader.effective
+
+    async def overtaken(*given: Any, pointer: str) -> Any:
+        found = await effective(*given, pointer=pointer)
+        await client.put("configs", "topic=overtaken", {"retention.ms": "2"})
+        return found
+
+    put = await client.put("configs", "topic=overtaken", {"retention.ms": "1"})
+    monkeypatch.setattr(ConfigReader, "effective", overtaken)
+    resource = {"resourceType": "TOPIC", "resourceName": "overtaken", "configurationKeys": ["retention.ms"]}
+    read = await client.request("POST", "configs:describe", json={"resources": [resource]})
+    [result] = read.body["results"]
+    assert ([each["value"] for each in result["configs"]], read.revision) == (["1"], put.revision)
 
 
 async def test_get_returns_what_was_put(client: ConfplaneClient) -> None:

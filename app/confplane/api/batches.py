@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from confplane.api.dependencies import Call
     from confplane.api.models import AlterModel
+    from confplane.api.responses import Headers
     from confplane.domain.errors import ConfplaneError
     from confplane.services.changes.alter import AlterService, Entry
     from confplane.services.changes.edits import EditResult, EntryResult
@@ -137,6 +138,7 @@ def multi_status_response(
     *,
     headers: Mapping[str, str] | None = None,
     revision: int | None = None,
+    consistency: Headers | None = None,
 ) -> Response:
     """Answer 200 if all results succeeded, 207 if some did, and otherwise the problem of the first with all results.
 
@@ -146,12 +148,13 @@ def multi_status_response(
         errors: The error of each result, None if it succeeded.
         headers: More headers, if any result succeeded.
         revision: The revision of a write.
+        consistency: As of :func:`~confplane.api.responses.json_response`.
     """
     first = offender(errors)
     if first is not None and None not in errors:
         return problems.respond(request, first, **body)
     status = 200 if first is None else 207
-    return json_response(request, body, status=status, headers=headers, revision=revision)
+    return json_response(request, body, status=status, headers=headers, revision=revision, consistency=consistency)
 
 
 def error_members(error: ConfplaneError | None) -> dict[str, Any]:

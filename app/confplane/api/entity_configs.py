@@ -25,6 +25,7 @@ from confplane.api.models import (
     one_of,
     problem_with,
 )
+from confplane.api.responses import consistency_headers
 from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
@@ -169,6 +170,7 @@ async def describe_entity_configs(call: CallDep, body: DescribeEntityConfigs) ->
     named = {(item.entity_type, item.entity_name): index for index, item in reversed([*enumerate(body.entities)])}
     for name in (FacetName.CLIENT_QUOTAS, FacetName.CONFIGS):
         await refresh.refresh_facet(call, name)
+    consistency = consistency_headers(call.cluster.store)
     results, time_slice = batches.RenderedResults(call.request), TimeSlice()
     for index in sorted(named.values()):
         item, error, found = body.entities[index], None, {}
@@ -183,7 +185,7 @@ async def describe_entity_configs(call: CallDep, body: DescribeEntityConfigs) ->
         if time_slice.due:
             await time_slice.pause()
     answer = _body(results.fragments(), results.errors)
-    return batches.multi_status_response(call.request, answer, results.errors)
+    return batches.multi_status_response(call.request, answer, results.errors, consistency=consistency)
 
 
 @routes.post(

@@ -210,13 +210,14 @@ async def describe_configs(call: CallDep, body: models.DescribeConfigs) -> Respo
     time_slice = TimeSlice()
     mentions = _mentions(body.resources)
     await refresh.refresh_levels(call, FacetName.CONFIGS, _entities_to_refresh(call, mentions))
+    consistency = consistency_headers(call.cluster.store)
     results = batches.RenderedResults(call.request)
     for mention in mentions:
         results.add(*await _described(call, mention, body))
         if time_slice.due:
             await time_slice.pause()
     answer = {"throttleTimeMs": call.throttle_ms(LimitClass.BULK), "results": results.fragments()}
-    return batches.multi_status_response(call.request, answer, results.errors)
+    return batches.multi_status_response(call.request, answer, results.errors, consistency=consistency)
 
 
 class _Mention(NamedTuple):

@@ -535,9 +535,8 @@ class FeedConsumer:
         after = HistoryPlace(position.place.incarnation, 0, _NO_ID)
         while self.reason is None:
             changes = await feed.trail.late(feed.cluster.name, position.place, since, after, _LATE_PAGE, above=above)
-            # Of each entity the last state of the page.
-            last = {change.entities[0].path: change for change in changes if change.entities}
-            events = filter(None, map(feed.event, last.values()))
+            # Also those that later ones replaced: an event has only the keys that its own change altered.
+            events = filter(None, map(feed.event, [change for change in changes if change.entities]))
             for found in self._page(self._selected(event, None) for event in events):
                 yield found
             if len(changes) < _LATE_PAGE:

@@ -46,8 +46,6 @@ def _ids(sql: str, name: str = "ids") -> TextClause:
 _AMONG_IDS: Final = "ANY(ARRAY(SELECT unnest(:ids)))"
 """SQL for the ids, of which the planner expects few, whatever they are: a prepared statement is planned once."""
 _OF_IDS: Final = f"WHERE cluster = :cluster AND entity_id = {_AMONG_IDS}"
-
-
 _DELIVERIES: Final = "SELECT * FROM deliveries WHERE cluster = :cluster"
 
 

@@ -300,12 +300,14 @@ def closed_changes(site: Site) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def many_notifications(site: Site) -> Iterator[dict[str, str]]:
+    """Register a broker, for which nine of at most ten notifications wait."""
+    site.zk.create("/brokers/ids/1", b"{}", ephemeral=True, makepath=True)
     made = [kafka_writes(site.zk, "users/busy", rate(number)) for number in range(9)]
-    with cluster(notifications_max=10)(site) as given:
+    with cluster(notifications_max=10, client_configs_layout="shared")(site) as given:
         try:
             yield given
         finally:
-            for path in (*made, "/config/users/busy"):
+            for path in (*made, "/config/users/busy", "/brokers/ids/1"):
                 site.zk.delete(path)
 
 

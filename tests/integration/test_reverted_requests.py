@@ -13,7 +13,7 @@ import pytest
 
 from confplane.audit import PostgresRequestKeys
 from confplane.domain.access.identities import Authentication, Identity
-from confplane.domain.access.operations import Role
+from confplane.domain.access.operations import Operation, ResourceType, Role
 from confplane.domain.change_requests import RequestAction, RequestState
 from confplane.domain.errors import (
     ConcurrentChangeError,
@@ -27,6 +27,7 @@ from confplane.services.changes.idempotency import IdempotencyService, RequestKe
 from confplane.services.requests.proposals import RequestTerms
 from confplane.services.requests.transitions import RequestTransitions
 from tests.integration.test_change_requests import BOB, DEV, HOUR, OPS, SRE, another, started
+from tests.support.access_world import allow
 from tests.support.reverting import now
 from tests.support.stores import ALICE, content, kafka_writes, soon
 
@@ -137,6 +138,20 @@ async def test_a_request_whose_entities_were_all_changed_since_is_not_reverted(w
         with pytest.raises(RevertConflictError):
             await reverted(one, first, partly=partly)
     assert await one.found(first) == first
+
+
+async def test_a_revert_of_a_change_with_hidden_entities_is_refused_without_their_names(world: World) -> None:
+    one = await started(world)
+    first = await applied(one, one.entry(ALICE, producer_byte_rate=2), one.entry(BOB, producer_byte_rate=2))
+    for operation in (Operation.DESCRIBE_CONFIGS, Operation.PROPOSE):
+        await one.access.give(allow("User:part", operation, ResourceType.USER, "alice"))
+    caller = one.caller(Identity("User:part", Authentication.CERTIFICATE))
+    assert first.change_id is not None
+    with pytest.raises(ForbiddenError, match="further entities"):
+        await one.service.reversals.reversal(one.cluster, first.change_id, caller)
+    await one.replica.alter(BOB, producer_byte_rate=7)
+    with pytest.raises(ForbiddenError, match="further entities"):
+        await one.service.reversals.reversal(one.cluster, first.change_id, caller)
 
 
 async def test_of_two_reverts_proposed_at_once_one_is_cancelled(world: World) -> None:

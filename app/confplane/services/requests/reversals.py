@@ -17,6 +17,7 @@ from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import offender
 from confplane.services.reads import trail as reading
 from confplane.services.requests.manifests import is_manifest, run_id
+from confplane.services.reverts.parts import of_hidden
 from confplane.services.reverts.service import RevertSelection
 
 if TYPE_CHECKING:
@@ -152,11 +153,14 @@ class RequestReversals:
 
         Raises:
             NotFoundError: The trail has no such change that the caller may see.
+            ForbiddenError: The caller may not describe some of its entities, or not propose a change of them.
             NotRevertibleError: It gave no key another value, or can't be reverted.
             RevertConflictError: Later changes touched the same keys.
         """
         with caller.preparing():
             record = await reading.find(self._audit, caller.access, cluster.name, change_id)
+        if record.partial:  # errors would name the hidden entities
+            raise of_hidden(change_id)
         entity_ids = [entity.entity_id for entity in record.intent.entities]
         return await self._reversal(cluster, RevertSelection(change_id=change_id), entity_ids, caller, partly=partly)
 

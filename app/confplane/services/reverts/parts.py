@@ -213,6 +213,14 @@ def not_kept(entity: Entity, keys: Sequence[str]) -> NotRevertibleError:
     )
 
 
+def of_hidden(change_id: UUID) -> ForbiddenError:
+    """Return the error of a change of which the caller may not describe some entities."""
+    return ForbiddenError(
+        f"Change {change_id} has further entities, which the caller may not describe; it is reverted as a whole or not"
+        " at all"
+    )
+
+
 def _of_no_facet(entity: Entity, keys: Sequence[str]) -> NotRevertibleError:
     return NotRevertibleError(
         f"{entity.id}: no facet has {_named(keys)}, so the values are not kept; use the tool that set them, such as"
@@ -263,12 +271,7 @@ def _refuse_unknown(part: RevertPart, record: AuditRecord, row: IntentEntity, ou
     """Refuse a part if the change does not show all of it."""
     change_id = record.intent.change_id
     if record.partial:
-        part.refuse(
-            ForbiddenError(
-                f"Change {change_id} has further entities, which the caller may not describe; it is reverted as a whole"
-                " or not at all"
-            )
-        )
+        part.refuse(of_hidden(change_id))
     if row.path in outcome.remade:
         part.refuse(
             NotRevertibleError(

@@ -385,7 +385,15 @@ async def test_a_portal_makes_what_both_may_and_the_history_has_both(world: Worl
         "User:portal",
         "User:alice",
     )
-    await refused(world, NewToken("User:alice"), portal)
+    # The token names only the portal as its maker, so its owner is the other one, also for those who choose owners.
+    assert (made.token.created_by, made.token.owner) == ("User:portal", "User:alice")
+    await world.give(NewGrant("User:portal", role=Role.ADMIN))
+    assert "The owner of this token is User:alice" in await refused(
+        world, NewToken("User:payments-app", owner="billing"), portal
+    )
+    rotated = await world.tokens.rotate(made.token.id, 60, world.caller(portal))
+    assert rotated.token.owner == "User:alice"
+    await refused(world, NewToken("User:nobody"), replace(portal, behalf_of=await world.user("carol")))
     bob = await world.user("bob")
     await refused(world, NewToken("User:payments-app"), replace(portal, behalf_of=bob))
 

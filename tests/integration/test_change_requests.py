@@ -190,11 +190,13 @@ async def new_token(one: Requests, principal: str, by: Identity = ADMINISTRATOR,
 
 async def test_the_owner_and_the_makers_of_a_token_count_as_its_principal(world: World) -> None:
     one = await started(world)
-    await one.access.give(allow("User:ops", Operation.ALTER, ResourceType.TOKENS))
+    for name in ("ops", "portal"):
+        await one.access.user(name, Role.OPERATOR, allow(f"User:{name}", Operation.ALTER, ResourceType.TOKENS))
     await one.access.user("robot", Role.OPERATOR)
     own, made = await new_token(one, "User:ops"), await new_token(one, "User:robot", by=OPS, owner="someone")
     owned, free = await new_token(one, "User:robot", owner="User:ops"), await new_token(one, "User:robot")
-    for author, approver in ((OPS, own), (OPS, made), (made, OPS), (OPS, owned), (owned, made)):
+    by_portal = await new_token(one, "User:robot", by=for_user(PORTAL, "ops"))
+    for author, approver in ((OPS, own), (OPS, made), (made, OPS), (OPS, owned), (owned, made), (OPS, by_portal)):
         request = await one.propose(author, one.entry(ALICE, producer_byte_rate=2))
         with pytest.raises(ForbiddenError):
             await one.approve(request, approver)

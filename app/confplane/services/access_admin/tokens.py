@@ -390,19 +390,20 @@ class TokenService:
     def _owner(self, wanted: str | None, access: Access) -> str | None:
         """Return the owner of a new token: the person behind its maker, unless the maker manages everybody's tokens.
 
-        The same applies to a rotation, because the caller receives the new token.
+        The same applies to a rotation, because the caller receives the new token. A user for whom a portal acts is the
+        owner in any case, because the token names only the portal as its maker.
 
         Raises:
             ForbiddenError: Another owner is requested, which would let a maker act as two persons.
         """
         identity = access.identity
-        if self._repository.covers_every(access, Operation.ALTER):
+        if identity.acts_for is None and self._repository.covers_every(access, Operation.ALTER):
             return wanted
-        own = identity.owner or identity.principal
+        own = identity.acts_for or identity.owner or identity.principal
         if wanted not in {None, own}:
             raise ForbiddenError(
                 f"The owner of this token is {own}, who makes it; another owner is set by callers with the grant ALTER"
-                " on tokens of every principal",
+                " on tokens of every principal, who act for nobody else",
                 pointer="/owner",
             )
         return own

@@ -279,7 +279,7 @@ async def test_rows_are_the_same_after_they_were_written_again(filled: Lent) -> 
         await writer.clear()
         for table, rows in before.items():
             await writer.insert(table, [json.dumps(row).encode() for row in rows])
-        await writer.commit(["payments"], "restored", confirm_tokens=True)
+        await writer.commit({"payments": "restored"}, confirm_tokens=True)
     after = await copied(filled, {})
     [position] = after.pop("store_positions")
     assert (position["cluster"], position["rejected"]) == ("payments", "restored")
@@ -312,10 +312,9 @@ async def test_the_role_of_the_service_can_not_restore(filled: Lent) -> None:
 
 async def test_each_cluster_is_rejected_even_if_it_has_no_position(filled: Lent) -> None:
     async with PostgresTableWriter.open(filled.owner_dsn) as writer:
-        await writer.reject(["payments", "it's"], "half")
-        await writer.reject(["payments"], "again")
-    found = fetch(filled.owner_dsn, "SELECT cluster, rejected FROM store_positions ORDER BY cluster")
-    assert found == [("it's", "half"), ("payments", "again")]
+        await writer.reject({"payments": "half", "it's": "half"})
+        await writer.reject({"payments": "again"})
+        assert await writer.rejected() == {"it's": "half", "payments": "again"}
 
 
 RED: Final = {"owner": "red", "keys": ["a", "b"], "labels": {"team": "x"}}

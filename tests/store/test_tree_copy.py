@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -38,6 +39,21 @@ async def test_znodes_larger_than_a_request_are_created_set_and_deleted(chroot: 
         await tree.write([ZnodeWrite("delete", paths[0], None, entity=True)], [])
     assert sorted(raw_zk.get_children(TOPICS)) == [f"t{number}" for number in range(1, 6)]
     assert {raw_zk.get(path)[0] for path in paths[1:]} == {b""}
+
+
+async def test_znodes_of_a_restore_that_was_interrupted_are_announced(chroot: str, raw_zk: KazooClient) -> None:
+    paths = [f"{TOPICS}/t{number:03}" for number in range(150)]
+    raw_zk.ensure_path(TOPICS)
+    raw_zk.ensure_path(f"{Tree.CONFIG}/changes")
+    writes = [ZnodeWrite("create", path, b"", entity=True) for path in paths]
+    refused = ZnodeWrite("set", f"{TOPICS}/missing", b"", entity=True)
+    async with ZooKeeperTreeCopy("default", chroot, 4_000, ZooKeeperAccess()) as tree:
+        with pytest.raises(UnavailableError, match="refused a write"):
+            await tree.write([*writes, refused], paths)
+    written = {f"topics/{name}" for name in raw_zk.get_children(TOPICS)}
+    changes = [raw_zk.get(f"{Tree.CONFIG}/changes/{name}")[0] for name in raw_zk.get_children(f"{Tree.CONFIG}/changes")]
+    assert written
+    assert {json.loads(each)["entity_path"] for each in changes} == written
 
 
 async def test_a_copy_that_may_have_missed_changes_is_refused(

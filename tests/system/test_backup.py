@@ -379,6 +379,20 @@ async def test_a_restore_that_is_killed_can_be_run_again(
             assert znodes(tmp_path / "again.tar").items() >= znodes(archive).items()
 
 
+async def test_brokers_learn_of_the_changes_of_a_restore_that_was_interrupted(
+    archive: Path, second: Installation
+) -> None:
+    for raw in raw_client(second.connect):
+        raw.ensure_path("/brokers/ids/1")
+    second.step_file.write_text("rows:SIGKILL")
+    none = {CONSTANTS_VARIABLE: json.dumps({"confplane.services.backup.restore.ANNOUNCED": 0.0})}
+    assert (await second.run("restore", str(archive), "--reason", "INC-7", **none)).code == -signal.SIGKILL
+    said = await second.restore(archive, "--yes")
+    assert (said.code, "restart its 1 brokers" in said.out + said.err) == (0, True), said
+    said = await second.restore(archive, "--yes")
+    assert (said.code, "brokers" in said.out + said.err) == (0, False), said
+
+
 async def test_an_archive_of_another_schema_is_refused(
     first: Installation, second: Installation, tmp_path: Path
 ) -> None:

@@ -52,7 +52,7 @@ _SCHEMA: Final = "SELECT version_num FROM alembic_version"
 _HAS_SCHEMA: Final = "SELECT to_regclass('alembic_version') IS NOT NULL"
 _REJECT: Final = """
 INSERT INTO store_positions (cluster, incarnation, id, cversion, pzxid, rejected)
-SELECT unnest(CAST(%(clusters)s AS text[])), 1, '', 0, 0, CAST(%(reason)s AS text)
+SELECT key, 1, '', 0, 0, value FROM jsonb_each_text(%s)
 ON CONFLICT (cluster) DO UPDATE SET rejected = excluded.rejected
 """
 _TRIGGERS: Final = """
@@ -164,9 +164,14 @@ class PostgresTableWriter(TableWriter):
         return found
 
     @override
-    async def reject(self, clusters: Sequence[str], reason: str) -> None:
+    async def rejected(self) -> dict[str, str]:
         with _translated():
-            await self._connection.execute(_REJECT, {"clusters": list(clusters), "reason": reason})
+            return dict(await self._fetch("SELECT cluster, rejected FROM store_positions WHERE rejected IS NOT NULL"))
+
+    @override
+    async def reject(self, reasons: Mapping[str, str]) -> None:
+        with _translated():
+            await self._connection.execute(_REJECT, [Jsonb(dict(reasons))])
             await self._connection.commit()
 
     @override
@@ -193,7 +198,7 @@ class PostgresTableWriter(TableWriter):
             await self._connection.execute(statement, [rows.decode()])
 
     @override
-    async def commit(self, clusters: Sequence[str], reason: str, *, confirm_tokens: bool) -> None:
+    async def commit(self, reasons: Mapping[str, str], *, confirm_tokens: bool) -> None:
         with _translated():
             for table, column in await self._fetch(_IDENTITIES, [list(KEPT)]):
                 await self._connection.execute(
@@ -207,7 +212,7 @@ class PostgresTableWriter(TableWriter):
                         table=sql.Identifier(table),
                     )
                 )
-            await self._connection.execute(_REJECT, {"clusters": list(clusters), "reason": reason})
+            await self._connection.execute(_REJECT, [Jsonb(dict(reasons))])
             # Processes read tokens and grants again. Tokens that were revoked since the backup are back.
             since = "tokens_from" if confirm_tokens else "now()"
             await self._connection.execute(

@@ -27,7 +27,7 @@ from confplane.store.session.session_manager import SessionManager, split_connec
 from confplane.store.write.markers import CommitMarkers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from uuid import UUID
 
     from confplane.services.ports.store import Marker
@@ -199,12 +199,8 @@ class ZooKeeperTreeCopy(TreeCopy):
 
     @override
     async def write(self, writes: Sequence[ZnodeWrite], announced: Sequence[str]) -> None:
-        operations = [_operation(each) for each in writes]
-        operations += [
-            ("sequence", znodes.CHANGE_PREFIX, znodes.encode_notification(path.removeprefix(f"{Tree.CONFIG}/")))
-            for path in announced
-        ]
-        for batch in _batches(operations):
+        due = set(announced)
+        for batch in _batches(_operations(each, announced=each.path in due) for each in writes):
             async with zookeeper_calls(self._name, time.monotonic() + _CALL_S):
                 results = await self._session.multi(batch)
             refused = [each for each in results if isinstance(each, Exception)]
@@ -246,22 +242,29 @@ def _entity(path: str) -> tuple[str | None, str | None]:
     return None, None
 
 
-def _operation(write: ZnodeWrite) -> tuple[Any, ...]:
+def _operations(write: ZnodeWrite, *, announced: bool) -> list[tuple[Any, ...]]:
+    """Return a write, and its announcement."""
     if write.action == "delete":
-        return ("delete", write.path)
-    version = (-1,) if write.action == "set" else ()
-    return (write.action, write.path, write.data, *version)
+        operations: list[tuple[Any, ...]] = [("delete", write.path)]
+    else:
+        version = (-1,) if write.action == "set" else ()
+        operations = [(write.action, write.path, write.data, *version)]
+    if announced:
+        path = write.path.removeprefix(f"{Tree.CONFIG}/")
+        operations.append(("sequence", znodes.CHANGE_PREFIX, znodes.encode_notification(path)))
+    return operations
 
 
-def _batches(operations: Sequence[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+def _batches(groups: Iterable[list[tuple[Any, ...]]]) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield transactions. A restore that is repeated announces no earlier write, so a group is in one transaction."""
     batch: list[tuple[Any, ...]] = []
     size = 0
-    for operation in operations:
-        length = len(operation[1]) + len(operation[2] or b"" if len(operation) > 2 else b"")  # noqa: PLR2004 - with data
-        if batch and (len(batch) == _BATCH or size + length > _BATCH_BYTES):
+    for group in groups:
+        length = sum(len(each[1]) + len(each[2] or b"" if len(each) > 2 else b"") for each in group)  # noqa: PLR2004 - with data
+        if batch and (len(batch) + len(group) > _BATCH or size + length > _BATCH_BYTES):
             yield batch
             batch, size = [], 0
-        batch.append(operation)
+        batch += group
         size += length
     if batch:
         yield batch

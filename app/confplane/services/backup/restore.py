@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from confplane.services.ports.backups import TableWriter, TreeCopy, ZnodeCopy, ZnodeWrite
 
 REASON: Final = "a backup was restored, and its state was not accepted yet"
+UNANNOUNCED: Final = f"{REASON}; its brokers have to be restarted"
+"""The reason during a restore that does not announce its changes, for a repetition after an interruption."""
 ANNOUNCED: Final = 10_000
 """Maximum number of changes that are announced to brokers: they list all notifications at once."""
 _ENDING_S: Final = 60.0
@@ -44,6 +46,8 @@ class RestorePlan:
     removed: tuple[str, ...]
     """Clusters of the settings whose trail is removed, because the archive does not have them."""
     brokers: dict[str, int]
+    unannounced: frozenset[str]
+    """Clusters to which an interrupted restore has written without announcements."""
 
     @property
     def harmless(self) -> bool:
@@ -101,11 +105,13 @@ class RestoreService:
 
             await tree.read(add)
         counts = await self._tables.counts()
+        rejected = await self._tables.rejected()
         return RestorePlan(
             {tree.name: self._index.plan(tree.name) for tree in self._trees},
             {table: (rows, self._manifest.tables.get(table, 0)) for table, rows in counts.items()},
             tuple(name for name in clusters if name not in self._manifest.clusters),
             {tree.name: await tree.brokers() for tree in self._trees},
+            frozenset(name for name, reason in rejected.items() if reason == UNANNOUNCED),
         )
 
     async def _wait_until_stopped(self, tree: TreeCopy) -> None:
@@ -138,8 +144,8 @@ class RestoreService:
             UnavailableError: A store did not answer. The restore may be run again.
             InvalidRequestError: The archive was changed in the meantime.
         """
-        names = [tree.name for tree in self._trees]
-        await self._tables.reject(names, REASON)
+        reasons = {tree.name: _reason(plan, tree.name) for tree in self._trees}
+        await self._tables.reject(reasons)
         for tree in self._trees:
             await tree.begin_restore()
             announces = self.announces(plan, tree.name)
@@ -147,12 +153,13 @@ class RestoreService:
                 await tree.write(writes, _announced(writes) if announces else ())
                 advance(len(writes))
         await self._write_tables(opened)
-        await self._tables.commit(names, REASON, confirm_tokens=confirm_tokens)
+        await self._tables.commit(reasons, confirm_tokens=confirm_tokens)
 
     @staticmethod
     def announces(plan: RestorePlan, cluster: str) -> bool:
         """Return True if the changes of a cluster are announced to its brokers. Otherwise restart them, if any run."""
-        return plan.brokers[cluster] > 0 and sum(plan.znodes[cluster].values()) <= ANNOUNCED
+        few = sum(plan.znodes[cluster].values()) <= ANNOUNCED
+        return plan.brokers[cluster] > 0 and few and cluster not in plan.unannounced
 
     async def _write_tables(self, opened: Callable[[], AbstractContextManager[IO[bytes]]]) -> None:
         """Read the archive in a thread, and insert the rows of one member after another."""
@@ -172,6 +179,10 @@ class RestoreService:
 
         if await asyncio.to_thread(read) != self._manifest:
             raise InvalidRequestError("The archive was replaced by another one. Run the command again.")
+
+
+def _reason(plan: RestorePlan, cluster: str) -> str:
+    return UNANNOUNCED if plan.brokers[cluster] and not RestoreService.announces(plan, cluster) else REASON
 
 
 def _announced(writes: Sequence[ZnodeWrite]) -> list[str]:

@@ -81,7 +81,7 @@ class TreeCopy(Protocol):
         """Return the number of registered brokers."""
 
     async def write(self, writes: Sequence[ZnodeWrite], announced: Sequence[str]) -> None:
-        """Write znodes, parents before children, and announce some of the paths to brokers.
+        """Write znodes, parents before children, and announce some of their paths to brokers, each with its write.
 
         The znodes must not be changed concurrently.
         """
@@ -127,8 +127,11 @@ class TableWriter(Protocol):
     async def schema(self) -> str | None:
         """Return the revision of the schema; None: the database is empty."""
 
-    async def reject(self, clusters: Sequence[str], reason: str) -> None:
-        """Let no process write to clusters, in a transaction of its own."""
+    async def rejected(self) -> dict[str, str]:
+        """Return the clusters to which no process writes, each with the reason."""
+
+    async def reject(self, reasons: Mapping[str, str]) -> None:
+        """Let no process write to clusters, each for a reason, in a transaction of its own."""
 
     async def clear(self) -> None:
         """Remove all rows."""
@@ -136,5 +139,5 @@ class TableWriter(Protocol):
     async def insert(self, table: str, lines: Sequence[bytes]) -> None:
         """Insert rows, each one line of JSON."""
 
-    async def commit(self, clusters: Sequence[str], reason: str, *, confirm_tokens: bool) -> None:
-        """Commit. The clusters stay rejected for a reason; API tokens too, unless they are confirmed."""
+    async def commit(self, reasons: Mapping[str, str], *, confirm_tokens: bool) -> None:
+        """Commit. The clusters stay rejected, each for a reason; API tokens too, unless they are confirmed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import secrets
 import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,12 +40,10 @@ def written(name: str, key_file: Path | None) -> Iterator[IO[bytes]]:
         sys.stdout.buffer.flush()
         return
     path = Path(name)
-    partial = path.with_name(f"{path.name}.partial")
-    if path.exists():
-        raise InvalidRequestError(f"{path} exists. Give the name of a new file.")
+    # Another command may be writing an archive of the same name.
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
+    _check_new(path)
     try:
-        # Of an interrupted command, or a link of another user.
-        partial.unlink(missing_ok=True)
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _MODE)
         # The umask may have removed rights of the owner.
         os.fchmod(descriptor, _MODE)
@@ -56,12 +55,18 @@ def written(name: str, key_file: Path | None) -> Iterator[IO[bytes]]:
                 yield file
             raw.flush()
             os.fsync(raw.fileno())
+        _check_new(path)
         partial.rename(path)
     except OSError as error:
         raise InvalidRequestError(f"{partial} can't be written: {error.strerror}.") from None
     finally:
         with suppress(OSError):
             partial.unlink()
+
+
+def _check_new(path: Path) -> None:
+    if path.exists():
+        raise InvalidRequestError(f"{path} exists. Give the name of a new file.")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -36,7 +37,6 @@ def content(path: Path, key_file: Path | None = None) -> bytes:
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o777])
 def test_only_the_owner_may_read_an_archive(tmp_path: Path, mask: int) -> None:
-    (tmp_path / "backup.partial").touch(mode=0o666)
     before = os.umask(mask)
     try:
         write(tmp_path / "backup")
@@ -79,16 +79,31 @@ def test_an_archive_replaces_no_file(tmp_path: Path) -> None:
     assert (tmp_path / "backup").read_text() == "kept"
 
 
-def test_an_archive_follows_no_link_and_takes_over_no_open_file(tmp_path: Path) -> None:
-    partial, other = tmp_path / "backup.partial", tmp_path / "other"
+def test_of_two_backups_to_one_name_the_first_that_ends_counts(tmp_path: Path) -> None:
+    path = tmp_path / "backup"
+    with ExitStack() as second, ExitStack() as first:
+        for stack, text in ((first, b"first"), (second, b"second")):
+            stack.enter_context(archive_files.written(str(path), None)).write(text)
+        first.close()
+        assert content(path) == b"first"
+        with pytest.raises(InvalidRequestError, match="exists"):
+            second.close()
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("backup", b"first")]
+
+
+def test_an_archive_follows_no_link_and_takes_over_no_open_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("secrets.token_hex", lambda _: "known")
+    other = tmp_path / "other"
     other.write_text("kept")
-    partial.symlink_to(other)
-    write(tmp_path / "backup")
+    (tmp_path / "backup.known.partial").symlink_to(other)
+    (tmp_path / "second.known.partial").touch()
+    for name in ("backup", "second"):
+        with pytest.raises(InvalidRequestError, match="File exists"):
+            write(tmp_path / name)
     assert other.read_text() == "kept"
-    (tmp_path / "second.partial").touch()
-    with (tmp_path / "second.partial").open("rb") as opened:
-        write(tmp_path / "second")
-        assert opened.read() == b""
+    assert (tmp_path / "second.known.partial").read_bytes() == b""
 
 
 @pytest.mark.parametrize(

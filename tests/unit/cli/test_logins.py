@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import stat
 import threading
 import time
@@ -96,3 +97,32 @@ def test_a_token_that_can_not_be_renewed_asks_for_a_login() -> None:
     logins.write(PROFILE, login(5, None))
     with pytest.raises(ProfileError, match="has ended: run `confplane login --profile work`"):
         logins.access_token(PROFILE, _never)
+
+
+@pytest.mark.parametrize("after", [None, replace(login(300), access="another person's")])
+def test_a_renewal_brings_no_earlier_login_back(after: StoredLogin | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    logins.write(PROFILE, login(5))
+    lock = fcntl.flock
+    locks: list[None] = []
+
+    def locked(descriptor: int, operation: int) -> None:
+        locks.append(None)
+        lock(descriptor, operation)
+
+    def end() -> None:
+        if after is None:
+            logins.remove(PROFILE)
+        else:
+            logins.write(PROFILE, after)
+
+    ending = threading.Thread(target=end)
+
+    def renew(*_: object) -> LoginTokens:
+        ending.start()
+        wait_for(lambda: len(locks) == 2 or not ending.is_alive())
+        return LoginTokens("second", time.time() + 300, "r2")
+
+    monkeypatch.setattr(fcntl, "flock", locked)
+    assert logins.access_token(PROFILE, renew) == "second"
+    ending.join()
+    assert logins.read(PROFILE) == after

@@ -179,8 +179,7 @@ def _logout(profile: Profile) -> int:
     client_id = _client_of(profile)
     from confplane.cli.remote.credentials import device_login
 
-    kept = logins.read(profile)
-    logins.remove(profile)
+    kept = logins.remove(profile)
     if kept is None:
         echo(f"You were not logged in to {profile.url}", err=True)
         return DONE

@@ -1,7 +1,8 @@
 """Logins: tokens of people, kept in files that only their owner can read.
 
 A file is below ``$XDG_STATE_HOME/confplane/logins`` (``~/.local/state``), one for each service and client. Processes
-that renew the same token take turns: issuers may accept a refresh token only once.
+that renew or replace the same token take turns: issuers may accept a refresh token only once, and a renewal must not
+bring back a login that was removed or replaced.
 """
 
 from __future__ import annotations
@@ -71,23 +72,28 @@ def read(profile: Profile) -> StoredLogin | None:
 
 
 def write(profile: Profile, login: StoredLogin) -> None:
-    """Replace the login of a profile.
+    """Replace the login of a profile, after a renewal in progress.
 
     Raises:
         ProfileError: The file can't be written.
     """
-    path = file_of(profile)
-    try:
-        _make_directory(path)
-        with atomic_write(path, mode=0o600) as file:
-            json.dump(asdict(login), file)
-    except OSError as error:
-        raise ProfileError(f"{path} can't be written: {error.strerror}") from None
+    with _turn(profile):
+        _store(profile, login)
 
 
-def remove(profile: Profile) -> None:
-    """Remove the login of a profile, if there is one."""
-    file_of(profile).unlink(missing_ok=True)
+def remove(profile: Profile) -> StoredLogin | None:
+    """Remove the login of a profile, after a renewal in progress, and return it; None if there is none.
+
+    Raises:
+        ProfileError: The file can't be removed.
+    """
+    with _turn(profile):
+        login = read(profile)
+        try:
+            file_of(profile).unlink(missing_ok=True)
+        except OSError as error:
+            raise ProfileError(f"{file_of(profile)} can't be removed: {error.strerror}") from None
+    return login
 
 
 def access_token(profile: Profile, renew: Callable[[StoredLogin, str], LoginTokens]) -> str:
@@ -112,8 +118,17 @@ def access_token(profile: Profile, renew: Callable[[StoredLogin, str], LoginToke
         if login.refresh is None:
             raise ProfileError(f"The login to {profile.url} has ended: {_again(profile)}")
         login = login.renewed(renew(login, login.refresh))
-        write(profile, login)
+        _store(profile, login)
         return login.access
+
+
+def _store(profile: Profile, login: StoredLogin) -> None:
+    path = file_of(profile)
+    try:
+        with atomic_write(path, mode=0o600) as file:
+            json.dump(asdict(login), file)
+    except OSError as error:
+        raise ProfileError(f"{path} can't be written: {error.strerror}") from None
 
 
 def _again(profile: Profile) -> str:

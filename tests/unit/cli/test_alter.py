@@ -107,6 +107,28 @@ def test_a_change_that_breaks_no_rule_says_that_nothing_was_bypassed(answered: R
         assert (answer.exit_code, said) == (0, bool(glass) and warning is None), answer.output
 
 
+@pytest.mark.parametrize("warning", [None, "Past the rules: rule 'closed': no"])
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("revert --request-id r --yes", "revert"),
+        ("revert --request-id r --validate-only", "revert"),
+        ("drift adopt user=alice", "adopt"),
+    ],
+)
+def test_changes_of_several_entities_say_that_nothing_was_bypassed(
+    answered: Recorded, words: str, answer: str, warning: str | None
+) -> None:
+    key = {"key": "acks", "before": "1", "after": "all"}
+    plain = {"changeId": "c", "errorCode": 0, "errors": [], "warnings": [], "diff": []}
+    changed = {**plain, "id": "user=alice", "diff": [key], "warnings": [] if warning is None else [warning]}
+    answered.answers[answer] = {"failed": 0, "skipped": [], "results": [changed, {**plain, "id": "user=bob"}]}
+    for glass in ([], ["--break-glass", "an outage"]):
+        found = CliRunner().invoke(cli, [*words.split(), *glass])
+        said = found.stderr.count("--break-glass has no effect")
+        assert (found.exit_code, said) == (0, glass != [] and warning is None), found.output
+
+
 def test_a_wait_of_a_bad_length_is_refused(answered: Recorded) -> None:
     answer = CliRunner().invoke(cli, ["set", "user=alice", "producer_byte_rate=1", "--wait-applied", "60001"])
     assert (answer.exit_code, answered.requests) == (2, [])

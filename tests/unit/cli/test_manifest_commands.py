@@ -33,6 +33,13 @@ def plan(*changes: dict[str, Any]) -> dict[str, Any]:
     return {"planId": PLAN_ID, "revision": "7", "summary": summary, "refusal": None, "changes": list(changes)}
 
 
+def applied_run(*warnings: str) -> dict[str, Any]:
+    """The answer to an apply."""
+    change_id = "0195f3a0-6c1e-7d3a-9b7e-2f6c1d0a4b5c"
+    result = {"id": "topic=a", "changeId": change_id, "errorCode": 0, "warnings": list(warnings)}
+    return {"results": [result], "failed": 0, "next": None, "runId": "r"}
+
+
 @pytest.fixture
 def manifest(tmp_path: Path) -> str:
     path = tmp_path / "m.yaml"
@@ -104,8 +111,7 @@ def test_arguments_of_a_diff_that_are_not_valid_have_an_exit_code_of_their_own(
 
 def test_an_apply_for_some_time_makes_its_changes_temporary(answered: Recorded, manifest: str) -> None:
     answered.answers["plan"] = plan(change("topic=a", "update", key("flush.ms", "1", "2")))
-    result = {"id": "topic=a", "changeId": "0195f3a0-6c1e-7d3a-9b7e-2f6c1d0a4b5c", "errorCode": 0}
-    answered.answers["apply"] = {"results": [result], "failed": 0, "next": None, "runId": "r"}
+    answered.answers["apply"] = applied_run()
     applied = CliRunner().invoke(cli, ["apply", manifest, "--yes", "--for", "6h"])
     assert (applied.exit_code, "confplane schedules list" in applied.stderr) == (0, True)
     assert [path for path, _ in answered.sent] == ["manifests:plan", "manifests:apply?expiresIn=21600"]
@@ -166,3 +172,34 @@ def test_a_draft_of_a_plan_is_made(answered: Recorded, manifest: str) -> None:
 def test_options_of_direct_changes_are_not_for_proposals(answered: Recorded, manifest: str, words: list[str]) -> None:
     refused = CliRunner().invoke(cli, ["apply", manifest, "--propose", *words])
     assert (refused.exit_code, answered.sent) == (64, [])
+
+
+@pytest.mark.parametrize("warning", [None, "Past the rules: rule 'closed': no"])
+@pytest.mark.parametrize(
+    ("words", "asked"), [(["plan"], "plan"), (["apply", "--yes"], "apply"), (["apply", "--plan"], "apply")]
+)
+def test_a_plan_that_breaks_no_rule_says_that_nothing_was_bypassed(
+    answered: Recorded, manifest: str, tmp_path: Path, words: list[str], asked: str, warning: str | None
+) -> None:
+    warnings = [] if warning is None else [warning]
+    answered.answers["plan"] = plan(change("topic=a", "update", key("flush.ms", "1", "2"), warnings=warnings))
+    answered.answers["apply"] = applied_run(*warnings)
+    if words[-1] == "--plan":
+        words = [*words, str(tmp_path / "plan.json")]
+        assert CliRunner().invoke(cli, ["plan", manifest, "--out", words[-1]]).exit_code == 2
+    for glass in ([], ["--break-glass", "an outage"]):
+        answer = CliRunner().invoke(cli, [*words, manifest, *glass])
+        assert answer.stderr.count("--break-glass has no effect") == (glass != [] and warning is None), answer.output
+        assert answer.exit_code == (2 if asked == "plan" else 0)
+        assert f"manifests:{asked}" in answered.sent[-1][0]
+        assert answered.requests[-1].headers.get("Confplane-Break-Glass") == (glass[1] if glass else None)
+
+
+def test_the_refusal_of_a_frozen_cluster_is_shown_once(answered: Recorded, manifest: str) -> None:
+    frozen = {"errorCode": 42, "errorName": "INVALID_REQUEST", "errorMessage": "Cluster payments is frozen"}
+    made = plan(*(change(f"topic={name}", "none", **frozen) for name in "abc"))
+    made["summary"]["refused"] = 3
+    answered.answers["plan"] = made
+    shown = CliRunner().invoke(cli, ["plan", manifest])
+    assert (shown.exit_code, shown.stderr.count("is frozen")) == (1, 1)
+    assert "0 to delete, 3 refused, 0 unchanged" in shown.stdout

@@ -123,13 +123,17 @@ class EntityUpdate:
             [result] = (await client.clients.alter([both], **options.client_kwargs())).body["entries"]
         for warning in result["warnings"]:
             echo(f"Warning: {warning}", err=True)
-        if options.break_glass is not None and not any(each.startswith(PAST_RULES) for each in result["warnings"]):
-            echo(
-                "No rule refuses this change: --break-glass has no effect, and nobody has to acknowledge it",
-                err=True,
-            )
+        report_bypass(options.break_glass, [result])
         found: dict[str, Any] = result
         return found
+
+
+def report_bypass(break_glass: str | None, results: Iterable[Mapping[str, Any]]) -> None:
+    """Report that ``--break-glass`` bypasses nothing, if no warning of the results names a rule."""
+    if break_glass is not None and not any(
+        warning.startswith(PAST_RULES) for result in results for warning in result["warnings"]
+    ):
+        echo("No rule refuses this change: --break-glass has no effect, and nobody has to acknowledge it", err=True)
 
 
 def _configs_facet(entity: Entity) -> FacetName:

@@ -19,6 +19,7 @@ from confplane.cli.output import (
     value_text,
 )
 from confplane.cli.remote import completion
+from confplane.cli.remote.changes import report_bypass
 from confplane.cli.remote.entities import entity_of
 from confplane.cli.remote.options import (
     READ_CODES,
@@ -103,6 +104,8 @@ async def adopt(
         for each in results:
             for text in refusal_texts(each) if each["errorCode"] else ():
                 echo(f"{each['id']}: {text}", err=True)
+    if any(each["diff"] for each in results):
+        report_bypass(break_glass, results)
     return FAILED if answer.body["failed"] else DONE
 
 

@@ -127,7 +127,8 @@ class _Loader:
             plan = await planned(client, part, _OPTIONS, break_glass=self.terms["break_glass"])
             if self.validate_only and is_json():
                 print_json(plan)
-            code = print_plan(plan, part, with_changes=self.validate_only)
+            glass = self.terms["break_glass"] if self.validate_only else None
+            code = print_plan(plan, part, with_changes=self.validate_only, break_glass=glass)
             if code != PLANNED or self.validate_only:
                 return DONE if code == PLANNED else code
             run = PlanRun(part, _OPTIONS, self.terms)

@@ -120,6 +120,7 @@ def plan(
             "--out", metavar="FILE", dir_okay=False, help="Write the plan to a file, for `confplane apply --plan`."
         ),
     ] = None,
+    break_glass: BreakGlass = None,
     as_json: AsJson = False,
     cluster: ClusterName = None,
     profile: ProfileName = None,
@@ -130,7 +131,7 @@ def plan(
     """
     options = plan_options(atomic=atomic, prune=prune, scope=scope, max_deletes=max_deletes, force=force)
     files = ManifestFiles(path, env_prefix)
-    run_manifest(profile, cluster, files, lambda client: show_plan(client, files, options, out))
+    run_manifest(profile, cluster, files, lambda client: show_plan(client, files, options, out, break_glass))
 
 
 @commands.command(
@@ -247,17 +248,18 @@ async def show_plan(
     files: ManifestFiles,
     options: dict[str, Any],
     out: Path | None = None,
+    break_glass: str | None = None,
     *,
     as_diff: bool = False,
 ) -> int:
     """Print the plan of a manifest, write it to a file on request, and return the result of the command."""
-    found = await planned(client, files, options)
+    found = await planned(client, files, options, break_glass=break_glass)
     if out is not None:
         names = ("planId", "revision", "summary", "affectedClients", "refusal", "changes")
         _write(out, {"options": options, **{name: found[name] for name in names if name in found}})
     if is_json():
         print_json(found)
-    return print_plan(found, files, as_diff=as_diff)
+    return print_plan(found, files, as_diff=as_diff, break_glass=break_glass)
 
 
 def _write(out: Path, content: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.cli.output import is_json, print_error, print_json, say
+from confplane.cli.remote.changes import report_bypass
 from confplane.cli.remote.plan_output import print_plan_diff, print_plan_table
 from confplane.cli.remote.session import DONE, FAILED, UNKNOWN, refusal_texts
 from confplane.client import ProblemError
@@ -38,9 +39,14 @@ async def planned(
 
 
 def print_plan(
-    found: Mapping[str, Any], files: ManifestFiles, *, as_diff: bool = False, with_changes: bool = True
+    found: Mapping[str, Any],
+    files: ManifestFiles,
+    *,
+    as_diff: bool = False,
+    with_changes: bool = True,
+    break_glass: str | None = None,
 ) -> int:
-    """Print a plan for people, and return the result of the command."""
+    """Print a plan for people, and return the result of the command; report if ``break_glass`` bypasses nothing."""
     changes = found["changes"]
     if with_changes and not is_json():
         (print_plan_diff if as_diff else print_plan_table)(changes)
@@ -52,11 +58,15 @@ def print_plan(
     summary = found["summary"]
     counts = ", ".join(f"{summary[name]} to {name}" for name in ("create", "update", "delete"))
     counts += f", {summary['claim']} to claim" if summary["claim"] else ""
+    counts += f", {summary['refused']} refused" if summary["refused"] else ""
     name = "Plan" if files.merged else f"Plan {found['planId']}"  # nothing takes the id of a load
     say(f"{name}: {counts}, {summary['none']} unchanged", err=as_diff)
     if affected := found.get("affectedClients"):  # absent in the answers of earlier releases
         say(f"Registered clients that would see other values: {affected}", err=as_diff)
-    return _refused(found, files) or (PLANNED if any(each["action"] != "none" for each in changes) else DONE)
+    if (refused := _refused(found, files)) or all(each["action"] == "none" for each in changes):
+        return refused
+    report_bypass(break_glass, changes)
+    return PLANNED
 
 
 def _refused(found: Mapping[str, Any], files: ManifestFiles) -> int:
@@ -71,7 +81,8 @@ def _refused(found: Mapping[str, Any], files: ManifestFiles) -> int:
         refusals.append(found["refusal"]["detail"].replace("maxDeletes", "--max-deletes"))
     if not refusals:
         return DONE
-    return print_error("\n".join(refusals), FAILED, refused=len(refusals))
+    # A refusal of the whole cluster, such as a freeze, is that of each entity.
+    return print_error("\n".join(dict.fromkeys(refusals)), FAILED, refused=len(refusals))
 
 
 def _place(result: Mapping[str, Any], files: ManifestFiles) -> str:
@@ -157,6 +168,8 @@ class PlanRun:
     def _say_applied(self) -> None:
         run = f"; `confplane revert --request-id {self.run_id}` undoes them" if self.changed else ""
         say(f"Changes applied: {self.changed}{run}")
+        if self.changed:
+            report_bypass(self.terms["break_glass"], (result for _, result in self.waited))
 
     def _end_refused(self, body: Mapping[str, Any], plan_id: str) -> int:
         refused = [each for each in body["results"] if each["errorCode"]]

@@ -12,7 +12,7 @@ import typer
 
 from confplane.cli.command_group import CommandGroup
 from confplane.cli.output import echo, is_json, print_error, print_json, print_table, sides_of
-from confplane.cli.remote.changes import report_many
+from confplane.cli.remote.changes import report_bypass, report_many
 from confplane.cli.remote.entities import entity_of, facets_of, read_entity_values
 from confplane.cli.remote.options import BreakGlass, Reason, Since, Ticket, Until, ValidateOnly, WaitApplied, served
 from confplane.cli.remote.session import FAILED, UNKNOWN, refusal_texts
@@ -83,6 +83,8 @@ async def revert(
     if not is_json():
         _print(plan)
     if validate_only or not shown:
+        if shown:
+            report_bypass(break_glass, plan["results"])
         return _end(plan, "Valid; nothing was written" if shown else _nothing(plan))
     if not (yes or typer.confirm(f"Revert {_count(plan)}?", err=True)):
         echo("Nothing was written", err=True)
@@ -91,6 +93,7 @@ async def revert(
     if not is_json() and _shown(done) != shown:
         echo("Warning: other changes were made in the meantime. Reverted:", err=True)
         _print(done)
+    report_bypass(break_glass, done["results"])
     return _end(done, f"Reverted {_count(done)}")
 
 

@@ -55,19 +55,25 @@ class SingleValueCommand(_PlainFlags, TyperCommand):
         """Parse the words of a command.
 
         Raises:
-            typer.BadParameter: An option with a value is given twice.
+            typer.BadParameter: An option with a value is given twice, or a cluster is given without ``--cluster``.
         """
         with _json_errors("--json" in args and any(param.name == "as_json" for param in self.params), self.usage_code):
             return self._parsed(ctx, args)
 
     def _parsed(self, ctx: Any, args: list[str]) -> list[str]:
         if args and not ctx.resilient_parsing:
-            given = self.make_parser(ctx).parse_args(args=list(args))[2]
+            _, unexpected, given = self.make_parser(ctx).parse_args(args=list(args))
             for param in self.params:
                 if not isinstance(param, TyperOption) or param.multiple or (param.is_flag and not param.secondary_opts):
                     continue
                 if (times := sum(each is param for each in given)) > 1:
                     raise typer.BadParameter(f"It is given {times} times, but takes one value.", ctx=ctx, param=param)
+            options = [param.name for param in self.params if isinstance(param, TyperOption)]
+            takes_cluster = "cluster" in options and len(options) == len(self.params)
+            if unexpected and takes_cluster and not any(param.is_eager for param in given):  # not for --help
+                raise typer.BadParameter(
+                    f"{self.name} takes only options. A cluster is named by --cluster {unexpected[0]}.", ctx=ctx
+                )
         rest: list[str] = super().parse_args(ctx, args)
         return rest
 

@@ -61,6 +61,13 @@ def test_an_option_with_a_list_may_be_repeated(answered: Recorded) -> None:
     assert answered.sent[-1][1]["keys"] == ["b", "c"]
 
 
+def test_a_cluster_that_is_given_without_its_option_gets_a_hint(answered: Recorded) -> None:
+    said = CliRunner().invoke(cli, ["freeze", "payments", "--reason", "upgrade"], env={"COLUMNS": "200"})
+    assert (said.exit_code, answered.requests) == (2, [])
+    assert "freeze takes only options. A cluster is named by --cluster payments." in said.stderr
+    assert CliRunner().invoke(cli, ["freeze", "payments", "--help"]).exit_code == 0
+
+
 WITHOUT_JSON = {
     *(" configs", " shell"),  # print what Kafka's tool prints
     *(" export", " openapi"),  # print a file of another form

@@ -13,7 +13,7 @@ import pytest
 
 from confplane.audit import PostgresAccessStore, PostgresSchedules, PostgresTrailHistory
 from confplane.domain.entities import Entity
-from confplane.domain.errors import InvalidRequestError
+from confplane.domain.errors import InvalidRequestError, NotFoundError, UnavailableError, WriteOutcome
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.callers import Caller
@@ -337,3 +337,73 @@ async def test_an_end_that_was_interrupted_at_a_step_is_completed_once_by_anothe
     assert len(await other.ends(change)) == 1
     schedule = await other.schedule(change)
     assert schedule.end_id == (await other.ends(change))[0].intent.change_id
+
+
+async def never(*_given: Any, **_named: Any) -> bool:
+    """Write no outcome, as while Postgres is unavailable."""
+    return False
+
+
+def early() -> Caller:
+    return Caller.operator("User:olga", "127.0.0.1", "early", soon(30), reason="a test")
+
+
+async def test_a_change_without_an_outcome_can_be_ended_early_once_it_has_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Ends(await world.replica())
+    service = ScheduleService(one.schedules, one.ender)
+    with monkeypatch.context() as patch:
+        patch.setattr(one.replica.audit, "conclude", never)
+        change = UUID(made(await one.begin(producer_byte_rate=2)))
+    with pytest.raises(UnavailableError, match="recorded within seconds") as refused:
+        await service.end(one.cluster, change, early())
+    assert (refused.value.outcome, refused.value.retry_after_s) == (WriteOutcome.NOT_APPLIED, 1)
+    with pytest.raises(NotFoundError):
+        await service.end(one.cluster, UUID(int=change.int + 1), early())
+
+
+async def test_an_end_that_was_written_is_not_answered_as_not_applied(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Ends(await world.replica())
+    change = UUID(made(await one.begin(producer_byte_rate=2)))
+    await one.schedules.register("default")
+    with monkeypatch.context() as patch:
+        patch.setattr(one.replica.audit, "conclude", never)
+        with pytest.raises(UnavailableError, match="The values are restored") as refused:
+            await one.ender.end(one.cluster, change, early())
+    assert refused.value.outcome is WriteOutcome.UNKNOWN
+    assert await now(one.replica, ALICE) == {}
+
+
+@pytest.mark.parametrize(
+    ("step", "outcome"),
+    [
+        ("begin", WriteOutcome.NOT_APPLIED),
+        ("attempts", WriteOutcome.NOT_APPLIED),
+        ("finish", WriteOutcome.UNKNOWN),
+        ("find", WriteOutcome.UNKNOWN),
+    ],
+)
+async def test_the_refusal_of_an_end_says_whether_it_was_written(
+    world: World, monkeypatch: pytest.MonkeyPatch, step: str, outcome: WriteOutcome
+) -> None:
+    one = Ends(await world.replica())
+    change = UUID(made(await one.begin(producer_byte_rate=2)))
+    await one.schedules.register("default")
+    schedule = await one.schedules.begin("default", change)
+
+    async def away(*_given: Any, **_named: Any) -> None:
+        raise UnavailableError("Postgres is away")
+
+    async def begun(*_given: Any) -> Schedule | None:
+        return schedule
+
+    monkeypatch.setattr(one.schedules, "delay", away)
+    monkeypatch.setattr(one.schedules, "begin", begun)
+    monkeypatch.setattr(one.schedules, step, away)
+    with pytest.raises(UnavailableError, match="Postgres is away") as refused:
+        await one.ender.end(one.cluster, change, early())
+    assert refused.value.outcome is outcome
+    assert await now(one.replica, ALICE) == ({RATE: "2"} if outcome is WriteOutcome.NOT_APPLIED else {})

@@ -15,6 +15,7 @@ The domain decides for each key (:mod:`confplane.domain.temporary_changes`).
 
 from __future__ import annotations
 
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -41,8 +42,9 @@ from confplane.services.reverts.expected import readable, same_value
 from confplane.services.reverts.parts import RevertParts, of_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from confplane.domain.access.ranges import NameRanges
     from confplane.domain.changes import Node
     from confplane.services.changes.alter import AlterService, Entry
     from confplane.services.changes.callers import Caller
@@ -112,32 +114,40 @@ class ScheduleEnder:
             NotFoundError: The cluster has no such temporary change.
             ConfplaneError: The end is delayed for this reason, and may be attempted again.
         """
-        schedule = await self._schedules.begin(cluster.name, change_id)
+        with caller.preparing():
+            schedule = await self._schedules.begin(cluster.name, change_id)
         if schedule is not None:
             try:
                 await self._end(cluster, schedule, replace(caller, ends=change_id, revert_at=None))
             except ConfplaneError as error:
-                await self._schedules.delay(change_id, error.detail)
+                # Only the list of schedules lacks the reason then.
+                with suppress(UnavailableError):
+                    await self._schedules.delay(change_id, error.detail)
                 raise
-        found = await self._schedules.find(cluster.name, change_id)
+        with _unknown():
+            found = await self._schedules.find(cluster.name, change_id)
         if found is None:
             raise NotFoundError(f"Cluster {cluster.name} has no temporary change {change_id}")
         return found
 
+    async def is_recorded(self, cluster: str, change_id: UUID, visible: NameRanges) -> bool:
+        """Return True for a temporary change of visible entities, also before it has an outcome and a schedule."""
+        found = await self._audit.get(cluster, change_id, within=visible)
+        accepted = found is not None and (found.outcome is None or found.outcome.committed)
+        return found is not None and accepted and found.intent.revert_at is not None
+
     async def _end(self, cluster: Cluster, schedule: Schedule, caller: Caller) -> None:
-        parts = await self._parts(cluster, schedule)
+        with caller.preparing():
+            parts = await self._parts(cluster, schedule)
         error: ConfplaneError | None = None
         for _ in range(_TRIES):
-            await cluster.store.catch_up(caller.deadline)
-            nodes = {part.key: part.cluster_facet.get(part.entity.id) for part in parts}
-            attempts = await self._schedules.attempts(schedule.change_id)
-            if attempts.open:
-                raise UnavailableError(
-                    "An earlier attempt has no outcome yet; it is settled within seconds",
-                    outcome=WriteOutcome.UNKNOWN,
-                    retry_after_s=2,
-                )
-            plan = await self._plan(schedule, parts, nodes, attempts)
+            with caller.preparing():
+                await cluster.store.catch_up(caller.deadline)
+                nodes = {part.key: part.cluster_facet.get(part.entity.id) for part in parts}
+                attempts = await self._schedules.attempts(schedule.change_id)
+                if attempts.open:
+                    raise _not_recorded("An earlier attempt has no outcome yet; it is settled within seconds")
+                plan = await self._plan(schedule, parts, nodes, attempts)
             end_id = attempts.committed
             if plan.entries:
                 results = await self._alter.alter_entries(plan.entries, caller, atomic=True)
@@ -148,9 +158,12 @@ class ScheduleEnder:
                 if error is not None:
                     raise error
                 end_id = next((_uuid(result.change_id) for result in each if result.change_id is not None), end_id)
-            if await self._schedules.finish(schedule, end_id, plan.kept, plan.passed):
-                return
-            raise _wait("Another temporary change of the same keys ends now, or the trail does not have this end yet")
+            with _unknown():
+                if await self._schedules.finish(schedule, end_id, plan.kept, plan.passed):
+                    return
+            if end_id is not None:
+                raise _not_recorded("The values are restored; the end is recorded within seconds")
+            raise _wait("Another temporary change of the same keys ends now")
         raise error or _wait("Other writers keep changing the same entities")
 
     async def _parts(self, cluster: Cluster, schedule: Schedule) -> list[RevertPart]:
@@ -279,6 +292,20 @@ def _is_current(part: RevertPart, node: Node | None, later: Sequence[SubsequentC
 
 def _ids(later: Sequence[Sequence[SubsequentChange] | None]) -> set[UUID]:
     return {each.change.change_id for some in later for each in some or () if each.change.change_id is not None}
+
+
+@contextmanager
+def _unknown() -> Iterator[None]:
+    """Give the errors of an unavailable Postgres in a block after the writes an unknown outcome."""
+    try:
+        yield
+    except UnavailableError as error:
+        error.outcome = error.outcome or WriteOutcome.UNKNOWN
+        raise
+
+
+def _not_recorded(text: str) -> UnavailableError:
+    return UnavailableError(text, outcome=WriteOutcome.UNKNOWN, retry_after_s=2)
 
 
 def _wait(text: str) -> ConcurrentChangeError:

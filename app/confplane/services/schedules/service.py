@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.access.operations import Operation, ResourceType
-from confplane.domain.errors import InvalidRequestError, NotFoundError
+from confplane.domain.errors import InvalidRequestError, NotFoundError, UnavailableError
 from confplane.services.access_admin.history import change_of
 from confplane.services.changes.freeze import checked_reason
 from confplane.services.ports.schedules import Schedule, SchedulePause
@@ -109,13 +109,16 @@ class ScheduleService:
 
         Raises:
             ForbiddenError: The caller may not alter an entity of the change.
+            UnavailableError: The trail does not have the outcome of the change yet, or Postgres is unavailable.
             NotFoundError: The cluster has no such temporary change of entities that the caller may describe.
             ConfplaneError: The end is delayed for this reason; the leader attempts it again.
         """
         with caller.preparing():
             await self._schedules.register(cluster.name)
             found = await self._schedules.find(cluster.name, change_id)
-        visible = caller.access.allowed(cluster.name, Operation.DESCRIBE_CONFIGS)
+            visible = caller.access.allowed(cluster.name, Operation.DESCRIBE_CONFIGS)
+            if found is None and await self._ender.is_recorded(cluster.name, change_id, visible):
+                raise UnavailableError("The temporary change is recorded within seconds", retry_after_s=1)
         if found is None or not all(entity in visible for entity in found.entity_ids):
             raise NotFoundError(f"Cluster {cluster.name} has no temporary change {change_id}")
         for entity_id in found.entity_ids:

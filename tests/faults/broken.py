@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from confplane.services.ports.trail import EXTERNAL_PRINCIPAL
 from tests.faults import kinds
-from tests.faults.checks import answers, external, feed, reads, refusals, requests, trail
+from tests.faults.checks import answers, external, feed, reads, refusals, requests, temporary, trail
 from tests.faults.history import FeedEvent, InjectedFault, Kind, Mode, PartResult
 from tests.faults.world import ADMIN, ALICE, BOB, KEY, OURS, World, ops_of, part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.faults.history import Part
+    from tests.faults.history import Call, Part
 
     Break = Callable[[World], None]
 
@@ -464,7 +464,76 @@ def position_refused(world: World) -> None:
     world.feed_refusals.append("410: before-history")
 
 
+def for_a_while(world: World, value: int = 20, entity: str = ALICE) -> Call:
+    return world.write(part(entity, value), temporary=True)
+
+
+def no_end(world: World) -> None:
+    for_a_while(world)
+
+
+def ended_twice(world: World) -> None:
+    first, second = for_a_while(world), for_a_while(world, 21, BOB)
+    world.end(first)
+    world.end(second)
+    last(world.intents, ends=first.change_id, request_id=f"end-{first.change_id}")
+
+
+def not_restored(world: World) -> None:
+    world.end(for_a_while(world), applied=False)
+
+
+def end_over_another_change(world: World) -> None:
+    begun = for_a_while(world)
+    world.write(part(value=21))
+    world.end(begun)
+
+
+def end_over_a_covering_change(world: World) -> None:
+    below, above = for_a_while(world), for_a_while(world, 21)
+    world.end(below)
+    world.end(above, applied=False)
+
+
+def end_with_another_value(world: World) -> None:
+    world.end(for_a_while(world), value=22)
+
+
+def end_answered_as_not_applied(world: World) -> None:
+    world.refuse(world.end(for_a_while(world), early=True), 409, 95)
+
+
+def end_by_another(world: World) -> None:
+    world.end(for_a_while(world))
+    last(world.intents, principal="User:mallory")
+
+
+def end_of_another_request(world: World) -> None:
+    world.end(for_a_while(world))
+    last(world.intents, request_id="end-another")
+
+
+def end_of_another_change(world: World) -> None:
+    world.end(for_a_while(world, 20, BOB), early=True).ends = "another"
+
+
+def lasting_although_temporary(world: World) -> None:
+    for_a_while(world)
+    last(world.intents, temporary=False)
+
+
 BROKEN: list[tuple[str, Break, str]] = [
+    ("no_end", no_end, temporary.NOT_ENDED),
+    ("ended_twice", ended_twice, temporary.TWICE),
+    ("not_restored", not_restored, temporary.NOT_RESTORED),
+    ("end_over_another_change", end_over_another_change, temporary.OVERWRITTEN),
+    ("end_over_a_covering_change", end_over_a_covering_change, temporary.COVERED),
+    ("end_with_another_value", end_with_another_value, temporary.OTHER_VALUE),
+    ("end_answered_as_not_applied", end_answered_as_not_applied, temporary.NOT_APPLIED),
+    ("end_by_another", end_by_another, requests.OTHER_CALLER),
+    ("end_of_another_request", end_of_another_request, requests.NOBODYS),
+    ("end_of_another_change", end_of_another_change, requests.OTHER_REQUEST),
+    ("lasting_although_temporary", lasting_although_temporary, requests.OTHER_REQUEST),
     ("unsettled", unsettled, trail.UNSETTLED),
     ("attempt_without_intent", trail_of_write(applied=False, outcome={"attempt": 2}), trail.NO_INTENT),
     (

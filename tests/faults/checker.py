@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.faults.checks import answers, external, feed, reads, refusals, requests, trail
+from tests.faults.checks import answers, external, feed, reads, refusals, requests, temporary, trail
 from tests.faults.checks.facts import Facts
 
 if TYPE_CHECKING:
@@ -45,4 +45,5 @@ def check(run: Run) -> list[Violation]:
     reads.check(facts)
     external.check(facts)
     feed.check(facts)
+    temporary.check(facts)
     return facts.violations

@@ -12,7 +12,17 @@ from kazoo.exceptions import NoNodeError
 from psycopg.rows import dict_row
 
 from confplane.domain.entities import Entity
-from tests.faults.history import EntityState, Mirror, Run, TrailEntity, TrailIntent, TrailOutcome, Znode, read_history
+from tests.faults.history import (
+    EntityState,
+    Mirror,
+    Run,
+    TrailEntity,
+    TrailIntent,
+    TrailOutcome,
+    TrailSchedule,
+    Znode,
+    read_history,
+)
 from tests.faults.topology import CLUSTER
 from tests.faults.txnlog import read_events
 
@@ -104,6 +114,8 @@ def read_trail(dsn: str) -> dict[str, Any]:
                 request_id=row["request_id"],
                 reason=row["reason"],
                 ticket=row["ticket"],
+                temporary=row["revert_at"] is not None,
+                ends=None if row["ends"] is None else str(row["ends"]),
                 recorded_at=row["recorded_at"].isoformat(),
                 entities=tuple(entities.get((str(row["change_id"]), row["attempt"]), ())),
             )
@@ -123,7 +135,12 @@ def read_trail(dsn: str) -> dict[str, Any]:
             )
             for row in connection.execute("SELECT * FROM outcomes ORDER BY change_id")
         ]
+        schedules = [
+            TrailSchedule(str(row["change_id"]), None if row["ended_at"] is None else row["ended_at"].isoformat())
+            for row in connection.execute("SELECT change_id, ended_at FROM schedules ORDER BY change_id")
+        ]
         return {
+            "schedules": tuple(schedules),
             "intents": intents,
             "outcomes": outcomes,
             "states": states(connection),
@@ -188,7 +205,7 @@ class NotQuietError(Exception):
 async def until_quiet(topology: Topology, seconds: float) -> float:
     """Wait until nothing is left to be done, and return how long that took.
 
-    Quiet is: no change without an outcome, the recorder's state of every entity is what its znode is, its watermark has
+    Quiet is: no change without an outcome and no temporary change without its end, the recorder's state of every entity is what its znode is, its watermark has
     reached the last write, and so have all mirrors.
 
     Raises:
@@ -221,9 +238,9 @@ async def _left(topology: Topology) -> str:
 
 def unrecorded(dsn: str, zk: KazooClient) -> tuple[str, int]:
     """Return what the trail lacks, "" where it is level with ZooKeeper, and the revision of the last write."""
-    found, known, reached = _recorded(dsn)
-    if found:
-        return f"{found} changes have no outcome", 0
+    found, temporary, known, reached = _recorded(dsn)
+    if found or temporary:
+        return f"{found} changes have no outcome, and {temporary} temporary ones no end", 0
     nodes = walk(zk)
     there = {path: (node.czxid, node.version) for path, node in nodes.items() if _is_entity(path)}
     recorded = {
@@ -240,14 +257,16 @@ def unrecorded(dsn: str, zk: KazooClient) -> tuple[str, int]:
     return "", last
 
 
-def _recorded(dsn: str) -> tuple[int, list[EntityState], int | None]:
+def _recorded(dsn: str) -> tuple[int, int, list[EntityState], int | None]:
     with connect(dsn) as connection:
         row = connection.execute(
-            "SELECT count(DISTINCT change_id) AS open FROM intents"
-            " WHERE NOT EXISTS (SELECT FROM outcomes WHERE outcomes.change_id = intents.change_id)"
+            "SELECT count(DISTINCT change_id) FILTER (WHERE outcomes.committed IS NULL) AS open,"
+            " count(DISTINCT change_id) FILTER (WHERE outcomes.committed AND revert_at IS NOT NULL"
+            " AND NOT EXISTS (SELECT FROM schedules WHERE schedules.change_id = intents.change_id"
+            " AND ended_at IS NOT NULL)) AS temporary FROM intents LEFT JOIN outcomes USING (change_id)"
         ).fetchone()
         assert row is not None
-        return row["open"], states(connection), watermark(connection)
+        return row["open"], row["temporary"], states(connection), watermark(connection)
 
 
 async def _revision(replica: Replica) -> int | None:

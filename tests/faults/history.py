@@ -115,6 +115,10 @@ class Call:
     ticket: str | None = None
     validate_only: bool = False
     """True for a request that must change nothing."""
+    temporary: bool = False
+    """True for a request with ``expiresIn``."""
+    ends: str | None = None
+    """Of an early end: the id of the temporary change."""
 
     end: float | None = None
     """None: never answered."""
@@ -165,7 +169,7 @@ class Call:
 
 _SENT = (
     *("id", "client", "process", "kind", "method", "path", "start", "parts", "atomic", "key", "resend_of"),
-    *("min_revision", "strong", "principal", "reason", "ticket", "validate_only"),
+    *("min_revision", "strong", "principal", "reason", "ticket", "validate_only", "temporary", "ends"),
 )
 
 
@@ -259,6 +263,10 @@ class TrailIntent:
     recorded_at: str
     entities: tuple[TrailEntity, ...]
     ticket: str | None = None
+    temporary: bool = False
+    """True for a change with an end."""
+    ends: str | None = None
+    """The temporary change that this one ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +282,15 @@ class TrailOutcome:
     error: str | None
     recorded_at: str
     remade: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TrailSchedule:
+    """A row of ``schedules``."""
+
+    change_id: str
+    ended_at: str | None
+    """None: it is still in force."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,6 +420,8 @@ class Run:
     """The events that a consumer received from before the first write on, in their order; None: there was none."""
     feed_refusals: tuple[str, ...] = ()
     """Answers to it that were neither events nor 503."""
+    schedules: tuple[TrailSchedule, ...] = ()
+    """The temporary changes that have or had a schedule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,6 +456,7 @@ def load_run(path: Path) -> Run:
     if given.get("feed") is not None:
         given["feed"] = tuple(map(_feed_event, given["feed"]))
     given["feed_refusals"] = tuple(given.get("feed_refusals", ()))
+    given["schedules"] = tuple(_rows(TrailSchedule, given.get("schedules", ())))
     given["znodes"] = {name: Znode(**members) for name, members in given["znodes"].items()}
     given["mirrors"] = [Mirror(**members | {"warnings": tuple(members["warnings"])}) for members in given["mirrors"]]
     return Run(**given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
@@ -55,6 +56,10 @@ _KEYS: Final[dict[str, tuple[str, ...]]] = {
 _CLIENT_CONFIGS: Final = ("linger.ms", "batch.size", "acks")
 _ACKS: Final = ("all", "-1", "0", "1")
 _FIRST_VALUE: Final = 1_000_000
+_SHORTEST_S: Final = 60
+"""The shortest time of a temporary change."""
+_ENDED_EARLY: Final = 50
+"""The number of temporary changes that clients remember, to end one early."""
 EXTERNAL_ENTITIES: Final = (
     *(("client-quotas", Entity.of(user=user)) for user in ("u0", "u1", "external")),
     ("client-quotas", Entity.of(user="u0", client_id="c0")),
@@ -79,6 +84,8 @@ class Operation:
     reason: str | None = None
     ticket: str | None = None
     validate_only: bool = False
+    temporary: bool = False
+    ends: str | None = None
 
 
 class Operations:
@@ -88,9 +95,14 @@ class Operations:
         self._values: Iterator[int] = itertools.count(_FIRST_VALUE)
         self.etags: dict[tuple[str, str], str] = {}
         """The last ETag of a response, by facet and entity id."""
+        self._temporary: deque[str] = deque(maxlen=_ENDED_EARLY)
+        """The ids of the last temporary changes that were answered."""
 
     def write(self, chooser: random.Random) -> Operation:
         """Return a request that means to change something."""
+        if self._temporary and chooser.random() < 0.02:
+            change_id = chooser.choice(self._temporary)
+            return Operation("POST", f"{BASE}/schedules/{change_id}:end", (), ends=change_id)
         kinds: list[tuple[int, Callable[[random.Random], Operation]]] = [
             (30, self._put),
             (8, self._delete),
@@ -120,6 +132,8 @@ class Operations:
         if drawn < 0.20 and alters:
             body = (operation.body or {}) | {"validateOnly": True}
             return replace(operation, body=body, validate_only=True)
+        if drawn < 0.30:
+            return replace(operation, path=f"{operation.path}?expiresIn={_SHORTEST_S}", temporary=True)
         return operation
 
     def _entity(self, chooser: random.Random) -> tuple[str, Entity]:
@@ -255,7 +269,10 @@ class Operations:
             if call.method == "GET" and status == 404:
                 call.content = {}
             return
-        if name in _LISTS:
+        if call.temporary:
+            done = [result.change_id for result in call.results if not result.error_code] or [call.change_id]
+            self._temporary += {change_id for change_id in done if change_id is not None}
+        if name in _LISTS or call.ends is not None:
             return
         [part] = call.parts
         if call.method == "DELETE":

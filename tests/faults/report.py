@@ -22,6 +22,8 @@ _HABITS: Final[dict[str, Callable[[Call], bool]]] = {
     "requests sent again": lambda call: call.resend_of is not None,
     "responses replayed": lambda call: call.replayed,
     "requests for validation only": lambda call: call.validate_only and call.acknowledged,
+    "temporary changes": lambda call: call.temporary and call.acknowledged,
+    "temporary changes that were ended early": lambda call: call.ends is not None and call.acknowledged,
     "external writes without a notification": lambda call: call.failure == UNNOTIFIED,
     "external deletions": lambda call: call.kind is Kind.EXTERNAL and call.method == "DELETE" and call.acknowledged,
     _STALE: lambda call: call.kind is Kind.READ and call.stale_ms is not None,

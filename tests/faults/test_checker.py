@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.faults import checker, kinds
 from tests.faults.broken import BROKEN, NODE, last, some
 from tests.faults.checker import check
-from tests.faults.checks import answers, external, feed, reads, refusals, requests, trail
+from tests.faults.checks import answers, external, feed, reads, refusals, requests, temporary, trail
 from tests.faults.corrupted import CORRUPTED
 from tests.faults.history import InjectedFault, Mode, NodeEvent, Znode
 from tests.faults.world import ALICE, BOB, KEY, OURS, THEIRS, World, part, rules
@@ -55,7 +55,7 @@ def test_a_history_that_is_spoiled_throughout_is_found(corrupt: Callable[[Run], 
 
 
 def test_no_rule_is_without_a_run_that_breaks_it() -> None:
-    modules = (trail, requests, answers, refusals, reads, external, feed)
+    modules = (trail, requests, answers, refusals, reads, external, feed, temporary)
     known = {
         value
         for module in modules
@@ -63,6 +63,28 @@ def test_no_rule_is_without_a_run_that_breaks_it() -> None:
         if name.isupper() and not name.startswith("_") and isinstance(value, str)
     }
     assert known - {reads.OTHER_MIRROR} == {rule for *_, rule in BROKEN}
+
+
+def test_temporary_changes_lead_back_to_the_value_before_the_first() -> None:
+    world = some()
+    world.write(part(value=20))
+    below, above = (world.write(part(value=value), temporary=True) for value in (21, 22))
+    # Of two that cover each other the lower one may end first: the upper one returns to the value before both.
+    world.end(below, applied=False)
+    world.end(above, value=20)
+    below, above = (world.write(part(value=value), temporary=True) for value in (23, 24))
+    world.end(above, early=True)
+    world.end(below)
+    assert world.config(NODE) == {KEY: "20"}
+    kept = world.write(part(value=25), temporary=True)
+    world.write(part(value=26))
+    world.end(kept, applied=False)
+    # An external write may go unseen, or take the key away.
+    for applied in (True, False):
+        begun = world.write(part(value=27 + applied), temporary=True)
+        world.write_externally(value=29)
+        world.end(begun, applied=applied)
+    assert check(world.run()) == []
 
 
 def test_what_was_put_back_in_a_kafka_cluster_is_no_change() -> None:

@@ -123,7 +123,8 @@ class Workload:
 
     async def _write(self, number: int, process: int, chooser: random.Random) -> int:
         operation = self._operations.write(chooser)
-        key = str(uuid.UUID(int=chooser.getrandbits(128))) if chooser.random() < 0.6 else None
+        keyed = chooser.random() < 0.6 and operation.ends is None
+        key = str(uuid.UUID(int=chooser.getrandbits(128))) if keyed else None
         # Some clients hang up on a request that is under way, and send it again where that is safe.
         impatient = chooser.random() < 0.03
         first = self._call(number, process, Kind.WRITE, operation)
@@ -159,6 +160,8 @@ class Workload:
             reason=operation.reason,
             ticket=operation.ticket,
             validate_only=operation.validate_only,
+            temporary=operation.temporary,
+            ends=operation.ends,
         )
 
     async def _send(self, call: Call, operation: Operation, patience_s: float | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from confplane.domain.entities import Entity
@@ -30,6 +31,7 @@ from tests.faults.history import (
     TrailEntity,
     TrailIntent,
     TrailOutcome,
+    TrailSchedule,
     Znode,
 )
 
@@ -67,6 +69,7 @@ class World:
         """True if the run has a feed: other broken rules would be found there again."""
         self.feed: list[FeedEvent] = []
         self.feed_refusals: list[str] = []
+        self.schedules: list[TrailSchedule] = []
         self._recording = recording
         self._now = 0.0
         self._zxid = 100
@@ -177,8 +180,12 @@ class World:
             entities.append(_row(each, node, before, after))
         self.intents.append(
             TrailIntent(
-                *(change_id, 1, "change", None, "one", ADMIN, call.request_id, call.reason, "", tuple(entities)),
+                *(change_id, 1, "change", None, "one", ADMIN, call.request_id, call.reason),
+                recorded_at=datetime.fromtimestamp(self._now, UTC).isoformat(),
+                entities=tuple(entities),
                 ticket=call.ticket,
+                temporary=call.temporary,
+                ends=call.ends,
             )
         )
         if not applied:
@@ -201,6 +208,27 @@ class World:
             else PartResult(changed=False)
             for each in parts
         ]
+
+    def end(self, begun: Call, *, value: int | None = None, early: bool = False, applied: bool = True) -> Call:
+        """End a temporary change of one value; return the call, which the leader does not send.
+
+        ``value``: what its key gets instead of the value before it. ``applied``: False if nothing is written.
+        """
+        assert begun.change_id is not None
+        intent = next(intent for intent in self.intents if intent.change_id == begun.change_id)
+        made = self.call(ends=begun.change_id)
+        for row in intent.entities if applied else ():
+            before = row.before if value is None else {KEY: str(value)}
+            asked = part(row.entity_id, mode=Mode.ALTER, set={**before}, remove=tuple(row.after.keys() - before.keys()))
+            self._change(made, [asked], applied=True, shared=False)
+        made.end, made.status, made.revision = self._tick(), 200, self._zxid
+        if not early:
+            self.calls.remove(made)
+            if self.intents[-1].ends == begun.change_id:
+                self.intents[-1] = replace(self.intents[-1], request_id=f"end-{begun.change_id}")
+        moment = datetime.fromtimestamp(self._tick(), UTC).isoformat()
+        self.schedules.append(TrailSchedule(begun.change_id, moment))
+        return made
 
     def _parents(self, path: str) -> None:
         parent = path.rpartition("/clients/")[0]
@@ -320,6 +348,7 @@ class World:
             faults=tuple(self.faults),
             feed=tuple(self.feed) if self.followed else None,
             feed_refusals=tuple(self.feed_refusals),
+            schedules=tuple(self.schedules),
         )
         return replace(made, **more)
 

@@ -48,6 +48,16 @@ class Change:
         return self.outcome is not None and self.outcome.committed
 
     @property
+    def temporary(self) -> bool:
+        """True for a change with an end."""
+        return any(intent.temporary for intent in self.intents)
+
+    @property
+    def ends(self) -> str | None:
+        """The temporary change that this one ends."""
+        return next((intent.ends for intent in self.intents if intent.ends is not None), None)
+
+    @property
     def revision(self) -> int:
         """The revision of a committed one."""
         if self.outcome is None or self.outcome.revision is None:
@@ -148,6 +158,16 @@ class Facts:
             if change.committed and not change.external:
                 found[change.revision].append(change)
         return dict(found)
+
+    @cached_property
+    def by_place(self) -> dict[tuple[int, str], Change]:
+        """Revision and path -> the committed change of ours that wrote there."""
+        return {
+            (revision, entity.path): change
+            for revision, changes in self.at_revision.items()
+            for change in changes
+            for entity in change.entities
+        }
 
     @cached_property
     def recreated(self) -> set[tuple[str, int]]:

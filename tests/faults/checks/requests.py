@@ -30,15 +30,16 @@ def check(facts: Facts) -> None:
     calls = {call.request_id: call for call in facts.run.calls if call.kind is Kind.WRITE}
     for change in facts.changes.values():
         for intent in change.intents:
-            for entity in intent.entities:
-                if not _names_keys(entity):
-                    facts.add(OTHER_KEYS, f"change {change.id} of {entity.path}: {entity.keys}", *change.lines())
+            for entity in filter(_names_other_keys, intent.entities):
+                facts.add(OTHER_KEYS, f"change {change.id} of {entity.path}: {entity.keys}", *change.lines())
             call = calls.get(intent.request_id)
             if change.external or change.put_back:
                 if (intent.principal, intent.request_id) != (trail.EXTERNAL_PRINCIPAL, ""):
                     facts.add(OTHER_CALLER, f"change {change.id} is external: {intent.principal}", *change.lines())
                 if change.external and any(entity.ops for entity in intent.entities):
                     facts.add(OTHER_REQUEST, f"change {change.id} is external and has ops", *change.lines())
+            elif intent.ends is not None:
+                _compare_end(facts, change, intent, call)
             elif call is not None:
                 _compare(facts, change, intent, call)
             elif not _removes(change):
@@ -50,6 +51,21 @@ def _removes(change: Change) -> bool:
     return change.committed and change.outcome is not None and not change.outcome.versions
 
 
+def _compare_end(facts: Facts, change: Change, intent: TrailIntent, call: Call | None) -> None:
+    """Compare the end of a temporary change with its begin, or with the request for an early end."""
+    begin = facts.changes.get(intent.ends or "")
+    if begin is None or not begin.temporary or (call is None and intent.request_id != f"end-{intent.ends}"):
+        facts.add(NOBODYS, f"change {change.id} of request {intent.request_id!r}", *change.lines())
+    elif call is None:
+        if intent.principal != begin.intents[0].principal:
+            facts.add(OTHER_CALLER, f"change {change.id}: {intent.principal}", *change.lines(), *begin.lines())
+    elif call.ends != intent.ends:
+        facts.add(OTHER_REQUEST, f"change {change.id} ends {intent.ends}", evidence_of(call), *change.lines())
+    elif call.principal not in {None, intent.principal}:
+        what = f"change {change.id}: {intent.principal}, not {call.principal}"
+        facts.add(OTHER_CALLER, what, evidence_of(call), *change.lines())
+
+
 def _compare(facts: Facts, change: Change, intent: TrailIntent, call: Call) -> None:
     evidence = (evidence_of(call), *change.lines())
     if call.principal is not None:
@@ -58,6 +74,8 @@ def _compare(facts: Facts, change: Change, intent: TrailIntent, call: Call) -> N
         if (intent.reason, intent.ticket) != (call.reason, call.ticket):
             what = f"{intent.reason!r} and {intent.ticket!r}, not {call.reason!r} and {call.ticket!r}"
             facts.add(OTHER_REASON, f"change {change.id}: {what}", *evidence)
+    if intent.temporary != call.temporary:
+        facts.add(OTHER_REQUEST, f"change {change.id}: temporary is {intent.temporary}", *evidence)
     parts = {(part.facet, part.entity, part.path): part for part in call.parts}
     for entity in intent.entities:
         part = parts.get((entity.facet, entity.entity_id, entity.path))
@@ -92,10 +110,10 @@ def _op(op: Mapping[str, Any]) -> tuple[str, str | None]:
     return str(dict(op)), None
 
 
-def _names_keys(entity: TrailEntity) -> bool:
-    """Return True if a row's keys are those whose values differ in it; keys of unknown values are optional."""
+def _names_other_keys(entity: TrailEntity) -> bool:
+    """Return True if a row's keys are not those whose values differ in it; keys of unknown values are optional."""
     before, after = entity.before, entity.after
     shared = {key for key in before.keys() & after.keys() if before[key] == after[key]}
     unseen = {key for key in before.keys() & after.keys() if None in (before[key], after[key])}
     differing = (before.keys() | after.keys()) - shared - unseen
-    return differing <= set(entity.keys) <= differing | unseen
+    return not differing <= set(entity.keys) <= differing | unseen

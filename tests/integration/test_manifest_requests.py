@@ -307,6 +307,20 @@ async def test_a_run_that_was_begun_without_the_request_is_not_continued_by_it(
     assert (await now(one.replica, ALICE), await now(one.replica, BOB)) == ({}, {})
 
 
+async def test_a_revert_leaves_changes_alone_that_only_have_the_request_id_of_the_run(world: World) -> None:
+    one = await started(world)
+    manifest = one.manifest(one.entry(ALICE, producer_byte_rate=2))
+    request = await one.approve(await one.propose_manifest(DEV, manifest), OPS)
+    await one.apply(request, DEV)
+    forging = Caller.operator("User:mallory", "127.0.0.1", f"request-{request.id}", soon(30))
+    await one.replica.parts.alter.alter_entries([one.entry(CAROL, producer_byte_rate=2)], forging)
+    revert = await one.service.reversals.revert(one.cluster, request.id, RequestTerms(), one.caller(DEV))
+    assert (revert.entity_ids, revert.reverts_partly) == ((ALICE.id,), False)
+    await one.approve(revert, OPS)
+    await one.apply(revert, DEV)
+    assert (await now(one.replica, ALICE), await now(one.replica, CAROL)) == ({}, {"producer_byte_rate": "2"})
+
+
 async def test_other_policies_with_the_same_result_leave_the_approvals_of_a_manifest(
     world: World, tmp_path: Path
 ) -> None:

@@ -101,7 +101,7 @@ class RequestReversals:
         if request.change_id is None:
             raise RequestStateError("The request changed nothing that could be reverted")
         if is_manifest(request.draft):
-            selection = RevertSelection(request_id=run_id(request.id))
+            selection = RevertSelection(request_id=run_id(request.id), applies=request.id)
             entries = await self._reversal(cluster, selection, request.entity_ids, caller, partly=partly)
         else:
             entries = await self.reversal(cluster, request.change_id, caller, partly=partly)

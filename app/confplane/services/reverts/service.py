@@ -71,6 +71,8 @@ class RevertSelection:
 
     change_id: UUID | None = None
     request_id: str | None = None
+    applies: UUID | None = None
+    """With a request id: only changes that apply this change request. Clients choose the ids of their requests."""
     principal: str | None = None
     since: datetime | None = None
     until: datetime | None = None
@@ -217,10 +219,12 @@ class RevertService:
         while True:
             caller.check_in_time()
             records, cursor = await reading.search(self._audit, caller.access, query)
-            found += records
+            found += [each for each in records if selection.applies in {None, each.intent.applies}]
             size += sum(map(_size, records))
             if len(found) > MOST_CHANGES or size > MOST_BYTES:
                 raise _too_many_changes()
+            if cursor is None and not found:
+                raise NotFoundError(f"The trail of cluster {cluster!r} has no change that applies {selection.applies}")
             if cursor is None:
                 return found
             query = replace(query, before=cursor)

@@ -32,7 +32,7 @@ from confplane.services.changes.freeze import FreezeService
 from confplane.services.ports.feed import LAST_NUMBER
 from confplane.services.requests.participants import Participants
 from confplane.services.requests.proposals import RequestTerms
-from tests.audit.rows import fetch
+from tests.audit.rows import fetch, past_the_trigger
 from tests.support.access_world import ADMINISTRATOR, allow, deny
 from tests.support.alerts import PartAlerts
 from tests.support.change_requests import Requests
@@ -881,3 +881,30 @@ async def test_a_draft_is_proposed_later_and_nobody_is_asked_before(world: World
     shown = [each.request for each in read if each.request is not None]
     assert shown[0].type == "proposed"
     assert {each.id for each in shown} == {draft.id}
+
+
+@pytest.mark.parametrize("form", ["edits", "manifest"])
+async def test_a_version_that_a_restored_zookeeper_uses_again_opens_the_request_again(world: World, form: str) -> None:
+    one = await started(world)
+    await one.replica.alter(ALICE, producer_byte_rate=1)
+    entry = one.entry(ALICE, producer_byte_rate=2)
+    request = await (
+        one.propose(DEV, entry) if form == "edits" else one.propose_manifest(DEV, one.manifest(entry, merge=True))
+    )
+    await one.approve(request, OPS)
+    # Another write of this version and this znode, as after a restore, differs from the approved one in its time.
+    past_the_trigger(
+        world.database.owner_dsn,
+        "change_request_revisions",
+        "UPDATE change_request_revisions"
+        """ SET draft = CAST(regexp_replace(CAST(draft AS text), '"mtime": [0-9]+', '"mtime": 5', 'g') AS jsonb)""",
+    )
+    with pytest.raises(RequestStateError, match="was changed"):
+        await one.apply(request, DEV)
+    opened = await one.found(request)
+    assert (opened.state, opened.approvals) == (RequestState.OPEN, ())
+    assert [each["entity"] for each in opened.differences] == [ALICE.id]
+    assert await now(one.replica, ALICE) == {"producer_byte_rate": "1"}
+    revised = await one.service.proposals.revise(one.cluster, request.id, None, one.caller(DEV), Precondition())
+    await one.approve(revised, OPS)
+    assert (await one.apply(revised, DEV)).state is RequestState.APPLIED

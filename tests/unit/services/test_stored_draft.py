@@ -109,8 +109,8 @@ def test_edits_come_back_as_they_were_on_the_version_that_was_read(some: list[An
         assert (back.entity, back.mode, back.reverts) == (edit.entity, edit.mode, edit.reverts)
         assert [(op.key, op.type, op.value) for op in back.ops] == [(op.key, op.type, op.value) for op in edit.ops]
         assert back.is_conditional
-        czxid = None if each.node is None else each.node.czxid
-        assert back.expected == ExpectedVersion(each.path, each.expected, czxid)
+        czxid, mtime_ms = (None, None) if each.node is None else (each.node.czxid, each.node.mtime_ms)
+        assert back.expected == ExpectedVersion(each.path, each.expected, czxid, mtime_ms)
         back.expected.check(cluster_facet, edit.entity, each.node)
 
 
@@ -150,8 +150,9 @@ def test_a_secret_has_to_be_supplied_and_has_to_be_the_same() -> None:
         None,
         Node(ALICE.id, (), 4, 5, 9, 1),
         Node(ALICE.id, (), 3, 6, 9, 1),
+        Node(ALICE.id, (), 3, 5, 9, 2),
     ],
-    ids=["gone", "written", "created again"],
+    ids=["gone", "written", "created again", "written after a restore"],
 )
 def test_an_edit_is_refused_on_any_other_version(now: Node | None) -> None:
     edit = Edit(ALICE, (Op("producer_byte_rate", OpType.SET, 5),))

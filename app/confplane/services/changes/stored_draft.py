@@ -2,7 +2,8 @@
 
 The data have each edit with the difference that it was decided to make, and the version of the znode on which it was
 decided. A restored edit is decided again by the rules of its time, on that version only. So the preconditions of the
-edit are not kept: equal versions have equal content.
+edit are not kept: equal versions have equal content. A restored ZooKeeper uses versions and transaction numbers again,
+so the time of the last write counts as well.
 
 A sensitive value is replaced with its keyed fingerprint (an HMAC under a broker's encoder secret). It has to be
 supplied again, and has to be the same value.
@@ -47,6 +48,8 @@ class ExpectedVersion:
     path: str
     version: int | None
     czxid: int | None
+    mtime_ms: int | None = None
+    """The time of the last write; None for an absent znode, and if it is not known."""
 
     def check(self, cluster_facet: ClusterFacet, entity: Entity, node: Node | None) -> None:
         """Refuse any other version, and a znode that was deleted and created again, or moved to the other tree.
@@ -55,11 +58,17 @@ class ExpectedVersion:
             PreconditionFailedError: The entity was changed after the decision.
         """
         now = (None, None) if node is None else (node.version, node.czxid)
-        if (full_path(cluster_facet.tree, entity), *now) != (self.path, self.version, self.czxid):
+        is_same = (full_path(cluster_facet.tree, entity), *now) == (self.path, self.version, self.czxid)
+        if not is_same or is_other_write(self.mtime_ms, node):
             raise PreconditionFailedError(
                 f"{entity.id} was changed after this change was decided; decide it again on its present state",
                 etag=None,
             )
+
+
+def is_other_write(mtime_ms: int | None, node: Node | None) -> bool:
+    """Return True if a znode was last written at another time than the given one; False if either is not known."""
+    return mtime_ms is not None and node is not None and node.mtime_ms != mtime_ms
 
 
 def store(drafts: Sequence[EntityDraft], fingerprint: Fingerprint) -> dict[str, Any]:
@@ -117,6 +126,7 @@ def _stored(draft: EntityDraft, fingerprint: Fingerprint) -> dict[str, Any]:
         "path": draft.path,
         "version": draft.expected,
         "czxid": None if node is None else node.czxid,
+        "mtime": None if node is None else node.mtime_ms,
         "diff": [asdict(item) for item in draft.diff],
     }
 
@@ -152,7 +162,8 @@ def _edit(each: Mapping[str, Any], supplied: Mapping[tuple[str, str], JsonValue]
         entity,
         tuple(restored_op(entity, op, supplied, fingerprint) for op in each["ops"]),
         Mode(each["mode"]),
-        expected=ExpectedVersion(each["path"], each["version"], each["czxid"]),
+        # Contents of the release before have no time.
+        expected=ExpectedVersion(each["path"], each["version"], each["czxid"], each.get("mtime")),
         reverts=tuple(UUID(change_id) for change_id in each["reverts"]),
     )
 

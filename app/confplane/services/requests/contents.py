@@ -15,14 +15,15 @@ from confplane.domain.facets import FacetName
 from confplane.domain.policies import approval_text
 from confplane.domain.texts import rfc3339
 from confplane.services.changes.edits import json_of
-from confplane.services.changes.stored_draft import restore, store
+from confplane.services.changes.stored_draft import is_other_write, restore, store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
     from uuid import UUID
 
     from confplane.domain.approvals import Requirement
+    from confplane.domain.changes import Node
     from confplane.domain.facets import JsonValue
     from confplane.services.changes.alter import AlterService, Entry
     from confplane.services.changes.callers import Caller
@@ -155,17 +156,36 @@ def restores(cluster: Cluster, reverted: Mapping[str, Any], draft: Mapping[str, 
     return True
 
 
-def differences(cluster: Cluster, draft: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Return the entities of a content that were changed since it was decided, without the values of secrets."""
-    found = []
+def was_restored(cluster: Cluster, draft: Mapping[str, Any]) -> bool:
+    """Return True if an entity of a content has the version on which it was decided, by another write.
+
+    A restored ZooKeeper uses versions again, and the id of a plan rests on versions only.
+    """
+    return any(
+        node is not None
+        and (node.version, node.czxid) == (edit["version"], edit["czxid"])
+        and is_other_write(edit.get("mtime"), node)
+        for edit, _, node in _parts(cluster, draft)
+    )
+
+
+def _parts(cluster: Cluster, draft: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], ClusterFacet, Node | None]]:
+    """Yield what a content rests on: each facet of an entity, with its znode of now."""
     unchanged = (part for entry in draft.get("document", ()) for part in entry)
     edits = {(edit["facet"], edit["entity"]): edit for edit in (*unchanged, *draft["edits"])}
     for edit in edits.values():
-        cluster_facet, entity = cluster.facets[FacetName(edit["facet"])].placed(), Entity.from_id(edit["entity"])
-        node = cluster_facet.get(entity.id)
+        cluster_facet = cluster.facets[FacetName(edit["facet"])].placed()
+        yield edit, cluster_facet, cluster_facet.get(edit["entity"])
+
+
+def differences(cluster: Cluster, draft: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Return the entities of a content that were changed since it was decided, without the values of secrets."""
+    found = []
+    for edit, cluster_facet, node in _parts(cluster, draft):
         version, czxid = (None, None) if node is None else (node.version, node.czxid)
-        if (version, czxid) == (edit["version"], edit["czxid"]):
+        if (version, czxid) == (edit["version"], edit["czxid"]) and not is_other_write(edit.get("mtime"), node):
             continue
+        entity = Entity.from_id(edit["entity"])
         now = cluster_facet.redact(cluster_facet.tree, entity.id, stored(node))
         keys = [
             {"key": item["key"], "decided": item["before"], "now": now.get(item["key"])}

@@ -191,4 +191,6 @@ def _stored_part(
 
 def _base(planned: PlannedEdit) -> dict[str, Any]:
     node = planned.result.node
-    return {"version": None if node is None else node.version, "czxid": None if node is None else node.czxid}
+    if node is None:
+        return {"version": None, "czxid": None, "mtime": None}
+    return {"version": node.version, "czxid": node.czxid, "mtime": node.mtime_ms}

@@ -17,7 +17,14 @@ from confplane.services.access import approved, unrestricted
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import EditResult, offender, password_op
 from confplane.services.plans.planned import PlanReference
-from confplane.services.requests.contents import RequestContent, decide, differences, entries_of, requirements_of
+from confplane.services.requests.contents import (
+    RequestContent,
+    decide,
+    differences,
+    entries_of,
+    requirements_of,
+    was_restored,
+)
 from confplane.services.requests.manifests import (
     ProposedManifest,
     check_size,
@@ -244,7 +251,7 @@ class _RequestedPlan(RequestedChange):
             caller,
             policies=approved.get("policies"),  # requests of the release before have none
         )
-        if plan.id != approved["id"]:
+        if plan.id != approved["id"] or was_restored(self._cluster, self._request.draft):
             raise StalePlanError("What the plan rests on was changed", outcome=WriteOutcome.NOT_APPLIED)
         _check(plan)
         return requirements_of(each.result for each in plan.edits if each.has_effect)

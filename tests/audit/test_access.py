@@ -7,6 +7,7 @@ import hashlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -34,7 +35,7 @@ def store(pool: Database) -> PostgresAccessStore:
 
 
 def token(principal: str = "User:alice", **more: Any) -> Token:
-    return Token(uuid7(), principal, NOW, "User:admin", **{"expires_at": LATER, **more})
+    return Token(uuid7(), principal, NOW, **{"created_by": "User:admin", "expires_at": LATER, **more})
 
 
 def digest_of(made: Token) -> bytes:
@@ -165,6 +166,27 @@ async def test_a_rotation_ends_the_old_token_early_and_never_late(store: Postgre
     third = token()
     assert await store.rotate_token(made.id, LATER, third, digest_of(third), change("token-rotated"))
     assert (await store.find_token(made.id)) == replace(made, expires_at=until)
+
+
+async def test_the_names_behind_a_token_are_found_behind_any_number_of_rotations(
+    store: PostgresAccessStore, migrated: servers.Database
+) -> None:
+    creator = await added(store, token("User:ops", owner="team", created_by="User:boss"))
+    first = await added(store, token("User:robot", created_by="User:alice", created_with=creator.id))
+    rotated = """
+        INSERT INTO tokens (id, digest, principal, groups, created_at, created_by, expires_at, replaces, version)
+        SELECT
+          CAST(md5(CAST(n AS text)) AS uuid), sha256(CAST(CAST(n AS text) AS bytea)), 'User:robot', '{}', now(),
+          'User:robot', now() + interval '1 day',
+          CASE n WHEN 1 THEN CAST(%s AS uuid) ELSE CAST(md5(CAST(n - 1 AS text)) AS uuid) END, 1
+        FROM generate_series(1, 3000) AS n
+    """
+    with psycopg.connect(migrated.owner_dsn) as connection:
+        connection.execute(rotated, [first.id])
+    last = UUID(hashlib.md5(b"3000", usedforsecurity=False).hexdigest())
+    assert await store.names_behind(last) == {"User:robot", "User:alice", "User:boss", "team"}
+    assert await store.names_behind(creator.id) == {"User:boss", "team"}
+    assert await store.names_behind(uuid7()) == frozenset()
 
 
 @pytest.mark.parametrize("by_rotation", [False, True])

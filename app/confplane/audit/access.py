@@ -105,6 +105,17 @@ WITH RECURSIVE found AS (
 SELECT {_ISSUED_COLUMNS} FROM tokens
 WHERE id IN (SELECT id FROM found) AND revoked_at IS NULL AND expires_at > now() ORDER BY id
 """)  # noqa: S608 - as above
+_NAMES_BEHIND: Final = text("""
+WITH RECURSIVE found AS (
+  SELECT id, owner, created_by, replaces, created_with FROM tokens WHERE id = :id
+  UNION
+  SELECT made.* FROM found CROSS JOIN LATERAL (
+    SELECT id, owner, created_by, replaces, created_with FROM tokens
+    WHERE id = ANY(ARRAY[found.replaces, found.created_with]) OFFSET 0
+  ) AS made
+)
+SELECT DISTINCT name FROM found CROSS JOIN LATERAL (VALUES (owner), (created_by)) AS names(name) WHERE name IS NOT NULL
+""")
 _CONFIRM_TOKENS: Final = text(f"""
 WITH raised AS (
   UPDATE access_version SET version = version + 1, tokens_from = NULL WHERE tokens_from IS NOT NULL RETURNING version
@@ -245,6 +256,10 @@ class PostgresAccessStore(AccessStore):
     @override
     async def created_with(self, token_id: UUID) -> list[Token]:
         return [_token(row) for row in await self._database.rows(_CREATED_WITH, id=token_id)]
+
+    @override
+    async def names_behind(self, token_id: UUID) -> frozenset[str]:
+        return frozenset(await self._database.scalars(_NAMES_BEHIND, id=token_id))
 
     @override
     async def confirm_tokens(self, change: AccessChange) -> bool:

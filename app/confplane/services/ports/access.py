@@ -208,6 +208,9 @@ class AccessStore(Protocol):
         If the tokens of a restored Postgres are rejected and all of them were created before, the rejection ends.
         """
 
+    async def names_behind(self, token_id: UUID) -> frozenset[str]:
+        """Return the owners and makers of a token, and of all tokens that it replaces or was created with."""
+
     async def find_token(self, token_id: UUID) -> Token | None:
         """Return a token, also an expired or revoked one."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from confplane.domain.access.operations import Operation
 from confplane.domain.approvals import Approval, missing
@@ -14,16 +14,12 @@ from confplane.services.requests.manifests import resources_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
-    from uuid import UUID
 
     from confplane.domain.access.identities import Identity
     from confplane.domain.approvals import Requirement
     from confplane.services.access import AccessControl, Rights
     from confplane.services.ports.access import AccessStore
     from confplane.services.ports.change_requests import ChangeRequest
-
-_MOST_TOKENS: Final = 1_000
-"""Tokens that are followed from one to those that made it."""
 
 
 class Participants:
@@ -54,19 +50,8 @@ class Participants:
         Raises:
             UnavailableError: Postgres is unavailable.
         """
-        related = {identity.owner}
-        left = [identity.token_id]
-        seen: set[UUID | None] = {None}
-        while left and len(seen) <= _MOST_TOKENS:
-            token_id = left.pop()
-            if token_id in seen or token_id is None:
-                continue
-            seen.add(token_id)
-            token = await self._tokens.find_token(token_id)
-            if token is not None:
-                related |= {token.owner, token.created_by}
-                left += [token.replaces, token.created_with]
-        return Participant(identity, frozenset(name for name in related if name is not None))
+        behind = frozenset() if identity.token_id is None else await self._tokens.names_behind(identity.token_id)
+        return Participant(identity, behind if identity.owner is None else behind | {identity.owner})
 
     async def refresh(self) -> None:
         """Read tokens and grants, once for each judgement: another process may have a newer copy than this one.

@@ -291,6 +291,29 @@ def test_another_history_of_postgres_is_exported_from_the_start(spark: SparkSess
             assert_is_the_tables(lake, there, "trail")
 
 
+def test_rows_that_a_restored_backup_replaced_are_exported_again(
+    spark: SparkSession, migrated: servers.Database, tmp_path: Path
+) -> None:
+    history = History(migrated.service_dsn, 7)
+    position = "INSERT INTO store_positions (cluster, incarnation, id, cversion, pzxid) VALUES ('{}', 1, 'a', 0, 0)"
+    run(migrated.service_dsn, position.format(CLUSTER))
+    for _ in range(2):
+        history._register()
+    before = export(spark, origin_of(migrated), tmp_path, "registrations").datasets["registrations"]
+    # As `confplane restore` does: the last ids are used again.
+    last = "SELECT setval(pg_get_serial_sequence('registrations', 'id'), 1)"
+    gone = "ALTER TABLE registrations DISABLE TRIGGER USER; DELETE FROM registrations WHERE id > 1"
+    run(migrated.owner_dsn, f"{gone}; {last}")
+    run(migrated.service_dsn, f"UPDATE store_positions SET incarnation = 2, id = 'b' WHERE cluster = '{CLUSTER}'")  # noqa: S608 - a constant
+    while fetch(migrated.owner_dsn, "SELECT max(id) FROM registrations")[0][0] <= int(
+        before.position["registration_id"]
+    ):
+        history.new()  # another version of the software
+        history._register()
+    export(spark, origin_of(migrated), tmp_path, "registrations")
+    assert_is_the_tables(tmp_path, migrated, "registrations")
+
+
 @pytest.mark.long
 def test_a_large_day_is_read_and_written_by_several_tasks(
     spark: SparkSession, migrated: servers.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

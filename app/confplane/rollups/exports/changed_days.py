@@ -29,8 +29,15 @@ _BEHIND: Final = f"mod(mod({_NEXT} - xmin::text::bigint, 4294967296) + 429496729
 _TRANSACTION: Final = f"{_NEXT} - {_BEHIND}"
 
 
-def lineage(postgres: ReadOnlyTransaction) -> str:
-    """Return the name of a history of Postgres: a failover, or a restore from the log or a dump, starts a new one."""
+def history(postgres: ReadOnlyTransaction, cluster: str) -> dict[str, str | None]:
+    """Return the members of a position that name a history of Postgres: both remain until a failover or a restore."""
+    # `confplane restore` replaces the rows of the same server, and may use ids again.
+    stores = postgres.rows(f"SELECT id FROM store_positions WHERE cluster = {literal(cluster)}")  # noqa: S608 - a literal, quoted
+    return {"lineage": _lineage(postgres), "incarnation": stores[0][0] if stores else None}
+
+
+def _lineage(postgres: ReadOnlyTransaction) -> str:
+    """Return the name of a server's history: a failover, or a restore from the log or a dump, starts a new one."""
     # A timeline switch reaches the control file later, but a standby has no other source.
     [(found,)] = postgres.rows(
         "SELECT system_identifier::text || '/' || CASE WHEN pg_is_in_recovery() THEN timeline_id"
@@ -46,7 +53,7 @@ def position(postgres: ReadOnlyTransaction, cluster: str) -> dict[str, Any]:
     newest = postgres.rows(
         f"SELECT change_id::text FROM intents WHERE cluster = {literal(cluster)} ORDER BY recorded_at DESC LIMIT 1"  # noqa: S608 - a literal, quoted
     )
-    return {"horizon": horizon, "newest": newest[0][0] if newest else None, "lineage": lineage(postgres)}
+    return {"horizon": horizon, "newest": newest[0][0] if newest else None, **history(postgres, cluster)}
 
 
 def changed_days(

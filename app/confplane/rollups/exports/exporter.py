@@ -116,8 +116,10 @@ class Exporter:
         if "trail" in names:
             self._check_alterations(known.get("trail"))
         # In another history of Postgres, rows of the lake may be missing and replaced by later rows.
-        lineage = changed_days.lineage(self._stores.postgres)
-        earlier = {name: each for name, each in known.items() if each.position.get("lineage", lineage) == lineage}
+        history = changed_days.history(self._stores.postgres, cluster)
+        earlier = {
+            name: each for name, each in known.items() if history.items() <= {**history, **each.position}.items()
+        }
         if self._files.exists(self._under_way):
             self._remove_all_but(before)
         self._files.touch(self._under_way)

@@ -24,7 +24,7 @@ def _json_errors(is_wanted: bool, usage_code: int | None = None) -> Iterator[Non
     try:
         yield
     except _UsageError as error:
-        error.message = escape(error.message)
+        error.message = escape(error.message.removeprefix("Value error, "))
         error.exit_code = error.exit_code if usage_code is None else usage_code
         if not is_wanted:
             raise

@@ -8,7 +8,7 @@ from uuid import UUID
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.options import Local, SettingsFile, is_local, load_settings
+from confplane.cli.options import Local, SettingsFile, id_argument, is_local, load_settings
 from confplane.cli.output import echo, is_json, print_items, print_json, print_result, print_table
 from confplane.cli.remote.options import READ_CODES, WRITE_CODES, AsJson, ProfileName, Reason, Ticket, served, terms
 from confplane.cli.remote.session import DONE, run
@@ -184,7 +184,7 @@ def create_grant(
 @served(in_cluster=False)
 async def remove_grant(
     client: AsyncConfplane,
-    grant_id: Annotated[UUID, typer.Argument(metavar="ID", help="The id of the grant, as the list shows it.")],
+    grant_id: Annotated[UUID, id_argument("grant")],
     *,
     reason: Reason = None,
     ticket: Ticket = None,
@@ -211,14 +211,19 @@ def _resource_of(text: str | None, *, prefixed: bool) -> tuple[ResourceType | No
         return None, PatternType.LITERAL, "*"
     word, colon, name = text.partition(":")
     if word not in set(ResourceType):
+        written = text.replace("=", ":", 1)
+        hint = f" Did you mean {written}?" if written.partition(":")[0] in set(ResourceType) else ""
         raise typer.BadParameter(
-            f"Unknown resource type {word!r}. Available: {', '.join(ResourceType)}.", param_hint="--resource"
+            f"Unknown resource type {word!r}. Available: {', '.join(ResourceType)}.{hint}", param_hint="--resource"
         )
     kind = ResourceType(word)
     if not colon and (kind is not ResourceType.CLUSTER or prefixed):
         raise typer.BadParameter(
             f"Give a name with the type: {word}:NAME, or '{word}:*' for every name.", param_hint="--resource"
         )
+    if name.endswith("*") and name != "*":
+        example = f"{word}:{name.rstrip('*')} --prefixed"
+        echo(f"Warning: the * of {name} is part of the name. For a prefix of names: --resource {example}", err=True)
     return kind, PatternType.PREFIXED if prefixed else PatternType.LITERAL, name if colon else "*"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import UUID
 
 import typer
 
@@ -34,6 +35,20 @@ ClusterName = Annotated[
 def existing_file(text: str) -> Any:
     """Return an option that names a file which can be read, with its help."""
     return typer.Option(metavar="FILE", exists=True, dir_okay=False, readable=True, help=text)
+
+
+def id_argument(noun: str) -> Any:
+    """Return an argument that is the id of a token or a grant."""
+
+    def parsed(text: str) -> UUID:
+        try:
+            return UUID(text)
+        except ValueError:
+            raise typer.BadParameter(
+                f"{text!r} is not an id of a {noun}. `confplane {noun}s list` shows the ids."
+            ) from None
+
+    return typer.Argument(metavar="ID", parser=parsed, help=f"The id of the {noun}, as the list shows it.")
 
 
 _OF_SETTINGS: Final = ("CONFPLANE_SETTINGS_FILE", "CONFPLANE_POSTGRES__DSN")

@@ -12,7 +12,7 @@ from uuid import UUID
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.options import Local, SettingsFile, is_local, load_settings
+from confplane.cli.options import Local, SettingsFile, id_argument, is_local, load_settings
 from confplane.cli.output import echo, is_json, print_error, print_items, print_json
 from confplane.cli.remote.options import READ_CODES, WRITE_CODES, AsJson, ProfileName, Reason, Ticket, served, terms
 from confplane.cli.remote.session import DONE, FAILED, run
@@ -33,7 +33,7 @@ tokens = commands.subgroup("tokens")
 _LOCAL_CODES = (
     "Exit codes: 0 done; 1 not done, because Postgres is not available; 2 the options or the settings are not valid."
 )
-_Id = Annotated[UUID, typer.Argument(metavar="ID", help="The id of the token, as the list shows it.")]
+_Id = Annotated[UUID, id_argument("token")]
 _Output = Annotated[
     Path | None,
     typer.Option(

@@ -68,6 +68,36 @@ def test_a_cluster_that_is_given_without_its_option_gets_a_hint(answered: Record
     assert CliRunner().invoke(cli, ["freeze", "payments", "--help"]).exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("grants create --principal User:a --operation WRITE", "'--operation': 'WRITE' is not one of"),
+        ("grants create --principal User:a --role viewer --resource user=a", "Did you mean user:a?"),
+        ("grants remove user=a", "'user=a' is not an id of a grant. `confplane grants list` shows the ids."),
+        ("tokens revoke User:a", "'User:a' is not an id of a token. `confplane tokens list` shows the ids."),
+    ],
+)
+def test_an_argument_that_is_not_valid_gets_the_next_step(answered: Recorded, line: str, text: str) -> None:
+    said = CliRunner().invoke(cli, line.split(), env={"COLUMNS": "400"})
+    assert (said.exit_code, answered.requests) == (2, []), said.output
+    assert text in said.stderr
+
+
+@pytest.mark.parametrize(("name", "is_literal"), [("payments-*", True), ("*", False), ("payments-", False)])
+def test_a_grant_on_a_name_that_ends_with_an_asterisk_is_warned_of(
+    answered: Recorded,
+    name: str,
+    is_literal: bool,  # noqa: FBT001 - a column
+) -> None:
+    members = ("id", "principal", "permission", "cluster", "operation", "role", "resourceType", "patternType", "name")
+    answered.answers["/v1/grants"] = dict.fromkeys(members, "x")
+    words = ["grants", "create", "--principal", "User:a", "--operation", "ALTER_CONFIGS", "--resource", f"user:{name}"]
+    said = CliRunner().invoke(cli, words)
+    assert (said.exit_code, "--resource user:payments- --prefixed" in said.stderr) == (0, is_literal), said.output
+    assert answered.sent[-1][1] is not None
+    assert answered.sent[-1][1]["name"] == name
+
+
 WITHOUT_JSON = {
     *(" configs", " shell"),  # print what Kafka's tool prints
     *(" export", " openapi"),  # print a file of another form

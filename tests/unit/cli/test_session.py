@@ -51,6 +51,12 @@ def _lost(request: httpx.Request) -> httpx.Response:
     raise httpx.ReadError("cut", request=request)
 
 
+def _one(parameter: str) -> Callable[[httpx.Request], httpx.Response]:
+    """Return the answer that refuses a parameter."""
+    refused = {"detail": f"{parameter}: it is below 60", "errors": [{"pointer": parameter, "detail": "it is below 60"}]}
+    return lambda _: httpx.Response(400, json=PROBLEM | refused)
+
+
 def _unreachable(request: httpx.Request) -> httpx.Response:
     raise httpx.ConnectError("refused", request=request)
 
@@ -69,6 +75,8 @@ def test_a_read_that_fails_is_no_write(
     [
         (lambda _: httpx.Response(200, json={}), 0, ""),
         (lambda _: httpx.Response(422, json=PROBLEM), 1, "The value is below 0 (INVALID_REQUEST)\n"),
+        (_one("expiresIn"), 1, "--for: it is below 60 (INVALID_REQUEST)\n"),
+        (_one("requestId"), 1, "REQUEST: it is below 60 (INVALID_REQUEST)\n"),
         (lambda _: httpx.Response(401, json=PROBLEM), 1, "Check the token"),
         (lambda _: httpx.Response(504, json=PROBLEM | {"outcome": "unknown"}), 3, "The value is below 0"),
         (lambda _: httpx.Response(502, text="bad gateway"), 3, "bad gateway\nThe write may or may not be applied"),

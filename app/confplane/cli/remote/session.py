@@ -46,10 +46,13 @@ _OPTIONS: Final = {
     "clientId": "--client-id",
     "configsEtag": "--configs-etag",
     "keys": "--key",
+    "expiresIn": "--for",
     "quotasEtag": "--quotas-etag",
     "requestId": "--request-id",
 }
 """The options of commands by the members and parameters of requests that they become."""
+_ARGUMENTS: Final = {"changeId": "CHANGE", "requestId": "REQUEST"}
+"""The arguments of commands by the parameters of paths; /changeId is a member, and so an option of `revert`."""
 _UNNAMED: Final = {None, "UNKNOWN_SERVER_ERROR"}
 """Not shown: Kafka's name for errors that it does not have."""
 _ETAGS: Final = {"configsEtag", "quotasEtag"}
@@ -133,8 +136,8 @@ def refusal_texts(result: Mapping[str, Any]) -> list[str]:
 
 def _place(pointer: str) -> str:
     """Return the option that a place in a request is from, or the number of an item; '' if the key says enough."""
-    if pointer == "changeId":
-        return "CHANGE"  # the argument of `audit`; /changeId is a member, and so an option of `revert`
+    if pointer in _ARGUMENTS:
+        return _ARGUMENTS[pointer]
     names = pointer.strip("/").split("/")
     if len(names) == 1 or names[-1] in _ETAGS:
         return _OPTIONS.get(names[-1], "")

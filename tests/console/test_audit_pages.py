@@ -10,13 +10,13 @@ import pytest
 
 from tests.console.api import CLUSTER, Api
 from tests.console.test_editing import HOME, MARKUP, step
-from tests.console.visitor import text_of
+from tests.console.visitor import Visitor, text_of
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     import httpx
 
-    from tests.console.visitor import Visitor
+    from tests.support.service import Service
 
 
 @pytest.fixture
@@ -53,6 +53,29 @@ def test_a_freeze_is_a_change_of_the_cluster_without_a_revert(visitor: Visitor, 
     finally:
         post(api, "thaw").raise_for_status()
     assert "the cluster: removed frozen" in text_of(visitor.page(f"{HOME}/audit"))
+
+
+def test_a_cluster_is_frozen_and_thawed_by_those_who_may(visitor: Visitor, api: Api, service: Service) -> None:
+    home = "/console/"
+    rights = {"operation": "DESCRIBE_CONFIGS", "resourceType": "user", "name": "*", "patternType": "literal"}
+    path = f"{HOME}/freeze"
+    with Visitor(service, api.token("User:freeze-reader", rights)) as reader:
+        wait_for(lambda: reader.sign_in().status_code == 303)
+        assert 'value="freeze"' not in reader.page(home)
+        refused = reader.post(path, {"step": "freeze", "reason": "an incident"}, page=home)
+        assert (refused.status_code, 'role="alert"' in refused.text) == (403, True)
+    assert visitor.post(path, {"step": "none"}, page=home).status_code == 400
+    assert visitor.post(path, {"step": "freeze"}, page=home).status_code == 400  # without a reason
+    assert visitor.post(path, {"step": "freeze", "reason": "an incident"}, page=home).status_code == 303
+    try:
+        shown = visitor.page(home)
+        assert "default is frozen: an incident" in text_of(shown)
+        assert re.findall(r'name="step" value="(freeze|thaw)"', shown) == ["thaw"]
+        rate = {"quotas": {"request_percentage": 1}}
+        assert api.client.put(f"{CLUSTER}/client-quotas/user=frozen", json=rate).status_code == 409
+    finally:
+        assert visitor.post(path, {"step": "thaw", "reason": "it is over"}, page=home).status_code == 303
+    assert re.findall(r'name="step" value="(freeze|thaw)"', visitor.page(home)) == ["freeze"]
 
 
 def test_a_revert_that_is_sent_twice_is_done_once(visitor: Visitor, api: Api) -> None:

@@ -1,4 +1,4 @@
-"""The overview: all clusters with health, mode, drift, and the changes of the last day."""
+"""The overview: all clusters with health, mode, drift, the changes of the last day, and their freezes."""
 
 import asyncio
 from collections import Counter
@@ -6,10 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from fastapi import APIRouter
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from confplane.console.api import ApiRefusal
-from confplane.console.page import PageDep
+from confplane.console.page import ConsolePage, FormDep, PageDep, redirect
+from confplane.console.rights import allowed
+from confplane.domain.access.operations import Operation
 
 router = APIRouter()
 
@@ -22,11 +25,36 @@ _DRIFT: Final = 100
 @router.get("/console/")
 async def overview(page: PageDep) -> Response:
     """All clusters. What takes a search is loaded afterwards, for each cluster."""
+    return await _page(page)
+
+
+@router.post("/console/clusters/{cluster}/freeze")
+async def change_freeze(page: PageDep, form: FormDep, cluster: str) -> Response:
+    """Freeze or thaw a cluster."""
+    if (step := form.get("step")) not in {"freeze", "thaw"}:
+        raise HTTPException(400, "The form is not complete")
+    try:
+        await page.api.send("POST", f"/v1/clusters/{cluster}:{step}", body={"reason": form.get("reason", "")})
+    except ApiRefusal as refused:
+        return await _page(page, error=refused.detail, status=refused.status)
+    return redirect("/console/")
+
+
+async def _page(page: ConsolePage, *, error: str | None = None, status: int = 200) -> Response:
     listed = (await page.api.get("/v1/clusters"))["items"]
     clusters = [await page.api.get(f"/v1/clusters/{each['name']}") for each in listed]
     command = page.command("GET", "/v1/clusters", "clusters")
     described = [each["name"] for each in clusters if "connected" in each]
-    return page.render("overview.html", items=clusters, described=described, command=command)
+    freezable = {name for name in described if "cluster" in allowed(page.caller, name, Operation.FREEZE)}
+    return page.render(
+        "overview.html",
+        status=status,
+        items=clusters,
+        described=described,
+        freezable=freezable,
+        error=error,
+        command=command,
+    )
 
 
 @router.get("/console/clusters/{cluster}/activity")

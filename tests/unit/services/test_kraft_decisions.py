@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
@@ -14,13 +15,29 @@ from confplane.domain.definitions import catalog_of
 from confplane.domain.entities import Entity
 from confplane.domain.observed import Observation, ObservedRules
 from confplane.domain.quotas import ClientQuotasFacet
-from confplane.services.kraft.decisions import EntityDecision, EntityObservation, FollowDecision, decide, puts_back
-from confplane.services.ports.applying import NO_STATE, AlterRefused, TargetState
+from confplane.services.kraft.decisions import (
+    ClusterDecisions,
+    EntityDecision,
+    EntityObservation,
+    FollowDecision,
+    decide,
+    puts_back,
+)
+from confplane.services.ports.applying import (
+    NO_STATE,
+    AlterRefused,
+    DriftCause,
+    DriftRecord,
+    RefusedValue,
+    TargetState,
+)
 from confplane.services.ports.cluster_states import TargetMode
 from confplane.services.ports.trail import ObservedRange
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from confplane.services.ports.store import ClusterStore
 
 CATALOG: Final = catalog_of("4.4")
 RULES: Final = ObservedRules(ClientQuotasFacet(), ConfigsFacet(lambda: CATALOG), lambda: CATALOG, lambda: True)
@@ -227,3 +244,39 @@ def test_stale_writes_are_put_back_once_no_change_waits(
     declared: Node, delivered: TargetState, after: int, *, expected: bool
 ) -> None:
     assert puts_back(declared, replace(poll(THEIRS, after=after), state=delivered)) is expected
+
+
+UNCERTAIN: Final = replace(TAKEN, uncertain={KEY: ("2", None)})
+"""The cluster has taken the stored value, after deliveries of two others whose outcomes are unknown."""
+SECRET: Final = replace(poll(NOTHING), observation=Observation({}, frozenset({KEY})))
+REFUSAL: Final = DriftRecord(DriftCause.REFUSED, None, 0, RefusedValue("1", 40, "Invalid value"))
+REFUSED_KEY: Final = replace(UNCERTAIN, drift={KEY: REFUSAL})
+
+WITH_STATE: Final[list[Any]] = [
+    ("a value that arrived late", UNCERTAIN, poll(THEIRS), NOTHING, {KEY}, THEIRS),
+    ("a removal that arrived late", UNCERTAIN, poll(NOTHING), NOTHING, {KEY}, {KEY: None}),
+    ("the value sent later", UNCERTAIN, poll(OURS), OURS, set(), {}),
+    ("an external value", UNCERTAIN, poll({KEY: "3"}), {KEY: "3"}, set(), {}),
+    ("a poll before the later delivery", UNCERTAIN, poll(THEIRS, after=69), THEIRS, set(), {}),
+    ("no outcome of the later delivery", replace(UNCERTAIN, applied_mzxid=0), poll(THEIRS), THEIRS, set(), {}),
+    ("deliveries to an earlier topic", replace(UNCERTAIN, topic_id="B"), poll(THEIRS), THEIRS, set(), {}),
+    ("a key that the cluster does not show", UNCERTAIN, SECRET, NOTHING, {KEY}, {}),
+    ("a refused key", REFUSED_KEY, poll(THEIRS), NOTHING, {KEY}, {}),
+    ("a refused key that has the value", REFUSED_KEY, poll(OURS), OURS, set(), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("state", "observed", "config", "hidden", "stale"), [pytest.param(*case, id=name) for name, *case in WITH_STATE]
+)
+def test_a_poll_shows_neither_stale_writes_nor_refused_keys(
+    state: TargetState,
+    observed: EntityObservation,
+    config: dict[str, str],
+    hidden: set[str],
+    stale: dict[str, str | None],
+) -> None:
+    store = SimpleNamespace(get=lambda _tree, _entity_id: znode(OURS, KEY))
+    found = ClusterDecisions(cast("ClusterStore", store), RULES).with_state(observed, state)
+    assert found.observation == Observation(config, frozenset(hidden))
+    assert (found.stale_writes, found.state) == (stale, state)

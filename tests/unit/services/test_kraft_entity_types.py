@@ -130,3 +130,13 @@ def test_each_topic_is_covered_by_one_piece_of_a_round_whether_it_is_listed_or_n
         found += denied
         state.record_poll(PollResult(1, 1, 1), {}, with_log=False, left=False)
     assert sorted(found) == sorted(ids)
+
+
+def test_a_poll_that_left_external_changes_alone_keeps_the_offsets_of_the_poll_before() -> None:
+    state = _state(KraftEntityType.BROKERS, 30)
+    offsets = []
+    for after, left, unchanged in ((1, False, False), (2, True, False), (3, False, True), (4, False, False)):
+        result = PollResult(after, after, after, unchanged=unchanged, brokers={"broker=1": after})
+        state.record_poll(result, {}, with_log=False, left=left)
+        offsets.append((state.report.offset, state.brokers["broker=1"]))
+    assert offsets == [(1, 1), (1, 1), (1, 1), (4, 4)]

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import json
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -245,6 +245,28 @@ async def test_a_change_that_the_journal_shows_during_a_delivery_is_sent_after_i
     assert len(kafka.requests) == 2
     await until(lambda: (one.store.applied_revision() or 0) >= node_of(one).mzxid)
     equal(one, kafka)
+
+
+async def test_a_new_term_waits_for_the_deliveries_of_the_term_before(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await alter(one, ALICE, producer_byte_rate=2048)
+
+    async def lead_again() -> None:
+        kafka.after_request = nothing
+        leadership = cast("Any", one.store.leadership)
+        leadership.held = False
+        began.append(await one.round.apply())
+        leadership.held = True
+        await one.queues.collect()
+        began.append(bool(one.queues.due()))
+
+    began: list[bool] = []
+    kafka.after_request = lead_again
+    await apply(one)
+    assert began == [False, False]
+    await apply(one)
+    assert kafka.requests == [{ALICE: {RATE: "2048"}}]
+    assert await apply_status_of(one) == "applied"
 
 
 @pytest.mark.parametrize("back", [False, True], ids=["another key", "back to the value on its way"])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
+from confplane.api import apply_waits
 from confplane.client import (
     NothingSetError,
     ProblemError,
@@ -15,7 +17,9 @@ from confplane.client import (
     UnknownRouteError,
 )
 from confplane.domain.entities import Entity
+from confplane.domain.errors import UnknownTopicError
 from confplane.services.kraft.apply.apply_status import ApplyWaiter
+from confplane.services.reads import applied
 from confplane.services.reads.config_describe import ConfigReader
 from confplane.services.reads.owners import OwnerViews
 
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from confplane.domain.changes import Node
     from confplane.services.cluster_facet import ClusterFacet
     from tests.support.facets import ConfplaneClient
+    from tests.support.service import Service
 
 
 async def problem(awaitable: Any) -> ProblemError:
@@ -88,6 +93,76 @@ async def test_a_describe_has_the_revision_of_the_oldest_state_that_it_shows(
     read = await client.request("POST", "configs:describe", json={"resources": [resource]})
     [result] = read.body["results"]
     assert ([each["value"] for each in result["configs"]], read.revision) == (["1"], put.revision)
+
+
+async def test_a_describe_without_results_has_the_revision_of_the_state_that_it_shows(
+    client: ConfplaneClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def overtaken(*_: Any, **__: Any) -> Any:
+        async with service.client() as other:
+            await other.put("configs", "topic=overtaken", {"retention.ms": "4"})
+        raise UnknownTopicError("There is no such topic", pointer="/resources/0/resourceName")
+
+    put = await client.put("configs", "topic=overtaken", {"retention.ms": "3"})
+    monkeypatch.setattr(ConfigReader, "effective", overtaken)
+    url = f"{service.url}/v1/clusters/default/configs:describe"
+    headers = {"Authorization": f"Bearer {service.token}"}
+    async with httpx.AsyncClient(headers=headers, trust_env=False, timeout=60) as http:
+        named = {"resourceType": "TOPIC", "resourceName": "absent"}
+        refused = await http.post(url, json={"resources": [named]})
+    assert (refused.status_code, int(refused.headers["Confplane-Revision"])) == (404, put.revision)
+
+
+async def test_counts_of_clients_have_the_revision_of_the_state_that_they_show(
+    client: ConfplaneClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = applied.status
+
+    async def overtaken(*given: Any) -> Any:
+        found = await status(*given)
+        async with service.client() as other:
+            await other.put("client-configs", "user=overtaken", {"acks": "all"})
+        return found
+
+    put = await client.put("client-configs", "user=overtaken", {"acks": "1"})
+    monkeypatch.setattr(applied, "status", overtaken)
+    counted = await client.request("GET", "client-configs/user=overtaken/status")
+    assert (int(counted.body["revision"]), counted.revision) == (put.revision, put.revision)
+
+
+async def test_a_write_has_the_revision_of_the_state_that_it_shows(
+    client: ConfplaneClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.put("client-quotas", "user=rewritten", {"producer_byte_rate": 1})
+    wait_for_status, values = apply_waits.wait_for_status, iter(range(2, 9))
+
+    async def overtaken(call: Any, written: Any) -> Any:
+        async with service.client() as other:
+            monkeypatch.setattr(apply_waits, "wait_for_status", wait_for_status)
+            await other.put("client-quotas", "user=rewritten", {"producer_byte_rate": next(values)})
+        monkeypatch.setattr(apply_waits, "wait_for_status", overtaken)
+        return await wait_for_status(call, written)
+
+    monkeypatch.setattr(apply_waits, "wait_for_status", overtaken)
+    put = await client.put("client-quotas", "user=rewritten", {"producer_byte_rate": 9})
+    entries = [
+        {
+            "entity": [{"entityType": "user", "entityName": "rewritten"}],
+            "ops": [{"key": "consumer_byte_rate", "value": 9, "remove": False}],
+        }
+    ]
+    altered = await client.request("POST", "client-quotas:alter", json={"entries": entries})
+    [result] = altered.body["entries"]
+    unchanged = await client.put("client-quotas", "user=rewritten", {"producer_byte_rate": 3})
+    history = await client.request("GET", "client-quotas/user=rewritten/history")
+    _, put_3, of_alter, _, of_put, _ = [int(each["revision"]) for each in history.body["items"][:6]]
+    assert (put.body["quotas"], put.revision) == ({"producer_byte_rate": 9}, of_put)
+    assert (int(result["revision"]), altered.revision) == (of_alter, of_alter)
+    assert (unchanged.body["quotas"], unchanged.change_id, unchanged.revision) == (
+        {"producer_byte_rate": 3},
+        None,
+        put_3,
+    )
 
 
 async def test_get_returns_what_was_put(client: ConfplaneClient) -> None:

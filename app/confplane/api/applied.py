@@ -12,7 +12,7 @@ from confplane.api import patterns
 from confplane.api.dependencies import EMBEDDED, CallDep, Consistency
 from confplane.api.models import AnswerModel, Count, EntityId, RequestModel, Revision
 from confplane.api.resources.handlers import Test
-from confplane.api.responses import json_bytes, json_response
+from confplane.api.responses import consistency_headers, json_bytes, json_response
 from confplane.api.routing.operations import Effect, RouteOperation, read
 from confplane.api.routing.paths import entity_in_path
 from confplane.api.routing.routes import Routes
@@ -186,9 +186,10 @@ async def status_client_configs(call: CallDep, reports: AppliedDep, entity: _Ent
 
     A client is forgotten after fifteen minutes without a report: three polls.
     """
+    consistency = consistency_headers(call.cluster.store)
     found = await applied.status(reports, call.access, call.cluster_facet(FacetName.CLIENT_CONFIGS), entity)
     call.charge(LimitClass.BULK, len(found.groups) + len(found.refusals))
-    return json_response(call.request, _rendered(entity, found))
+    return json_response(call.request, _rendered(entity, found), consistency=consistency)
 
 
 def _rendered(entity: Entity, found: applied.AppliedStatusCounts) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orjson
 
 from confplane.api import apply_waits, problems
-from confplane.api.responses import json_response, number
+from confplane.api.responses import json_response, number, written_revision
 from confplane.api.routing.bounded import hold
 from confplane.domain.errors import OutcomeUnknownError, PreconditionFailedError
 from confplane.services.changes.edits import json_of, offender
@@ -93,6 +93,7 @@ async def alter(
     made = await in_slices(lambda item: entry(*item), enumerate(entries))
     validate_only = call.validate_only or body.validate_only
     results = await service.alter_entries(made, call.caller, validate_only=validate_only, atomic=body.atomic)
+    revision = written_revision(call.cluster.store, results)
     parts = zip(chain(*made), chain.from_iterable(result.results for result in results), strict=True)
     waited = await apply_waits.wait_for_status(call, parts)
 
@@ -103,29 +104,35 @@ async def alter(
 
     # Rendered one by one: together they may be megabytes.
     rendered = await in_slices(rendered_entry, zip(made, results, entries, strict=True))
-    return alter_response(call, results, {member: rendered})
+    return alter_response(call, results, {member: rendered}, revision)
 
 
-def alter_response(call: Call, results: Sequence[EntryResult], members: Mapping[str, Any]) -> Response:
+def alter_response(
+    call: Call, results: Sequence[EntryResult], members: Mapping[str, Any], revision: int | None
+) -> Response:
     """Answer an alter like :func:`change_response`, with throttle time, number of failures and these members."""
     errors = [result.error for result in results]
     failed = sum(error is not None for error in errors)
     body = {"throttleTimeMs": call.throttle_ms(LimitClass.WRITE), "failed": failed, **members}
-    return change_response(call.request, body, errors, results)
+    return change_response(call.request, body, errors, results, revision)
 
 
 def change_response(
-    request: Request, body: dict[str, Any], errors: Sequence[ConfplaneError | None], results: Sequence[EntryResult]
+    request: Request,
+    body: dict[str, Any],
+    errors: Sequence[ConfplaneError | None],
+    results: Sequence[EntryResult],
+    revision: int | None,
 ) -> Response:
-    """Answer an alter like :func:`multi_status_response`, with its latest revision, and its change id if it has one.
+    """Answer an alter like :func:`multi_status_response`, with its change id if it has one.
 
     Args:
         request: The request.
         body: The answer, with all results.
         errors: The error of each result, None if it succeeded.
         results: The results of the entries that were run.
+        revision: As of :func:`~confplane.api.responses.written_revision`.
     """
-    revision = max((result.revision or 0 for result in results), default=0)
     changes = {result.change_id for result in results if result.change_id is not None}
     headers = {"Confplane-Change-Id": changes.pop()} if len(changes) == 1 else None
     return multi_status_response(request, body, errors, headers=headers, revision=revision)
@@ -152,7 +159,7 @@ def multi_status_response(
     """
     first = offender(errors)
     if first is not None and None not in errors:
-        return problems.respond(request, first, **body)
+        return problems.respond(request, first, consistency=consistency, **body)
     status = 200 if first is None else 207
     return json_response(request, body, status=status, headers=headers, revision=revision, consistency=consistency)
 

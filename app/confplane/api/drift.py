@@ -11,7 +11,7 @@ from confplane.api import models as base
 from confplane.api.dependencies import Call, CallDep, OpaquePageToken, PageSize
 from confplane.api.models import AnswerModel, EntityId, EntityNames, Page, Time
 from confplane.api.request_context import REQUEST_CONTEXT
-from confplane.api.responses import json_response, number, page_response, timestamp
+from confplane.api.responses import json_response, number, page_response, timestamp, written_revision
 from confplane.api.routing.operations import Effect, RouteOperation, change, partly, read
 from confplane.api.routing.routes import Routes
 from confplane.api.services import AlterDep
@@ -189,6 +189,7 @@ async def adopt_drift(call: CallDep, alter: AlterDep, body: DriftDecision) -> Re
         call.caller,
         validate_only=call.validate_only or body.validate_only,
     )
+    revision = written_revision(call.cluster.store, results)
     rendered = [
         batches.altered_entry(
             result,
@@ -197,7 +198,7 @@ async def adopt_drift(call: CallDep, alter: AlterDep, body: DriftDecision) -> Re
         )
         for cluster_facet, result in zip(facets, results, strict=True)
     ]
-    return batches.alter_response(call, results, {"results": rendered})
+    return batches.alter_response(call, results, {"results": rendered}, revision)
 
 
 @routes.post(

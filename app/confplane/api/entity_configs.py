@@ -25,7 +25,7 @@ from confplane.api.models import (
     one_of,
     problem_with,
 )
-from confplane.api.responses import consistency_headers
+from confplane.api.responses import consistency_headers, written_revision
 from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
@@ -207,10 +207,11 @@ async def alter_entity_configs(call: CallDep, alter: AlterDep, body: AlterEntity
     results = await entity_configs.alter(
         alter, call.cluster, changes, call.caller, validate_only=call.validate_only or body.validate_only
     )
+    done = [result.result for result in results if result.result is not None]
+    revision = written_revision(call.cluster.store, done)
     entities = await in_slices(lambda pair: _altered(*pair), zip(body.entities, results, strict=True))
     errors = [result.error for result in results]
-    done = [result.result for result in results if result.result is not None]
-    return batches.change_response(call.request, _body(entities, errors), errors, done)
+    return batches.change_response(call.request, _body(entities, errors), errors, done, revision)
 
 
 def _change(index: int, item: AlteredEntity) -> EntityChange:

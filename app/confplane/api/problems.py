@@ -19,7 +19,7 @@ from uuid_utils import uuid7
 
 from confplane.api.cors import Cors
 from confplane.api.request_context import REQUEST_CONTEXT, RequestContext
-from confplane.api.responses import CHALLENGE, NOSNIFF, json_response, timestamp
+from confplane.api.responses import CHALLENGE, NOSNIFF, Headers, json_response, timestamp
 from confplane.api.traffic import Traffic
 from confplane.domain import errors
 from confplane.domain.errors import ConfplaneError, KafkaCode
@@ -194,8 +194,11 @@ def later_change(change: errors.ConflictingChange) -> dict[str, Any]:
     }
 
 
-def respond(request: Request, error: ConfplaneError, **members: Any) -> Response:
-    """Render an error as the response to a request; ``members`` are added to its body."""
+def respond(request: Request, error: ConfplaneError, *, consistency: Headers | None = None, **members: Any) -> Response:
+    """Render an error as the response to a request; ``members`` are added to its body.
+
+    ``consistency`` is as of :func:`~confplane.api.responses.json_response`.
+    """
     context: RequestContext = request.scope[REQUEST_CONTEXT]
     if context.refused is not None:
         context.error = error
@@ -210,7 +213,9 @@ def respond(request: Request, error: ConfplaneError, **members: Any) -> Response
         headers["WWW-Authenticate"] = request.scope.get(CHALLENGE, 'Bearer realm="confplane"')
     if isinstance(error, errors.OutcomeUnknownError):
         headers["Confplane-Change-Id"] = error.change_id
-    return json_response(request, body, status=body["status"], headers=headers, media_type=MEDIA_TYPE)
+    return json_response(
+        request, body, status=body["status"], headers=headers, media_type=MEDIA_TYPE, consistency=consistency
+    )
 
 
 class _HttpError(ConfplaneError):

@@ -1,7 +1,7 @@
 """JSON responses and their common headers."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Self
@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from confplane.domain.facets import JsonValue
 from confplane.domain.numbers import plain_number
 from confplane.domain.texts import rfc3339
+from confplane.services.changes.edits import EditResult, EntryResult
 from confplane.services.clusters import Cluster
 from confplane.services.ports.store import ClusterStore
 from confplane.services.ports.trail import Intent
@@ -53,7 +54,7 @@ def json_response(
         status: HTTP status.
         headers: More headers.
         media_type: Content type.
-        revision: The revision of a write, if it is later than the mirror's.
+        revision: The revision of a write, as of :func:`written_revision`.
         consistency: The consistency headers at the time at which the state was read; None: those of now. A read that
             waits after that passes them, because the state may be older than a later revision.
     """
@@ -158,14 +159,17 @@ def encoded(headers: Mapping[str, str]) -> Headers:
 
 
 def consistency_headers(store: ClusterStore, revision: int | None = None) -> Headers:
-    """Return the revision of a response, its maximum staleness, and the applied revision, as headers."""
+    """Return the revision of a response, its maximum staleness, and the applied revision, as headers.
+
+    The revision is the given one, or else the mirror's.
+    """
     freshness = store.freshness()
     if freshness is None:
         # Before its first load, a process can still replay the response to an earlier request with the same
         # Idempotency-Key.
         return [] if revision is None else [(b"confplane-revision", b"%d" % revision)]
     at, stale_ms = freshness
-    headers = [(b"confplane-revision", b"%d" % (at if revision is None else max(at, revision)))]
+    headers = [(b"confplane-revision", b"%d" % (at if revision is None else revision))]
     if stale_ms is not None:
         headers.append((b"confplane-stale-ms", b"%d" % stale_ms))
     if store.restored:
@@ -174,6 +178,19 @@ def consistency_headers(store: ClusterStore, revision: int | None = None) -> Hea
     if applied is not None:
         headers.append((b"confplane-applied-revision", b"%d" % applied))
     return headers
+
+
+def written_revision(store: ClusterStore, results: Iterable[EditResult | EntryResult]) -> int | None:
+    """Return the revision of the state that the response to a write shows. To be called right after the write.
+
+    It is that of the latest change, although the mirror may have later ones. A result without a change has the state of
+    the mirror.
+    """
+    revisions = [each.revision for each in results]
+    freshness = store.freshness()
+    if freshness is not None and (None in revisions or not revisions):
+        revisions.append(freshness[0])
+    return max((each for each in revisions if each is not None), default=None)
 
 
 def number(value: JsonValue) -> Any:

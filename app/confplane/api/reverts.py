@@ -10,7 +10,7 @@ from starlette.responses import Response
 from confplane.api import apply_waits, batches, parsed, patterns, problems
 from confplane.api import models as base
 from confplane.api.dependencies import Call, CallDep
-from confplane.api.responses import json_response
+from confplane.api.responses import json_response, written_revision
 from confplane.api.routing.operations import change, partly
 from confplane.api.routing.preconditions import ConditionalHeaders
 from confplane.api.routing.routes import Routes
@@ -168,10 +168,11 @@ async def revert_changes(call: CallDep, reverts: RevertsDep, body: RevertChanges
     )
     call.charge(LimitClass.WRITE, len(done.results) - 1)
     results = [EntryResult((each.result,)) for each in done.results]
+    revision = written_revision(call.cluster.store, results)
     waited = await apply_waits.wait_for_status(call, ((each.cluster_facet, each.result) for each in done.results))
     rendered = await in_slices(lambda each: orjson.Fragment(orjson.dumps(_reversal(each, waited))), done.results)
     skipped = [{"changeId": str(each.change_id), "reason": each.reason} for each in done.skipped]
-    return batches.alter_response(call, results, {"skipped": skipped, "results": rendered})
+    return batches.alter_response(call, results, {"skipped": skipped, "results": rendered}, revision)
 
 
 ENTITY: Final = change(
@@ -207,8 +208,9 @@ async def revert_entity(
     if result.error is not None:
         raise result.error
     headers = None if result.change_id is None else {"Confplane-Change-Id": result.change_id}
+    revision = written_revision(call.cluster.store, [result])
     waited = await apply_waits.wait_for_status(call, [(made.cluster_facet, result)])
-    return json_response(call.request, _reversal(made, waited), headers=headers, revision=result.revision)
+    return json_response(call.request, _reversal(made, waited), headers=headers, revision=revision)
 
 
 def _selection(body: RevertChanges) -> RevertSelection:

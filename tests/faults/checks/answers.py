@@ -168,7 +168,7 @@ def _acknowledged(facts: Facts, call: Call, part: Part, result: PartResult) -> N
     if entity is None:
         facts.add(LOST, f"change {change.id} has nothing of {part.path}", evidence_of(call), *change.lines())
         return
-    # The answer's own revision is the mirror's, which may be further.
+    # The answer's own revision may be that of a later change of the same call, or of the mirror.
     if result.revision is not None:
         wrong = result.revision != change.revision
     else:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from confplane.api.responses import consistency_headers
+from confplane.api.responses import consistency_headers, written_revision
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,8 @@ from confplane.api.responses import consistency_headers
         ((7, None), None, [(b"confplane-revision", b"7")]),
         ((7, 1_500), None, [(b"confplane-revision", b"7"), (b"confplane-stale-ms", b"1500")]),
         ((7, None), 9, [(b"confplane-revision", b"9")]),
-        ((11, None), 9, [(b"confplane-revision", b"11")]),
+        # A later change of another writer is not in the body of a write.
+        ((11, None), 9, [(b"confplane-revision", b"9")]),
         # Before the first load: a replayed answer has its write's revision all the same.
         (None, 9, [(b"confplane-revision", b"9")]),
         (None, None, []),
@@ -32,3 +33,22 @@ def test_an_answer_has_the_revision_of_its_write_regardless_of_the_mirror(
 def test_an_answer_of_a_written_cluster_reports_what_is_applied() -> None:
     store: Any = SimpleNamespace(freshness=lambda: (7, None), applied_revision=lambda: 5, restored=False)
     assert consistency_headers(store) == [(b"confplane-revision", b"7"), (b"confplane-applied-revision", b"5")]
+
+
+@pytest.mark.parametrize(
+    ("freshness", "revisions", "found"),
+    [
+        ((11, None), [7, 9], 9),
+        ((11, None), [None, 9], 11),
+        ((8, None), [9, None], 9),
+        ((11, None), [], 11),
+        (None, [9, None], 9),
+        (None, [None], None),
+    ],
+)
+def test_a_write_has_the_revision_of_its_latest_change_or_that_of_what_it_left(
+    freshness: tuple[int, int | None] | None, revisions: list[int | None], found: int | None
+) -> None:
+    store: Any = SimpleNamespace(freshness=lambda: freshness)
+    results: Any = [SimpleNamespace(revision=each) for each in revisions]
+    assert written_revision(store, results) == found

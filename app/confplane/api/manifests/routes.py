@@ -16,7 +16,7 @@ from confplane.api.manifests.export import YAML, export
 from confplane.api.refresh import refresh_facet
 from confplane.api.resources.filters import ListFilters
 from confplane.api.resources.owners import Owner
-from confplane.api.responses import number
+from confplane.api.responses import consistency_headers, number, written_revision
 from confplane.api.routing.break_glass import BreakGlass
 from confplane.api.routing.operations import ResponseSpec, change, partly, read
 from confplane.api.routing.routes import Routes
@@ -72,6 +72,7 @@ async def plan_manifest(
     document, options = await document_of(call, body), options_of(body)
     for name in call.cluster.facets:
         await refresh_facet(call, name)
+    consistency = consistency_headers(call.cluster.store)
     plan = await plans.plan(call.cluster, document, options, call.caller)
     call.charge(LimitClass.BULK, len(plan.entries) - len(document))  # the deletions
     errors = [each.error for each in await in_slices(_result, plan.entries)]
@@ -80,7 +81,7 @@ async def plan_manifest(
         "failed": sum(error is not None for error in errors),
         **await _rendered(call, registrations, plan),
     }
-    response = batches.multi_status_response(call.request, answer, errors)
+    response = batches.multi_status_response(call.request, answer, errors, consistency=consistency)
     return await extended_response(call, response, "changes", _changes(plan))
 
 
@@ -111,6 +112,7 @@ async def apply_manifest(
     applied = await applies.apply(
         call.cluster, document, options, planned, call.caller, seconds=seconds, validate_only=validate_only
     )
+    revision = written_revision(call.cluster.store, [results for _, results in applied.done])
     # Entities that are left are paid for by the request that sends them.
     call.charge(LimitClass.WRITE, len(applied.done) - 1)
     if applied.error is not None:
@@ -133,7 +135,7 @@ async def apply_manifest(
         "next": {"id": left[0][0].entity.id, "left": len(left)} if left else None,
         "results": rendered,
     }
-    return batches.alter_response(call, [results for _, results in applied.done], members)
+    return batches.alter_response(call, [results for _, results in applied.done], members, revision)
 
 
 @routes.get(

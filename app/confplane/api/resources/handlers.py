@@ -24,6 +24,7 @@ from confplane.api.responses import (
     json_response,
     number,
     timestamp,
+    written_revision,
 )
 from confplane.api.routing.operations import ResponseSpec, RouteOperation, change, read
 from confplane.api.routing.preconditions import ConditionalHeaders, not_modified
@@ -217,11 +218,12 @@ async def get(
             raise
     cluster_facet = call.cluster_facet(name)
     not_modified(if_none_match, "")  # a malformed header is still refused
+    consistency = consistency_headers(call.cluster.store)
     if call.view == "full" and at is None:
         body = await full_resource(cluster_facet, entity.id, {}, node=None, refreshed_at=call.observed_at)
     else:
         body = resource(cluster_facet, entity.id, {})
-    return json_response(call.request, body)
+    return json_response(call.request, body, consistency=consistency)
 
 
 async def _existing(
@@ -263,9 +265,10 @@ async def delete(
     cluster_facet = call.cluster.facets[name]
     edit = Edit(entity, (), Mode.REPLACE, conditions.precondition())
     result = await _run(call, alter, cluster_facet, edit)
+    revision = written_revision(call.cluster.store, [result])
     warnings = {"warnings": list(result.warnings)} if result.warnings else {}
     body = {"id": edit.entity.id, **warnings, **await _waited(call, cluster_facet, result)}
-    return json_response(call.request, body, headers=_change_header(result), revision=result.revision)
+    return json_response(call.request, body, headers=_change_header(result), revision=revision)
 
 
 def _all_of(tests: list[Test]) -> Test | None:
@@ -356,6 +359,7 @@ def _edit(
 async def _written(call: Call, cluster_facet: ClusterFacet, result: EditResult, *, status: int = 200) -> Response:
     """Answer a write with the whole resource."""
     entity, headers = result.edit.entity, _change_header(result)
+    revision = written_revision(call.cluster.store, [result])
     waited = await _waited(call, cluster_facet, result)
     if call.view == "full":
         nodes = [] if waited or result.node is None or call.validate_only else [result.node]
@@ -368,7 +372,7 @@ async def _written(call: Call, cluster_facet: ClusterFacet, result: EditResult, 
         body = resource(cluster_facet, entity.id, declared) | waited
         if etag is not None and not call.validate_only:
             headers["ETag"] = etag
-    return json_response(call.request, body, status=status, headers=headers, revision=result.revision)
+    return json_response(call.request, body, status=status, headers=headers, revision=revision)
 
 
 async def _waited(call: Call, cluster_facet: ClusterFacet, result: EditResult) -> dict[str, Any]:

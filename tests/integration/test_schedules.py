@@ -25,7 +25,7 @@ from confplane.services.schedules.ends import ScheduleEnder
 from confplane.services.schedules.scheduler import Scheduler
 from confplane.services.schedules.service import ScheduleService
 from tests.support.alerts import PartAlerts
-from tests.support.reverting import made, now
+from tests.support.reverting import made, now, revert
 from tests.support.stores import ALICE, content, kafka_writes, soon, until
 
 if TYPE_CHECKING:
@@ -407,3 +407,15 @@ async def test_the_refusal_of_an_end_says_whether_it_was_written(
         await one.ender.end(one.cluster, change, early())
     assert refused.value.outcome is outcome
     assert await now(one.replica, ALICE) == ({RATE: "2"} if outcome is WriteOutcome.NOT_APPLIED else {})
+
+
+async def test_a_revert_to_the_value_of_a_temporary_change_that_has_ended_is_led_back_by_the_end(world: World) -> None:
+    one = Ends(await world.replica())
+    await one.replica.alter(ALICE, producer_byte_rate=1)
+    await one.begin(hours=1, producer_byte_rate=2)
+    above = await one.begin(hours=5, producer_byte_rate=3)
+    await one.pass_(2 * HOUR)
+    await revert(one.replica, made(above))
+    assert await now(one.replica, ALICE) == {RATE: "2"}
+    await one.pass_(5 * HOUR)
+    assert await now(one.replica, ALICE) == {RATE: "1"}

@@ -209,7 +209,12 @@ class ScheduleEnder:
                 # More changes since than a search reads, or the content after the change is not known.
                 plan.kept += [EntityKey(part.entity.id, key) for key in part.spans]
                 continue
-            ends = {key: key_end(schedule.change_id, _of_key(key, some, states), ended) for key in part.spans}
+            ends = {}
+            for key in part.spans:
+                # A revert led back to the value of a temporary change that ended below, not to the value before both.
+                passed = EntityKey(part.entity.id, key) in schedule.fallbacks
+                left_out = schedule.change_id if passed and attempts.committed is None else None
+                ends[key] = key_end(schedule.change_id, _of_key(key, some, states, left_out), ended)
             _add(plan, schedule, part, nodes[part.key], ends, attempts)
         return plan
 
@@ -250,7 +255,7 @@ def _add(
             plan.passed.setdefault(above, {})[name] = wanted
         elif doing is KeyEnd.RESTORED or (doing is KeyEnd.KEEP and is_wanted):
             continue
-        elif doing is KeyEnd.RESTORE and (is_wanted or same_value(cluster_facet, entity, key, now, span.after)):
+        elif doing is KeyEnd.RESTORE and (is_wanted or _is_of_layer(part, key, now, passed=name in schedule.fallbacks)):
             if attempts.committed is None:
                 # Also of a key that has the value: ZooKeeper then confirms the version on which this was decided.
                 value = None if wanted is None else readable(cluster_facet, entity, key, wanted)
@@ -266,12 +271,24 @@ def _add(
         plan.edits.setdefault(entity.id, {})[cluster_facet] = edit
 
 
-def _of_key(key: str, later: Sequence[SubsequentChange], states: Mapping[UUID, ScheduleState]) -> list[LayerChange]:
-    """Return the changes of one key in the order of their revisions, of changes the latest first."""
+def _is_of_layer(part: RevertPart, key: str, now: str | None, *, passed: bool) -> bool:
+    """Return True if a value is that of the change, or with a passed fallback the one to which a revert of it led."""
+    span = part.spans[key]
+    left = (span.after, span.before) if passed else (span.after,)
+    return any(same_value(part.cluster_facet, part.entity, key, now, value) for value in left)
+
+
+def _of_key(
+    key: str, later: Sequence[SubsequentChange], states: Mapping[UUID, ScheduleState], left_out: UUID | None
+) -> list[LayerChange]:
+    """Return the changes of one key in the order of their revisions, without the reverts of one change.
+
+    The changes are given the latest first.
+    """
     return [
         LayerChange(each.change.change_id, each.change.change_id in states, each.reverts)
         for each in reversed(later)
-        if each.change.change_id is not None and key in each.change.keys
+        if each.change.change_id is not None and key in each.change.keys and left_out not in each.reverts
     ]
 
 

@@ -51,6 +51,10 @@ _CHUNKS: Final = 1_024
 """Chunks of a body, of any size."""
 _BYTES_OF_CHUNK: Final = 64
 """Bytes for which a body may have one more chunk: parsing a chunk of one byte costs as much as parsing a kilobyte."""
+_BODILESS: Final = frozenset({204, 304})
+"""Statuses of responses without a body."""
+_CONTROLS: Final = bytes({*range(0x20), 0x7F} - {0x09})
+"""Characters that no header may have."""
 
 
 class ListenerConfig(uvicorn.Config):
@@ -264,7 +268,55 @@ class BoundedProtocol(HttpToolsProtocol):
     ) -> Awaitable[None]:
         """Serve a request."""
         # The body of most requests arrived with the head.
-        return app(scope, receive, self._sender_without_body(cycle, send) if cycle.more_body else send)
+        sender = self._sender_without_body if cycle.more_body else self._sender
+        return app(scope, receive, sender(cycle, send))
+
+    def _sender(self, cycle: RequestResponseCycle, send: Send) -> Send:
+        """Return what writes a complete response at once, and passes any other response on to uvicorn.
+
+        Uvicorn writes head and body one after the other, and checks each header by itself. It sends the responses whose
+        length is unknown, whose body has several pieces, and that are the last ones of their connections.
+        """
+        start: Message | None = None
+        head = b""
+
+        async def send_together(message: Message) -> None:
+            nonlocal start, head
+            if start is None:
+                if message["type"] == "http.response.start" and (
+                    head := self._head(message["status"], message["headers"])
+                ):
+                    start = message
+                else:
+                    await send(message)
+                return
+            first, start, body = start, None, message.get("body", b"")
+            complete = not message.get("more_body", False) and (
+                not body if first["status"] in _BODILESS else b"\r\ncontent-length: %d\r\n" % len(body) in head
+            )
+            if complete and cycle.keep_alive and not (self.flow.write_paused or cycle.disconnected):
+                cycle.response_started = cycle.response_complete = True
+                cycle.message_event.set()
+                self.transport.write(head + body)
+                self.on_response_complete()
+            else:
+                await send(first)
+                await send(message)
+
+        return send if cycle.scope["method"] == "HEAD" else send_together
+
+    def _head(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+        """Return the head of a response of known length; empty if uvicorn must check or send the response."""
+        fields = map(b": ".join, (*self.server_state.default_headers, *headers))
+        lines = [STATUS_LINE[status][:-2], *fields, b"\r\n"]
+        head = b"\r\n".join(lines)
+        if (
+            len(head.translate(None, _CONTROLS)) + 2 * len(lines) != len(head)
+            or b"\r\nconnection: " in head
+            or (b"\r\ncontent-length: " not in head and status not in _BODILESS)
+        ):
+            return b""
+        return head
 
     def _sender_without_body(self, cycle: RequestResponseCycle, send: Send) -> Send:
         """Return what sends a response that does not wait for the body, and that is the last one of the connection."""

@@ -1,4 +1,4 @@
-"""Connections in one process: what is read of bodies that nobody wants, and the end of their connections."""
+"""Connections in one process: how responses are written, and what is read of bodies that nobody wants."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from typing_extensions import override
 from uvicorn.server import ServerState
 
@@ -75,14 +76,19 @@ class _Transport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.reads = True
-        self.written = b""
+        self.writes: list[bytes] = []
+
+    @property
+    def written(self) -> bytes:
+        """All bytes that were written."""
+        return b"".join(self.writes)
 
     @override
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
 
     def write(self, data: Any) -> None:
-        self.written += data
+        self.writes.append(bytes(data))
 
     def pause_reading(self) -> None:
         self.reads = False
@@ -164,3 +170,104 @@ async def test_a_refused_upload_does_not_delay_a_stop() -> None:
         stopping.set()
         assert (await reader.read()).endswith(b"no")
         await until(lambda: not listener.state.connections, _SOON_S, why="the connection stays open")
+
+
+async def _written(
+    headers: list[tuple[bytes, bytes]], *bodies: bytes, status: int = 200, method: str = "GET"
+) -> list[bytes]:
+    """Return the writes of a response."""
+
+    async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        for index, body in enumerate(bodies):
+            await send({"type": "http.response.body", "body": body, "more_body": index + 1 < len(bodies)})
+
+    listener = _Listener(respond)
+    connection, transport = listener.accept(), _Transport()
+    connection.connection_made(transport)
+    connection.data_received(f"{method} /x HTTP/1.1\r\nhost: a\r\n\r\n".encode())
+    await asyncio.gather(*listener.state.tasks)
+    connection.connection_lost(None)
+    return transport.writes
+
+
+_TWO = (b"content-length", b"2")
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "head"),
+    [
+        (200, [(b"etag", b"x"), _TWO], b"ok", b"HTTP/1.1 200 OK\r\netag: x\r\ncontent-length: 2\r\n\r\n"),
+        (304, [(b"etag", b"x")], b"", b"HTTP/1.1 304 Not Modified\r\netag: x\r\n\r\n"),
+    ],
+)
+async def test_a_response_is_one_write(
+    status: int, headers: list[tuple[bytes, bytes]], body: bytes, head: bytes
+) -> None:
+    assert await _written(headers, body, status=status) == [head + body]
+
+
+async def test_a_stream_begins_before_its_first_piece() -> None:
+    piece = asyncio.Event()
+
+    async def stream(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"x", b"y")]})
+        await piece.wait()
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async with _Listener(stream).client(b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n") as (reader, _):
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\nx: y\r\n")
+        piece.set()
+        assert await reader.readuntil(b"0\r\n\r\n") == b"2\r\nok\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_a_body_in_pieces_follows_its_head(method: str) -> None:
+    head, *pieces = await _written([(b"content-length", b"4")], b"ab", b"cd", method=method)
+    assert head == b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n"
+    assert b"".join(pieces) == (b"abcd" if method == "GET" else b"")
+
+
+@pytest.mark.parametrize("value", [b"a\r\nset-cookie: b", b"a\nb", b"a\rb", b"a\0b", b"a\x7fb"])
+async def test_a_header_with_control_characters_is_never_sent(value: bytes) -> None:
+    assert await _written([(b"location", value), _TWO], b"ok") == []
+
+
+@pytest.mark.parametrize("body", [b"o", b"okay"])
+async def test_a_body_of_another_length_ends_the_connection(body: bytes) -> None:
+    closed = False
+
+    class Closing(_Transport):
+        @override
+        def close(self) -> None:
+            nonlocal closed
+            closed = True
+
+    async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [_TWO]})
+        await send({"type": "http.response.body", "body": body})
+
+    listener = _Listener(respond)
+    connection = listener.accept()
+    connection.connection_made(Closing())
+    connection.data_received(b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n")
+    await asyncio.gather(*listener.state.tasks)
+    assert closed
+    connection.connection_lost(None)
+
+
+async def test_a_response_during_a_stop_closes_its_connection() -> None:
+    begun, stopping = asyncio.Event(), asyncio.Event()
+
+    async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [_TWO]})
+        begun.set()
+        await stopping.wait()
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    listener = _Listener(respond)
+    async with listener.client(b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n") as (reader, _):
+        await begun.wait()
+        listener.accepted[0].shutdown()
+        stopping.set()
+        assert b"\r\nconnection: close\r\n" in await reader.read()

@@ -485,6 +485,29 @@ async def test_a_scheduled_request_is_applied_at_its_time_or_expires(world: Worl
     assert (await now(one.replica, ALICE), await now(one.replica, BOB)) == ({"producer_byte_rate": "2"}, {})
 
 
+async def test_a_request_that_waits_for_a_thaw_is_written_once(world: World) -> None:
+    one = await started(world)
+    times = {"apply_at": one.now() + HOUR, "expires_at": one.now() + 3 * HOUR}
+    request = await one.approve(await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2), **times), OPS)
+    freezes = FreezeService(one.replica.parts.runner)
+    await freezes.freeze(one.replica.store, "upgrade", one.caller(ADMINISTRATOR))
+    await one.pass_(HOUR)
+    delayed = await one.found(request)
+    assert (delayed.state, await one.actions(request)) == ("scheduled", ["open", "approve", "begin", "delay"])
+    for _ in range(5):
+        await one.pass_(timedelta(minutes=2))
+    assert await one.found(request) == delayed
+    # Another reason is written.
+    await freezes.thaw(one.replica.store, "done", one.caller(ADMINISTRATOR))
+    await freezes.freeze(one.replica.store, "another upgrade", one.caller(ADMINISTRATOR))
+    await one.pass_(timedelta(minutes=2))
+    assert "another upgrade" in ((await one.found(request)).error or "")
+    await freezes.thaw(one.replica.store, "done", one.caller(ADMINISTRATOR))
+    await one.pass_(timedelta(minutes=2))
+    applied = await one.found(request)
+    assert (applied.state, applied.error) == ("applied", None)
+
+
 async def test_the_age_of_the_oldest_open_request_of_each_kind_is_a_metric(world: World) -> None:
     one = await started(world)
 

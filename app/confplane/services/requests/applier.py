@@ -267,8 +267,10 @@ class RequestApplier:
         except _STALE:
             await self.reopen(cluster, request, caller)
             raise RequestStateError(_CHANGED, outcome=WriteOutcome.NOT_APPLIED) from None
-        # A refusal ends the change in the same way, and then the request has it.
-        counting, error = judgement.counting, judgement.error
+        counting, error, refusal = judgement.counting, judgement.error, judgement.refusal
+        if error is None and isinstance(refusal, _PASSING) and request.error == refusal.detail:
+            raise refusal  # the request has it from an earlier attempt, and each attempt would add two events
+        # Another refusal ends the change in the same way, and then the request has it.
         if error is None:
             return counting
         if request.state is RequestState.PARTLY_APPLIED:

@@ -62,7 +62,7 @@ class RequestWiring:
             parts: The parts below the API.
             control: The rights of credentials.
             tokens: The tokens.
-            refresh: Reads tokens and grants into memory, for ``control``.
+            refresh: As in :class:`confplane.services.requests.participants.Participants`.
             reverts: Decides reverts.
             plans: Plans manifests.
             now: The clock.

@@ -179,7 +179,7 @@ def create_app(
     history = HistoryService(trail, parts.audit, describe)
     reverts = RevertService(parts.audit, trail, history, parts.alter)
     plans = _plans(parts, trail, recorders)
-    requests = RequestWiring.of(parts, control, access_store, token_cache.refresh, reverts, plans)
+    requests = RequestWiring.of(parts, control, access_store, token_cache.refresh_confirmed, reverts, plans)
     feeds = FeedHub(
         parts.clusters,
         PostgresFeedTrail(parts.database),

@@ -6,13 +6,14 @@ import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+import psycopg
 import pytest
 
 from confplane.api.app import FAMILIES
 from confplane.domain.access.operations import Role
 from confplane.domain.change_requests import RequestState
 from confplane.domain.entities import Entity
-from confplane.domain.errors import ForbiddenError
+from confplane.domain.errors import ForbiddenError, RequestStateError
 from confplane.domain.etags import Precondition
 from confplane.services.requests.proposals import RequestTerms
 from tests.integration.test_change_requests import (
@@ -117,3 +118,25 @@ async def test_nobody_approves_a_request_of_their_own_by_whatever_operation_they
             await one.approve(request, approver)
     assert (await one.found(request)).approvals == ()
     assert (await one.approve(request, SRE)).state is RequestState.APPROVED
+
+
+async def test_a_restored_postgres_applies_and_approves_nothing_until_its_tokens_are_confirmed(world: World) -> None:
+    one = await started(world)
+    times = {"apply_at": one.now() + HOUR, "expires_at": one.now() + 3 * HOUR}
+    # As of the backup; somebody may have cancelled them since.
+    scheduled = await one.approve(await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2), **times), OPS)
+    approver = await new_token(one, "User:ops")
+    approved = await one.approve(await one.propose(DEV, one.entry(BOB, producer_byte_rate=2)), approver)
+    before = [await one.found(each) for each in (scheduled, approved)]
+    with psycopg.connect(world.database.owner_dsn) as connection:
+        connection.execute("UPDATE access_version SET tokens_from = now(), version = version + 1")
+    await one.pass_(HOUR)
+    for attempt in (one.apply(approved, DEV), one.approve(approved, SRE), one.apply(scheduled, DEV)):
+        with pytest.raises(RequestStateError, match="`confplane tokens confirm`"):
+            await attempt
+    assert [await one.found(each) for each in (scheduled, approved)] == before
+    await one.service.reviews.cancel(one.cluster, scheduled.id, None, one.caller(DEV))
+    assert await one.access.tokens.confirm(one.access.caller()) is True
+    await one.pass_(timedelta(minutes=2))
+    assert await one.state(scheduled) is RequestState.CANCELLED
+    assert (await one.apply(approved, DEV)).state is RequestState.APPLIED

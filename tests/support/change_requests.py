@@ -53,7 +53,7 @@ class Requests:
             replica.parts,
             self.access.control,
             self.access.store,
-            self.access.book.refresh,
+            self.access.book.refresh_confirmed,
             reverts_of(replica.parts),
             plans_of(replica.parts),
             now=self.now,

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.access.identities import Authentication, Identity
-from confplane.domain.errors import UnauthenticatedError, UnavailableError
+from confplane.domain.errors import RequestStateError, UnauthenticatedError, UnavailableError, WriteOutcome
 from confplane.security import api_tokens
 from confplane.services.background import BackgroundService, BackgroundTask
 from confplane.services.metrics import Sample
@@ -36,6 +36,10 @@ _PREFIX: Final = api_tokens.PREFIX.encode()
 _STALE_WARNING_S: Final = 10.0
 """Age in seconds above which the cache reports a warning."""
 _REVOKED: Final = "The API token is not valid: it is unknown, was revoked, or has expired; ask for a new one"
+_UNCONFIRMED: Final = (
+    "Postgres was restored, and requests may have been rejected or cancelled since the moment that it has. None is"
+    " approved or applied until an operator has checked them and has run `confplane tokens confirm`"
+)
 _RESTORED: Final = (
     "The API token was created before Postgres was restored, and may have been revoked since. It is rejected until an"
     " operator has run `confplane tokens confirm`"
@@ -180,6 +184,17 @@ class TokenCache(BackgroundService):
             self._needs_full_load = False
             self._confirmed_at = asked_at
             self._valid_until = asked_at + self._max_age_s
+
+    async def refresh_confirmed(self) -> None:
+        """Refresh, for decisions about change requests, which a restored Postgres has as of an earlier moment.
+
+        Raises:
+            UnavailableError: Postgres is unavailable.
+            RequestStateError: Postgres was restored, and no operator has confirmed its tokens.
+        """
+        await self.refresh()
+        if self._tokens_from > -math.inf:
+            raise RequestStateError(_UNCONFIRMED, outcome=WriteOutcome.NOT_APPLIED)
 
     def _apply(self, loaded: AccessDelta) -> None:
         """Apply changes without yielding to the event loop, so that no caller sees a part of them."""

@@ -28,7 +28,8 @@ class Participants:
     Args:
         control: The rights of credentials.
         tokens: The tokens.
-        refresh: Reads tokens and grants into memory, for ``control``.
+        refresh: Reads tokens and grants into memory, for ``control``; refuses those of a restored Postgres until they
+            are confirmed.
         now: The clock.
     """
 
@@ -58,6 +59,7 @@ class Participants:
 
         Raises:
             UnavailableError: Postgres is unavailable.
+            RequestStateError: Postgres was restored, and no operator has confirmed its tokens.
         """
         await self._refresh()
 

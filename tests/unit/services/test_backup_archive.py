@@ -194,6 +194,17 @@ CHANGED: Final = "clusters/payments/changed"
         ),
         (
             {
+                ZNODES: [znode_line(znode("/config/users/a"))],
+                CHANGED: [
+                    b'{"path":"/config/users/a","absent":true}',
+                    znode_line(znode("/config/users/a", b"again", mzxid=3)),
+                ],
+                STATES: [state("a", mzxid=3)],
+            },
+            None,
+        ),
+        (
+            {
                 ZNODES: [znode_line(znode("/config/users/a")), znode_line(znode("/config/users/b"))],
                 STATES: [state("a"), state("b", mzxid=1), state("c")],
                 "moved": [

@@ -90,7 +90,8 @@ class ArchiveIndex:
         """
         match series.split("/"):
             case ["clusters", cluster, "znodes" | "changed"]:
-                copies = [znode_of(loads(line)) for line in lines]
+                # A znode may have been deleted and created again during a backup: its last line counts.
+                copies = {copy.path: copy for copy in (znode_of(loads(line)) for line in lines)}.values()
                 absent = [(cluster, each.path) for each in copies if not each.present]
                 self._database.executemany(_PUT, (_row(cluster, each) for each in copies if each.present))
                 self._database.executemany("DELETE FROM znodes WHERE cluster = ? AND path = ?", absent)

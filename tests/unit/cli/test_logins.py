@@ -7,11 +7,12 @@ import stat
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from confplane.cli.remote import logins
+from confplane.cli.remote import completion, credentials, logins
 from confplane.cli.remote.credentials import token_of
 from confplane.cli.remote.logins import StoredLogin
 from confplane.cli.remote.profiles import Profile, ProfileError
@@ -126,3 +127,49 @@ def test_a_renewal_brings_no_earlier_login_back(after: StoredLogin | None, monke
     assert logins.access_token(PROFILE, renew) == "second"
     ending.join()
     assert logins.read(PROFILE) == after
+
+
+class _Renewal:
+    """A lock that tells that a second thread waits for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.wanted = threading.Event()
+
+    def acquire(self) -> None:
+        self.wanted.set()
+        self._lock.acquire()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_a_completion_that_gives_up_lets_a_renewed_token_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    logins.write(PROFILE, login(5))
+    renewal = _Renewal()
+    stored: list[StoredLogin | None] = []
+    monkeypatch.setenv("CONFPLANE_URL", PROFILE.url)
+    monkeypatch.setattr(logins, "RENEWAL", renewal)
+
+    def complete() -> None:
+        context: Any = SimpleNamespace(params={})
+        assert completion.cluster_names(context, "") == []
+        stored.append(logins.read(PROFILE))
+
+    completing = threading.Thread(target=complete)
+
+    def renew(*_: object) -> LoginTokens:
+        wait_for(lambda: renewal.wanted.is_set() or not completing.is_alive())
+        return LoginTokens("second", time.time() + 300, "r2")
+
+    def renewed(_: Profile) -> str:
+        logins.access_token(PROFILE, renew)
+        raise ProfileError("nothing waits for the token any more")
+
+    monkeypatch.setattr(credentials, "token_of", renewed)
+    completing.start()
+    completing.join()
+    assert [each and each.refresh for each in stored] == ["r2"]

@@ -1,7 +1,7 @@
 """Shell completion of arguments with names that the service knows.
 
-A completion waits for the service for two seconds at most, and is silent if that fails, because an error would
-interrupt the command line.
+A completion waits for the service for two seconds at most, or until a renewed token is stored, and is silent if that
+fails, because an error would interrupt the command line.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer  # noqa: TC002 - typer reads the annotations of completions
 
-from confplane.cli.remote import profiles, session
+from confplane.cli.remote import logins, profiles, session
 from confplane.cli.remote.entities import PAIR, entity_of, facets_of_kind, keys_of, keys_of_type, read_entity_values
 from confplane.cli.remote.profiles import ProfileError, Profiles
 from confplane.client import ClientError
@@ -159,4 +159,7 @@ def _asked(ctx: typer.Context, work: Callable[[AsyncConfplane], Coroutine[Any, A
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(_PATIENCE_S)
-    return [] if asking.is_alive() else found
+    if not asking.is_alive():
+        return found
+    logins.RENEWAL.acquire()  # until the process ends: a renewal in progress is completed, and no other begins
+    return []

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import threading
 import time
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 _EARLY_S: Final = 30.0
 """Seconds before its expiry at which a token is renewed."""
+RENEWAL: Final = threading.Lock()
+"""Held by a thread that renews a token until the new one is stored: if the process ended before, the login would be
+lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +121,9 @@ def access_token(profile: Profile, renew: Callable[[StoredLogin, str], LoginToke
             return login.access
         if login.refresh is None:
             raise ProfileError(f"The login to {profile.url} has ended: {_again(profile)}")
-        login = login.renewed(renew(login, login.refresh))
-        _store(profile, login)
+        with RENEWAL:
+            login = login.renewed(renew(login, login.refresh))
+            _store(profile, login)
         return login.access
 
 

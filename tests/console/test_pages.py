@@ -104,6 +104,13 @@ def test_an_entity_shows_why_each_value_is_in_force(visitor: Visitor, api: Api) 
     assert "Not set: user why / default client-id" in words
 
 
+def test_a_level_has_the_unit_of_its_own_key(visitor: Visitor, api: Api) -> None:
+    api.put("configs/broker=41", {"configs": {"log.retention.ms": "86400000"}})
+    words = text_of(visitor.page(f"{ENTITIES}/broker=41"))
+    assert "log.retention.ms · in force 1 d This broker 1 d in force" in words
+    assert "Kafka's default log.retention.hours 168 hidden" in words
+
+
 @pytest.mark.parametrize("entity_id", ["client-id=app-alone", "client-id=app-unset", "client-id", "ip"])
 def test_entities_without_client_configs_show_their_quotas(visitor: Visitor, api: Api, entity_id: str) -> None:
     api.put("client-quotas/client-id=app-alone", {"quotas": {"producer_byte_rate": 1048576}})

@@ -70,12 +70,14 @@ def test_a_cluster_is_frozen_and_thawed_by_those_who_may(visitor: Visitor, api: 
     try:
         shown = visitor.page(home)
         assert "default is frozen: an incident" in text_of(shown)
+        assert "default is frozen, and writes are refused: an incident" in text_of(visitor.page(f"{HOME}/entities"))
         assert re.findall(r'name="step" value="(freeze|thaw)"', shown) == ["thaw"]
         rate = {"quotas": {"request_percentage": 1}}
         assert api.client.put(f"{CLUSTER}/client-quotas/user=frozen", json=rate).status_code == 409
     finally:
         assert visitor.post(path, {"step": "thaw", "reason": "it is over"}, page=home).status_code == 303
     assert re.findall(r'name="step" value="(freeze|thaw)"', visitor.page(home)) == ["freeze"]
+    assert "is frozen" not in text_of(visitor.page(f"{HOME}/entities"))
 
 
 def test_a_revert_that_is_sent_twice_is_done_once(visitor: Visitor, api: Api) -> None:

@@ -133,6 +133,7 @@ class ConsolePage:
         csrf: The token of this session's forms.
         caller: The answer of `/v1/whoami`, once the page is loaded.
         is_disconnected: True if the process is not connected to the cluster's ZooKeeper, once the page is loaded.
+        frozen: The reason of the cluster's freeze, once the page is loaded; None if it is not frozen.
     """
 
     def __init__(self, request: Request, session: ConsoleSession) -> None:
@@ -145,6 +146,7 @@ class ConsolePage:
         self.api = InProcessApi(console.api, session.token, request.scope, request_id(request))
         self.caller: dict[str, Any] = {}
         self.is_disconnected = False
+        self.frozen: str | None = None
         self._clusters: list[str] = []
 
     async def load(self) -> None:
@@ -156,9 +158,9 @@ class ConsolePage:
         listed, caller = await asyncio.gather(self.api.get("/v1/clusters"), self.api.get("/v1/whoami"))
         self.caller = caller
         self._clusters = [each["name"] for each in listed["items"]]
-        self.is_disconnected = any(
-            each["name"] == self.cluster and each.get("connected") is False for each in listed["items"]
-        )
+        here: dict[str, Any] = next((each for each in listed["items"] if each["name"] == self.cluster), {})
+        self.is_disconnected = here.get("connected") is False
+        self.frozen = here.get("frozen")
 
     def render(self, template: str, *, status: int = 200, **values: Any) -> Response:
         """Return a page from a template of this package; a missing value is an error."""

@@ -38,7 +38,7 @@ def test_values_stand_in_words_files_and_standard_input(tmp_path: Path, monkeypa
         (["a=geheim", "a=geheim"], "a is given twice"),
         (["a=@/nowhere/file"], "a: the file /nowhere/file can't be read: No such file"),
         (["a=@{binary}"], "is not text"),
-        (["geheim"], "Argument 1 after the entity has no value. Write KEY= for an empty value."),
+        (["geheim"], "Argument 1 after the entity is not KEY=VALUE. Write KEY= for an empty value."),
     ],
 )
 def test_refusals_name_the_argument_and_no_value(

@@ -51,6 +51,16 @@ def test_a_name_that_stands_for_the_default_in_other_tools_gets_a_hint(
     assert capsys.readouterr().err == said
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"), [("topic", "topic"), ("topics", "topic"), ("users", "user"), ("alice", None)]
+)
+def test_a_type_without_a_name_leads_to_the_list(text: str, kind: str | None) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        entity_of(text)
+    assert ("get --type" in str(refused.value)) is (kind is not None)
+    assert kind is None or f"`confplane get --type {kind}` lists entities." in str(refused.value)
+
+
 @pytest.mark.parametrize("text", ["alice", "", "users=alice", "user=", "topic=a b", "broker=x", "ip=a,client-id=b"])
 def test_arguments_that_no_entity_has(text: str) -> None:
     with pytest.raises(InvalidRequestError):

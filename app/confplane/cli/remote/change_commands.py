@@ -261,5 +261,7 @@ def _asked(key: str, number: int) -> str:
     else:
         text = sys.stdin.readline().removesuffix("\n").removesuffix("\r")
     if not text:
-        raise InvalidRequestError(f"Argument {number} after the entity has no value. Write KEY= for an empty value.")
+        raise InvalidRequestError(
+            f"Argument {number} after the entity is not KEY=VALUE. Write KEY= for an empty value."
+        )
     return text

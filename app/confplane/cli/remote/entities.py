@@ -52,6 +52,10 @@ def entity_of(text: str, *, hint: bool = True) -> Entity:
     Raises:
         InvalidRequestError: No entity can have these types and names.
     """
+    kind = text.removesuffix("s")
+    listing = f" `confplane get --type {kind}` lists entities." if kind in set(EntityType) else ""
+    if text in set(EntityType) - _DEFAULT_TYPES:
+        raise InvalidRequestError(f"{text} needs a name: {text}=NAME.{listing}")
     try:
         return Entity.from_id(text)
     except InvalidEntityIdError:
@@ -61,7 +65,7 @@ def entity_of(text: str, *, hint: bool = True) -> Entity:
         kind, separator, name = part.partition("=")
         if kind not in set(EntityType):
             listed = ", ".join(f"{each}=NAME" for each in EntityType)
-            raise InvalidRequestError(f"{text!r} is not a valid entity. Use a type and a name: {listed}.")
+            raise InvalidRequestError(f"{text!r} is not a valid entity. Use a type and a name: {listed}.{listing}")
         components.append((kind, name if separator else None))
     defaults = [
         (kind, None if kind in _DEFAULT_TYPES and name in _OTHER_DEFAULTS else name) for kind, name in components

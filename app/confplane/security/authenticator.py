@@ -159,11 +159,12 @@ class Authenticator(Generic[AccessT]):
                 return self._certificates.identify(credentials.certificate)
             raise UnauthenticatedError("No bearer token was given; send the header Authorization: Bearer <token>")
         scheme, _, token = credentials.authorization.partition(b" ")
-        if scheme.lower() == b"bearer":
-            for authenticator in self._authenticators:
-                identity = authenticator.authenticate(token.strip())
-                if identity is not None:
-                    return identity
+        if scheme.lower() != b"bearer":
+            raise UnauthenticatedError("The header has no bearer token; send Authorization: Bearer <token>")
+        for authenticator in self._authenticators:
+            identity = authenticator.authenticate(token.strip())
+            if identity is not None:
+                return identity
         raise UnauthenticatedError("The bearer token is not valid")
 
 

@@ -175,6 +175,13 @@ def test_names_are_taken_as_they_are_written() -> None:
     assert acting.identity.behalf_of.principal == f"User:{name}"
 
 
+@pytest.mark.parametrize("given", [b"", b"admin", b"Basic YTpi"])
+def test_a_token_without_its_scheme_is_refused_with_the_form_of_the_header(given: bytes) -> None:
+    authenticator = Authenticator([Names()], AccessControl(Copy()))
+    with pytest.raises(UnauthenticatedError, match="send Authorization: Bearer <token>"):
+        authenticator.authenticate(Credentials(given), "c", "127.0.0.1", "r")
+
+
 def test_credentials_come_first() -> None:
     door = Authenticator([Names()], AccessControl(Copy()))
     with pytest.raises(UnauthenticatedError):

@@ -34,7 +34,8 @@ _NEXT_BY_TYPE: Final = {
 }
 """The next step after a problem, by its type."""
 _NEXT: Final = {
-    401: "Check the token: `confplane profiles list` shows its place; `confplane login` renews a login.",
+    401: "Check the token, from CONFPLANE_TOKEN_FILE, CONFPLANE_TOKEN or the profile (`confplane profiles list`);"
+    " `confplane login` renews a login.",
     403: "`confplane whoami` shows your grants.",
     412: "Read the entity again: `confplane get ENTITY --json` has its ETags.",
 }

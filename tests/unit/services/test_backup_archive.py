@@ -38,7 +38,10 @@ def state(user: str, *, present: str = "true", mzxid: int = 2) -> bytes:
     return f'{{{key},"present":{present},"czxid":1,"mzxid":{mzxid},"version":0}}'.encode()
 
 
-def archive(series: Mapping[str, Sequence[bytes]], *, complete: bool = True, tables: Sequence[str] = ()) -> bytes:
+def archive(
+    series: Mapping[str, Sequence[bytes]], *, complete: bool = True, tables: Sequence[str] = (), lost: int = 0
+) -> bytes:
+    """Return an archive whose manifest counts some lost lines of each cluster and table too."""
     file = io.BytesIO()
     writer = ArchiveWriter(file, 0)
     for name, lines in series.items():
@@ -46,9 +49,9 @@ def archive(series: Mapping[str, Sequence[bytes]], *, complete: bool = True, tab
         for line in lines:
             written.add(line)
         written.flush()
-    znodes = len(series.get("clusters/payments/znodes", ()))
+    znodes = len(series.get("clusters/payments/znodes", ())) + lost
     clusters = {"payments": ClusterSummary(7, 1_000, 1, znodes, 0, complete)}
-    rows = {table: len(series.get(f"tables/{table}", ())) for table in tables}
+    rows = {table: len(series.get(f"tables/{table}", ())) + lost for table in tables}
     writer.finish(ArchiveManifest("2026-11-29T09:00:00.000+00:00", "1", "0032", clusters, rows, writer.members))
     return file.getvalue()
 
@@ -250,6 +253,16 @@ def test_a_table_of_this_release_that_the_archive_lacks_is_a_problem() -> None:
     with ArchiveIndex() as index:
         found = verify(io.BytesIO(archive({})), index, ["tokens"])
     assert found.problems == ["The table tokens is missing."]
+
+
+def test_fewer_znodes_and_rows_than_the_manifest_counts_are_problems() -> None:
+    file = archive({ZNODES: [znode_line(znode("/config"))], STATES: []}, tables=["entity_states"], lost=2)
+    with ArchiveIndex() as index:
+        found = verify(io.BytesIO(file), index, ["entity_states"])
+    assert found.problems == [
+        "The table entity_states has 0 rows instead of 2.",
+        "Cluster payments has 1 znodes instead of 3.",
+    ]
 
 
 @pytest.mark.parametrize("series", ["tables/pg_authid", "tables/alembic_version", "clusters/other/znodes", "other"])

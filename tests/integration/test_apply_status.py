@@ -372,6 +372,8 @@ async def test_a_write_that_nobody_applies_is_pending_and_committed(client: Conf
     }
     full = (await client.request("GET", f"{path}?view=full")).body
     assert full["status"]["applied"]["state"] == "pending"
+    repeated = (await client.request("PUT", f"{path}?view=full", json=body)).body
+    assert repeated["status"]["applied"] == full["status"]["applied"]
     assert "applied" not in (await client.request("GET", path)).body
     # A read waits no longer than it is told to, and shows what is committed.
     read = await client.request("GET", path, headers={"Confplane-Wait-Applied": "1"})

@@ -35,6 +35,17 @@ async def test_a_request_whose_time_was_up_does_not_end_the_run_of_the_next_one(
     assert not found.in_time
 
 
+async def test_a_run_continues_if_the_reply_to_its_resumption_is_lost(pool: Database) -> None:
+    runs = PostgresManifestRuns(pool)
+    assert await runs.begin(RUN, 0)
+    found = await runs.find(RUN.cluster, RUN.plan_id)
+    assert found is not None
+    assert await runs.resume(found, "another writer", 60)
+    # The statement is sent again.
+    assert await runs.resume(found, "another writer", 60)
+    assert not await runs.resume(found, "a third writer", 60)
+
+
 async def test_another_plan_of_an_owner_is_refused_also_under_the_same_request_id(pool: Database) -> None:
     runs, run = PostgresManifestRuns(pool), replace(RUN, owner="team")
     assert await runs.begin(run, 60)

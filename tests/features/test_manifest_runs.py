@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 import httpx
 import pytest
 
+from confplane.audit import PostgresManifestRuns
+from confplane.domain.errors import UnavailableError
+from confplane.services.changes.alter import AlterService
 from tests.support import servers
 from tests.support.service import Service
 from tests.support.waiting import wait_for
@@ -117,6 +122,62 @@ async def test_a_run_whose_time_was_up_continues_where_it_ended(world: World) ->
                 assert [each["id"] for each in third.json()["results"] if each["errorCode"]] == [ids[25]]
         assert of(third) == (200, ids[30:], None), third.text
         assert (await http.post("/manifests:plan", json=body)).json()["changes"] == []
+
+
+async def test_requests_of_one_process_with_one_request_id_take_turns_at_a_plan(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, alter_entries = PostgresManifestRuns.find, AlterService.alter_entries
+    found, sending = 0, 0
+    all_found, released = asyncio.Event(), threading.Event()
+
+    async def find_together(*given: Any) -> Any:
+        nonlocal found
+        run = await find(*given)
+        found += 1
+        if found == 2:
+            all_found.set()
+        await all_found.wait()
+        return run
+
+    async def alter_slowly(*given: Any, **options: Any) -> Any:
+        nonlocal sending
+        if options["validate_only"]:
+            return await alter_entries(*given, **options)
+        sending += 1
+        if sending == 2:
+            released.set()
+        await asyncio.to_thread(released.wait)
+        return await alter_entries(*given, **options)
+
+    monkeypatch.setattr(PostgresManifestRuns, "find", find_together)
+    monkeypatch.setattr(AlterService, "alter_entries", alter_slowly)
+    body = manifest({(f"user={uuid4()}", "quotas"): {"producer_byte_rate": 1}})
+    headers = {"Authorization": f"Bearer {service.token}", "X-Request-Id": "one-request-id"}
+    async with httpx.AsyncClient(
+        base_url=f"{service.url}{BASE}", headers=headers, trust_env=False, timeout=60
+    ) as client:
+        planned = await client.post("/manifests:plan", json=body)
+        sent = {**body, "planId": planned.json()["planId"]}
+        requests = [asyncio.create_task(client.post("/manifests:apply", json=sent)) for _ in range(2)]
+        await asyncio.wait(requests, return_when=asyncio.FIRST_COMPLETED)
+        released.set()
+        answers = await asyncio.gather(*requests)
+    assert sorted(each.status_code for each in answers) == [200, 409]
+    assert sending == 1
+
+
+def test_a_run_continues_at_once_if_postgres_was_unavailable_at_its_end(
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unavailable(*_: Any) -> None:
+        raise UnavailableError("Postgres is unavailable")
+
+    monkeypatch.setattr(PostgresManifestRuns, "end", unavailable)
+    body = manifest({("user=not-ended", "quotas"): {"producer_byte_rate": 1}})
+    sent = {**body, "planId": http.post("/manifests:plan", json=body).json()["planId"]}
+    turns = [http.post("/manifests:apply", json=sent) for _ in range(2)]
+    assert [[each["id"] for each in turn.json()["results"]] for turn in turns] == [["user=not-ended"], []]
 
 
 async def test_processes_take_turns_at_a_run(world: World) -> None:

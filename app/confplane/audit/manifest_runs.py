@@ -40,9 +40,10 @@ WHERE (manifest_runs.plan_id, manifest_runs.request_id, manifest_runs.writer)
   OR manifest_runs.plan_id = EXCLUDED.plan_id AND manifest_runs.request_id = :replaced
     AND (manifest_runs.until <= now() OR manifest_runs.writer = :ended)
 """).bindparams(*_REPLACED)
+# This statement may be sent again too.
 _RESUME: Final = text("""
 UPDATE manifest_runs SET until = now() + make_interval(secs => :seconds), writer = :writer
-WHERE cluster = :cluster AND plan_id = :plan_id AND (until <= now() OR writer = :ended)
+WHERE cluster = :cluster AND plan_id = :plan_id AND (until <= now() OR writer IN (:ended, :writer))
 """)
 _END: Final = text("""
 UPDATE manifest_runs SET until = now() WHERE cluster = :cluster AND plan_id = :plan_id AND writer = :writer

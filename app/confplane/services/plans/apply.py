@@ -40,7 +40,7 @@ from confplane.services.plans.remainders import Remainder, Remainders
 from confplane.services.ports.manifest_runs import ManifestRun
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from confplane.domain.errors import ConfplaneError
     from confplane.services.changes.alter import AlterService, Entry
@@ -103,6 +103,8 @@ class ApplyService:
         self._alter = alter
         self._runs = runs
         self._remainders = Remainders()
+        self._executed: set[tuple[str, str]] = set()
+        """The clusters and plans of the runs that this process executes: its requests have the same writer node."""
 
     async def apply(
         self,
@@ -158,18 +160,14 @@ class ApplyService:
             # Without an error, clients would send the same request again and again.
             raise _no_time()
         new = None
-        if not validate_only:
-            with caller.preparing():
-                writer, packed = cluster.store.writer(), await _packed(plan)
-                new = ManifestRun(cluster.name, plan.id, request_id, writer, packed, owner=options.owner)
-                run = await self._begin(run, new, caller, replaced)
-        try:
+        async with contextlib.AsyncExitStack() as executed:
+            if not validate_only:
+                with caller.preparing():
+                    writer, packed = cluster.store.writer(), await _packed(plan)
+                    new = ManifestRun(cluster.name, plan.id, request_id, writer, packed, owner=options.owner)
+                    await executed.enter_async_context(self._execution(run, new, caller, replaced))
             bases = None if begun is None else begun.bases
             await self._send(applied, bases, options, caller, seconds, validate_only=validate_only)
-        finally:
-            if run is not None and not validate_only:
-                with contextlib.suppress(UnavailableError):
-                    await self._runs.end(run)
         if applied.left and new is not None and all(result.error is None for _, result in applied.done):
             await self._remainders.keep(new, document, options, caller, Remainder(plan, [*applied.left]))
         return applied
@@ -182,8 +180,16 @@ class ApplyService:
         Raises:
             ConcurrentChangeError: Another request executes the plan.
         """
+        if (cluster.name, planned.id) in self._executed:
+            raise _busy()
         run = await self._runs.find(cluster.name, planned.id)
-        if run is not None and run.in_time and run.writer in await cluster.store.markers.writers(caller.deadline):
+        # A run of this process that is not executed any more: Postgres was unavailable when it began or ended.
+        if (
+            run is not None
+            and run.in_time
+            and run.writer != cluster.store.writer()
+            and run.writer in await cluster.store.markers.writers(caller.deadline)
+        ):
             raise _busy()
         if run is not None and planned.has_own_run and run.request_id != caller.request_id:
             return None, run
@@ -234,18 +240,29 @@ class ApplyService:
                 return _MADE_WITHIN_RULES if broken else _MADE_PAST_RULES
         return _CHANGED
 
-    async def _begin(
+    @contextlib.asynccontextmanager
+    async def _execution(
         self, run: ManifestRun | None, new: ManifestRun, caller: Caller, replaced: ManifestRun | None
-    ) -> ManifestRun:
-        """Begin a new run, perhaps in place of another one, or continue the given one."""
-        seconds = max(0.0, caller.deadline - time.monotonic())
-        if run is None:
-            begun = await self._runs.begin(new, seconds, replaced=replaced)
-        else:
-            begun = await self._runs.resume(run, new.writer, seconds)
-        if not begun:
+    ) -> AsyncIterator[None]:
+        """Begin a new run, perhaps in place of another one, or continue the given one; end it on exit."""
+        place, seconds = (new.cluster, new.plan_id), max(0.0, caller.deadline - time.monotonic())
+        if place in self._executed:
             raise _busy()
-        return new if run is None else replace(run, writer=new.writer)
+        self._executed.add(place)
+        try:
+            if run is None:
+                begun = await self._runs.begin(new, seconds, replaced=replaced)
+            else:
+                begun = await self._runs.resume(run, new.writer, seconds)
+            if not begun:
+                raise _busy()
+            try:
+                yield
+            finally:
+                with contextlib.suppress(UnavailableError):
+                    await self._runs.end(new)
+        finally:
+            self._executed.remove(place)
 
     async def _send(
         self,

@@ -43,7 +43,10 @@ class ManifestRuns(Protocol):
         """
 
     async def resume(self, run: ManifestRun, writer: str, seconds: float) -> bool:
-        """Execute a run, as it was found, for so many seconds at most; False: another request executes it."""
+        """Execute a run, as it was found, for so many seconds at most; False: another writer's request executes it.
+
+        The requests of one writer exclude each other before they call this.
+        """
 
     async def end(self, run: ManifestRun) -> None:
         """Note that the writer of a run does not execute it any more; nothing if another one has continued it."""

@@ -47,7 +47,7 @@ class AsyncConfplane(Families[AsyncSender]):
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._http = httpx.AsyncClient(transport=transport, **settings(url, timeout_s=timeout_s, verify=verify))
-        self._wait_s = min(WAIT_S, int(timeout_s / 2))
+        self._wait_s = max(1, min(WAIT_S, int(timeout_s / 2)))
         super().__init__(AsyncSender(self._http, token, tries, timeout_s), cluster)
 
     async def __aenter__(self) -> Self:

@@ -61,7 +61,7 @@ class Confplane(Families[BlockingSender]):
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._http = httpx.Client(transport=transport, **settings(url, timeout_s=timeout_s, verify=verify))
-        self._wait_s = min(WAIT_S, int(timeout_s / 2))
+        self._wait_s = max(1, min(WAIT_S, int(timeout_s / 2)))
         super().__init__(BlockingSender(self._http, token, tries, timeout_s), cluster)
 
     def __enter__(self) -> Self:

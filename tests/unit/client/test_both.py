@@ -542,3 +542,29 @@ async def test_events_without_an_id_that_several_polls_return_are_yielded_once(k
         assert [await _following(events) for _ in range(4)] == [first, second, third, positioned]
         with pytest.raises(ProblemError):
             await _following(events)
+
+
+async def test_a_poll_of_the_feed_may_take_as_long_as_it_waits(kind: Kind) -> None:
+    read_timeouts: list[float] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        read_timeouts.append(request.extensions["timeout"]["read"])
+        return httpx.Response(200, json={"events": [], "position": "p"})
+
+    async with connected(kind, transport=httpx.MockTransport(answer)) as client:
+        await done(client.feed.poll(wait_s=60))
+    assert read_timeouts[0] > 60
+
+
+@pytest.mark.parametrize("timeout_s", [0.5, 5.0, 30.0])
+async def test_an_iteration_over_changes_waits_for_the_next_one(kind: Kind, timeout_s: float) -> None:
+    waits: list[int] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        waits.append(int(request.url.params["wait"]))
+        return httpx.Response(410, json={})
+
+    async with connected(kind, transport=httpx.MockTransport(answer), timeout_s=timeout_s) as client:
+        with pytest.raises(ProblemError):
+            await _following(client.changes())
+    assert waits[0] >= 1

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 WAIT_S = 10
 """Seconds for which an iteration over the changes waits with each request."""
 
+_ANSWER_S = 10.0
+"""Seconds that an answer may take after the wait for its first event."""
 _MOST_SEEN = 10_000
 
 
@@ -82,7 +84,8 @@ class Feed(Family[S]):
             "principal": principal,
             "requests": requests,
         }
-        return call("GET", f"{self._base}/changes", params=params)
+        lasts_s = 0.0 if wait_s is None else wait_s + _ANSWER_S
+        return call("GET", f"{self._base}/changes", params=params, lasts_s=lasts_s)
 
 
 def snapshot_events(page: FeedPage) -> Iterator[FeedState | FeedBookmark]:

@@ -62,8 +62,8 @@ logger = logging.getLogger(__name__)
 INTERVAL_S = 1.0
 RETRIES_S: Final = (1.0, 5.0, 30.0, 120.0, 600.0, 1_800.0, 3_600.0)
 """Seconds before the next attempt after one, two, ... failed ones; the last counts for all further ones."""
-PARKED_AFTER: Final = timedelta(days=1)
-"""The time of failures after which a subscription is parked."""
+PARKED_AFTER: Final = 31
+"""Failed attempts in a row after which a subscription is parked. Their pauses take a day, whatever a clock reports."""
 _JITTER: Final = 0.1
 _LONGEST_PAUSE: Final = timedelta(seconds=RETRIES_S[-1] * (1 + _JITTER))
 _PAGE: Final = 100
@@ -411,17 +411,16 @@ class _Worker:
             raise _OutdatedError
 
     async def _failed(self, result: WebhookDelivery) -> None:
-        dispatcher, subscription = self._dispatcher, self._subscription
+        dispatcher = self._dispatcher
         pause = RETRIES_S[min(result.attempt, len(RETRIES_S)) - 1] * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - no secret
-        now = dispatcher.deliverer.now()
-        await self._record(result, next_attempt_at=now + timedelta(seconds=pause))
+        await self._record(result, next_attempt_at=dispatcher.deliverer.now() + timedelta(seconds=pause))
         reason = None
         if result.status == GONE:
             reason = f"the receiver responded {GONE}: it is gone for good"
-        elif now - (subscription.failing_since or now) >= PARKED_AFTER:
-            reason = f"its receiver has failed for a day; the last error: {result.error}"
+        elif result.attempt >= PARKED_AFTER:
+            reason = f"its receiver has failed {result.attempt} times in a row; the last error: {result.error}"
         if reason is not None:
-            await dispatcher.park(subscription, reason)
+            await dispatcher.park(self._subscription, reason)
             raise _OutdatedError
 
     async def _record(

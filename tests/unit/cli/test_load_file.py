@@ -47,6 +47,15 @@ def test_entities_have_their_places_and_values_without_secrets() -> None:
     assert part.place("/entities/1") == "FILE, line 10, column 3"
 
 
+@pytest.mark.parametrize(("quotas", "configs"), [("quotas", "clientConfigs"), ("client-quotas", "client-configs")])
+@pytest.mark.parametrize("head", ["", f"{HEAD}entities:\n"])
+def test_an_entity_may_be_moved_between_an_export_and_a_manifest(head: str, quotas: str, configs: str) -> None:
+    [part] = parts(f"{head}- id: user=a\n  {quotas}: {{producer_byte_rate: 1}}\n  {configs}: {{acks: all}}\n".encode())
+    assert part.document["entities"] == [
+        {"id": "user=a", "quotas": {"producer_byte_rate": 1}, "clientConfigs": {"acks": "all"}}
+    ]
+
+
 @pytest.mark.parametrize("text", [b"[]\n", b"# Nothing.\n---\n[]\n", b"--- []", f"{HEAD}entities: []\n".encode()])
 def test_a_file_may_have_no_entity(text: bytes) -> None:
     assert [part.document["entities"] for part in parts(text)] == [[]]
@@ -81,9 +90,14 @@ def test_a_part_has_a_bounded_number_of_entities_and_bytes() -> None:
         ("- id: 5", (1, 3), "an entity has an id"),
         ("- id: user=a b", (1, 3), "'user=a b' is not an entity id"),
         (
-            "- id: user=a\n  quotas: {a: 1}",
+            "- id: user=a\n  settings: {a: 1}",
             (2, 3),
-            "'quotas' is not a member of an entity; there are id, client-quotas",
+            "'settings' is not a member of an entity; there are id, quotas, clientConfigs, configs",
+        ),
+        (
+            "- id: user=a\n  quotas: {a: 1}\n  client-quotas: {b: 1}",
+            (3, 3),
+            "client-quotas and quotas have the same keys. Join both.",
         ),
         ("- id: topic=a\n  configs: [a]", (2, 3), "configs is a map of keys and values"),
         ("- id: topic=a\n  configs: {1: a}", (2, 13), "a key must be text"),

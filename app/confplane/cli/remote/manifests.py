@@ -27,7 +27,7 @@ from confplane.domain.texts import step
 from confplane.strict_yaml import YamlNode, is_map, read_document, read_items
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from typing import BinaryIO
 
 _STANDARD_INPUT: Final = Path("-")
@@ -36,8 +36,8 @@ _HEAD: Final = {"apiVersion": API_VERSION, "kind": KIND}
 _MEMBERS: Final = (*_HEAD, "cluster", "owner", "labels", "entities")
 _FROM_FILE: Final = "fromFile"
 _FROM_ENV: Final = "fromEnv"
-_EXPORTED: Final = {facet.value: facet for facet in FACETS.values()}
-"""The facets by the member of an entity in the list that ``confplane export`` writes."""
+_FACETS: Final = {**FACETS, **{facet.value: facet for facet in FACETS.values()}}
+"""The facets by the member of an entity, as manifests and as the list that ``confplane export`` writes spell it."""
 PART_ENTITIES: Final = 10_000
 """Entities of a part: the service plans a part as a whole, and needs 9 kB of memory for each of its entities."""
 _PART_BYTES: Final = 16 << 20
@@ -121,6 +121,11 @@ class ManifestFiles:
         Raises:
             InvalidRequestError: A member is missing or not valid.
         """
+        if isinstance(document.value, list):
+            raise document.error(
+                "this is a list, as `confplane export` writes it: use `confplane load`, or export it with"
+                " `--format manifest`"
+            )
         members = _map(document, "a manifest is a map with the members apiVersion, kind and entities")
         for name, node in members.items():
             if name not in _MEMBERS:
@@ -163,13 +168,12 @@ class ManifestFiles:
         text: str = node.value
         return text
 
-    def add_entity(self, item: YamlNode, path: Path, facets: Mapping[str, FacetName] = FACETS) -> None:
+    def add_entity(self, item: YamlNode, path: Path) -> None:
         """Add an entity.
 
         Args:
             item: The entity.
             path: The file.
-            facets: The facets by the member that has their keys.
 
         Raises:
             InvalidRequestError: The entity is not valid, or occurs twice.
@@ -185,8 +189,10 @@ class ManifestFiles:
         for member, node in members.items():
             if member == "id":
                 continue
-            if (facet := facets.get(member)) is None:
-                raise node.error(f"{member!r} is not a member of an entity; there are id, {', '.join(facets)}")
+            if (facet := _FACETS.get(member)) is None:
+                raise node.error(f"{member!r} is not a member of an entity; there are id, {', '.join(FACETS)}")
+            if MEMBERS[facet] in made:
+                raise node.error(f"{member} and {MEMBERS[facet]} have the same keys. Join both.")
             keys = _map(node, f"{member} is a map of keys and values")
             place = f"{pointer}/{MEMBERS[facet]}"
             self._places[place] = node
@@ -200,7 +206,7 @@ class ManifestFiles:
         if len(made) > 1:
             self.entities.append(made)
         elif not self.merged:
-            raise item.error(f"{entity.id} has no keys; give one of {', '.join(facets)}")
+            raise item.error(f"{entity.id} has no keys; give one of {', '.join(FACETS)}")
 
     def _value(self, entity: Entity, facet: FacetName, key: str, node: YamlNode, path: Path) -> Any:
         if isinstance(node.value, dict):
@@ -256,19 +262,18 @@ def read_parts(stream: BinaryIO, path: Path, env_prefix: str | None) -> Iterator
         InvalidRequestError: As :meth:`ManifestFiles.read`.
     """
     whole = ManifestFiles(path, env_prefix, merged=True)
-    facets: Mapping[str, FacetName] = FACETS
     items: Iterable[YamlNode]
     if is_map(stream, str(path)):
         document = read_document(stream, str(path))
         items = [] if document is None else whole.add_head(document)
     else:
-        facets, items = _EXPORTED, read_items(stream, str(path))
+        items = read_items(stream, str(path))
     part, size = whole.part(), 0
     for item in items:
         if len(part.entities) == PART_ENTITIES or size > _PART_BYTES:
             yield part
             part, size = whole.part(), 0
-        part.add_entity(item, path, facets)
+        part.add_entity(item, path)
         size += len(json.dumps(part.entities[-1:]))
     yield part
 

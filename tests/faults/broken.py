@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from confplane.services.ports.trail import EXTERNAL_PRINCIPAL
 from tests.faults import kinds
-from tests.faults.checks import answers, external, feed, reads, refusals, requests, temporary, trail
+from tests.faults.checks import answers, external, feed, reads, refusals, requests, reverts, temporary, trail
 from tests.faults.history import FeedEvent, InjectedFault, Kind, Mode, PartResult
 from tests.faults.world import ADMIN, ALICE, BOB, KEY, OURS, World, ops_of, part
 
@@ -522,7 +522,30 @@ def lasting_although_temporary(world: World) -> None:
     last(world.intents, temporary=False)
 
 
+def lost_revert(world: World) -> None:
+    world.revert(world.write(part(value=20)), applied=False).change_id = "another"
+
+
+def revert_over_another_change(world: World) -> None:
+    first = world.write(part(value=20))
+    world.write(part(value=21))
+    world.revert(first)
+
+
+def revert_to_another_value(world: World) -> None:
+    world.revert(world.write(part(value=20)), value=22)
+
+
+def revert_of_another_change(world: World) -> None:
+    world.revert(world.write(part(value=20)))
+    last(world.intents, reverts=("another",))
+
+
 BROKEN: list[tuple[str, Break, str]] = [
+    ("lost_revert", lost_revert, reverts.LOST),
+    ("revert_over_another_change", revert_over_another_change, reverts.OVERWRITTEN),
+    ("revert_to_another_value", revert_to_another_value, reverts.OTHER_VALUE),
+    ("revert_of_another_change", revert_of_another_change, requests.OTHER_REQUEST),
     ("no_end", no_end, temporary.NOT_ENDED),
     ("ended_twice", ended_twice, temporary.TWICE),
     ("not_restored", not_restored, temporary.NOT_RESTORED),

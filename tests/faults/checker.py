@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.faults.checks import answers, external, feed, reads, refusals, requests, temporary, trail
+from tests.faults.checks import answers, external, feed, reads, refusals, requests, reverts, temporary, trail
 from tests.faults.checks.facts import Facts
 
 if TYPE_CHECKING:
@@ -46,4 +46,5 @@ def check(run: Run) -> list[Violation]:
     external.check(facts)
     feed.check(facts)
     temporary.check(facts)
+    reverts.check(facts)
     return facts.violations

@@ -116,6 +116,7 @@ def read_trail(dsn: str) -> dict[str, Any]:
                 ticket=row["ticket"],
                 temporary=row["revert_at"] is not None,
                 ends=None if row["ends"] is None else str(row["ends"]),
+                reverts=tuple(map(str, row["reverts"] or ())),
                 recorded_at=row["recorded_at"].isoformat(),
                 entities=tuple(entities.get((str(row["change_id"]), row["attempt"]), ())),
             )

@@ -119,6 +119,8 @@ class Call:
     """True for a request with ``expiresIn``."""
     ends: str | None = None
     """Of an early end: the id of the temporary change."""
+    reverts: str | None = None
+    """Of a revert: the id of the change."""
 
     end: float | None = None
     """None: never answered."""
@@ -169,7 +171,7 @@ class Call:
 
 _SENT = (
     *("id", "client", "process", "kind", "method", "path", "start", "parts", "atomic", "key", "resend_of"),
-    *("min_revision", "strong", "principal", "reason", "ticket", "validate_only", "temporary", "ends"),
+    *("min_revision", "strong", "principal", "reason", "ticket", "validate_only", "temporary", "ends", "reverts"),
 )
 
 
@@ -267,6 +269,8 @@ class TrailIntent:
     """True for a change with an end."""
     ends: str | None = None
     """The temporary change that this one ends."""
+    reverts: tuple[str, ...] = ()
+    """The changes that this one ends or reverts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,4 +487,4 @@ def _intent(members: dict[str, Any]) -> TrailIntent:
     entities = tuple(
         TrailEntity(**item | {"keys": tuple(item["keys"]), "ops": tuple(item["ops"])}) for item in members["entities"]
     )
-    return TrailIntent(**members | {"entities": entities})
+    return TrailIntent(**members | {"entities": entities, "reverts": tuple(members.get("reverts", ()))})

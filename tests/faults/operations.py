@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from confplane.domain.entities import Entity
-from tests.faults.history import Mode, Part, PartResult
+from tests.faults.history import Kind, Mode, Part, PartResult
 from tests.faults.topology import TOPICS
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ _ACKS: Final = ("all", "-1", "0", "1")
 _FIRST_VALUE: Final = 1_000_000
 _SHORTEST_S: Final = 60
 """The shortest time of a temporary change."""
-_ENDED_EARLY: Final = 50
-"""The number of temporary changes that clients remember, to end one early."""
+_REMEMBERED: Final = 10
+"""The number of changes that clients remember, to revert one or to end it early."""
 EXTERNAL_ENTITIES: Final = (
     *(("client-quotas", Entity.of(user=user)) for user in ("u0", "u1", "external")),
     ("client-quotas", Entity.of(user="u0", client_id="c0")),
@@ -86,6 +86,7 @@ class Operation:
     validate_only: bool = False
     temporary: bool = False
     ends: str | None = None
+    reverts: str | None = None
 
 
 class Operations:
@@ -95,14 +96,19 @@ class Operations:
         self._values: Iterator[int] = itertools.count(_FIRST_VALUE)
         self.etags: dict[tuple[str, str], str] = {}
         """The last ETag of a response, by facet and entity id."""
-        self._temporary: deque[str] = deque(maxlen=_ENDED_EARLY)
-        """The ids of the last temporary changes that were answered."""
+        self._done: deque[str] = deque(maxlen=_REMEMBERED)
+        """The ids of the last changes that were answered."""
+        self._temporary: deque[str] = deque(maxlen=_REMEMBERED)
+        """Those of temporary ones."""
 
     def write(self, chooser: random.Random) -> Operation:
         """Return a request that means to change something."""
-        if self._temporary and chooser.random() < 0.02:
+        if self._temporary and chooser.random() < 0.04:
             change_id = chooser.choice(self._temporary)
             return Operation("POST", f"{BASE}/schedules/{change_id}:end", (), ends=change_id)
+        if self._done and chooser.random() < 0.08:
+            change_id = chooser.choice(self._done)
+            return Operation("POST", f"{BASE}/audit:revert", (), {"changeId": change_id}, reverts=change_id)
         kinds: list[tuple[int, Callable[[random.Random], Operation]]] = [
             (30, self._put),
             (8, self._delete),
@@ -269,10 +275,11 @@ class Operations:
             if call.method == "GET" and status == 404:
                 call.content = {}
             return
-        if call.temporary:
+        if call.kind is Kind.WRITE:
             done = [result.change_id for result in call.results if not result.error_code] or [call.change_id]
-            self._temporary += {change_id for change_id in done if change_id is not None}
-        if name in _LISTS or call.ends is not None:
+            self._done += (made := {change_id for change_id in done if change_id is not None})
+            self._temporary += made if call.temporary else ()
+        if name in _LISTS or not call.parts:
             return
         [part] = call.parts
         if call.method == "DELETE":

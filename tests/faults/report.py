@@ -24,6 +24,7 @@ _HABITS: Final[dict[str, Callable[[Call], bool]]] = {
     "requests for validation only": lambda call: call.validate_only and call.acknowledged,
     "temporary changes": lambda call: call.temporary and call.acknowledged,
     "temporary changes that were ended early": lambda call: call.ends is not None and call.acknowledged,
+    "reverts": lambda call: call.reverts is not None and call.change_id is not None,
     "external writes without a notification": lambda call: call.failure == UNNOTIFIED,
     "external deletions": lambda call: call.kind is Kind.EXTERNAL and call.method == "DELETE" and call.acknowledged,
     _STALE: lambda call: call.kind is Kind.READ and call.stale_ms is not None,

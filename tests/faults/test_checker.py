@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.faults import checker, kinds
 from tests.faults.broken import BROKEN, NODE, last, some
 from tests.faults.checker import check
-from tests.faults.checks import answers, external, feed, reads, refusals, requests, temporary, trail
+from tests.faults.checks import answers, external, feed, reads, refusals, requests, reverts, temporary, trail
 from tests.faults.corrupted import CORRUPTED
 from tests.faults.history import InjectedFault, Mode, NodeEvent, Znode
 from tests.faults.world import ALICE, BOB, KEY, OURS, THEIRS, World, part, rules
@@ -55,7 +55,7 @@ def test_a_history_that_is_spoiled_throughout_is_found(corrupt: Callable[[Run], 
 
 
 def test_no_rule_is_without_a_run_that_breaks_it() -> None:
-    modules = (trail, requests, answers, refusals, reads, external, feed, temporary)
+    modules = (trail, requests, answers, refusals, reads, external, feed, temporary, reverts)
     known = {
         value
         for module in modules
@@ -76,6 +76,14 @@ def test_temporary_changes_lead_back_to_the_value_before_the_first() -> None:
     world.end(above, early=True)
     world.end(below)
     assert world.config(NODE) == {KEY: "20"}
+    # A revert leads back to the value of a change that has ended, and the end to the value before both.
+    below, above = (world.write(part(value=value), temporary=True) for value in (21, 22))
+    world.end(below, applied=False)
+    world.revert(above)
+    world.end(above, value=20)
+    begun = world.write(part(value=23), temporary=True)
+    world.revert(begun)
+    world.end(begun, applied=False)
     kept = world.write(part(value=25), temporary=True)
     world.write(part(value=26))
     world.end(kept, applied=False)

@@ -162,6 +162,7 @@ class Workload:
             validate_only=operation.validate_only,
             temporary=operation.temporary,
             ends=operation.ends,
+            reverts=operation.reverts,
         )
 
     async def _send(self, call: Call, operation: Operation, patience_s: float | None) -> None:

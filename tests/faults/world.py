@@ -186,6 +186,7 @@ class World:
                 ticket=call.ticket,
                 temporary=call.temporary,
                 ends=call.ends,
+                reverts=tuple(each for each in (call.ends, call.reverts) if each is not None),
             )
         )
         if not applied:
@@ -214,21 +215,31 @@ class World:
 
         ``value``: what its key gets instead of the value before it. ``applied``: False if nothing is written.
         """
-        assert begun.change_id is not None
-        intent = next(intent for intent in self.intents if intent.change_id == begun.change_id)
         made = self.call(ends=begun.change_id)
-        for row in intent.entities if applied else ():
-            before = row.before if value is None else {KEY: str(value)}
-            asked = part(row.entity_id, mode=Mode.ALTER, set={**before}, remove=tuple(row.after.keys() - before.keys()))
-            self._change(made, [asked], applied=True, shared=False)
-        made.end, made.status, made.revision = self._tick(), 200, self._zxid
+        self._undo(made, begun, value=value, applied=applied)
         if not early:
             self.calls.remove(made)
             if self.intents[-1].ends == begun.change_id:
                 self.intents[-1] = replace(self.intents[-1], request_id=f"end-{begun.change_id}")
         moment = datetime.fromtimestamp(self._tick(), UTC).isoformat()
-        self.schedules.append(TrailSchedule(begun.change_id, moment))
+        self.schedules.append(TrailSchedule(str(begun.change_id), moment))
         return made
+
+    def revert(self, done: Call, *, value: int | None = None, applied: bool = True) -> Call:
+        """Revert the change of a call; ``value`` and ``applied`` as of ``end``."""
+        made = self.call(reverts=done.change_id)
+        self._undo(made, done, value=value, applied=applied)
+        return made
+
+    def _undo(self, call: Call, done: Call, *, value: int | None, applied: bool) -> None:
+        intent = next(intent for intent in self.intents if intent.change_id == done.change_id)
+        for row in intent.entities if applied else ():
+            before = row.before if value is None else {KEY: str(value)}
+            removed = tuple(row.after.keys() - before.keys())
+            asked = part(row.entity_id, mode=Mode.ALTER, set={**before}, remove=removed)
+            [result] = self._change(call, [asked], applied=True, shared=False)
+            call.change_id = result.change_id
+        call.end, call.status, call.revision = self._tick(), 200, self._zxid
 
     def _parents(self, path: str) -> None:
         parent = path.rpartition("/clients/")[0]

@@ -58,6 +58,11 @@ class Change:
         return next((intent.ends for intent in self.intents if intent.ends is not None), None)
 
     @property
+    def reverts(self) -> tuple[str, ...]:
+        """The changes that this one ends or reverts."""
+        return self.intents[-1].reverts if self.intents else ()
+
+    @property
     def revision(self) -> int:
         """The revision of a committed one."""
         if self.outcome is None or self.outcome.revision is None:

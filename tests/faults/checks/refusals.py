@@ -90,8 +90,8 @@ def _outcomes(call: Call, code: int | None) -> set[str | None]:
         return {None}
     if code == _TIMED_OUT:
         return {_UNKNOWN}
-    if call.ends is not None:
-        # An earlier attempt may be without an outcome.
+    if not call.parts:
+        # An earlier attempt of an end may be without an outcome.
         return {_NOT_APPLIED, _UNKNOWN}
     if call.key is not None and (code == _UNAVAILABLE or (call.status, code) == (409, _OTHER_VERSION)):
         # Postgres alone knows of an earlier send of the key, and one that is under way may yet be applied.
@@ -121,8 +121,8 @@ class _Causes:
             return any(self._stood(call, part, _other_content) for part in call.parts)
         if call.error_code == _STALE_CONTROLLER:
             return not self._facts.run.faults or self._controller_moved(call)
-        # An end waits until the trail explains the last writes of its entities.
-        return call.error_code != _OTHER_VERSION or call.ends is not None or self._contended(call)
+        # Ends and reverts also depend on changes of the same keys before.
+        return call.error_code != _OTHER_VERSION or not call.parts or self._contended(call)
 
     def _stood(self, call: Call, part: Part, stands_in_the_way: Callable[[Part, Shown], bool]) -> bool:
         """Say whether an entity was at some moment of a call as it must not be for a part of it."""

@@ -68,6 +68,8 @@ def _compare_end(facts: Facts, change: Change, intent: TrailIntent, call: Call |
 
 def _compare(facts: Facts, change: Change, intent: TrailIntent, call: Call) -> None:
     evidence = (evidence_of(call), *change.lines())
+    if intent.reverts != (() if call.reverts is None else (call.reverts,)):
+        facts.add(OTHER_REQUEST, f"change {change.id} reverts {intent.reverts}", *evidence)
     if call.principal is not None:
         if intent.principal != call.principal:
             facts.add(OTHER_CALLER, f"change {change.id}: {intent.principal}, not {call.principal}", *evidence)
@@ -77,7 +79,8 @@ def _compare(facts: Facts, change: Change, intent: TrailIntent, call: Call) -> N
     if intent.temporary != call.temporary:
         facts.add(OTHER_REQUEST, f"change {change.id}: temporary is {intent.temporary}", *evidence)
     parts = {(part.facet, part.entity, part.path): part for part in call.parts}
-    for entity in intent.entities:
+    # The keys of a revert follow from its change (reverts.py).
+    for entity in () if call.reverts is not None else intent.entities:
         part = parts.get((entity.facet, entity.entity_id, entity.path))
         if part is None or _recorded(entity) != _asked(part):
             facts.add(OTHER_REQUEST, f"change {change.id} of {entity.path}: {entity.ops}", *evidence)

@@ -35,6 +35,8 @@ class _Layer:
 
     change: Change
     before: str | None
+    reverted: bool = False
+    """True if a revert led back to the value before it, which was that of the layer below."""
 
 
 def check(facts: Facts) -> None:
@@ -100,6 +102,10 @@ class _Path:
             self._end(key, after, change, states)
         elif change.temporary:
             layers.append(_Layer(change, before))
+        elif at := next((place for place, layer in enumerate(layers) if layer.change.id in change.reverts), None):
+            # Of the lowest layer nothing is left, as after any other change.
+            layers[at].reverted = True
+            del layers[at + 1 :]
         else:
             layers.clear()
             self._unsure.discard(key)
@@ -116,7 +122,7 @@ class _Path:
             self._facts.add(OVERWRITTEN, what, *evidence)
             return
         decided = datetime.fromisoformat(end.intents[0].recorded_at)
-        if any(self._is_in_force(layer, decided) for layer in layers[at + 1 :]):
+        if any(not layer.reverted and self._is_in_force(layer, decided) for layer in layers[at + 1 :]):
             self._facts.add(COVERED, what, *evidence)
             return
         # Layers below that have ended passed on what they would have restored.

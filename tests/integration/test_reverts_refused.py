@@ -17,6 +17,8 @@ from confplane.domain.errors import (
     ObservedError,
     PolicyViolationError,
     RevertConflictError,
+    UnavailableError,
+    WriteOutcome,
 )
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
@@ -304,3 +306,19 @@ async def test_a_bulk_is_undone_entity_by_entity(world: World) -> None:
     assert isinstance(refused.result.error, RevertConflictError)
     assert later in refused.result.error.detail
     assert [await now(one, user) for user in users[6:9]] == [{}, {RATE: "2"}, {}]
+
+
+async def test_a_change_without_an_outcome_can_be_reverted_once_it_has_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await world.replica()
+
+    async def unwritten(*_given: Any) -> bool:
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one.audit, "conclude", unwritten)
+        change = made(await one.alter(ALICE, producer_byte_rate=2))
+    with pytest.raises(UnavailableError, match="no outcome yet") as refused:
+        await revert(one, change)
+    assert (refused.value.outcome, refused.value.retry_after_s) == (WriteOutcome.NOT_APPLIED, 1)

@@ -149,6 +149,7 @@ class RevertService:
             ForbiddenError: The caller may alter none of the entities.
             BodyTooLargeError: The changes are too many.
             NotRevertibleError: None of the changes gave a key another value, or none can be reverted.
+            UnavailableError: None of the changes has an outcome yet, or a store is unavailable.
 
         Each result has its own error; besides those of an alter RevertConflictError, and NotRevertibleError where an
         earlier value is not kept.
@@ -161,6 +162,9 @@ class RevertService:
         groups = parts.groups()
         if not groups:
             first = parts.skipped[0]
+            if any(record.outcome is None for record in records):
+                text = f"Change {first.change_id} has no outcome yet; it is settled within seconds"
+                raise UnavailableError(text, outcome=WriteOutcome.NOT_APPLIED, retry_after_s=1)
             raise NotRevertibleError(f"Change {first.change_id} can't be reverted. {first.reason}")
         reverted = {record.intent.change_id for record in records}
         sound = [part for part in of_parts(groups) if part.error is None]

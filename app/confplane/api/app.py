@@ -35,7 +35,6 @@ from confplane.api.definitions import routes as definitions
 from confplane.api.feed import routes as feed
 from confplane.api.manifests import routes as manifests
 from confplane.api.middleware import RequestMiddleware
-from confplane.api.routing.lookup import Lookup
 from confplane.api.schedules import routes as schedules
 from confplane.api.service import routes as service
 from confplane.api.services import CLUSTERS, READINESS, missing
@@ -124,7 +123,7 @@ def create_api(
     api.deadline_s = deadline_ms / 1000
     problems.install(api)
     return RequestMiddleware(
-        Lookup(api),
+        api,
         authenticator=authenticator,
         clusters=services[CLUSTERS],
         deadline_ms=deadline_ms,

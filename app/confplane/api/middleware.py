@@ -18,7 +18,7 @@ from uuid_utils import uuid7
 from confplane.api import problems
 from confplane.api.request_context import REQUEST_CONTEXT, RequestContext
 from confplane.api.responses import CHALLENGE, CLUSTER, NOSNIFF, Headers, PreparedResponse
-from confplane.api.traffic import CLIENT_CLOSED_REQUEST
+from confplane.api.routing.lookup import Lookup
 from confplane.domain.errors import ConfplaneError, InvalidRequestError, UnauthenticatedError, UnknownRouteError
 from confplane.domain.texts import rfc3339
 from confplane.security.authenticator import BEHALF_OF, CERTIFICATE, Credentials
@@ -27,8 +27,9 @@ from confplane.services.metrics import REQUEST_ID
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Collection
 
+    from fastapi import FastAPI
     from starlette.responses import Response
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
     from confplane.api.cors import Cors
     from confplane.api.resource import ProtectedResource
@@ -70,8 +71,10 @@ class MiddlewareOptions:
 class RequestMiddleware:
     """Wraps the application. The request id is that of ``X-Request-Id`` if it is valid, otherwise a new one.
 
+    Requests whose route is found by their path go directly to it, and all others through the application's router.
+
     Args:
-        app: The application.
+        app: The application that has the routes.
         authenticator: Authenticates requests.
         clusters: All clusters: every response for a cluster, including errors, has its consistency headers.
         deadline_ms: Time limit of a request in milliseconds.
@@ -84,7 +87,7 @@ class RequestMiddleware:
 
     def __init__(
         self,
-        app: ASGIApp,
+        app: FastAPI,
         *,
         authenticator: Authenticator[Access],
         clusters: ClusterRegistry,
@@ -95,6 +98,7 @@ class RequestMiddleware:
         options: MiddlewareOptions,
     ) -> None:
         self._app = app
+        self._lookup = Lookup(app)
         self._traffic = traffic
         self._limiter = options.limiter
         self._cors = options.cors
@@ -111,7 +115,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status, traffic = time.monotonic(), CLIENT_CLOSED_REQUEST, self._traffic
+        began, traffic = time.monotonic(), self._traffic
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id")
         request_id = given.decode() if given is not None and _ACCEPTED_ID.fullmatch(given) else str(uuid7())
@@ -119,32 +123,37 @@ class RequestMiddleware:
         REQUEST_ID.set(request_id)
         if self._challenge is not None:
             scope[CHALLENGE] = self._challenge
-        cors = self._cors
-
-        def send_with_headers(message: Message) -> Awaitable[None]:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"].append((b"x-request-id", request_id.encode()))
-                self._add_headers(scope, context, message["headers"])
-                if cors is not None:
-                    message["headers"] += cors.headers(headers.get(b"origin"))
-                if self._readiness.stopping:
-                    message["headers"].append((b"connection", b"close"))
-            return send(message)
-
         traffic.in_flight += 1
         try:
             response = self._early_response(scope, context)
-            await (self._app if response is None else response)(scope, receive, send_with_headers)
+            if response is None and (route := self._lookup.find(scope)) is not None:
+                response = await route.answer(Request(scope, receive))
+            if response is None:
+                await self._route(scope, context, receive, send)
+            else:
+                context.status = response.status_code
+                self._add_headers(scope, context, response.raw_headers)
+                await response(scope, receive, send)
         finally:
             if context.lease is not None:
                 context.lease.release()
             traffic.in_flight -= 1
-            traffic.count(scope["method"], scope.get("route"), status, time.monotonic() - began)
+            traffic.count(scope["method"], scope.get("route"), context.status, time.monotonic() - began)
+
+    async def _route(self, scope: Scope, context: RequestContext, receive: Receive, send: Send) -> None:
+        """Pass a request to the router, which finds its route or refuses it."""
+
+        def send_with_headers(message: Message) -> Awaitable[None]:
+            if message["type"] == "http.response.start":
+                context.status = message["status"]
+                self._add_headers(scope, context, message["headers"])
+            return send(message)
+
+        await self._app(scope, receive, send_with_headers)
 
     def _add_headers(self, scope: Scope, context: RequestContext, headers: Headers) -> None:
         """Add the headers that depend on the credential, and those of every response."""
+        headers.append((b"x-request-id", context.request_id.encode()))
         headers.append(NOSNIFF)
         needs_token = scope["path"] not in self._open_paths and scope["method"] != "OPTIONS"  # a preflight has none
         access = context.access
@@ -154,6 +163,10 @@ class RequestMiddleware:
             headers.append(_PRIVATE)
         if access is not None and (ends_at := access.identity.ends_at) - time.time() <= _ANNOUNCED_S:
             headers.append(_expiry(ends_at))
+        if self._cors is not None:
+            headers += self._cors.headers(context.headers.get(b"origin"))
+        if self._readiness.stopping:
+            headers.append((b"connection", b"close"))
 
     def _early_response(self, scope: Scope, context: RequestContext) -> Response | None:
         """Authenticate a request. Return None to pass it on, or the response if it must not reach a route."""

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from confplane.api.traffic import CLIENT_CLOSED_REQUEST
 from confplane.domain.errors import LimitExceededError
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class RequestContext:
     """The edits of the request that ended with an error. None if they are not recorded."""
     error: ConfplaneError | None = None
     """The error that the response renders. None if it is a success, or a success in part."""
+    status: int = CLIENT_CLOSED_REQUEST
+    """The status of the response, once it is sent."""
 
     def extend(self, seconds: float | None) -> None:
         """Move the deadline to so many seconds from now, if that is later; None leaves it."""

@@ -10,15 +10,13 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from starlette.requests import Request
-
 from confplane.api.routing.paths import ID
 from confplane.api.routing.routes import StrictRoute
 from confplane.domain.entities import CACHED_LENGTH
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Scope
 
 _CLUSTERS: Final = "/v1/clusters/"
 _CLUSTER: Final = "/v1/clusters/{cluster}"
@@ -32,7 +30,7 @@ _CACHE_SIZE: Final = 4_096
 
 
 class Lookup:
-    """Passes requests to their routes.
+    """Finds the routes of requests.
 
     Args:
         app: The application that has the routes.
@@ -62,25 +60,16 @@ class Lookup:
                 facet, _, suffix = behind[1:].partition(ID)
                 self._of_entity[method, facet, suffix] = route
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one ASGI connection."""
-        route = self.find(scope) if scope["type"] == "http" else None
-        if route is None:
-            await self._app(scope, receive, send)
-            return
-        scope["app"] = self._app
-        scope["route"] = route
-        response = await route.answer(Request(scope, receive))
-        await response(scope, receive, send)
-
     def find(self, scope: Scope) -> StrictRoute | None:
-        """Return the route of a request, and set the path's parameters. Returns None if the router must decide."""
+        """Return the route of a request, and set it in the scope as the router does. None if the router must decide."""
         method, path, root = scope["method"], scope["path"], scope.get("root_path", "")
         # Long paths would need too much memory.
         found = (self._kept if len(path) <= CACHED_LENGTH else self._find)(method, path, root)
         if found is None:
             return None
         route, parameters = found
+        scope["app"] = self._app
+        scope["route"] = route
         scope["path_params"] = parameters.copy()
         return route
 

@@ -211,12 +211,21 @@ async def get(
     absent: str | None,
 ) -> Response:
     """Answer with one resource."""
+    cluster_facet, describe = call.cluster_facet(name), reads.describe
     try:
-        return await _existing(call, reads, name, entity, if_none_match, at)
+        if at is not None:
+            return await past.single(call, reads.history, cluster_facet, entity, at, if_none_match)
+        if call.strong:
+            await refresh.refresh_entity(call, name, entity)
+        node = describe.node(cluster_facet, entity.id)
+        if call.view == "full":
+            return await _full(call, reads, cluster_facet, node, if_none_match)
+        # Only these configs depend on the definitions of the cluster's release, which may change.
+        catalog = cluster_facet.catalog if name is FacetName.CONFIGS else None
+        return polled(call.cluster, _rendered(describe, cluster_facet.whole, node, catalog), if_none_match)
     except NotFoundError:
         if absent is None:
             raise
-    cluster_facet = call.cluster_facet(name)
     not_modified(if_none_match, "")  # a malformed header is still refused
     consistency = consistency_headers(call.cluster.store)
     if call.view == "full" and at is None:
@@ -226,27 +235,17 @@ async def get(
     return json_response(call.request, body, consistency=consistency)
 
 
-async def _existing(
-    call: Call, reads: ResourceReads, name: FacetName, entity: Entity, if_none_match: str | None, at: str | None
+async def _full(
+    call: Call, reads: ResourceReads, cluster_facet: ClusterFacet, node: Node, if_none_match: str | None
 ) -> Response:
-    cluster_facet, describe = call.cluster_facet(name), reads.describe
-    if at is not None:
-        return await past.single(call, reads.history, cluster_facet, entity, at, if_none_match)
-    if call.strong:
-        await refresh.refresh_entity(call, name, entity)
-    node = describe.node(cluster_facet, entity.id)
-    if call.view == "full":
-        consistency = consistency_headers(call.cluster.store)
-        _, etag = describe.content(cluster_facet, node)
-        not_modified(if_none_match, etag)  # has no ETag, but a malformed header is still refused
-        members = (await owners.status_members(call, reads.owners, cluster_facet, [node])).get(node.id)
-        body = await full_resource(
-            cluster_facet, node.id, node.config, node=node, refreshed_at=call.observed_at, members=members
-        )
-        return json_response(call.request, body, consistency=consistency)
-    # Only these configs depend on the definitions of the cluster's release, which may change.
-    catalog = cluster_facet.catalog if name is FacetName.CONFIGS else None
-    return polled(call.cluster, _rendered(describe, cluster_facet.whole, node, catalog), if_none_match)
+    consistency = consistency_headers(call.cluster.store)
+    _, etag = reads.describe.content(cluster_facet, node)
+    not_modified(if_none_match, etag)  # has no ETag, but a malformed header is still refused
+    members = (await owners.status_members(call, reads.owners, cluster_facet, [node])).get(node.id)
+    body = await full_resource(
+        cluster_facet, node.id, node.config, node=node, refreshed_at=call.observed_at, members=members
+    )
+    return json_response(call.request, body, consistency=consistency)
 
 
 async def put(

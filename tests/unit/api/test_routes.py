@@ -60,8 +60,9 @@ async def _handler(
     name: str,
     body: Annotated[Item, Body()],
     flag: Annotated[bool | None, Query()] = None,
+    depth: Annotated[int | None, Header(alias="X-Depth")] = None,
 ) -> PreparedResponse:
-    SEEN.append((part, name, body.name, flag))
+    SEEN.append((part, name, body.name, flag if depth is None else depth))
     return PreparedResponse(b"done", [])
 
 
@@ -123,6 +124,15 @@ def test_a_dependency_takes_the_request_first_and_then_one_text_of_the_path(hand
 async def test_values_are_validated_and_passed_to_the_operation_that_declares_them() -> None:
     status, _, seen = await _answer("kind=x&pageSize=12&flag=true")
     assert (status, seen) == (200, ["x", ((12, None), "t", "n", True)])
+
+
+@pytest.mark.parametrize("others", [(), (("If-Match", "a"),)])
+async def test_a_header_of_the_handler_is_validated(others: tuple[tuple[str, str], ...]) -> None:
+    tags = others[0][1] if others else None
+    status, _, seen = await _answer("", ("X-Depth", "4"), *others)
+    assert (status, seen) == (200, [((7, tags), "t", "n", 4)])
+    status, problem, seen = await _answer("", ("X-Depth", "far"), *others)
+    assert (status, [part["pointer"] for part in problem["errors"]], seen) == (400, ["X-Depth"], [])
 
 
 async def test_a_header_of_several_lines_is_one_list() -> None:

@@ -51,7 +51,7 @@ class Binder:
         self._checks = [part for part in dependencies if part.name is None]
         parts = (self._handler, *dependencies)
         self._queries = frozenset(name for part in parts for name in part.queries)
-        self._headers = frozenset(name for part in parts for name in part.headers)
+        self._shared_headers = frozenset(name for part in dependencies for name in part.headers)
         self._bodies = {
             field.name: BodyReader(cast("type[RequestModel]", field.field_info.annotation))
             for field in dependant.body_params
@@ -78,19 +78,29 @@ class Binder:
         return arguments
 
     def at_once(self, request: Request) -> dict[str, Any] | None:
-        """Return the arguments of a request without optional parameters and without a body, or None for any other.
+        """Return the arguments of an operation without a body, if the request has no parameters of dependencies.
 
         Raises:
+            FindingsError: A header is not valid for the handler.
             ConfplaneError: As the dependencies.
         """
         return None if self._bodies else self._unsent(request)
 
     def _unsent(self, request: Request) -> dict[str, Any] | None:
-        """Return the arguments, without the body, of a request without optional parameters, or None for any other."""
+        """Return the arguments, without the body, of a request without query and without headers of dependencies.
+
+        Returns None for any other request.
+        """
         scope = request.scope
-        if scope["query_string"] or not self._headers.isdisjoint(scope[REQUEST_CONTEXT].headers):
+        headers = scope[REQUEST_CONTEXT].headers
+        if scope["query_string"] or not self._shared_headers.isdisjoint(headers):
             return None
         arguments = self._handler.unsent(request)
+        if not self._handler.headers.keys().isdisjoint(headers):
+            findings: list[Any] = []
+            self._handler.add_headers(request, arguments, findings)
+            if findings:
+                raise FindingsError(findings)
         arguments.update(self._constants)
         for name, part in self._variables:
             arguments[name] = part.unsent_value(request)
@@ -187,6 +197,11 @@ class _InjectedCallable:
                 if alias in query:
                     found[field.name], wrong = field.validate(query[alias], loc=("query", alias))
                     findings += wrong
+        self.add_headers(request, found, findings)
+        return found
+
+    def add_headers(self, request: Request, found: dict[str, Any], findings: list[Any]) -> None:
+        """Add the values of the headers that a request has, and their faults to the findings."""
         headers = request.scope[REQUEST_CONTEXT].headers
         for header, field in self.headers.items():
             if header in headers:
@@ -196,7 +211,6 @@ class _InjectedCallable:
                 else:
                     found[field.name], wrong = field.validate(text, loc=("header", field.alias))
                     findings += wrong
-        return found
 
 
 def _is_any_text(field: FieldInfo) -> bool:

@@ -115,6 +115,19 @@ async def test_an_event_that_is_sent_again_after_a_lost_reply_is_one_event(pool:
     ]
 
 
+async def test_events_of_an_earlier_content_have_no_text(pool: Database) -> None:
+    store, trail = PostgresChangeRequests(pool), PostgresFeedTrail(pool)
+    request, opened = proposed()
+    await store.create(request, opened)
+    revised = replace(request, version=2, revision=2, entity_ids=("user=bob",))
+    assert await store.write(revised, replace(event(RequestAction.REVISE, RequestState.OPEN), revision=2))
+    found = [each.request for each in await trail.requests(CLUSTER, 0, LAST_NUMBER, 9)]
+    assert [(each.type, each.entity_ids, each.comment) for each in found if each is not None] == [
+        ("proposed", ["user=bob"], None),
+        ("revised", ["user=bob"], "text"),
+    ]
+
+
 async def test_begun_and_delayed_applications_and_comments_are_left_out(pool: Database, log: PostgresAuditLog) -> None:
     store, trail = PostgresChangeRequests(pool), PostgresFeedTrail(pool)
     request, opened = proposed()

@@ -485,6 +485,29 @@ async def test_a_scheduled_request_is_applied_at_its_time_or_expires(world: Worl
     assert (await now(one.replica, ALICE), await now(one.replica, BOB)) == ({"producer_byte_rate": "2"}, {})
 
 
+async def test_texts_about_an_earlier_content_are_shown_to_those_who_may_see_it(world: World) -> None:
+    one = await started(world)
+    request = await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2), one.entry(BOB, producer_byte_rate=2))
+    await one.service.reviews.comment(one.cluster, request.id, "bob is too slow", one.caller(OPS))
+    entries = [one.entry(ALICE, producer_byte_rate=2)]
+    caller = one.caller(DEV, reason="alice alone")
+    revised = await one.service.proposals.revise(one.cluster, request.id, entries, caller, Precondition())
+    await one.access.give(allow("User:part", Operation.DESCRIBE_CONFIGS, ResourceType.USER, "alice"))
+    texts = {
+        name: [
+            each.text
+            for each in await one.service.reader.visible_events(
+                revised, one.caller(Identity(name, Authentication.CERTIFICATE)).access
+            )
+        ]
+        for name in ("User:part", "User:ops")
+    }
+    assert texts == {
+        "User:part": [None, None, "alice alone"],
+        "User:ops": ["more load", "bob is too slow", "alice alone"],
+    }
+
+
 async def test_a_request_that_waits_for_a_thaw_is_written_once(world: World) -> None:
     one = await started(world)
     times = {"apply_at": one.now() + HOUR, "expires_at": one.now() + 3 * HOUR}

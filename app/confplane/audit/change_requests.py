@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Boolean, Double, Text, Uuid, bindparam, text
+from sqlalchemy import Boolean, Double, Integer, Text, Uuid, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 from typing_extensions import override
 
@@ -31,7 +31,7 @@ from confplane.services.ports.change_requests import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from sqlalchemy import Row, TextClause
 
@@ -133,6 +133,10 @@ _EVENTS: Final = text("""
 SELECT id, action, revision, state, at, principal, behalf_of, text FROM change_request_events
 WHERE request_id = :id ORDER BY id DESC LIMIT :most
 """).bindparams(bindparam("id", type_=Uuid))
+_ENTITIES_OF: Final = text("""
+SELECT revision, ARRAY(SELECT edit->>'entity' FROM jsonb_array_elements(draft->'edits') AS edit) AS entity_ids
+FROM change_request_revisions WHERE request_id = :id AND revision = ANY(:revisions)
+""").bindparams(bindparam("id", type_=Uuid), bindparam("revisions", type_=ARRAY(Integer)))
 _ATTEMPTS: Final = text("""
 SELECT intents.change_id, outcomes.committed, ARRAY(
   SELECT ARRAY[facet, entity_id] FROM intent_entities AS altered
@@ -267,6 +271,11 @@ class PostgresChangeRequests(ChangeRequestStore):
                 RequestEvent(row.id, row.action, row.at, row.principal, row.behalf_of, row.text, row.revision, state)
             )
         return found
+
+    @override
+    async def entities_of(self, request_id: UUID, revisions: Collection[int]) -> dict[int, frozenset[str]]:
+        rows = await self._database.rows(_ENTITIES_OF, id=request_id, revisions=list(revisions)) if revisions else ()
+        return {row.revision: frozenset(row.entity_ids) for row in rows}
 
     @override
     async def attempts(self, request_id: UUID) -> RequestAttempts:

@@ -97,14 +97,16 @@ WHERE NOT EXISTS (SELECT FROM outcomes WHERE outcomes.change_id = entity.change_
 """).bindparams(bindparam("ids", type_=ARRAY(Text)))
 
 
-# The content of a request is that of the present: nobody else than its readers gets its events.
+# The content of a request is that of the present: nobody else than its readers gets its events. Texts about an earlier
+# content are left out, which these may not see.
 _REQUESTS: Final = text(f"""
 SELECT wanted.position, found.* FROM jsonb_to_recordset(CAST(:wanted AS jsonb)) AS wanted(
   position integer, cluster text, after bigint, until bigint, size integer
 ) CROSS JOIN LATERAL (
   SELECT events.number, events.id, events.request_id, events.action, events.revision, events.state,
     CAST(extract(epoch FROM events.at) * 1000 AS bigint) AS time_ms, events.principal, events.behalf_of,
-    events.text AS comment, requests.entity_ids, requests.content ->> 'kind' AS kind,
+    CASE WHEN events.revision = requests.revision THEN events.text END AS comment,
+    requests.entity_ids, requests.content ->> 'kind' AS kind,
     requests.content -> 'authors' -> 0 -> 'identity' ->> 'principal' AS author, requests.content ->> 'reason' AS reason,
     requests.content ->> 'ticket' AS ticket, requests.content ->> 'change_id' AS change_id,
     outcomes.incarnation, outcomes.revision AS applied

@@ -287,7 +287,8 @@ def _id(text: str) -> UUID:
 
 
 async def _shown(call: Call, requests: ChangeRequestService, request: ChangeRequest, status: int = 200) -> Response:
-    events = () if call.validate_only and request.version == 1 else await requests.reader.events(request)
+    is_trial = call.validate_only and request.version == 1
+    events = () if is_trial else await requests.reader.visible_events(request, call.caller.access)
     headers = {"ETag": etag_of(request)}
     if status == _CREATED:
         scope = call.request.scope

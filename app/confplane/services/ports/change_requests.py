@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from confplane.domain.change_requests import Person, RequestKind, RequestState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -190,6 +190,9 @@ class ChangeRequestStore(Protocol):
 
     async def events(self, request_id: UUID, most: int) -> list[RequestEvent]:
         """Return the last events of a request, the oldest first."""
+
+    async def entities_of(self, request_id: UUID, revisions: Collection[int]) -> dict[int, frozenset[str]]:
+        """Return the entities of contents that a request had, by revision."""
 
     async def attempts(self, request_id: UUID) -> RequestAttempts:
         """Return the attempts to apply a request."""

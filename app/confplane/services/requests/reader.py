@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.domain.access.operations import Operation, ResourceType
@@ -88,6 +88,15 @@ class RequestReader:
     async def events(self, request: ChangeRequest) -> list[RequestEvent]:
         """Return what happened to a request, and its comments, the oldest first."""
         return await self._store.events(request.id, _EVENTS)
+
+    async def visible_events(self, request: ChangeRequest, access: Access) -> list[RequestEvent]:
+        """Return the events of a request without texts about earlier contents that the caller may not see."""
+        events = await self.events(request)
+        earlier = {each.revision for each in events if each.text is not None and each.revision < request.revision}
+        found = await self._store.entities_of(request.id, earlier)
+        author = request.authors[0].identity.principal
+        hidden = {revision for revision, ids in found.items() if not may_see(access, request.cluster, author, ids)}
+        return [replace(each, text=None) if each.revision in hidden else each for each in events]
 
 
 def check_some(caller: Caller, request: ChangeRequest, *operations: Operation) -> None:

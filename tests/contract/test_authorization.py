@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import pytest_asyncio
 
 from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     import httpx
-    import pytest
 
     from confplane.devstack.postgres import Postgres
     from confplane.devstack.zookeeper import ZooKeeper
@@ -162,6 +162,33 @@ async def test_a_stored_answer_is_replayed_only_while_the_grant_is_there(inside:
     assert replayed["detail"] == other["detail"].replace("never-there", "carol")
     await inside.give("User:keyed", operation=Operation.DESCRIBE_CONFIGS, resource=ResourceType.USER, name="carol")
     refused(await put("keyed"))
+
+
+@pytest.mark.parametrize("form", ["edits", "manifest"])
+async def test_a_stored_proposal_is_replayed_only_while_its_entities_are_visible(inside: Inside, form: str) -> None:
+    name = f"proposed-{form}"
+    edit = {"facet": "client-quotas", "id": f"user={name}", "mode": "replace"}
+    body = {
+        "edits": {"edits": [{**edit, "ops": [{"op": "SET", "key": "producer_byte_rate", "value": 5}]}]},
+        "manifest": {
+            "manifest": {
+                "apiVersion": "confplane/v1",
+                "kind": "Configs",
+                "entities": [{"id": f"user={name}", "quotas": {"producer_byte_rate": 5}}],
+            }
+        },
+    }[form]
+
+    async def propose() -> httpx.Response:
+        return await inside.send("proposer", "POST", "change-requests", body, Idempotency_Key=name)
+
+    rights = {"resource": ResourceType.USER, "name": name}
+    await inside.give("User:proposer", operation=Operation.PROPOSE, **rights)
+    grant = await inside.give("User:proposer", operation=Operation.DESCRIBE_CONFIGS, **rights)
+    first = done(await propose())
+    assert done(await propose()) == first
+    await inside.take(grant)
+    refused(await propose())
 
 
 async def test_the_trail_shows_visible_entities_alone(inside: Inside) -> None:

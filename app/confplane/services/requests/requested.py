@@ -142,7 +142,7 @@ class RequestedChanges:
         _check(plan)
         for each in plan.edits:
             if each.has_effect:
-                caller.require(cluster.name, Operation.PROPOSE, each.entity.id, pointer=each.result.edit.pointer)
+                _check_may_propose(caller, cluster.name, each.entity.id, pointer=each.result.edit.pointer)
         draft = await asyncio.to_thread(store_manifest, plan, manifest, self._fingerprints[cluster.name])
         results = [each.result for each in plan.edits if each.has_effect]
         asked = {approval_text(each.edit.entity, each.requirements) for each in results if each.requirements}

@@ -17,6 +17,7 @@ from confplane.cli.remote.credentials import token_of
 from confplane.cli.remote.logins import StoredLogin
 from confplane.cli.remote.profiles import Profile, ProfileError
 from confplane.client.device import LoginTokens
+from confplane.client.tokens import authorization
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -173,3 +174,28 @@ def test_a_completion_that_gives_up_lets_a_renewed_token_be_stored(monkeypatch: 
     completing.start()
     completing.join()
     assert [each and each.refresh for each in stored] == ["r2"]
+
+
+@pytest.mark.parametrize("source", ["login", "file"])
+def test_a_command_that_runs_for_long_sends_renewed_tokens(tmp_path: Path, source: str) -> None:
+    path = tmp_path / "token"
+    profile = PROFILE if source == "login" else replace(PROFILE, client_id=None, token_file=path)
+
+    def store(token: str) -> None:
+        logins.write(PROFILE, replace(login(300), access=token))
+        path.write_text(token)
+
+    store("first")
+    tokens = credentials.tokens_of(profile)
+    assert tokens is not None
+    assert authorization(tokens) == "Bearer first"
+    store("second")
+    assert authorization(tokens) == "Bearer second"
+
+
+def test_a_command_whose_profile_has_no_token_does_not_begin(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="You are not logged in"):
+        credentials.tokens_of(PROFILE)
+    with pytest.raises(ProfileError, match="can't be read: No such file"):
+        credentials.tokens_of(replace(PROFILE, client_id=None, token_file=tmp_path / "none"))
+    assert credentials.tokens_of(replace(PROFILE, client_id=None)) is None

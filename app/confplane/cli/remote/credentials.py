@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from confplane.cli.remote.logins import StoredLogin
     from confplane.cli.remote.profiles import Profile
     from confplane.client.device import DeviceLogin, LoginTokens
+    from confplane.client.tokens import Token
 
 _COMMAND_S: Final = 60
 
@@ -49,6 +50,19 @@ def token_of(profile: Profile) -> str | None:
     if not is_token(token):
         raise ProfileError(f"{source} gave no token: a token is one word of ASCII characters")
     return token
+
+
+def tokens_of(profile: Profile) -> Token | None:
+    """Return the token of a profile, as a function if it may be renewed while a command runs.
+
+    Raises:
+        ProfileError: As :func:`token_of`, for the first request.
+        LoginError: As :func:`token_of`.
+    """
+    first = token_of(profile)
+    if profile.token is not None or (profile.token_file is None and profile.client_id is None):
+        return first  # a program may take long, or prompt
+    return lambda: token_of(profile) or ""
 
 
 @contextmanager

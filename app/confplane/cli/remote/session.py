@@ -95,10 +95,10 @@ def client_of(profile: Profile) -> AsyncConfplane:
     Raises:
         ProfileError: The token or a TLS file is not available.
     """
-    from confplane.cli.remote.credentials import tls_of, token_of  # noqa: PLC0415 - help does without TLS
+    from confplane.cli.remote.credentials import tls_of, tokens_of  # noqa: PLC0415 - help does without TLS
     from confplane.client import AsyncConfplane  # noqa: PLC0415 - help does without httpx
 
-    return AsyncConfplane(profile.url, token=token_of(profile), cluster=profile.cluster, verify=tls_of(profile))
+    return AsyncConfplane(profile.url, token=tokens_of(profile), cluster=profile.cluster, verify=tls_of(profile))
 
 
 def problem_text(error: ProblemError) -> str:

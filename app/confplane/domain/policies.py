@@ -30,8 +30,8 @@ def approval_error(
 ) -> PolicyViolationError:
     """Return the refusal of a change that lacks approvals."""
     return PolicyViolationError(
-        f"{approval_text(entity, lacking)}. Propose the change instead, for others to approve: add --propose to the"
-        f" command, or send it to POST /v1/clusters/{cluster}/change-requests",
+        f"{approval_text(entity, lacking)}. Propose the change instead, for others to approve: by --propose of"
+        f" `confplane set`, `delete` or `apply`, or POST /v1/clusters/{cluster}/change-requests",
         pointer=pointer,
         outcome=WriteOutcome.NOT_APPLIED,
     )

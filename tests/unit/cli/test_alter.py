@@ -8,6 +8,7 @@ import pty
 import sys
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -127,6 +128,27 @@ def test_changes_of_several_entities_say_that_nothing_was_bypassed(
         found = CliRunner().invoke(cli, [*words.split(), *glass])
         said = found.stderr.count("--break-glass has no effect")
         assert (found.exit_code, said) == (0, glass != [] and warning is None), found.output
+
+
+def test_a_revert_shows_its_warnings_before_it_is_made_and_what_was_refused(answered: Recorded) -> None:
+    key = {"key": "acks", "before": "1", "after": "all"}
+    plain = {"changeId": None, "errorCode": 0, "errors": [], "warnings": [], "diff": [key]}
+    plan = [{**plain, "id": "user=a"}, {**plain, "id": "user=b", "warnings": ["user=b needs approval"]}]
+    done = [plan[0], {**plain, "id": "user=b", "diff": [], "errorCode": 44, "errorName": None, "errorMessage": "no"}]
+
+    def reverted(request: httpx.Request) -> httpx.Response:
+        results = plan if b"validateOnly" in request.url.query else done
+        return httpx.Response(200, json={"failed": int(results is done), "skipped": [], "results": results})
+
+    answered.answers["revert"] = reverted
+    answer = CliRunner().invoke(cli, ["revert", "--request-id", "r", "--yes"])
+    assert answer.exit_code == 1
+    assert answer.stderr.splitlines() == [
+        "Warning: user=b needs approval",
+        "Warning: the outcome differs from the changes above. Reverted:",
+        "Not reverted: user=b: no",
+        "Reverted 1 key of 1 entity",
+    ]
 
 
 def test_a_wait_of_a_bad_length_is_refused(answered: Recorded) -> None:

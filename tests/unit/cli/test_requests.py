@@ -17,6 +17,7 @@ ONE: Final = f"change-requests/{REQUEST}"
 DIGEST: Final = "7d2f9c0d1e3b4a6c7d8e9f00112233445566abcd"
 SHOWN: Final[dict[str, Any]] = {
     "id": REQUEST,
+    "kind": "change",
     "state": "approved",
     "digest": DIGEST,
     "author": {"principal": "User:portal", "behalfOf": "User:dev"},
@@ -186,3 +187,12 @@ def test_a_revert_is_proposed_with_its_terms(answered: Recorded) -> None:
     terms = ["--partly", "--apply-at", "2030-01-31T12:00:00Z", "--reason", "harmful"]
     assert CliRunner().invoke(cli, ["requests", "revert", REQUEST, *terms]).exit_code == 0
     assert answered.sent == [(f"{ONE}:revert?reason=harmful", {"partly": True, "applyAt": "2030-01-31T12:00:00Z"})]
+
+
+def test_a_change_past_the_rules_is_to_be_acknowledged(answered: Recorded) -> None:
+    past = {**SHOWN, "kind": "break-glass", "state": "open", "requirements": [], "changes": [], "approvalRules": []}
+    answered.answers |= {ONE: past, "change-requests": {"items": [past], "nextPageToken": None}}
+    shown = CliRunner().invoke(cli, ["requests", "show", REQUEST]).stdout
+    assert "A change past the rules, of user=alice" in shown
+    assert f"To acknowledge it: confplane requests approve {REQUEST} --digest {DIGEST}" in shown
+    assert "to acknowledge" in CliRunner().invoke(cli, ["requests", "list"]).stdout

@@ -69,8 +69,11 @@ async def show(client: AsyncConfplane, request: RequestName) -> None:
     echo(_state_text(found))
     echo(f"Proposed by {_name(found['author'])}: {found['reason'] or 'no reason was given'}")
     echo(f"Digest: {found['digest']}")
+    if found["kind"] == "break-glass":
+        echo(f"A change past the rules, of {', '.join(found['entities'])}")
     if found["state"] == "open":
-        echo(f"To approve it: confplane requests approve {found['id']} --digest {found['digest']}")
+        verb = "acknowledge" if found["kind"] == "break-glass" else "approve"
+        echo(f"To {verb} it: confplane requests approve {found['id']} --digest {found['digest']}")
     for change in found["changes"]:
         echo(f"\n{change['id']}, {change['facet']}:")
         print_changes(change["diff"])
@@ -216,8 +219,13 @@ def _row(item: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         " ".join(item["entities"]),
         _name(item["author"]),
         item["reason"] or "",
-        item["error"] or "; ".join(item["requirements"]),
+        item["error"] or "; ".join(item["requirements"]) or _to_acknowledge(item),
     )
+
+
+def _to_acknowledge(item: Mapping[str, Any]) -> str:
+    """Return the note of a change past the rules that nobody has acknowledged yet; '' for any other request."""
+    return "to acknowledge" if item["kind"] == "break-glass" and item["state"] == "open" else ""
 
 
 def _show_state(answer: Answer[ChangeRequestData]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -86,15 +86,17 @@ async def revert(
         if shown:
             report_bypass(break_glass, plan["results"])
         return _end(plan, "Valid; nothing was written" if shown else _nothing(plan))
+    for warning in _warnings(plan):
+        echo(f"Warning: {warning}", err=True)
     if not (yes or typer.confirm(f"Revert {_count(plan)}?", err=True)):
         echo("Nothing was written", err=True)
         return FAILED
     done = await send(False)  # noqa: FBT003 - as above
     if not is_json() and _shown(done) != shown:
-        echo("Warning: other changes were made in the meantime. Reverted:", err=True)
+        echo("Warning: the outcome differs from the changes above. Reverted:", err=True)
         _print(done)
     report_bypass(break_glass, done["results"])
-    return _end(done, f"Reverted {_count(done)}")
+    return _end(done, f"Reverted {_count(done)}", _warnings(plan))
 
 
 _Body = dict[str, Any]
@@ -228,12 +230,13 @@ def _print(body: _Body) -> None:
         echo(f"Left out: change {each['changeId']}: {each['reason']}", err=True)
 
 
-def _end(body: _Body, said: str) -> int:
-    """Print the result, as JSON too if requested, and return the exit code."""
+def _end(body: _Body, said: str, warned: Sequence[str] = ()) -> int:
+    """Print the result, as JSON too if requested, with the warnings not printed yet, and return the exit code."""
     if is_json():
         print_json({name: body[name] for name in ("failed", "skipped", "results")})
     for warning in _warnings(body):
-        echo(f"Warning: {warning}", err=True)
+        if warning not in warned:
+            echo(f"Warning: {warning}", err=True)
     if is_json() and body["failed"]:
         print_error(said, FAILED, refused=body["failed"])
     else:

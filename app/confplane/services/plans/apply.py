@@ -64,12 +64,12 @@ _CHANGED: Final = (
     "The document, its options, the policies or the entities are not those of the plan any more; make a new plan"
 )
 _MADE_PAST_RULES: Final = (
-    "The plan was made with break glass and is applied without it. Send Confplane-Break-Glass with the apply too, or"
-    " make a new plan without it"
+    "The plan was made with break glass and is applied without it. Send Confplane-Break-Glass with the apply too"
+    " (in the CLI --break-glass), or make a new plan without it"
 )
 _MADE_WITHIN_RULES: Final = (
-    "The plan was made without break glass and is applied with it. Send Confplane-Break-Glass with the plan too; in"
-    " the CLI, apply with --break-glass and without --plan"
+    "The plan was made without break glass and is applied with it. Send Confplane-Break-Glass with the plan too"
+    " (in the CLI --break-glass)"
 )
 
 

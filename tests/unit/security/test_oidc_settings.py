@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from confplane.identity_settings import OidcSettings, check_sources
+from confplane.settings import HttpSettings
 
 PLAIN: dict[str, Any] = {"issuer": "https://id.example.com", "audiences": ["confplane"], "prefix": "acme:"}
 
@@ -132,3 +133,19 @@ def test_an_issuer_of_kafkas_users_and_certificates_could_make_the_same() -> Non
     check_sources([issuer()], certificates=True)
     with pytest.raises(ValueError, match="client certificates make Kafka's users too"):
         check_sources([issuer(prefix="", kafka_users=True)], certificates=True)
+
+
+TLS: dict[str, Any] = {"certificate_file": "tls.crt", "key_file": "tls.key"}
+
+
+@pytest.mark.parametrize(
+    ("http", "accepts"),
+    [
+        ({}, False),
+        ({"tls": TLS}, False),
+        ({"tls": {**TLS, "client_certificates": "optional", "client_ca_file": "ca.crt"}}, True),
+        ({"client_certificate_header": "X-Client-Cert", "certificate_proxies": ["127.0.0.1"]}, True),
+    ],
+)
+def test_tls_alone_accepts_no_certificates(http: dict[str, Any], *, accepts: bool) -> None:
+    assert HttpSettings.model_validate(http).accepts_certificates is accepts

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import psutil
 from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NodeExistsError
+from kazoo.retry import KazooRetry
 
 from confplane.devstack.postgres import Postgres
 from confplane.devstack.zookeeper import ZooKeeper
@@ -100,28 +102,46 @@ def data_of(number: int) -> bytes:
 def _fill(connect: str, entities: int) -> None:
     client = KazooClient(connect, timeout=_FILL_SESSION_S)
     client.start()
-    client.ensure_path("/config/users")
-    under_way = []
-    transaction = client.transaction()
-    for number, path in enumerate(paths_of(entities)):
-        if not number % _CLIENTS_PER_USER:
-            clients = path.rpartition("/")[0]
-            transaction.create(clients.rpartition("/")[0])
-            transaction.create(clients)
-        transaction.create(path, data_of(number))
-        if len(transaction.operations) >= _BATCH:
-            under_way.append(transaction.commit_async())
-            transaction = client.transaction()
-            if len(under_way) > 10:
-                _check(under_way.pop(0).get())
-    under_way.append(transaction.commit_async())
-    for result in under_way:
-        _check(result.get())
-    client.stop()
-    client.close()
+    try:
+        client.ensure_path("/config/users")
+        nodes: list[tuple[str, bytes]] = []
+        for number, path in enumerate(paths_of(entities)):
+            if not number % _CLIENTS_PER_USER:
+                clients = path.rpartition("/")[0]
+                nodes += [(clients.rpartition("/")[0], b""), (clients, b"")]
+            nodes.append((path, data_of(number)))
+            if len(nodes) >= _BATCH:
+                _create(client, nodes)
+                nodes = []
+        if nodes:
+            _create(client, nodes)
+    finally:
+        client.stop()
+        client.close()
 
 
-def _check(results: list[Any]) -> None:
+def _create(client: KazooClient, nodes: list[tuple[str, bytes]]) -> None:
+    """Create nodes in one transaction, again if its reply is lost.
+
+    One transaction is sent at a time: kazoo drops a connection whose heartbeat waits behind many of them.
+    """
+    lost = False
+
+    def send() -> list[Any]:
+        nonlocal lost
+        transaction = client.transaction()
+        for path, data in nodes:
+            transaction.create(path, data)
+        try:
+            results: list[Any] = transaction.commit()
+        except KazooException:
+            lost = True
+            raise
+        return results
+
+    results = KazooRetry(max_tries=-1, max_delay=10, deadline=_READY_S, ignore_expire=True)(send)
+    if lost and isinstance(results[0], NodeExistsError):
+        return  # an earlier one was applied
     for result in results:
         if isinstance(result, Exception):
             raise result

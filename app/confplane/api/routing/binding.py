@@ -63,7 +63,7 @@ class Binder:
         self._variables = [(name, part) for name, part in self._values.items() if part.needs_request]
 
     async def __call__(self, request: Request) -> dict[str, Any]:
-        """Return the arguments.
+        """Return the arguments of a request for which :meth:`at_once` returned None.
 
         Parameters are validated first, then the checks wait, then the dependencies are called, then the body is read.
 
@@ -72,7 +72,7 @@ class Binder:
             FindingsError: A parameter or the body is not valid for the handler.
             ConfplaneError: As the dependencies and :class:`BodyReader`.
         """
-        arguments = self._unsent(request) or await self._sent(request)
+        arguments = (self._unsent(request) if self._bodies else None) or await self._sent(request)
         for name, read in self._bodies.items():
             arguments[name] = await read(request)
         return arguments

@@ -99,7 +99,7 @@ class Operations:
         self._done: deque[str] = deque(maxlen=_REMEMBERED)
         """The ids of the last changes that were answered."""
         self._temporary: deque[str] = deque(maxlen=_REMEMBERED)
-        """Those of temporary ones."""
+        """The ids of the last temporary ones that were answered."""
 
     def write(self, chooser: random.Random) -> Operation:
         """Return a request that means to change something."""

@@ -151,3 +151,9 @@ def test_a_layout_is_read_as_it_was_written(tree: Tree, *, moved: bool) -> None:
     layout = Layout(tree, tree.other if moved else None)
     assert znodes.decode_layout(znodes.encode_layout(layout)) == layout
     assert znodes.decode_layout(b"") is None
+
+
+@pytest.mark.parametrize("source", ["[]", "{}", "1", '"shared"', '"none"'])
+def test_a_layout_that_names_no_other_source_is_refused(source: str) -> None:
+    with pytest.raises(ValueError, match="not of a form"):
+        znodes.decode_layout(f'{{"version":1,"layout":"shared","from":{source}}}'.encode())

@@ -484,7 +484,7 @@ def decode_layout(data: bytes | None) -> Layout | None:
     match value:
         case {"version": 1, "layout": str(layout), **more} if layout in _LAYOUTS:
             tree, source = _LAYOUTS[layout], more.get("from")
-            if source in {None, tree.other.layout}:
+            if source is None or source == tree.other.layout:
                 return Layout(tree, None if source is None else tree.other)
     raise ValueError("it is not of a form that this version knows")
 

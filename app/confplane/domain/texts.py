@@ -6,6 +6,7 @@ from datetime import timezone
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
 LONGEST_INDEXED: Final = 2_000
@@ -24,6 +25,13 @@ def shown(text: str, limit: int = 60) -> str:
 def clipped(text: str, limit: int = 100) -> str:
     """Return a name, shortened if it is long."""
     return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+def first_of(names: Iterable[str], limit: int = 5) -> str:
+    """Return the first names, and the number of the rest."""
+    every = list(names)
+    listed = ", ".join(every[:limit])
+    return listed if len(every) <= limit else f"{listed} and {len(every) - limit} more"
 
 
 def step(part: str | int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from confplane.domain.texts import clipped, shown
+from confplane.domain.texts import clipped, first_of, shown
 from confplane.services.operator_warnings import OperatorWarning
 from confplane.store import znodes
 from confplane.store.mirror.list_sizes import ALL_PAIRS
@@ -106,6 +106,4 @@ def _counted(what: str, names: Collection[str]) -> OperatorWarning:
 
 def abbreviate(names: Iterable[str]) -> str:
     """Return the first few names, quoted, and the number of the rest."""
-    every = list(names)
-    listed = ", ".join(repr(name) for name in every[:_NAMED])
-    return listed if len(every) <= _NAMED else f"{listed} and {len(every) - _NAMED} more"
+    return first_of(map(repr, names), _NAMED)

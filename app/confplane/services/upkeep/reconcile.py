@@ -20,6 +20,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.errors import CorruptZnodeError, UnavailableError
+from confplane.domain.texts import first_of
 from confplane.services.background import BackgroundService, BackgroundTask, ErrorLog
 from confplane.services.changes.settle import settle
 from confplane.services.metrics import Sample, of_cluster
@@ -49,7 +50,6 @@ _CALL_S: Final = 10.0
 _CONCURRENCY: Final = 64
 PIECE: Final = 2_000
 """Markers of one query of the trail."""
-_NAMED: Final = 5
 
 
 class Reconciler(BackgroundService):
@@ -111,7 +111,7 @@ class Reconciler(BackgroundService):
         if overdue:
             waiting = (
                 f"{len(overdue)} changes have had no outcome for up to {max(c.age_s for c in overdue):.0f} s and could"
-                f" not be settled yet: {_some(str(change.change_id) for change in overdue)}"
+                f" not be settled yet: {first_of(str(change.change_id) for change in overdue)}"
             )
             found.append(OperatorWarning(waiting).about(name))
         if self._strays:
@@ -119,7 +119,7 @@ class Reconciler(BackgroundService):
             why = "Was Postgres restored from a backup?"
             found.append(
                 OperatorWarning(
-                    f"{left}: {len(self._strays)} of them. {why}", f"{left}: {_some(self._strays)}. {why}"
+                    f"{left}: {len(self._strays)} of them. {why}", f"{left}: {first_of(self._strays)}. {why}"
                 ).about(name)
             )
         return found
@@ -316,9 +316,3 @@ def _dead(change: OpenChange | MarkedChange, writers: frozenset[str]) -> bool:
 
 def _soon() -> float:
     return time.monotonic() + _CALL_S
-
-
-def _some(names: Iterable[str]) -> str:
-    every = list(names)
-    listed = ", ".join(every[:_NAMED])
-    return listed if len(every) <= _NAMED else f"{listed} and {len(every) - _NAMED} more"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.observed import THROTTLES, throttles_of, unused_throttles
+from confplane.domain.texts import first_of
 from confplane.services.background import BackgroundService, BackgroundTask, poll_repeatedly
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.metrics import Sample, of_cluster
@@ -140,5 +141,4 @@ class ThrottleWatch(BackgroundService):
 
 
 def _named(throttles: Collection[tuple[Entity, str]]) -> str:
-    first = ", ".join(f"{entity.id} {key}" for entity, key in [*throttles][:_NAMED])
-    return first if len(throttles) <= _NAMED else f"{first} and {len(throttles) - _NAMED} more"
+    return first_of((f"{entity.id} {key}" for entity, key in throttles), _NAMED)

@@ -33,6 +33,7 @@ from confplane.domain.errors import (
     StoreReplacedError,
     UnavailableError,
 )
+from confplane.domain.texts import first_of
 from confplane.services.access import of_operator
 from confplane.services.background import BackgroundService, BackgroundTask, ErrorLog
 from confplane.services.feed.consumer import FeedDelivery
@@ -77,7 +78,6 @@ _FAILED_S: Final = 60.0
 _REMEMBERED: Final = 1_000
 """External changes that are not sent again, although the feed repeats those of the last minutes for each consumer; more
 if it repeats more."""
-_NAMED: Final = 5
 
 
 class _OutdatedError(Exception):
@@ -138,9 +138,8 @@ class WebhookDispatcher(BackgroundService):
             ("Webhooks whose receivers fail", failing),
         ):
             if names:
-                more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-                detailed = f"{what}: {', '.join(names[:_NAMED])}{more}"
-                found.append(OperatorWarning(f"{what}: {len(names)}", detailed).about(self.cluster.name))
+                warning = OperatorWarning(f"{what}: {len(names)}", f"{what}: {first_of(names)}")
+                found.append(warning.about(self.cluster.name))
         return found
 
     def metrics(self) -> Iterator[Sample]:

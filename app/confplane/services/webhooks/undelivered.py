@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from confplane.domain.texts import first_of
 from confplane.services.background import BackgroundService, BackgroundTask, poll_repeatedly
 from confplane.services.operator_warnings import OperatorWarning
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 30.0
-_NAMED: Final = 5
 
 
 class UndeliveredWebhooks(BackgroundService):
@@ -52,5 +52,4 @@ class UndeliveredWebhooks(BackgroundService):
 
 def _warning(names: Sequence[str]) -> OperatorWarning:
     what = "Webhooks that send nothing while this process leads, because its setting webhooks.key_file is missing"
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return OperatorWarning(f"{what}: {len(names)}", f"{what}: {', '.join(names[:_NAMED])}{more}")
+    return OperatorWarning(f"{what}: {len(names)}", f"{what}: {first_of(names)}")

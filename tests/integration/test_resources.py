@@ -165,6 +165,13 @@ async def test_a_write_has_the_revision_of_the_state_that_it_shows(
     )
 
 
+async def test_a_write_without_effect_has_the_revision_of_the_cluster(client: ConfplaneClient) -> None:
+    await client.put("client-quotas", "user=unaltered", {"producer_byte_rate": 1})
+    latest = await client.put("client-quotas", "user=altered-after", {"producer_byte_rate": 1})
+    again = await client.put("client-quotas", "user=unaltered", {"producer_byte_rate": 1})
+    assert (again.change_id, again.revision) == (None, latest.revision)
+
+
 async def test_get_returns_what_was_put(client: ConfplaneClient) -> None:
     entity = Entity.of(user="CN=Alice, O=Acme/x y*é")
     quotas = {"producer_byte_rate": 9223372036854775807, "request_percentage": 12.25, "consumer_byte_rate": 0}

@@ -184,9 +184,9 @@ def written_revision(store: ClusterStore, results: Iterable[EditResult | EntryRe
     """Return the revision of the state that the response to a write shows. To be called right after the write.
 
     It is that of the latest change, although the mirror may have later ones. A result without a change has the state of
-    the mirror.
+    the mirror; its own revision is that of the last change of its entity.
     """
-    revisions = [each.revision for each in results]
+    revisions = [None if each.change_id is None else each.revision for each in results]
     freshness = store.freshness()
     if freshness is not None and (None in revisions or not revisions):
         revisions.append(freshness[0])

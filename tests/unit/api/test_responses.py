@@ -36,19 +36,21 @@ def test_an_answer_of_a_written_cluster_reports_what_is_applied() -> None:
 
 
 @pytest.mark.parametrize(
-    ("freshness", "revisions", "found"),
+    ("freshness", "written", "found"),
     [
-        ((11, None), [7, 9], 9),
-        ((11, None), [None, 9], 11),
-        ((8, None), [9, None], 9),
+        ((11, None), [("a", 7), ("b", 9)], 9),
+        ((11, None), [(None, None), ("b", 9)], 11),
+        # The entity was not changed; its last change was an earlier one.
+        ((11, None), [(None, 5)], 11),
+        ((8, None), [("a", 9), (None, 5)], 9),
         ((11, None), [], 11),
-        (None, [9, None], 9),
-        (None, [None], None),
+        (None, [("a", 9), (None, None)], 9),
+        (None, [(None, 5)], None),
     ],
 )
 def test_a_write_has_the_revision_of_its_latest_change_or_that_of_what_it_left(
-    freshness: tuple[int, int | None] | None, revisions: list[int | None], found: int | None
+    freshness: tuple[int, int | None] | None, written: list[tuple[str | None, int | None]], found: int | None
 ) -> None:
     store: Any = SimpleNamespace(freshness=lambda: freshness)
-    results: Any = [SimpleNamespace(revision=each) for each in revisions]
+    results: Any = [SimpleNamespace(change_id=change_id, revision=revision) for change_id, revision in written]
     assert written_revision(store, results) == found

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from confplane.api.dependencies import Call, CallDep
 from confplane.api.models import AnswerModel, ChangeId, Count, Revision, Time, Validatable
-from confplane.api.responses import json_response
+from confplane.api.responses import change_header, json_response
 from confplane.api.routing.operations import change
 from confplane.api.routing.routes import Routes
 from confplane.api.services import FreezesDep
@@ -94,6 +94,6 @@ async def thaw_cluster(call: CallDep, freezes: FreezesDep, body: FreezeReason) -
 
 def _answer(call: Call, found: FreezeResult, quiesce_result: QuiesceResult | None = None) -> Response:
     body = freeze_view(found, quiesce_result)
-    headers = None if found.change_id is None else {"Confplane-Change-Id": found.change_id}
+    headers = change_header(found.change_id)
     # The header has the revision of the mirror as usual: a freeze writes no config that a mirror would wait for.
     return json_response(call.request, body, headers=headers)

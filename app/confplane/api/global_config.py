@@ -22,7 +22,7 @@ from confplane.api.models import (
     SecretDiff,
     Validatable,
 )
-from confplane.api.responses import json_response, written_revision
+from confplane.api.responses import change_header, json_response, written_revision
 from confplane.api.routing.operations import change, read
 from confplane.api.routing.routes import Routes
 from confplane.api.schedules.temporary import Temporary
@@ -132,7 +132,7 @@ async def change_global_config(call: CallDep, alter: AlterDep, body: ChangeGloba
         "diff": batches.diff(call.cluster.facets[FacetName.CONFIGS], result),
         "warnings": list(result.warnings),
     }
-    headers = None if result.change_id is None else {"Confplane-Change-Id": result.change_id}
+    headers = change_header(result.change_id)
     return json_response(call.request, answer, headers=headers, revision=written_revision(call.cluster.store, [result]))
 
 

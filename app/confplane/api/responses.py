@@ -180,6 +180,11 @@ def consistency_headers(store: ClusterStore, revision: int | None = None) -> Hea
     return headers
 
 
+def change_header(change_id: UUID | str | None) -> dict[str, str]:
+    """Return the header with the change that a write made; none if nothing changed."""
+    return {} if change_id is None else {"Confplane-Change-Id": str(change_id)}
+
+
 def written_revision(store: ClusterStore, results: Iterable[EditResult | EntryResult]) -> int | None:
     """Return the revision of the state that the response to a write shows. To be called right after the write.
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from confplane.api import apply_waits, batches, parsed, patterns, problems
 from confplane.api import models as base
 from confplane.api.dependencies import Call, CallDep
-from confplane.api.responses import json_response, written_revision
+from confplane.api.responses import change_header, json_response, written_revision
 from confplane.api.routing.operations import change, partly
 from confplane.api.routing.preconditions import ConditionalHeaders
 from confplane.api.routing.routes import Routes
@@ -207,7 +207,7 @@ async def revert_entity(
     result = made.result
     if result.error is not None:
         raise result.error
-    headers = None if result.change_id is None else {"Confplane-Change-Id": result.change_id}
+    headers = change_header(result.change_id)
     revision = written_revision(call.cluster.store, [result])
     waited = await apply_waits.wait_for_status(call, [(made.cluster_facet, result)])
     return json_response(call.request, _reversal(made, waited), headers=headers, revision=revision)

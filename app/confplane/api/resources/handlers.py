@@ -20,6 +20,7 @@ from confplane.api.responses import (
     Headers,
     PolledResponse,
     PreparedResponse,
+    change_header,
     consistency_headers,
     json_response,
     number,
@@ -267,7 +268,7 @@ async def delete(
     revision = written_revision(call.cluster.store, [result])
     warnings = {"warnings": list(result.warnings)} if result.warnings else {}
     body = {"id": edit.entity.id, **warnings, **await _waited(call, cluster_facet, result)}
-    return json_response(call.request, body, headers=_change_header(result), revision=revision)
+    return json_response(call.request, body, headers=change_header(result.change_id), revision=revision)
 
 
 def _all_of(tests: list[Test]) -> Test | None:
@@ -357,7 +358,7 @@ def _edit(
 
 async def _written(call: Call, cluster_facet: ClusterFacet, result: EditResult, *, status: int = 200) -> Response:
     """Answer a write with the whole resource."""
-    entity, headers = result.edit.entity, _change_header(result)
+    entity, headers = result.edit.entity, change_header(result.change_id)
     revision = written_revision(call.cluster.store, [result])
     waited = await _waited(call, cluster_facet, result)
     if call.view == "full":
@@ -376,7 +377,3 @@ async def _written(call: Call, cluster_facet: ClusterFacet, result: EditResult, 
 
 async def _waited(call: Call, cluster_facet: ClusterFacet, result: EditResult) -> dict[str, Any]:
     return (await apply_waits.wait_for_status(call, [(cluster_facet, result)])).get(result.edit.entity.id, {})
-
-
-def _change_header(result: EditResult) -> dict[str, str]:
-    return {} if result.change_id is None else {"Confplane-Change-Id": result.change_id}

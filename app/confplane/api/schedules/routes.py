@@ -9,7 +9,7 @@ from starlette.responses import Response
 from confplane.api import parsed, patterns
 from confplane.api.dependencies import CallDep, PageSize, PageToken
 from confplane.api.models import AnswerModel, ChangeId, EntityId, Page, RequestModel, Time
-from confplane.api.responses import json_response
+from confplane.api.responses import change_header, json_response
 from confplane.api.routing.operations import change, manage, read
 from confplane.api.routing.routes import Routes
 from confplane.api.services import SchedulesDep
@@ -146,8 +146,7 @@ async def end_schedule(call: CallDep, schedules: SchedulesDep, change_id: _Chang
     ended = await schedules.end(
         call.cluster, parsed.uuid(change_id, "changeId"), call.caller, validate_only=call.validate_only
     )
-    headers = None if ended.end_id is None else {"Confplane-Change-Id": str(ended.end_id)}
-    return json_response(call.request, _schedule(ended), headers=headers)
+    return json_response(call.request, _schedule(ended), headers=change_header(ended.end_id))
 
 
 def _schedule(found: Schedule) -> dict[str, Any]:

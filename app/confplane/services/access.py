@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -131,24 +130,25 @@ def own_grants(identity: Identity) -> tuple[Grant, ...]:
     return (Grant(_OWN, identity.principal, operation=Operation.RESOLVE, resource=ResourceType.USER, name=own),)
 
 
-@dataclass(eq=False, slots=True)
 class Access:
     """The rights of one request's caller, with the identification of the request for security events.
 
-    It never changes after its creation. It is not a frozen dataclass, because every request creates one.
+    It never changes after its creation. It is not a dataclass, because every request creates one.
+
+    Attributes:
+        identity: The caller.
+        unlimited: True if every operation on every resource is allowed, now and later.
     """
 
-    rights: Rights
-    source: str
-    request_id: str
-    events: SecurityEvents | None = None
-    identity: Identity = field(init=False)
-    """The caller."""
-    unlimited: bool = field(init=False)
-    """True if every operation on every resource is allowed, now and later."""
+    __slots__ = ("events", "identity", "request_id", "rights", "source", "unlimited")
 
-    def __post_init__(self) -> None:
-        self.identity, self.unlimited = self.rights.identity, self.rights.unlimited
+    def __init__(self, rights: Rights, source: str, request_id: str, events: SecurityEvents | None = None) -> None:
+        self.rights = rights
+        self.source = source
+        self.request_id = request_id
+        self.events = events
+        self.identity = rights.identity
+        self.unlimited = rights.unlimited
 
     def check(self) -> None:
         """Refuse a caller whose credential is no longer valid.

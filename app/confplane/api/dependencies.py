@@ -164,7 +164,7 @@ class Call(ServiceCall):
 
     def cluster_facet(self, name: FacetName) -> ClusterFacet:
         """Return a facet of the cluster, limited to the entities that the caller may read."""
-        return self.cluster.facets[name].visible_to(self.access)
+        return self.cluster.facets[name].visible_to(self.request.scope[REQUEST_CONTEXT].access)
 
 
 def _cluster_of(request: Request, name: str) -> Cluster:

@@ -209,7 +209,14 @@ class RequestMiddleware:
         presents = _AUTHORIZATION in context.headers or CERTIFICATE in scope
         if not is_open or presents:
             try:
-                access = context.access = self._access(scope, context, None if cluster is None else cluster.name)
+                credentials = Credentials(
+                    context.headers.get(_AUTHORIZATION), scope.get(CERTIFICATE), context.headers.get(_BEHALF_OF)
+                )
+                access = context.access = self._authenticator.authenticate(
+                    credentials, None if cluster is None else cluster.name, _source(scope), context.request_id
+                )
+                if self._events is not None and access.identity.is_admin:
+                    self._events.admitted_admin(access.source, access.request_id)
                 if self._limiter is not None:
                     context.allowance = self._limiter.of(access.identity)
             except UnauthenticatedError:
@@ -223,19 +230,6 @@ class RequestMiddleware:
         scope[CLUSTER] = cluster
         if b"%2" in (scope.get("raw_path") or b""):
             _check_path(scope)
-
-    def _access(self, scope: Scope, context: RequestContext, cluster: str | None) -> Access:
-        """Return the access of a request.
-
-        Raises:
-            ConfplaneError: As :meth:`confplane.security.authenticator.Authenticator.authenticate`.
-        """
-        headers = context.headers
-        credentials = Credentials(headers.get(_AUTHORIZATION), scope.get(CERTIFICATE), headers.get(_BEHALF_OF))
-        access = self._authenticator.authenticate(credentials, cluster, _source(scope), context.request_id)
-        if self._events is not None and access.identity.is_admin:
-            self._events.admitted_admin(access.source, access.request_id)
-        return access
 
     def _unauthenticated(self, scope: Scope, reason: Literal["missing", "invalid", "repeated"]) -> None:
         """Count and record a request that was refused for its credentials."""

@@ -73,6 +73,7 @@ PAGES: Final = (
 )
 """The modules of the pages, each with a ``router``. A new page is a module here, and a line in ``page.NAVIGATION``."""
 _PATH: Final = "/console"
+_BELOW: Final = f"{_PATH}/"
 _NOT_FOUND: Final = 404
 _POLICY: Final = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -94,7 +95,7 @@ class Front:
     def __init__(self, api: ASGIApp, console: Console | None) -> None:
         self.api = api
         self._console = None if console is None else _application(console)
-        home = "/docs" if console is None else f"{_PATH}/"
+        home = "/docs" if console is None else _BELOW
         self._home = RedirectResponse(home, 303)
         self._console_home = PlainTextResponse(_OFF, 404) if console is None else self._home
 
@@ -106,7 +107,7 @@ class Front:
             app = self._home
         elif path == _PATH:
             app = self._console_home
-        elif path.startswith(f"{_PATH}/"):
+        elif path.startswith(_BELOW):
             app = self._console or self._console_home
         return app(scope, receive, send)
 

@@ -42,6 +42,9 @@ class Binder:
 
     Args:
         dependant: FastAPI's reading of the handler's signature.
+
+    Attributes:
+        has_body: True if the handler takes a body.
     """
 
     def __init__(self, dependant: Dependant) -> None:
@@ -56,14 +59,15 @@ class Binder:
             field.name: BodyReader(cast("type[RequestModel]", field.field_info.annotation))
             for field in dependant.body_params
         }
+        self.has_body = bool(self._bodies)
         self._constants = {name: part.call() for name, part in self._values.items() if not part.needs_request}
         for part in self._values.values():
             if part.needs_request:
                 part.check_order()
-        self._variables = [(name, part) for name, part in self._values.items() if part.needs_request]
+        self._variables = [(name, part.call, part.text) for name, part in self._values.items() if part.needs_request]
 
     async def __call__(self, request: Request) -> dict[str, Any]:
-        """Return the arguments of a request for which :meth:`at_once` returned None.
+        """Return the arguments of a request for which :meth:`unsent` returned None, or whose handler takes a body.
 
         Parameters are validated first, then the checks wait, then the dependencies are called, then the body is read.
 
@@ -72,24 +76,19 @@ class Binder:
             FindingsError: A parameter or the body is not valid for the handler.
             ConfplaneError: As the dependencies and :class:`BodyReader`.
         """
-        arguments = (self._unsent(request) if self._bodies else None) or await self._sent(request)
+        arguments = (self.unsent(request) if self.has_body else None) or await self._sent(request)
         for name, read in self._bodies.items():
             arguments[name] = await read(request)
         return arguments
 
-    def at_once(self, request: Request) -> dict[str, Any] | None:
-        """Return the arguments of an operation without a body, if the request has no parameters of dependencies.
+    def unsent(self, request: Request) -> dict[str, Any] | None:
+        """Return the arguments, without the body, of a request without query and without headers of dependencies.
+
+        Returns None for any other request.
 
         Raises:
             FindingsError: A header is not valid for the handler.
             ConfplaneError: As the dependencies.
-        """
-        return None if self._bodies else self._unsent(request)
-
-    def _unsent(self, request: Request) -> dict[str, Any] | None:
-        """Return the arguments, without the body, of a request without query and without headers of dependencies.
-
-        Returns None for any other request.
         """
         scope = request.scope
         headers = scope[REQUEST_CONTEXT].headers
@@ -102,8 +101,8 @@ class Binder:
             if findings:
                 raise FindingsError(findings)
         arguments.update(self._constants)
-        for name, part in self._variables:
-            arguments[name] = part.unsent_value(request)
+        for name, call, text in self._variables:
+            arguments[name] = call(request) if text is None else call(request, scope["path_params"][text])
         return arguments
 
     async def _sent(self, request: Request) -> dict[str, Any]:
@@ -160,7 +159,8 @@ class _InjectedCallable:
         self._path = [(field.name, field.alias) for field in dependant.path_params]
         self._request = dependant.request_param_name
         self.needs_request = bool(self._request or self._path)
-        self._text = self._path[0][1] if self._path else None
+        self.text = self._path[0][1] if self._path else None
+        """The text of the path that a dependency takes."""
         self._needed = [self._request, *(name for name, _ in self._path)]
 
     def check_order(self) -> None:
@@ -179,7 +179,7 @@ class _InjectedCallable:
 
     def unsent_value(self, request: Request) -> Any:
         """Return the value of a dependency of whose optional parameters none is sent."""
-        text = self._text
+        text = self.text
         return self.call(request) if text is None else self.call(request, request.scope["path_params"][text])
 
     def unsent(self, request: Request) -> dict[str, Any]:

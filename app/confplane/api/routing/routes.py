@@ -107,6 +107,7 @@ class StrictRoute(APIRoute):
         bind, handler = Binder(self.dependant), _WRAPPED.get(self.operation.effect, _plain)(self.endpoint)
         unconditional = self.operation.effect is Effect.CHANGE and not self.takes("If-Match")
         limit, longest_s = self.operation.limit, self.operation.longest_s
+        is_bulk = limit is LimitClass.BULK
         recorded = self.operation.effect in refusals.RECORDED
         operation_id = str(self.operation_id)
         tag = str(self.tags[0]) if self.tags else None
@@ -122,9 +123,8 @@ class StrictRoute(APIRoute):
                     allowance.take(limit)  # before any other work
                 if unconditional:
                     refuse_conditions(request)
-                arguments = bind.at_once(request) or await bind(request)
+                arguments = (None if bind.has_body else bind.unsent(request)) or await bind(request)
                 context.extend(longest_s)
-                is_bulk = limit is LimitClass.BULK
                 response = await (bulk_response(request, handler, arguments) if is_bulk else handler(**arguments))
             except ConfplaneError as error:
                 await context.hold(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import sys
 import threading
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import httpx
 import pytest
 
 import confplane
@@ -18,11 +20,13 @@ from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import Edit, Mode
+from tests.support.service import ServiceInThread
 from tests.support.stores import soon
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.servers import Database
     from tests.support.world import World
 
 ROOT: Final = Path(confplane.__file__).parent
@@ -48,6 +52,9 @@ OTHERS: Final = {"AuditRecord"}
 """Types that hold one of these, and that one edit does not go through: of searches."""
 
 QUOTA: Final = (FacetName.CLIENT_QUOTAS, Entity.of(user="path"), Mode.REPLACE, "producer_byte_rate", (2, 3), 24)
+FILES_OF_PUT: Final = 53
+"""The greatest number of files of a PUT, from the socket to both stores. The goal is 32, and the number may only fall."""
+MOST_REQUESTS: Final = 100
 BROKER: Final = (FacetName.CONFIGS, Entity.of(broker="7"), Mode.ALTER, "log.cleaner.threads", ("2", "3"), 25)
 """A write of each kind, and the greatest number of files. The goal is 20, and the numbers may only fall."""
 
@@ -109,6 +116,62 @@ async def test_one_write_runs_code_of_few_files(
     counted = [name for name in always if not name.startswith("domain/")]
     assert {"services/changes/alter.py", "store/write/transactions.py", "audit/trail.py"} <= set(counted)
     assert len(counted) <= most, counted
+
+
+class Requests:
+    """The requests of docs/architecture.md, each with a value that none had before."""
+
+    def __init__(self, http: httpx.Client) -> None:
+        self._http = http
+        self._values = itertools.count(1)
+
+    def put(self) -> httpx.Response:
+        body = {"quotas": {"producer_byte_rate": next(self._values)}}
+        return self._http.put("/client-quotas/user=path", json=body)
+
+    def alter(self) -> httpx.Response:
+        configs = [{"name": "log.cleaner.threads", "configOperation": "SET", "value": str(next(self._values))}]
+        resource = {"resourceType": "BROKER", "resourceName": "7", "configs": configs}
+        return self._http.post("/configs:incrementalAlter", json={"resources": [resource]})
+
+    def describe(self) -> httpx.Response:
+        component = {"entityType": "user", "matchType": "exact", "match": "path"}
+        return self._http.post("/client-quotas:describe", json={"components": [component]})
+
+    def revert(self, change_id: str) -> httpx.Response:
+        return self._http.post("/audit:revert", json={"changeId": change_id})
+
+
+def test_requests_run_code_of_files_that_the_architecture_names(
+    tmp_path: Path, chroot: str, migrated: Database
+) -> None:
+    """Timers run code of other files, but hardly during each of many requests."""
+    text = (ROOT.parents[1] / "docs/architecture.md").read_text()
+    trace, counts, unnamed = FileTrace(), {}, {}
+    with (
+        trace.installed(),
+        ServiceInThread(tmp_path, connect=chroot, dsn=migrated.service_dsn) as service,
+        httpx.Client(base_url=f"{service.url}/v1/clusters/default", trust_env=False, timeout=60) as http,
+    ):
+        http.headers["Authorization"] = f"Bearer {service.token}"
+        requests = Requests(http)
+        for name in ("put", "alter", "describe", "revert"):
+            always: set[str] | None = None
+            for _ in range(MOST_REQUESTS):
+                given = [requests.put().headers["Confplane-Change-Id"]] if name == "revert" else []
+                with trace.collecting() as files:
+                    answer = getattr(requests, name)(*given)
+                assert answer.status_code == 200, answer.text
+                always = files if always is None else always & files
+                found = sorted(str(Path(each).relative_to(ROOT)) for each in always)
+                counted = [each for each in found if not each.startswith("domain/")]
+                unnamed[name] = [each for each in counted if each not in text and f"`{Path(each).name}`" not in text]
+                if not unnamed[name] and (name != "put" or len(counted) <= FILES_OF_PUT):
+                    break
+            counts[name] = len(counted)
+    assert not any(unnamed.values()), unnamed
+    assert counts["put"] <= FILES_OF_PUT
+    assert "audit/trail.py" in counted
 
 
 def test_no_other_type_wraps_an_edit() -> None:

@@ -419,3 +419,24 @@ async def test_a_revert_to_the_value_of_a_temporary_change_that_has_ended_is_led
     assert await now(one.replica, ALICE) == {RATE: "2"}
     await one.pass_(5 * HOUR)
     assert await now(one.replica, ALICE) == {RATE: "1"}
+
+
+async def test_an_end_of_several_entities_is_repeated_if_one_of_them_was_changed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Ends(await world.replica())
+    result, _ = await one.begin_all([Edit(each, (Op(RATE, OpType.SET, 2),)) for each in (ALICE, BOB)])
+    await one.schedules.register("default")
+    alter_entries = one.replica.parts.alter.alter_entries
+    ends: list[Any] = []
+
+    async def overtaken(*given: Any, **named: Any) -> Any:
+        ends.append(given)
+        if len(ends) == 1:
+            await one.replica.alter(BOB, request_percentage=5)
+        return await alter_entries(*given, **named)
+
+    monkeypatch.setattr(one.replica.parts.alter, "alter_entries", overtaken)
+    ended = await one.ender.end(one.cluster, UUID(made(result)), early())
+    assert (ended.state, len(ends)) == (ScheduleState.ENDED, 2)
+    assert [await now(one.replica, each) for each in (ALICE, BOB)] == [{}, {"request_percentage": "5.0"}]

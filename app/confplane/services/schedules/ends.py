@@ -33,7 +33,7 @@ from confplane.domain.errors import (
 from confplane.domain.facets import FacetName, full_path
 from confplane.domain.ops import Op, OpType
 from confplane.domain.temporary_changes import KeyEnd, LayerChange, key_end
-from confplane.services.changes.edits import Edit
+from confplane.services.changes.edits import Edit, offender
 from confplane.services.changes.stored_draft import ExpectedVersion
 from confplane.services.ports.history import TouchedKeys, Znode
 from confplane.services.ports.schedules import EntityKey, ScheduleState
@@ -152,7 +152,7 @@ class ScheduleEnder:
             if plan.entries:
                 results = await self._alter.alter_entries(plan.entries, caller, atomic=True)
                 each = [result for entry in results for result in entry.results]
-                error = next((result.error for result in each if result.error is not None), None)
+                error = offender(result.error for result in each)
                 if isinstance(error, PreconditionFailedError):
                     continue
                 if error is not None:

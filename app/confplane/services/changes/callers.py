@@ -14,6 +14,7 @@ from confplane.services.access import of_operator
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from datetime import datetime
     from uuid import UUID
 
@@ -65,6 +66,16 @@ class RuleBypass:
         """Take note of the result of an edit."""
         unknown = result.error is not None and result.error.outcome is WriteOutcome.UNKNOWN
         self.wrote = self.wrote or unknown or result.change_id is not None
+
+
+@contextmanager
+def unavailable_with(outcome: WriteOutcome) -> Iterator[None]:
+    """Give the errors of unavailable stores in a block an outcome, if they have none."""
+    try:
+        yield
+    except UnavailableError as error:
+        error.outcome = error.outcome or outcome
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,18 +176,12 @@ class Caller:
         if self.run is not None:
             self.run.needs(operation, spelling)
 
-    @contextmanager
-    def preparing(self) -> Iterator[None]:
+    def preparing(self) -> AbstractContextManager[None]:
         """Give the errors of unavailable stores in a block of reads the outcome that nothing was written.
 
         Under an Idempotency-Key an earlier run may have written: then the outcome is unknown.
         """
-        try:
-            yield
-        except UnavailableError as error:
-            if error.outcome is None:
-                error.outcome = WriteOutcome.NOT_APPLIED if self.run is None else WriteOutcome.UNKNOWN
-            raise
+        return unavailable_with(WriteOutcome.NOT_APPLIED if self.run is None else WriteOutcome.UNKNOWN)
 
     def check_in_time(self) -> None:
         """Refuse to begin after the deadline.

@@ -15,7 +15,7 @@ The domain decides for each key (:mod:`confplane.domain.temporary_changes`).
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -33,6 +33,7 @@ from confplane.domain.errors import (
 from confplane.domain.facets import FacetName, full_path
 from confplane.domain.ops import Op, OpType
 from confplane.domain.temporary_changes import KeyEnd, LayerChange, key_end
+from confplane.services.changes.callers import unavailable_with
 from confplane.services.changes.edits import Edit, offender
 from confplane.services.changes.stored_draft import ExpectedVersion
 from confplane.services.ports.history import TouchedKeys, Znode
@@ -42,7 +43,7 @@ from confplane.services.reverts.expected import readable, same_value
 from confplane.services.reverts.parts import RevertParts, of_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from confplane.domain.access.ranges import NameRanges
     from confplane.domain.changes import Node
@@ -124,7 +125,7 @@ class ScheduleEnder:
                 with suppress(UnavailableError):
                     await self._schedules.delay(change_id, error.detail)
                 raise
-        with _unknown():
+        with unavailable_with(WriteOutcome.UNKNOWN):
             found = await self._schedules.find(cluster.name, change_id)
         if found is None:
             raise NotFoundError(f"Cluster {cluster.name} has no temporary change {change_id}")
@@ -158,7 +159,7 @@ class ScheduleEnder:
                 if error is not None:
                     raise error
                 end_id = next((_uuid(result.change_id) for result in each if result.change_id is not None), end_id)
-            with _unknown():
+            with unavailable_with(WriteOutcome.UNKNOWN):
                 if await self._schedules.finish(schedule, end_id, plan.kept, plan.passed):
                     return
             if end_id is not None:
@@ -272,7 +273,7 @@ def _add(
 
 
 def _is_of_layer(part: RevertPart, key: str, now: str | None, *, passed: bool) -> bool:
-    """Return True if a value is that of the change, or with a passed fallback the one to which a revert of it led."""
+    """Return True if a key has the value that the change set, or with a passed fallback the value before it."""
     span = part.spans[key]
     left = (span.after, span.before) if passed else (span.after,)
     return any(same_value(part.cluster_facet, part.entity, key, now, value) for value in left)
@@ -309,16 +310,6 @@ def _is_current(part: RevertPart, node: Node | None, later: Sequence[SubsequentC
 
 def _ids(later: Sequence[Sequence[SubsequentChange] | None]) -> set[UUID]:
     return {each.change.change_id for some in later for each in some or () if each.change.change_id is not None}
-
-
-@contextmanager
-def _unknown() -> Iterator[None]:
-    """Give the errors of an unavailable Postgres in a block after the writes an unknown outcome."""
-    try:
-        yield
-    except UnavailableError as error:
-        error.outcome = error.outcome or WriteOutcome.UNKNOWN
-        raise
 
 
 def _not_recorded(text: str) -> UnavailableError:

@@ -22,6 +22,7 @@ from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import Edit
 from confplane.services.changes.runner import ChangeRunner
 from confplane.services.ports.trail import AuditQuery
+from confplane.services.ports.transactions import TransactionUnknown
 from confplane.services.recorder import explain, record
 from confplane.services.upkeep.compact import CompactService
 from confplane.store.write import unnotified
@@ -256,8 +257,9 @@ async def test_our_creation_deleted_externally_before_the_leader_read_it_is_reco
     assert [shown(record)[:3] for record in await recorder.external()] == [(0, None, 1), (None, 0, 1)]
 
 
+@pytest.mark.parametrize("settled", [None, "by its writer", "by the leader"])
 async def test_a_znode_recreated_under_a_change_of_ours_is_recorded_as_recreated(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, settled: str | None
 ) -> None:
     """ZooKeeper checks versions, and those of a znode made again begin anew."""
     one = await world.replica()
@@ -271,7 +273,16 @@ async def test_a_znode_recreated_under_a_change_of_ours_is_recorded_as_recreated
         world.zk.create("/config/users/alice", content(consumer_byte_rate="5"))
 
     monkeypatch.setattr(one.audit, "intend", meanwhile)
-    result = await one.alter(ALICE, producer_byte_rate=2)
+    commit = one.store.commit
+
+    async def without_reply(*given: Any) -> TransactionUnknown:
+        await commit(*given)
+        return TransactionUnknown()
+
+    if settled == "by its writer":
+        monkeypatch.setattr(one.store, "commit", without_reply)
+    async with one.without_outcomes() if settled == "by the leader" else contextlib.nullcontext():
+        result = await one.alter(ALICE, producer_byte_rate=2)
     monkeypatch.undo()
     assert any("deleted and created again externally" in warning for warning in result.warnings)
     stored, stat = world.zk.get("/config/users/alice")

@@ -109,6 +109,9 @@ class Trail:
             self.found.append(replace(change(outcome.revision, name), place=place))
         return True
 
+    async def get(self, _cluster: str, _change_id: UUID) -> None:
+        """Return no intent, so that the znodes under the writes are not read."""
+
     async def coverage(self, _cluster: str) -> TrailCoverage | None:
         since = next(self.covers)
         return None if since is None else TrailCoverage(since, None, 1 << 62)  # type: ignore[arg-type] # not shown

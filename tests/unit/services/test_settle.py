@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -33,6 +34,8 @@ OUTCOME = Outcome(ID, 2, "c", committed=True, revision=77, time_ms=1_000, versio
 
 
 class Record:
+    intent = SimpleNamespace(entities=())
+
     def __init__(self, outcome: Outcome | None) -> None:
         self.outcome = outcome
 
@@ -87,14 +90,14 @@ class World:
 async def test_a_commit_is_reported_by_its_marker() -> None:
     world = World(APPLIED)
     assert await world.run() == OUTCOME
-    assert world.happened == [("settle", ID), OUTCOME, ("release", ID)]
+    assert world.happened == [("settle", ID), ("get", "c", ID), OUTCOME, ("release", ID)]
 
 
 async def test_a_marker_stays_while_the_outcome_is_not_durable() -> None:
     world = World(APPLIED)
     world.durable = False
     assert await world.run() == OUTCOME
-    assert world.happened == [("settle", ID), OUTCOME]
+    assert world.happened == [("settle", ID), ("get", "c", ID), OUTCOME]
 
 
 async def test_an_abort_marker_is_an_abort_and_stays() -> None:

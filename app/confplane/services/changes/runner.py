@@ -211,7 +211,10 @@ class ChangeRunner:
         """Settle a transaction whose reply was lost, until the deadline."""
         with span("settle") as current:
             outcome = await settle_own(
-                self._audit, change.store, change.id, change.number, began=change.began, deadline=change.caller.deadline
+                *(self._audit, change.store, change.id, change.number),
+                began=change.began,
+                deadline=change.caller.deadline,
+                writes=change.draft.writes,
             )
             current.set(outcome="committed" if outcome.committed else "aborted")
         change.settled = True

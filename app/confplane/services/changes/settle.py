@@ -12,7 +12,9 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.changes import Node
+from confplane.domain.entities import Entity
 from confplane.domain.errors import CorruptZnodeError, OutcomeUnknownError, UnavailableError
+from confplane.domain.facets import Tree
 from confplane.services.ports.trail import Outcome
 from confplane.services.ports.transactions import Committed, EntityWrite
 
@@ -34,7 +36,14 @@ ABORTED: Final = "Settled as aborted: no reply came, and its transaction can't b
 
 
 async def settle(
-    audit: AuditLog, store: ClusterStore, change_id: UUID, attempt: int, *, open_at: float, deadline: float
+    audit: AuditLog,
+    store: ClusterStore,
+    change_id: UUID,
+    attempt: int,
+    *,
+    open_at: float,
+    deadline: float,
+    writes: Sequence[Write] | None = None,
 ) -> Outcome:
     """Settle one change, once, and return the outcome. Its row is written, or is kept and sent again.
 
@@ -45,6 +54,7 @@ async def settle(
         attempt: The change's last attempt, for an outcome of aborted.
         open_at: A time at which the change certainly had no outcome, on the clock of ``time.monotonic()``.
         deadline: The deadline, on the same clock.
+        writes: The writes of its transaction; None: those of its intent in the trail.
 
     Raises:
         UnavailableError: A store did not answer. The outcome is still unknown; the call may be repeated.
@@ -62,14 +72,21 @@ async def settle(
         if marker is None:
             open_at = float("-inf")
             continue
-        outcome = _outcome(store, marker, attempt)
+        outcome = await _outcome(audit, store, marker, attempt, deadline, writes)
         if await audit.conclude([outcome]) and marker.committed:
             store.markers.release(change_id)
         return outcome
 
 
 async def settle_own(
-    audit: AuditLog, store: ClusterStore, change_id: UUID, attempt: int, *, began: float, deadline: float
+    audit: AuditLog,
+    store: ClusterStore,
+    change_id: UUID,
+    attempt: int,
+    *,
+    began: float,
+    deadline: float,
+    writes: Sequence[Write] | None = None,
 ) -> Outcome:
     """Settle a change whose reply was lost to this process, trying until the deadline.
 
@@ -80,13 +97,14 @@ async def settle_own(
         attempt: The change's last attempt.
         began: The change's begin, on the clock of ``time.monotonic()``: before that it had no outcome.
         deadline: The deadline, on the same clock.
+        writes: The writes of its transaction; None: those of its intent in the trail.
 
     Raises:
         OutcomeUnknownError: The change could not be settled in time. The reconciler will settle it.
     """
     while True:
         try:
-            outcome = await settle(audit, store, change_id, attempt, open_at=began, deadline=deadline)
+            outcome = await settle(audit, store, change_id, attempt, open_at=began, deadline=deadline, writes=writes)
         except UnavailableError:
             if time.monotonic() + _PAUSE_S < deadline:
                 await asyncio.sleep(_PAUSE_S)
@@ -123,7 +141,7 @@ async def conclude_committed(
         UnavailableError: ZooKeeper did not answer.
     """
     markers = await store.markers.commits(change_ids, deadline)
-    if markers and await audit.conclude([_outcome(store, marker, 1) for marker in markers]):
+    if markers and await audit.conclude([await _outcome(audit, store, marker, 1, deadline) for marker in markers]):
         for marker in markers:
             store.markers.release(marker.change_id)
     return {marker.change_id for marker in markers}
@@ -143,7 +161,7 @@ def committed(outcome: Outcome, writes: Sequence[Write]) -> Committed:
             id=write.entity.id,
             items=tuple(part for pair in write.config.items() for part in pair),
             version=outcome.versions[write.path],
-            czxid=outcome.revision if write.expected is None else write.czxid or 0,
+            czxid=outcome.revision if write.expected is None else outcome.remade.get(write.path, write.czxid or 0),
             mzxid=outcome.revision,
             mtime_ms=outcome.time_ms,
             extra=write.extra,
@@ -154,7 +172,14 @@ def committed(outcome: Outcome, writes: Sequence[Write]) -> Committed:
     return Committed(outcome.revision, outcome.time_ms, nodes, outcome.versions, outcome.remade)
 
 
-def _outcome(store: ClusterStore, marker: Marker, attempt: int) -> Outcome:
+async def _outcome(
+    audit: AuditLog,
+    store: ClusterStore,
+    marker: Marker,
+    attempt: int,
+    deadline: float,
+    writes: Sequence[Write] | None = None,
+) -> Outcome:
     if not marker.committed:
         return Outcome(
             marker.change_id,
@@ -173,4 +198,32 @@ def _outcome(store: ClusterStore, marker: Marker, attempt: int) -> Outcome:
         time_ms=marker.time_ms,
         versions=marker.versions,
         incarnation=store.incarnation,
+        remade=await _remade(audit, store, marker, deadline, writes),
     )
+
+
+async def _remade(
+    audit: AuditLog, store: ClusterStore, marker: Marker, deadline: float, writes: Sequence[Write] | None
+) -> dict[str, int]:
+    """Return the znodes that were deleted and created again between the read and the write, with their czxids.
+
+    The lost reply would have had them. Of a znode that was deleted again since nothing is known.
+    """
+    if writes is None:
+        record = await audit.get(store.name, marker.change_id)
+        entities = () if record is None else record.intent.entities
+        read = [(each.path, each.entity_id, each.czxid_read) for each in entities]
+    else:
+        read = [(each.path, each.entity.id, each.czxid) for each in writes if isinstance(each, EntityWrite)]
+    remade = {}
+    for tree in Tree:
+        given = [
+            (path, Entity.from_id(entity_id), czxid)
+            for path, entity_id, czxid in read
+            if czxid is not None and path in marker.versions and path.startswith(f"{tree.value}/")
+        ]
+        nodes = await store.read_many(tree, [entity for _, entity, _ in given], deadline) if given else ()
+        for (path, _, czxid), node in zip(given, nodes, strict=True):
+            if isinstance(node, Node) and czxid < node.czxid < (marker.revision or 0):
+                remade[path] = node.czxid
+    return remade

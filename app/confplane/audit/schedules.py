@@ -72,7 +72,7 @@ ORDER BY number
 _FIND: Final = """
 SELECT schedules.*, intent.principal, intent.reason, ARRAY(
   SELECT DISTINCT entity_id FROM intent_entities WHERE change_id = schedules.change_id ORDER BY entity_id
-) AS entity_ids
+) AS entity_ids, (SELECT revision FROM outcomes WHERE outcomes.change_id = end_id AND committed) AS end_revision
 FROM schedules CROSS JOIN LATERAL (
   SELECT principal, reason FROM intents WHERE intents.change_id = schedules.change_id ORDER BY attempt DESC LIMIT 1
 ) AS intent

@@ -146,7 +146,8 @@ async def end_schedule(call: CallDep, schedules: SchedulesDep, change_id: _Chang
     ended = await schedules.end(
         call.cluster, parsed.uuid(change_id, "changeId"), call.caller, validate_only=call.validate_only
     )
-    return json_response(call.request, _schedule(ended), headers=change_header(ended.end_id))
+    headers = change_header(ended.end_id)
+    return json_response(call.request, _schedule(ended), headers=headers, revision=ended.end_revision)
 
 
 def _schedule(found: Schedule) -> dict[str, Any]:

@@ -54,6 +54,8 @@ class Schedule:
     """The fallbacks that ended changes below passed on. Any other fallback is the value before the change."""
     end_id: UUID | None = None
     """The change that restored values; None if no value had to be written."""
+    end_revision: int | None = None
+    """The revision of that change."""
     kept: tuple[EntityKey, ...] = ()
     error: str | None = None
     """The reason why the last attempt to end it failed."""

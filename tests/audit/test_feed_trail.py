@@ -45,6 +45,21 @@ async def test_late_external_changes_come_in_pages_up_to_the_place_and_above_the
     assert await trail.late("payments", place._replace(incarnation=2), EVER, BEGIN, 2, above=30) == []
 
 
+async def test_an_external_change_before_a_change_of_ours_that_was_delivered_does_not_come_late(
+    pool: Database, log: PostgresAuditLog
+) -> None:
+    """Whoever delivered the change of ours had the external one before it. A copy without the entity would get it back."""
+    trail, now_ms = PostgresFeedTrail(pool), time.time_ns() // 1_000_000
+    for revision, name, kind in (
+        *((11, "changed", EXTERNAL), (12, "changed", "change"), (13, "changed", EXTERNAL)),
+        *((14, "other", "change"), (15, "changed-later", EXTERNAL), (21, "changed-later", "change")),
+        *((16, "twice", EXTERNAL), (17, "twice", EXTERNAL)),
+    ):
+        await recorded(log, revision, name, time_ms=now_ms, kind=kind)
+    found = await trail.late("payments", HistoryPlace(1, 20, LAST_ID), EVER, BEGIN, 9, above=30)
+    assert [each.place.revision for each in found] == [13, 15, 16, 17]
+
+
 async def test_a_time_that_does_not_fit_the_place_does_not_return_the_whole_trail(
     pool: Database, log: PostgresAuditLog
 ) -> None:

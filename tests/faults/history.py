@@ -359,12 +359,15 @@ class FeedState:
     revision: int
     keys: tuple[tuple[str, Any, Any], ...]
     """Each key with its values before and after."""
+    facet: str = "client-quotas"
+    complete: bool = False
+    """True if it has no other keys in the facet."""
 
     @staticmethod
     def of(entity: dict[str, Any]) -> FeedState:
         """Return an entity of an event of the API."""
         keys = ((key["key"], key["before"], key["after"]) for key in entity["keys"] if not key["sensitive"])
-        return FeedState(entity["id"], int(entity["revision"]), tuple(keys))
+        return FeedState(entity["id"], int(entity["revision"]), tuple(keys), entity["facet"], entity["complete"])
 
 
 @dataclass(frozen=True, slots=True)

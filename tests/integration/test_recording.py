@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import kazoo.exceptions
 import pytest
 
+from confplane.audit.feed import PostgresFeedTrail
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError, UnavailableError
 from confplane.domain.facets import FacetName, Tree, full_path
@@ -21,7 +22,7 @@ from confplane.domain.ops import Op, OpType
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.edits import Edit
 from confplane.services.changes.runner import ChangeRunner
-from confplane.services.ports.trail import AuditQuery
+from confplane.services.ports.trail import LAST_ID, AuditQuery, HistoryPlace
 from confplane.services.ports.transactions import TransactionUnknown
 from confplane.services.recorder import explain, record
 from confplane.services.upkeep.compact import CompactService
@@ -299,6 +300,30 @@ async def test_a_znode_recreated_under_a_change_of_ours_is_recorded_as_recreated
         {}, {}, {"/config/users/alice": stat.czxid}, {}
     ]  # fmt: skip
     assert stat.czxid != ours.intent.entities[0].czxid_read
+
+
+async def test_external_changes_of_several_writes_and_deletions_are_complete_in_the_feed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may have shown each of the writes, with keys that the last one does not have."""
+    one = await world.replica()
+    await one.record()
+    for writes in (1, 1, 2):
+        for value in range(writes):
+            kafka_writes(world.zk, "users/alice", rate(value + writes * 10 + 1))
+        await one.record()
+        await one.alter(ALICE, producer_byte_rate=writes)
+    world.zk.delete("/config/users/alice")
+    monkeypatch.setattr(unnotified, "UNNOTIFIED_AGE_S", 0.0)
+    await one.store.recording.notify_unnotified(lambda: True)
+    await one.record()
+    found = await PostgresFeedTrail(one.parts.database).changes("default", HistoryPlace(1, 0, LAST_ID), 2**62, 100)
+    assert [(each.kind, each.entities[0].complete) for each in found] == [
+        *(("external", False), ("change", False)),
+        *(("external", False), ("change", False)),
+        *(("external", True), ("change", False)),
+        ("external", True),
+    ]
 
 
 async def test_equal_content_moves_the_state_and_makes_no_row(world: World) -> None:

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 # OFFSET 0 keeps each subquery an index lookup.
 _WHOLE: Final = """
 SELECT given.*, CAST(extract(epoch FROM given.time) * 1000 AS bigint) AS time_ms, intent.kind, intent.principal,
-  intent.behalf_of, intent.reason, intent.ticket, intent.ends,
+  intent.behalf_of, intent.reason, intent.ticket, intent.ends, intent.writes,
   CAST(floor(extract(epoch FROM intent.revert_at) * 1000) AS bigint) AS revert_at_ms,
   coalesce(entity.found, '[]') AS entities
 FROM given
 JOIN LATERAL (
-  SELECT kind, principal, behalf_of, reason, ticket, ends, revert_at FROM intents
+  SELECT kind, principal, behalf_of, reason, ticket, ends, revert_at, writes FROM intents
   WHERE intents.change_id = given.change_id ORDER BY attempt DESC LIMIT 1
 ) AS intent ON true
 CROSS JOIN LATERAL (
@@ -59,6 +59,8 @@ WITH given AS MATERIALIZED (
 
 # The kind is a constant, so that a prepared statement uses the partial index (audit/tables.py, FROM_OUTSIDE).
 # A position has its time from its client, who may have changed it: the place bounds how far back it may be.
+# Whoever gave a position after a change of ours to the entity had the external changes before it as well. The id of
+# such a change is from its begin, at most an hour before its write.
 _LATE: Final = text(f"""
 WITH late AS MATERIALIZED (
   SELECT {_COLUMNS} FROM outcomes
@@ -69,9 +71,23 @@ WITH late AS MATERIALIZED (
         SELECT time FROM outcomes
         WHERE cluster = :cluster AND committed AND incarnation = :incarnation AND revision <= :revision
         ORDER BY revision DESC LIMIT 1) - interval '1 day')))
+), own AS MATERIALIZED (
+  SELECT changed.path, max(outcomes.revision) AS revision
+  FROM (
+    SELECT cluster, entity_id, min(time) AS since FROM late JOIN intent_entities USING (change_id) GROUP BY 1, 2
+  ) AS entity
+  JOIN intent_entities AS changed ON changed.cluster = entity.cluster AND changed.entity_id = entity.entity_id
+    AND changed.change_id >= CAST(lpad(to_hex(CAST(
+      extract(epoch FROM entity.since - interval '1 hour') * 1000 AS bigint)), 12, '0') || repeat('0', 20) AS uuid)
+  JOIN outcomes USING (change_id, attempt)
+  WHERE committed AND incarnation = :incarnation AND outcomes.revision <= :revision
+    AND NOT EXISTS (SELECT FROM intents WHERE intents.change_id = changed.change_id AND kind = '{EXTERNAL}')
+  GROUP BY changed.path
 ), given AS MATERIALIZED (
-  SELECT * FROM late WHERE revision > :after_revision OR (revision = :after_revision AND change_id > :after_id)
-  ORDER BY revision, change_id LIMIT :size
+  SELECT late.* FROM late JOIN intent_entities USING (change_id) LEFT JOIN own USING (path)
+  WHERE (late.revision > :after_revision OR (late.revision = :after_revision AND change_id > :after_id))
+    AND coalesce(own.revision < late.revision, true)
+  ORDER BY late.revision, change_id LIMIT :size
 )
 {_WHOLE}
 """).bindparams(bindparam("since", type_=TIMESTAMP(timezone=True)), bindparam("after_id", type_=Uuid))  # noqa: S608 - as above
@@ -219,8 +235,10 @@ def _request_event(row: Row[Any]) -> FeedChange:
 
 
 def _entities(row: Row[Any]) -> Sequence[FeedEntity]:
-    remade = row.remade or {}
-    return [
-        FeedEntity(**each, version=row.versions.get(each["path"]), remade=remade.get(each["path"]))
-        for each in row.entities
-    ]
+    return [_entity(row, each, row.versions.get(each["path"])) for each in row.entities]
+
+
+def _entity(row: Row[Any], entity: dict[str, Any], version: int | None) -> FeedEntity:
+    remade = (row.remade or {}).get(entity["path"])
+    one_write = row.kind != EXTERNAL or (row.writes == 1 and version is not None)
+    return FeedEntity(**entity, version=version, remade=remade, complete=not one_write or remade is not None)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from confplane.domain.entities import Entity
-from tests.faults.checks.timeline import is_entity, plain
+from tests.faults.checks.timeline import is_entity, parse, plain, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,21 +79,36 @@ def _compare(facts: Facts, event: FeedEvent, change: Change) -> None:
                 facts.add(OTHER_VALUES, f"{key} of {entity.entity_id}: {found}", str(event), *change.lines())
 
 
+@dataclass(slots=True)
+class _Copy:
+    """A consumer's copy of an entity in a facet."""
+
+    revision: int = 0
+    values: dict[str, Any] = field(default_factory=dict)
+    complete: bool = False
+
+
 def _end(facts: Facts) -> None:
-    """Fold the events by the rule of docs/feed.md, and compare the end with what is stored."""
-    states: dict[tuple[str, str], tuple[int, Any]] = {}
+    """Keep a copy by the rules of docs/feed.md, and compare its end with what is stored."""
+    copies: dict[tuple[str, str], _Copy] = defaultdict(_Copy)
     for event in facts.run.feed or ():
         if event.type == "reset":
-            states.clear()  # the consumer lists again
+            copies.clear()  # the consumer lists again
         for each in event.entities:
-            for key, _, after in each.keys:
-                if each.revision >= states.get((each.id, key), (0, None))[0]:
-                    states[each.id, key] = each.revision, after
-    for (entity_id, key), (revision, value) in states.items():
-        node = facts.run.znodes.get(f"/config/{Entity.from_id(entity_id).path}")
-        config = {} if node is None or not node.data else json.loads(node.data)["config"]
-        if _plain(config.get(key)) != _plain(value):
-            facts.add(OTHER_END, f"{key} of {entity_id}: {value} at {revision}", f"stored: {config.get(key)}")
+            copy = copies[each.facet, each.id]
+            if each.revision <= copy.revision:
+                continue
+            values = {key: after for key, _, after in each.keys}
+            copy.revision, copy.complete = each.revision, copy.complete or each.complete
+            copy.values = values if each.complete else copy.values | values
+    for (facet, entity_id), copy in copies.items():
+        path = f"/config/{Entity.from_id(entity_id).path}"
+        node = facts.run.znodes.get(path)
+        stored = dict(shown(facet, path, None if node is None else parse(node.data)))
+        for key in copy.values.keys() | (stored.keys() if copy.complete else ()):
+            if _plain(stored.get(key)) != _plain(copy.values.get(key)):
+                what = f"{key} of {entity_id}: {copy.values.get(key)} at {copy.revision}"
+                facts.add(OTHER_END, what, f"stored: {stored.get(key)}")
 
 
 def _plain(value: Any) -> str | None:

@@ -100,6 +100,40 @@ def test_a_write_that_changes_no_value_is_no_external_change() -> None:
     assert external_change("default", gap, HistoryPlace(1, 12, LAST_ID)) is None
 
 
+OTHER = "consumer_byte_rate"
+
+
+def two_keys(version: int, rate: int, mzxid: int, czxid: int = 10) -> Node:
+    return Node(ALICE, (RATE, str(rate), OTHER, "7"), version, czxid, mzxid, mzxid)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "keys", "complete"),
+    [
+        (two_keys(0, 1, 10), two_keys(1, 2, 12), [(RATE, 1, 2)], False),
+        (two_keys(0, 1, 10), two_keys(2, 2, 14), [(OTHER, 7, 7), (RATE, 1, 2)], True),
+        (two_keys(0, 1, 10), two_keys(1, 2, 16, czxid=14), [(OTHER, 7, 7), (RATE, 1, 2)], True),
+        (None, two_keys(0, 2, 14), [(OTHER, None, 7), (RATE, None, 2)], False),
+        (two_keys(0, 1, 10), None, [(OTHER, 7, None), (RATE, 1, None)], True),
+    ],
+    ids=["one write", "two writes", "created again", "created", "deleted"],
+)
+def test_external_writes_of_which_another_process_may_have_shown_each_come_with_all_keys(
+    before: Node | None, after: Node | None, keys: Sequence[tuple[str, int | None, int | None]], *, complete: bool
+) -> None:
+    [gap] = unexplained(steps_of([JournalEntry(20, Tree.CONFIG, ALICE, before, after)]), (), plain, 20, 20)
+    change = external_change("default", gap, HistoryPlace(1, 20, LAST_ID))
+    assert change is not None
+    event = event_of(change, FACETS, FeedPosition(change.place, 20))
+    assert event is not None
+    [part] = event.parts
+    assert part.complete == complete
+    assert [(each.key, each.before, each.after) for each in part.keys] == keys
+    # A key that an earlier one of them may have added is gone.
+    selected = FeedFilter(key="request_percentage").select(event, None, lambda _: False)
+    assert (selected is not None) == complete
+
+
 @pytest.mark.parametrize(
     ("wanted", "visible", "got"),
     [

@@ -40,7 +40,13 @@ EVENT: dict[str, Any] = {
 
 
 def body(kind: WebhookFormat, event: dict[str, Any] = EVENT, url: str | None = URL) -> Any:
-    return json.loads(body_of(kind, "payments", event, url).content)
+    return json.loads(content(kind, event, url))
+
+
+def content(kind: WebhookFormat, event: dict[str, Any], url: str | None = URL) -> bytes:
+    found = body_of(kind, "payments", event, url)
+    assert found is not None
+    return found.content
 
 
 def test_a_cloud_event_has_the_event_of_the_feed() -> None:
@@ -114,7 +120,16 @@ def test_a_message_is_bounded() -> None:
     message = chat_message("payments", huge, URL)
     assert "And 490 more keys." in message.notes
     for kind in (WebhookFormat.SLACK, WebhookFormat.TEAMS):
-        assert len(body_of(kind, "payments", huge, URL).content) < 20_000
+        assert len(content(kind, huge)) < 20_000
+
+
+def test_external_writes_that_left_the_keys_as_they_were_have_no_message() -> None:
+    same = [{"key": "retention.ms", "before": "1", "after": "1", "sensitive": False}]
+    event = {**EVENT, "entities": [{**EVENT["entities"][0], "complete": True, "keys": same}]}
+    for kind in (WebhookFormat.SLACK, WebhookFormat.TEAMS):
+        assert body_of(kind, "payments", event, URL) is None
+        assert body_of(kind, "payments", {**event, "entities": [], "truncated": True}, URL) is not None
+    assert body(WebhookFormat.CLOUDEVENTS, event)["data"] == event
 
 
 def test_texts_of_callers_are_never_markup() -> None:

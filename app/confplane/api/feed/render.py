@@ -109,6 +109,7 @@ def _part(event: FeedEvent, part: EventPart) -> bytes:
                 "id": part.entity.id,
                 "entity": {kind.value: name for kind, name in part.entity.components},
                 "revision": str(part.revision),
+                "complete": part.complete,
                 "keys": [
                     {
                         "key": each.key,

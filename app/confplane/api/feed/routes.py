@@ -49,6 +49,10 @@ class FeedEntityChange(AnswerModel):
     id: str
     entity: dict[str, str | None] = Field(description="The entity's names by type; null is the default entity")
     revision: Revision
+    complete: bool = Field(
+        description="true: the entity has no other keys in this facet, so remove those from a copy. Some of these keys"
+        " may be as they were"
+    )
     keys: list[FeedKey]
 
 

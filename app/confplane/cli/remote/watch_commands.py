@@ -100,6 +100,8 @@ def _lines(event: FeedEventData | FeedState) -> Iterator[str]:
     who, why = author_text({**event, "kind": kind}), reason_text(event)
     for entity in event["entities"]:
         for key in entity["keys"]:
+            if key["before"] == key["after"] and not key["sensitive"]:
+                continue  # of several external writes as one
             yield "  ".join([event["time"], who, entity["id"], _difference(key), *([why] if why else [])])
     if event.get("truncated"):
         yield f"{event['time']}  {who}  and further entities: confplane audit {event['changeId']}"

@@ -29,6 +29,9 @@ class FeedEntityChange(TypedDict):
     id: str
     entity: dict[str, str | None]  # The entity's names by type; null is the default entity
     revision: str  # A zxid as a decimal string
+    # true: the entity has no other keys in this facet, so remove those from a copy. Some of these keys may be as
+    # they were
+    complete: bool
     keys: list[FeedKey]
 
 

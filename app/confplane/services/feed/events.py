@@ -47,6 +47,8 @@ class EventPart(NamedTuple):
     facet: FacetName
     revision: int
     keys: Sequence[KeyValues]
+    complete: bool = False
+    """True if the entity has no other keys in the facet."""
 
 
 @dataclass(eq=False, slots=True)
@@ -142,8 +144,12 @@ class FeedFilter:
         return (
             (self.facet is None or part.facet is self.facet)
             and self._takes_entity(part.entity)
-            and (self.key is None or any(each.key == self.key for each in part.keys))
+            and (part.complete or self.takes_keys(part))
         )
+
+    def takes_keys(self, part: EventPart) -> bool:
+        """Return True if no key is asked for, or one of those that are there."""
+        return self.key is None or any(each.key == self.key for each in part.keys)
 
     def _takes_entity(self, entity: Entity) -> bool:
         return (
@@ -210,6 +216,7 @@ def _parts(change: FeedChange, changed: FeedEntity, facets: Mapping[FacetName, C
     except ConfplaneError:
         return  # a state of the cluster, such as a freeze
     revision = changed.revision or change.place.revision
+    names = sorted({*changed.keys, *changed.after}) if changed.complete else changed.keys
     for name, cluster_facet in facets.items():
         facet = cluster_facet.facet
         keys = [
@@ -219,11 +226,11 @@ def _parts(change: FeedChange, changed: FeedEntity, facets: Mapping[FacetName, C
                 _shown(facet, entity, key, changed.after.get(key)),
                 facet.has_secrets and facet.is_secret(entity, key),
             )
-            for key in changed.keys
+            for key in names
             if facet.owns(entity, key)
         ]
-        if keys:
-            yield EventPart(entity, name, revision, keys)
+        if keys or (changed.complete and facet.entity_types.issuperset(entity.types)):
+            yield EventPart(entity, name, revision, keys, changed.complete)
 
 
 def _shown(facet: Facet, entity: Entity, key: str, value: str | None) -> JsonValue:

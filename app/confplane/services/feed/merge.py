@@ -121,7 +121,9 @@ def notified_state(cluster: str, each: EntitySteps, redact: Redact, place: Histo
     content = redact(each.tree, node.id, node.config)
     state = Gap(ABSENT, Point(True, node.czxid, node.version, node.mzxid), node.mzxid, node.mtime_ms, node.mtime_ms)  # noqa: FBT003
     entity = FeedEntity(
-        *(each.entity_id, each.path, None, None, node.version, None, list(content), {}, content), revision=node.mzxid
+        *(each.entity_id, each.path, None, None, node.version, None, list(content), {}, content),
+        revision=node.mzxid,
+        complete=True,
     )
     found = place._replace(change_id=change_id(cluster, each.path, state))
     return FeedChange(found, node.mtime_ms, EXTERNAL, EXTERNAL_PRINCIPAL, None, None, None, [entity])
@@ -147,6 +149,7 @@ def external_change(cluster: str, external: ExternalGap, place: HistoryPlace) ->
         gap.before.content,
         gap.after.content,
         revision=gap.revision,
+        complete=gap.writes > 1 or not gap.after.present,
     )
     found = place._replace(change_id=change_id(cluster, steps.path, gap))
     return FeedChange(found, gap.time_ms, EXTERNAL, EXTERNAL_PRINCIPAL, None, None, None, [entity])

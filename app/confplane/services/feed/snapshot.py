@@ -62,7 +62,7 @@ def read_page(
     for node in nodes:
         after = position._replace(snapshot=SnapshotPlace(place.facet, node.id))
         state = _state(cluster.name, facet, node, after)
-        if state is not None and all(map(wanted.takes, state.parts)):
+        if state is not None and all(wanted.takes(part) and wanted.takes_keys(part) for part in state.parts):
             states.append(state)
     if len(nodes) == PAGE:
         return SnapshotPage(states, SnapshotPlace(place.facet, nodes[-1].id))
@@ -82,4 +82,5 @@ def _state(cluster: str, facet: ClusterFacet, node: Node, position: FeedPosition
     """Return the state of a node; None if it has no keys of the facet, or can't be read."""
     steps = EntitySteps(facet.tree, node.id, "", None, node)
     change = notified_state(cluster, steps, facet.redact, position.place)
-    return None if change is None else event_of(change, {facet.name: facet}, position)
+    event = None if change is None else event_of(change, {facet.name: facet}, position)
+    return event if event is not None and all(part.keys for part in event.parts) else None

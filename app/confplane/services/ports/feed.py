@@ -39,6 +39,9 @@ class FeedEntity:
     """The first op, of a change that gave no key another value: MOVE, DISCARD or REENCODE."""
     revision: int | None = None
     """The revision of an external state, if it is not that of the change's place."""
+    complete: bool = False
+    """True if ``before`` may not be what consumers have: the event then has all keys of ``after``, and no other key is
+    left. So it is with several external writes as one change, of which another process may have shown each."""
 
 
 @dataclass(frozen=True, slots=True)

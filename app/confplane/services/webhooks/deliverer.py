@@ -134,6 +134,8 @@ class WebhookDeliverer:
             if event is None:
                 return None
             body = body_of(subscription.format, subscription.cluster, event, self._public_url)
+            if body is None:
+                return None
         except ConfplaneError:
             raise
         except Exception as unexpected:

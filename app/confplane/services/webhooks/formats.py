@@ -78,8 +78,10 @@ class ChatMessage(NamedTuple):
     link_text: str = "Show the change"
 
 
-def body_of(kind: WebhookFormat, cluster: str, event: Mapping[str, Any], public_url: str | None) -> RenderedEvent:
-    """Return the body of an event.
+def body_of(
+    kind: WebhookFormat, cluster: str, event: Mapping[str, Any], public_url: str | None
+) -> RenderedEvent | None:
+    """Return the body of an event; None for a message of a chat if no key that it may name has another value.
 
     Args:
         kind: The format.
@@ -89,6 +91,8 @@ def body_of(kind: WebhookFormat, cluster: str, event: Mapping[str, Any], public_
     """
     if kind is WebhookFormat.CLOUDEVENTS:
         return RenderedEvent(_encoded(_cloud_event(cluster, event, public_url)), "application/cloudevents+json")
+    if event["type"] == "change" and event["entities"] and not any(_changes(event)):
+        return None
     message = chat_message(cluster, event, public_url)
     rendered = _slack(message) if kind is WebhookFormat.SLACK else _teams(message)
     return RenderedEvent(_encoded(rendered), "application/json")
@@ -179,6 +183,8 @@ def _notes(*labelled: tuple[str, str | None]) -> list[str]:
 def _changes(event: Mapping[str, Any]) -> Iterator[ChatKeyChange]:
     for entity in event["entities"]:
         for key in entity["keys"]:
+            if key["before"] == key["after"] and not key["sensitive"]:
+                continue  # of several external writes as one
             before, after = (_value(key, side) for side in ("before", "after"))
             yield ChatKeyChange(_cut(entity["id"], 2 * _LONGEST_VALUE), _cut(key["key"], _LONGEST_VALUE), before, after)
 

@@ -562,6 +562,36 @@ async def test_a_write_without_a_notification_is_found_and_notified(
         await one.store.recording.notify_unnotified(lambda: False)
 
 
+async def test_a_write_without_a_notification_that_the_leader_knows_is_notified(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read found it, or it was there when the mirror was loaded: other mirrors and brokers do not have it."""
+    for name in ("alice", "loaded", "gone"):
+        kafka_writes(world.zk, f"users/{name}", rate(1))
+    one, two = await world.replica(), await world.replica()
+    await one.record()
+    monkeypatch.setattr(unnotified, "UNNOTIFIED_AGE_S", 0.0)
+    assert await one.store.recording.notify_unnotified(lambda: True) == 0
+    world.zk.set("/config/users/alice", rate(2))
+    await one.store.read(Tree.CONFIG, ALICE, soon(60))
+    world.zk.set("/config/users/loaded", rate(3))
+    world.zk.delete("/config/users/gone")
+    # Brokers create topics, and ZooKeeper's clients parents, without a notification.
+    world.zk.create("/config/topics/new", content(retention_ms="1"))
+    world.zk.create("/config/users/parent/clients", makepath=True)
+    one.store._follower.reload()
+    await until(lambda: one.store.get(Tree.CONFIG, "user=gone") is None)
+    before = set(world.zk.get_children("/config/changes"))
+    await one.record()
+    assert len(set(world.zk.get_children("/config/changes")) - before) == 1
+    assert await one.store.recording.notify_unnotified(lambda: True) == 2
+    await two.store.catch_up(soon(60))
+    assert [two.store.get(Tree.CONFIG, f"user={name}") for name in ("alice", "loaded", "gone")] == [
+        one.store.get(Tree.CONFIG, f"user={name}") for name in ("alice", "loaded", "gone")
+    ]
+    assert await one.store.recording.notify_unnotified(lambda: True) == 0
+
+
 async def test_a_write_without_a_notification_that_was_read_for_an_earlier_one_is_recorded(world: World) -> None:
     """No mirror differs from ZooKeeper, so nobody notifies of it, and nothing else is written."""
     one = await world.replica()

@@ -135,3 +135,7 @@ class StoreRecording(Recording):
     @override
     async def notify_unnotified(self, held: Callable[[], bool]) -> int:
         return await self._unnotified.notify(held)
+
+    @override
+    async def notify_deletions(self, tree: Tree, entities: Sequence[Entity], held: Callable[[], bool]) -> int:
+        return await self._unnotified.notify_deletions(tree, entities, held)

@@ -203,6 +203,9 @@ class Recording(Protocol):
     async def notify_unnotified(self, held: Callable[[], bool]) -> int:
         """Read all znodes, and write the missing notifications of writes without one; return their number."""
 
+    async def notify_deletions(self, tree: Tree, entities: Sequence[Entity], held: Callable[[], bool]) -> int:
+        """Write notifications of entities that have no znode any more, except for topics; return their number."""
+
     def keep_notifications(self, above: int | None, seconds: float) -> None:
         """Make the purge keep notifications above a revision for so many seconds."""
 

@@ -25,6 +25,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from confplane.domain.entities import Entity
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.background import BackgroundTask
@@ -315,9 +316,11 @@ class Recorder:
             after = ""
             while ids := await self._states.present(self._store.name, tree.value, after, _PAGE):
                 after = ids[-1]
-                for entity_id in ids:
-                    if self._store.get(tree, entity_id) is None:
-                        explainer.add((tree.value, entity_id), UnexplainedNode(None, revision))
+                gone = [entity_id for entity_id in ids if self._store.get(tree, entity_id) is None]
+                # Before they are recorded: without a notification nothing else would tell the other mirrors.
+                await store.notify_deletions(tree, list(map(Entity.from_id, gone)), lambda: self._store.leadership.held)
+                for entity_id in gone:
+                    explainer.add((tree.value, entity_id), UnexplainedNode(None, revision))
                 await self._work_off(watermark)
         # An entity that came and went since the watermark is in neither list; our own changes name those that we wrote.
         for key in await explainer.ours(watermark.revision, lambda key: self._store.get(Tree(key[0]), key[1]) is None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -59,8 +60,9 @@ WITH given AS MATERIALIZED (
 
 # The kind is a constant, so that a prepared statement uses the partial index (audit/tables.py, FROM_OUTSIDE).
 # A position has its time from its client, who may have changed it: the place bounds how far back it may be.
-# Whoever gave a position after a change of ours to the entity had the external changes before it as well. The id of
-# such a change is from its begin, at most an hour before its write.
+# Of an entity only the last one comes, as a complete state. Whoever gave a position after a change of ours to the
+# entity had the external changes before it as well. The id of such a change is from its begin, at most an hour before
+# its write.
 _LATE: Final = text(f"""
 WITH late AS MATERIALIZED (
   SELECT {_COLUMNS} FROM outcomes
@@ -84,10 +86,13 @@ WITH late AS MATERIALIZED (
     AND NOT EXISTS (SELECT FROM intents WHERE intents.change_id = changed.change_id AND kind = '{EXTERNAL}')
   GROUP BY changed.path
 ), given AS MATERIALIZED (
-  SELECT late.* FROM late JOIN intent_entities USING (change_id) LEFT JOIN own USING (path)
-  WHERE (late.revision > :after_revision OR (late.revision = :after_revision AND change_id > :after_id))
-    AND coalesce(own.revision < late.revision, true)
-  ORDER BY late.revision, change_id LIMIT :size
+  SELECT last.* FROM (
+    SELECT DISTINCT ON (path) late.*, path FROM late JOIN intent_entities USING (change_id)
+    ORDER BY path, late.revision DESC, change_id DESC
+  ) AS last LEFT JOIN own USING (path)
+  WHERE (last.revision > :after_revision OR (last.revision = :after_revision AND change_id > :after_id))
+    AND coalesce(own.revision < last.revision, true)
+  ORDER BY last.revision, change_id LIMIT :size
 )
 {_WHOLE}
 """).bindparams(bindparam("since", type_=TIMESTAMP(timezone=True)), bindparam("after_id", type_=Uuid))  # noqa: S608 - as above
@@ -158,8 +163,8 @@ class PostgresFeedTrail(FeedTrail):
     ) -> list[FeedChange]:
         given: dict[str, Any] = {"incarnation": place.incarnation, "revision": place.revision, "since": since}
         given |= {"above": above, "after_revision": after.revision, "after_id": after.change_id, "size": size}
-        rows = await self._database.rows(_LATE, cluster=cluster, **given)
-        return [_change(row) for row in rows]
+        changes = map(_change, await self._database.rows(_LATE, cluster=cluster, **given))
+        return [replace(each, entities=[replace(one, complete=True) for one in each.entities]) for each in changes]
 
     @override
     async def put_backs(self, cluster: str, since: datetime, after: UUID, size: int) -> list[FeedChange]:

@@ -96,7 +96,7 @@ def _end(facts: Facts) -> None:
             copies.clear()  # the consumer lists again
         for each in event.entities:
             copy = copies[each.facet, each.id]
-            if each.revision <= copy.revision:
+            if each.revision < copy.revision:
                 continue
             values = {key: after for key, _, after in each.keys}
             copy.revision, copy.complete = each.revision, copy.complete or each.complete

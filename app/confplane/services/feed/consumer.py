@@ -535,7 +535,6 @@ class FeedConsumer:
         after = HistoryPlace(position.place.incarnation, 0, _NO_ID)
         while self.reason is None:
             changes = await feed.trail.late(feed.cluster.name, position.place, since, after, _LATE_PAGE, above=above)
-            # Also those that later ones replaced: an event has only the keys that its own change altered.
             events = filter(None, map(feed.event, [change for change in changes if change.entities]))
             for found in self._page(self._selected(event, None) for event in events):
                 yield found

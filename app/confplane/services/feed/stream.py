@@ -17,6 +17,7 @@ import asyncio
 import logging
 import time
 from bisect import bisect_right
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
@@ -328,8 +329,9 @@ class ClusterFeed(BackgroundService):
         if known is not None:
             version = known.change.entities[0].version
             if version is None if node is None else (version, known.parts[0].revision) == (node.version, node.mzxid):
+                entities = [replace(each, complete=True) for each in known.change.entities]
                 again = place._replace(change_id=known.position.place.change_id)
-                return FeedEvent(known.position._replace(place=again), known.change, known.parts)
+                return self.event(replace(known.change, place=again, entities=entities))
         if node is None:
             # Deleted before the load, perhaps, when nobody here knew its keys.
             now_ms = time.time_ns() // 1_000_000

@@ -116,6 +116,8 @@ class FeedTrail(Protocol):
     ) -> list[FeedChange]:
         """Return external changes up to a place or above a revision that were recorded at a time or later, in order.
 
+        Of an entity the last one, which is complete; none if the place is after a later change of this service to it.
+
         A reader that has reached the place may not have been given them: their notifications may come after it. A
         mirror that was loaded at the revision may have those above it: a deletion has the revision at which the
         recorder found it, and a state that a change of this service replaced has that before this change.

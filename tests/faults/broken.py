@@ -458,6 +458,25 @@ def _with_other_values(events: list[FeedEvent]) -> list[FeedEvent]:
     return [*events[:-1], replace(events[-1], entities=(replace(state, keys=((key, "19", after),)),))]
 
 
+def _of_the_last(**changed: Any) -> Callable[[list[FeedEvent]], list[FeedEvent]]:
+    """Edit the entity of the last event."""
+
+    def edit(events: list[FeedEvent]) -> list[FeedEvent]:
+        [state] = events[-1].entities
+        return [*events[:-1], replace(events[-1], entities=(replace(state, **changed),))]
+
+    return edit
+
+
+def with_a_key_that_another_process_showed(world: World, *, complete: bool = False) -> None:
+    """Of two external writes the first one has a further key, and the second one comes as both."""
+    in_the_feed(_of_the_last(complete=complete), external=True)(world)
+    [state] = world.feed[-1].entities
+    shown = (*state.keys, ("consumer_byte_rate", None, 5))
+    first = replace(world.feed[-1], entities=(replace(state, revision=state.revision - 1, keys=shown, complete=False),))
+    world.feed.insert(-1, first)
+
+
 def position_refused(world: World) -> None:
     """A position is too old for another process."""
     world.followed = True
@@ -659,6 +678,8 @@ BROKEN: list[tuple[str, Break, str]] = [
         feed.OTHER_ORDER,
     ),
     ("with_other_values", in_the_feed(_with_other_values), feed.OTHER_VALUES),
+    ("with_a_key_that_another_process_showed", with_a_key_that_another_process_showed, feed.OTHER_END),
+    ("complete_without_a_key", in_the_feed(_of_the_last(complete=True, keys=()), external=True), feed.OTHER_END),
     ("without_the_last_external", in_the_feed(lambda events: events[:-1], external=True), feed.OTHER_END),
     ("position_refused", position_refused, feed.REFUSED),
 ]

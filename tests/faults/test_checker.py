@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.faults import checker, kinds
-from tests.faults.broken import BROKEN, NODE, last, some
+from tests.faults.broken import BROKEN, NODE, last, some, with_a_key_that_another_process_showed
 from tests.faults.checker import check
 from tests.faults.checks import answers, external, feed, reads, refusals, requests, reverts, temporary, trail
 from tests.faults.corrupted import CORRUPTED
@@ -181,6 +181,12 @@ def test_a_run_of_external_changes_may_be_one_row_and_needs_none_without_an_effe
     world.write_externally(value=4, recorded=False)
     world.write_externally(value=3, recorded=False)
     world._account(NODE)
+    assert check(world.run()) == []
+
+
+def test_a_complete_state_in_the_feed_replaces_what_another_process_showed() -> None:
+    world = World()
+    with_a_key_that_another_process_showed(world, complete=True)
     assert check(world.run()) == []
 
 

@@ -20,8 +20,8 @@ from confplane.api.middleware import MiddlewareOptions
 from confplane.api.problems import ListenerErrorRenderer
 from confplane.api.rendering.effective_values import EffectiveValueRenderer
 from confplane.api.rendering.entries import EntryRenderer
+from confplane.api.request_context import Traffic
 from confplane.api.resource import ProtectedResource
-from confplane.api.traffic import Traffic
 from confplane.audit import (
     PostgresAccessStore,
     PostgresAppliedReports,

@@ -2,7 +2,7 @@
 
 The spans of our own steps come from :func:`confplane.services.metrics.span`. Those of requests, statements and requests
 to issuers come from OpenTelemetry's instrumentation of ASGI, SQLAlchemy and httpx. That of FastAPI is the one of ASGI
-within FastAPI's own middleware, which most requests do not pass (api/routing/lookup.py). FastAPI itself loads
+within FastAPI's own middleware, which most requests do not pass (api/routing/paths.py). FastAPI itself loads
 OpenTelemetry's API, but neither its SDK nor an exporter.
 
 What leaves the process is on a list: names of attributes whose values are never from a client. Events and descriptions

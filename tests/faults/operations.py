@@ -123,7 +123,7 @@ class Operations:
     def _asked(self, operation: Operation, chooser: random.Random) -> Operation:
         """Return a request as it is sent: mostly plain, as users send theirs, sometimes with a reason or other options.
 
-        Plain ones take the shortest path through the service (app/confplane/api/routing/lookup.py).
+        Plain ones take the shortest path through the service (app/confplane/api/routing/paths.py).
         """
         drawn, number = chooser.random(), next(self._values)
         reason, ticket = f"for {number}", f"T-{number}"

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from confplane.api.traffic import CLIENT_CLOSED_REQUEST
+from confplane.api.request_context import CLIENT_CLOSED_REQUEST
 from confplane.client import ProblemError
 from confplane.domain.entities import Entity
 from confplane.telemetry import METRICS, PREFIX

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 
-from confplane.api.traffic import CLIENT_CLOSED_REQUEST, Traffic
+from confplane.api.request_context import CLIENT_CLOSED_REQUEST, Traffic
 from confplane.services.metrics import Histogram, Sample, of_cluster
 from confplane.telemetry import METRICS, PREFIX, Telemetry
 from tests.support.alerts import PartAlerts

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from confplane.api.middleware import MiddlewareOptions
+    from confplane.api.request_context import Traffic
     from confplane.api.services import ServiceDependency
-    from confplane.api.traffic import Traffic
     from confplane.security.authenticator import Authenticator
     from confplane.services.access import Access
 

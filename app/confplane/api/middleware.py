@@ -18,7 +18,7 @@ from uuid_utils import uuid7
 from confplane.api import problems
 from confplane.api.request_context import REQUEST_CONTEXT, RequestContext
 from confplane.api.responses import CHALLENGE, CLUSTER, NOSNIFF, Headers, PreparedResponse
-from confplane.api.routing.lookup import Lookup
+from confplane.api.routing.paths import Lookup
 from confplane.domain.errors import ConfplaneError, InvalidRequestError, UnauthenticatedError, UnknownRouteError
 from confplane.domain.texts import rfc3339
 from confplane.security.authenticator import BEHALF_OF, CERTIFICATE, Credentials
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
     from confplane.api.cors import Cors
+    from confplane.api.request_context import Traffic
     from confplane.api.resource import ProtectedResource
-    from confplane.api.traffic import Traffic
     from confplane.security.authenticator import Authenticator
     from confplane.services.access import Access
     from confplane.services.clusters import ClusterRegistry

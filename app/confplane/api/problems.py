@@ -18,9 +18,8 @@ from starlette.routing import Route
 from uuid_utils import uuid7
 
 from confplane.api.cors import Cors
-from confplane.api.request_context import REQUEST_CONTEXT, RequestContext
+from confplane.api.request_context import REQUEST_CONTEXT, RequestContext, Traffic
 from confplane.api.responses import CHALLENGE, NOSNIFF, Headers, json_response, timestamp
-from confplane.api.traffic import Traffic
 from confplane.domain import errors
 from confplane.domain.errors import ConfplaneError, KafkaCode
 from confplane.domain.texts import step

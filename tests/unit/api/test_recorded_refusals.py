@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from confplane.api.request_context import REQUEST_CONTEXT, RequestContext
 from confplane.api.responses import CLUSTER
-from confplane.api.routing import refusals
+from confplane.api.routing.routes import record_refusals
 from confplane.domain.errors import ConfplaneError, FrozenError, UnavailableError
 from confplane.services.ports.refusals import RefusedAttempt, RefusedEdit
 
@@ -26,7 +26,7 @@ def recorded(*errors: ConfplaneError) -> list[tuple[str | None, str]]:
     }
     found: list[RefusedAttempt] = []
     log: Any = SimpleNamespace(record=found.append)
-    refusals.record(log, Request(scope), "alterClientConfigs", None, {})
+    record_refusals(log, Request(scope), "alterClientConfigs", None, {})
     return [(attempt.entity_id, attempt.problem) for attempt in found]
 
 

@@ -22,8 +22,8 @@ from confplane.api.app import FAMILIES, _routed
 from confplane.api.models import RequestModel
 from confplane.api.request_context import REQUEST_CONTEXT, RequestContext
 from confplane.api.responses import PreparedResponse
-from confplane.api.routing.lookup import Lookup
 from confplane.api.routing.operations import read
+from confplane.api.routing.paths import Lookup
 from confplane.api.routing.routes import StrictRoute
 from confplane.domain.errors import NotFoundError
 from confplane.domain.rollups import ROLLUPS

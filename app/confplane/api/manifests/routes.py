@@ -17,9 +17,9 @@ from confplane.api.refresh import refresh_facet
 from confplane.api.resources.filters import ListFilters
 from confplane.api.resources.owners import Owner
 from confplane.api.responses import consistency_headers, number, written_revision
-from confplane.api.routing.break_glass import BreakGlass
 from confplane.api.routing.operations import ResponseSpec, change, partly, read
 from confplane.api.routing.routes import Routes
+from confplane.api.routing.write_headers import BreakGlass
 from confplane.api.schedules.temporary import Temporary
 from confplane.api.services import AppliesDep, PlansDep, RegistrationsDep, ResourceReadsDep
 from confplane.api.streams import extended_response

@@ -12,26 +12,29 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from confplane.api import problems
-from confplane.api.request_context import REQUEST_CONTEXT
-from confplane.api.routing import refusals
+from confplane.api.request_context import CLIENT_CLOSED_REQUEST, REQUEST_CONTEXT
+from confplane.api.responses import CLUSTER
 from confplane.api.routing.binding import Binder
 from confplane.api.routing.bounded import bulk_response
-from confplane.api.routing.break_glass import BreakGlass, breakable
-from confplane.api.routing.idempotency import IdempotencyKey, idempotent, keyless
-from confplane.api.routing.operations import Effect, Handler
+from confplane.api.routing.operations import Effect, Handler, validates_only
 from confplane.api.routing.preconditions import refuse_conditions
+from confplane.api.routing.write_headers import BreakGlass, IdempotencyKey, breakable, idempotent, keyless
 from confplane.api.services import REFUSALS
-from confplane.api.traffic import CLIENT_CLOSED_REQUEST
+from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError
 from confplane.services.limits import LimitClass
+from confplane.services.ports.cluster_states import ENTITY
+from confplane.services.ports.refusals import RefusedAttempt, RefusedEdit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from fastapi.params import Depends
 
     from confplane.api.request_context import RequestContext
     from confplane.api.routing.operations import RouteOperation
+    from confplane.services.clusters import Cluster
+    from confplane.services.ports.refusals import RefusedAttempts
 
 Responder = Callable[[Request], Coroutine[Any, Any, Response]]
 Decorator = Callable[[Handler], Handler]
@@ -48,6 +51,8 @@ _WRAPPED: Final[dict[Effect, Callable[[Handler], Handler]]] = {
     Effect.REAPPLYING: keyless,
     Effect.MANAGING: keyless,
 }
+_RECORDED: Final = frozenset({Effect.CHANGE, Effect.CLEARING, Effect.REAPPLYING})
+"""Effects of the operations whose refused attempts are recorded. Those on tokens and grants are security events."""
 
 
 class StrictRoute(APIRoute):
@@ -108,7 +113,7 @@ class StrictRoute(APIRoute):
         unconditional = self.operation.effect is Effect.CHANGE and not self.takes("If-Match")
         limit, longest_s = self.operation.limit, self.operation.longest_s
         is_bulk = limit is LimitClass.BULK
-        recorded = self.operation.effect in refusals.RECORDED
+        recorded = self.operation.effect in _RECORDED
         operation_id = str(self.operation_id)
         tag = str(self.tags[0]) if self.tags else None
 
@@ -134,7 +139,7 @@ class StrictRoute(APIRoute):
             except Exception as error:  # noqa: BLE001 - the last resort, for mistakes of ours
                 response = problems.internal(request, error)
             if recorded:
-                refusals.record(REFUSALS(request), request, operation_id, tag, arguments)
+                record_refusals(REFUSALS(request), request, operation_id, tag, arguments)
             if allowance is not None and limit is not None:
                 response.raw_headers += allowance.headers(limit)
             return response
@@ -182,3 +187,58 @@ class Routes:
 
 def _plain(handler: Handler) -> Handler:
     return handler
+
+
+def record_refusals(
+    log: RefusedAttempts, request: Request, operation: str, tag: str | None, arguments: Mapping[str, Any] | None
+) -> None:
+    """Record the refused attempts of a request, once its response is made.
+
+    Args:
+        log: Takes the attempts.
+        request: The request. Its context has the refused edits, and the error of the response.
+        operation: The id of the operation.
+        tag: The family of the operation.
+        arguments: The handler's arguments. None if they are not valid.
+    """
+    context: RequestContext = request.scope[REQUEST_CONTEXT]
+    refused, error = context.refused or [], context.error
+    # The frames in an error's traceback have the context: a cycle of references.
+    context.refused, context.error = None, None
+    cluster: Cluster | None = request.scope.get(CLUSTER)
+    if context.access is None or cluster is None or cluster.name != request.path_params["cluster"]:
+        return
+    if not refused and error is not None and not _validates_only(error, arguments):
+        refused = [RefusedEdit(_entity_id(request, tag), (), error)]
+    identity = context.access.identity
+    for edit in refused:
+        if edit.error.is_refusal and not edit.error.in_trail:
+            log.record(
+                RefusedAttempt(
+                    cluster=cluster.name,
+                    principal=identity.principal,
+                    operation=operation,
+                    error_code=int(edit.error.code),
+                    problem=problems.problem_type_of(edit.error).slug,
+                    request_id=context.request_id,
+                    behalf_of=identity.acts_for,
+                    entity_id=edit.entity_id or None,
+                    keys=tuple(edit.keys),
+                )
+            )
+
+
+def _validates_only(error: ConfplaneError, arguments: Mapping[str, Any] | None) -> bool:
+    if arguments is None:
+        return isinstance(error, problems.FindingsError) and error.validate_only
+    return validates_only(arguments["call"], arguments)
+
+
+def _entity_id(request: Request, tag: str | None) -> str:
+    """Return the entity that the URL of a request names, or an empty text."""
+    if tag == "freezes":
+        return ENTITY
+    try:
+        return Entity.from_id(request.path_params.get("id", "")).id
+    except ConfplaneError:
+        return ""

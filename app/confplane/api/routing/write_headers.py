@@ -1,7 +1,12 @@
-"""``Idempotency-Key``: a repeated request gets the stored response."""
+"""The headers of writes that a route acts on around its handler.
+
+- ``Idempotency-Key``: a repeated request gets the stored response.
+- ``Confplane-Break-Glass``: a request may write past the rules of the policies.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -10,20 +15,26 @@ from fastapi import Depends, Header
 from starlette.requests import Request
 
 from confplane.api import patterns
+from confplane.api.dependencies import BREAK_GLASS, MAX_REASON
 from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.responses import PreparedResponse, consistency_headers, encoded
 from confplane.api.routing.bodies import BODY
 from confplane.api.routing.operations import Handler, validates_only
-from confplane.api.services import IDEMPOTENCY
-from confplane.domain.errors import ConfplaneError, IdempotencyUnsupportedError, InvalidRequestError
+from confplane.api.services import CHANGE_REQUESTS, IDEMPOTENCY
+from confplane.domain.errors import ConfplaneError, IdempotencyUnsupportedError, InvalidRequestError, WriteOutcome
+from confplane.services.changes.callers import RuleBypass
 from confplane.services.changes.idempotency import POINTER, RequestKey
 from confplane.services.ports.request_keys import StoredAnswer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.responses import Response
 
     from confplane.api.dependencies import Call, ServiceCall
     from confplane.services.clusters import Cluster
+    from confplane.services.ports.change_requests import ChangeRequest
+    from confplane.services.requests.service import ChangeRequestService
 
 _NAME: Final = b"idempotency-key"
 _GIVEN: Final = "confplane.idempotency-key"
@@ -44,6 +55,17 @@ _Key = Annotated[
 _STORED_HEADERS: Final = ("content-type", "etag", "location", "confplane-change-id", _REVISION)
 """Headers that are stored with a response and replayed."""
 _SUCCESS: Final = 300
+_Reason = Annotated[
+    str | None,
+    Header(
+        alias="Confplane-Break-Glass",
+        min_length=1,
+        max_length=MAX_REASON,
+        description="The reason of an emergency: writes past the rules of the policies and their approvals, which needs"
+        " BYPASS_RULES on each entity that they concern. Another person has to acknowledge it. Without effect"
+        " within the rules",
+    ),
+]
 
 
 async def _idempotency_key(request: Request, key: _Key = None) -> None:
@@ -138,3 +160,49 @@ def _replayed(cluster: Cluster, answer: StoredAnswer) -> Response:
     headers = consistency_headers(cluster.store, None if revision is None else int(revision))
     headers += encoded({**kept, _REPLAYED: "true"})
     return PreparedResponse(answer.body.encode(), headers, status=answer.status)
+
+
+async def _break_glass(request: Request, reason: _Reason = None) -> None:
+    request.scope[BREAK_GLASS] = reason
+
+
+BreakGlass: Any = Depends(_break_glass)
+"""The header, as a parameter of an operation; :func:`breakable` acts on it."""
+
+
+def breakable(handler: Handler) -> Handler:
+    """Make a handler, which takes ``call`` and optionally a body, act on the header."""
+
+    async def bypassing(call: Call, **given: Any) -> Response:
+        if call.request.scope.get(BREAK_GLASS) is None or validates_only(call, given):
+            return await handler(call=call, **given)
+        return await _bypassing(handler, call, given)
+
+    return bypassing
+
+
+async def _bypassing(handler: Handler, call: Call, given: dict[str, Any]) -> Response:
+    requests, access, cluster = CHANGE_REQUESTS(call.request), call.access, call.cluster
+
+    async def open_request(entity_ids: Sequence[str]) -> ChangeRequest:
+        opened = await requests.open_break_glass(cluster, entity_ids, call.caller)
+        if access.events is not None:
+            access.events.broke_glass(access.identity, access.source, access.request_id, cluster.name, str(opened.id))
+        return opened
+
+    bypass = RuleBypass(open_request)
+    try:
+        response = await handler(call=replace(call, bypass=bypass), **given)
+    except ConfplaneError as error:
+        if error.outcome is not WriteOutcome.UNKNOWN:
+            await _drop(requests, bypass)
+        raise
+    await _drop(requests, bypass)
+    return response
+
+
+async def _drop(requests: ChangeRequestService, bypass: RuleBypass) -> None:
+    """Cancel the change request if nothing was written. It stays open if that fails, for somebody to acknowledge."""
+    if bypass.request is not None and not bypass.wrote:
+        with contextlib.suppress(ConfplaneError):
+            await requests.drop_break_glass(bypass.request)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from confplane.api import apply_waits
+from confplane.api import kraft
 from confplane.client import (
     NothingSetError,
     ProblemError,
@@ -134,16 +134,16 @@ async def test_a_write_has_the_revision_of_the_state_that_it_shows(
     client: ConfplaneClient, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await client.put("client-quotas", "user=rewritten", {"producer_byte_rate": 1})
-    wait_for_status, values = apply_waits.wait_for_status, iter(range(2, 9))
+    wait_for_status, values = kraft.wait_for_status, iter(range(2, 9))
 
     async def overtaken(call: Any, written: Any) -> Any:
         async with service.client() as other:
-            monkeypatch.setattr(apply_waits, "wait_for_status", wait_for_status)
+            monkeypatch.setattr(kraft, "wait_for_status", wait_for_status)
             await other.put("client-quotas", "user=rewritten", {"producer_byte_rate": next(values)})
-        monkeypatch.setattr(apply_waits, "wait_for_status", overtaken)
+        monkeypatch.setattr(kraft, "wait_for_status", overtaken)
         return await wait_for_status(call, written)
 
-    monkeypatch.setattr(apply_waits, "wait_for_status", overtaken)
+    monkeypatch.setattr(kraft, "wait_for_status", overtaken)
     put = await client.put("client-quotas", "user=rewritten", {"producer_byte_rate": 9})
     entries = [
         {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
-from confplane.api import apply_waits, problems
+from confplane.api import kraft, problems
 from confplane.api.responses import json_response, number, written_revision
 from confplane.api.routing.bounded import hold
 from confplane.domain.errors import OutcomeUnknownError, PreconditionFailedError
@@ -95,7 +95,7 @@ async def alter(
     results = await service.alter_entries(made, call.caller, validate_only=validate_only, atomic=body.atomic)
     revision = written_revision(call.cluster.store, results)
     parts = zip(chain(*made), chain.from_iterable(result.results for result in results), strict=True)
-    waited = await apply_waits.wait_for_status(call, parts)
+    waited = await kraft.wait_for_status(call, parts)
 
     def rendered_entry(each: tuple[Entry, EntryResult, T]) -> orjson.Fragment:
         altered_by, result, given = each

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from starlette.responses import Response
 
-from confplane.api import refresh, reverts
+from confplane.api import kraft, reverts
 from confplane.api.applied import Applied, applied_filter
 from confplane.api.clients import models, rpc
 from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
@@ -85,7 +85,7 @@ async def effective_client_configs(
     call: CallDep, values: EffectiveValuesDep, entity: _Entity, if_none_match: IfNoneMatch = None
 ) -> Response:
     """Also for an entity without client configs of its own."""
-    await refresh.refresh_levels(call, FacetName.CLIENT_CONFIGS, [entity])
+    await kraft.refresh_levels(call, FacetName.CLIENT_CONFIGS, [entity])
     found = values.effective(call.cluster_facet(FacetName.CLIENT_CONFIGS), entity)
     return handlers.polled(call.cluster, found, if_none_match)
 

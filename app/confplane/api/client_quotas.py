@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from starlette.responses import Response
 
-from confplane.api import refresh, reverts
+from confplane.api import kraft, reverts
 from confplane.api.clients import models, rpc
 from confplane.api.dependencies import CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
 from confplane.api.resources import handlers, owners, past
@@ -71,7 +71,7 @@ async def effective_client_quotas(
     call: CallDep, values: EffectiveValuesDep, entity: _Entity, if_none_match: IfNoneMatch = None
 ) -> Response:
     """Also for an entity without client quotas of its own."""
-    await refresh.refresh_levels(call, FacetName.CLIENT_QUOTAS, [entity])
+    await kraft.refresh_levels(call, FacetName.CLIENT_QUOTAS, [entity])
     found = values.effective(call.cluster_facet(FacetName.CLIENT_QUOTAS), entity)
     return handlers.polled(call.cluster, found, if_none_match)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field, StrictStr, WithJsonSchema
 from starlette.responses import Response
 
-from confplane.api import batches, problems, refresh
+from confplane.api import batches, kraft, problems
 from confplane.api.dependencies import CallDep, Consistency
 from confplane.api.models import (
     MAX_ENTRIES,
@@ -169,7 +169,7 @@ async def describe_entity_configs(call: CallDep, body: DescribeEntityConfigs) ->
     call.charge(LimitClass.BULK, len(body.entities))
     named = {(item.entity_type, item.entity_name): index for index, item in reversed([*enumerate(body.entities)])}
     for name in (FacetName.CLIENT_QUOTAS, FacetName.CONFIGS):
-        await refresh.refresh_facet(call, name)
+        await kraft.refresh_facet(call, name)
     consistency = consistency_headers(call.cluster.store)
     results, time_slice = batches.RenderedResults(call.request), TimeSlice()
     for index in sorted(named.values()):

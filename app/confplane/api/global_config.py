@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StrictStr, WithJsonSchema
 from starlette.responses import Response
 
-from confplane.api import batches, problems, refresh
+from confplane.api import batches, kraft, problems
 from confplane.api.dependencies import CallDep, Consistency
 from confplane.api.models import (
     MAX_KEY,
@@ -96,7 +96,7 @@ routes = Routes(tag="global-config")
 )
 async def get_global_config(call: CallDep) -> Response:
     """The dynamic default of all brokers, ordered by key."""
-    await refresh.refresh_entity(call, FacetName.CONFIGS, Entity.of(broker=None))
+    await kraft.refresh_entity(call, FacetName.CONFIGS, Entity.of(broker=None))
     found = global_config.read(call.cluster, call.access)
     body = {
         "configData": [{"configKey": key, "configValue": value} for key, value in found.config.items()],

@@ -7,7 +7,7 @@ import orjson
 from pydantic import ConfigDict, Field, StrictBool, StrictStr
 from starlette.responses import Response
 
-from confplane.api import apply_waits, batches, parsed, patterns, problems
+from confplane.api import batches, kraft, parsed, patterns, problems
 from confplane.api import models as base
 from confplane.api.dependencies import Call, CallDep
 from confplane.api.responses import change_header, json_response, written_revision
@@ -169,7 +169,7 @@ async def revert_changes(call: CallDep, reverts: RevertsDep, body: RevertChanges
     call.charge(LimitClass.WRITE, len(done.results) - 1)
     results = [EntryResult((each.result,)) for each in done.results]
     revision = written_revision(call.cluster.store, results)
-    waited = await apply_waits.wait_for_status(call, ((each.cluster_facet, each.result) for each in done.results))
+    waited = await kraft.wait_for_status(call, ((each.cluster_facet, each.result) for each in done.results))
     rendered = await in_slices(lambda each: orjson.Fragment(orjson.dumps(_reversal(each, waited))), done.results)
     skipped = [{"changeId": str(each.change_id), "reason": each.reason} for each in done.skipped]
     return batches.alter_response(call, results, {"skipped": skipped, "results": rendered}, revision)
@@ -209,7 +209,7 @@ async def revert_entity(
         raise result.error
     headers = change_header(result.change_id)
     revision = written_revision(call.cluster.store, [result])
-    waited = await apply_waits.wait_for_status(call, [(made.cluster_facet, result)])
+    waited = await kraft.wait_for_status(call, [(made.cluster_facet, result)])
     return json_response(call.request, _reversal(made, waited), headers=headers, revision=revision)
 
 

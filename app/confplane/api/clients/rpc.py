@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from confplane.api import batches, refresh
+from confplane.api import batches, kraft
 from confplane.api.accept import prefers
 from confplane.api.clients import models
 from confplane.api.dependencies import Call, CallDep
@@ -49,7 +49,7 @@ async def describe(
     call: Call, reader: DescribeService, renderer: EntryRenderer, name: FacetName, wanted: EntityFilter
 ) -> Response:
     """Answer a describe with the entities that a filter selects."""
-    await refresh.refresh_facet(call, name)
+    await kraft.refresh_facet(call, name)
     cluster_facet = call.cluster_facet(name)
     skipped: list[str] = []
     selected = reader.select(cluster_facet, wanted)

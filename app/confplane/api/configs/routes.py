@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from starlette.responses import Response
 
-from confplane.api import batches, problems, refresh, reverts
+from confplane.api import batches, kraft, problems, reverts
 from confplane.api.configs import models
 from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
 from confplane.api.resources import handlers, owners, past
@@ -130,7 +130,7 @@ async def create_configs(
 @routes.get("/v1/clusters/{cluster}/configs/{id:path}/effective", _OF.effective, checks=[Consistency])
 async def effective_configs(call: CallDep, entity: _Entity, if_none_match: IfNoneMatch = None) -> Response:
     """Also for an entity without configs of its own."""
-    await refresh.refresh_levels(call, FacetName.CONFIGS, [entity])
+    await kraft.refresh_levels(call, FacetName.CONFIGS, [entity])
     consistency = consistency_headers(call.cluster.store)
     found = await call.cluster.configs.effective(call.access, entity)
     rendered = PolledResponse.of(_effective_json(found), found.etag)
@@ -209,7 +209,7 @@ async def describe_configs(call: CallDep, body: models.DescribeConfigs) -> Respo
     call.charge(LimitClass.BULK, len(body.resources))
     time_slice = TimeSlice()
     mentions = _mentions(body.resources)
-    await refresh.refresh_levels(call, FacetName.CONFIGS, _entities_to_refresh(call, mentions))
+    await kraft.refresh_levels(call, FacetName.CONFIGS, _entities_to_refresh(call, mentions))
     consistency = consistency_headers(call.cluster.store)
     results = batches.RenderedResults(call.request)
     for mention in mentions:

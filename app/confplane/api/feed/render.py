@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from confplane.api.apply_waits import status_json
+from confplane.api.kraft import status_json
 from confplane.api.responses import PreparedResponse, disconnected, number, timestamp
 from confplane.services.feed.positions import encode
 

@@ -9,11 +9,10 @@ from typing import Any, Final
 import orjson
 from starlette.responses import Response
 
-from confplane.api import apply_waits, batches, problems
+from confplane.api import batches, kraft, problems
 from confplane.api.dependencies import Call, CallDep, Consistency
 from confplane.api.manifests import models
 from confplane.api.manifests.export import YAML, export
-from confplane.api.refresh import refresh_facet
 from confplane.api.resources.filters import ListFilters
 from confplane.api.resources.owners import Owner
 from confplane.api.responses import consistency_headers, number, written_revision
@@ -71,7 +70,7 @@ async def plan_manifest(
     call.charge(LimitClass.BULK, len(body.entities))
     document, options = await document_of(call, body), options_of(body)
     for name in call.cluster.facets:
-        await refresh_facet(call, name)
+        await kraft.refresh_facet(call, name)
     consistency = consistency_headers(call.cluster.store)
     plan = await plans.plan(call.cluster, document, options, call.caller)
     call.charge(LimitClass.BULK, len(plan.entries) - len(document))  # the deletions
@@ -126,7 +125,7 @@ async def apply_manifest(
         for entry, results in applied.done
         for planned, result in zip(entry, results.results, strict=True)
     ]
-    waited = await apply_waits.wait_for_status(call, ((planned.cluster_facet, result) for planned, result in parts))
+    waited = await kraft.wait_for_status(call, ((planned.cluster_facet, result) for planned, result in parts))
     rendered = await in_slices(lambda each: orjson.Fragment(orjson.dumps(_applied_change(*each, waited))), parts)
     left = applied.left
     members = {
@@ -164,7 +163,7 @@ async def export_manifest(
     a plan refuses the document; in YAML a comment at the end names it.
     """  # noqa: D205 - one sentence
     for name in call.cluster.facets:
-        await refresh_facet(call, name)
+        await kraft.refresh_facet(call, name)
     return await export(call, reads, filters, owner)
 
 

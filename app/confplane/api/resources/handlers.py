@@ -11,7 +11,7 @@ from fastapi import Query
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from confplane.api import apply_waits, refresh
+from confplane.api import kraft
 from confplane.api.dependencies import Call
 from confplane.api.models import DeletedResource, ResourceBody
 from confplane.api.resources import owners, past
@@ -162,7 +162,7 @@ async def page(
             if given is not None:
                 raise InvalidRequestError(f"{present} is a filter of now: leave at out", pointer="at")
         return await past.listed(call, reads.history, cluster_facet, query, at)
-    await refresh.refresh_facet(call, name)
+    await kraft.refresh_facet(call, name)
     tests = [
         each for each in (owners.selection(reads.owners, cluster_facet, owner, label), applied) if each is not None
     ]
@@ -217,7 +217,7 @@ async def get(
         if at is not None:
             return await past.single(call, reads.history, cluster_facet, entity, at, if_none_match)
         if call.strong:
-            await refresh.refresh_entity(call, name, entity)
+            await kraft.refresh_entity(call, name, entity)
         node = describe.node(cluster_facet, entity.id)
         if call.view == "full":
             return await _full(call, reads, cluster_facet, node, if_none_match)
@@ -363,7 +363,7 @@ async def _written(call: Call, cluster_facet: ClusterFacet, result: EditResult, 
     waited = await _waited(call, cluster_facet, result)
     if call.view == "full":
         nodes = [] if waited or result.node is None or call.validate_only else [result.node]
-        applied = waited or (await apply_waits.read_status(call, cluster_facet, nodes)).get(entity.id)
+        applied = waited or (await kraft.read_status(call, cluster_facet, nodes)).get(entity.id)
         body = await full_resource(
             cluster_facet, entity.id, result.after, node=result.node, warnings=result.warnings, members=applied
         )
@@ -376,4 +376,4 @@ async def _written(call: Call, cluster_facet: ClusterFacet, result: EditResult, 
 
 
 async def _waited(call: Call, cluster_facet: ClusterFacet, result: EditResult) -> dict[str, Any]:
-    return (await apply_waits.wait_for_status(call, [(cluster_facet, result)])).get(result.edit.entity.id, {})
+    return (await kraft.wait_for_status(call, [(cluster_facet, result)])).get(result.edit.entity.id, {})

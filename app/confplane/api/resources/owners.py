@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Query
 
-from confplane.api import apply_waits
+from confplane.api import kraft
 from confplane.domain.errors import UnavailableError
 from confplane.domain.ownership import OWNER_PATTERN, OwnershipFilter
 
@@ -44,7 +44,7 @@ async def status_members(
     call: Call, owners: OwnerViews, cluster_facet: ClusterFacet, nodes: Sequence[Node]
 ) -> dict[str, dict[str, Any]]:
     """Return the members of the status that Postgres has, by entity id. None of them while it is unavailable."""
-    found = await apply_waits.read_status(call, cluster_facet, nodes)
+    found = await kraft.read_status(call, cluster_facet, nodes)
     try:
         ownerships = await owners.of_nodes(cluster_facet, nodes)
     except UnavailableError:

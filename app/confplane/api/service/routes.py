@@ -8,12 +8,12 @@ from starlette.responses import Response
 import confplane
 from confplane.api import resource
 from confplane.api.dependencies import CallDep, Consistency, ServiceCallDep
+from confplane.api.kraft import target_data
 from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.responses import PreparedResponse, encoded, json_response, page_response
 from confplane.api.routing.operations import ResponseSpec, read
 from confplane.api.routing.routes import Routes
 from confplane.api.service import models
-from confplane.api.service.target import target_data
 from confplane.api.services import ClustersDep, MetricsDep, ObservedTopicsDep, ReadinessDep, RecordersDep, ResourceDep
 from confplane.domain.access.identities import narrowing_view
 from confplane.domain.access.operations import Operation, ResourceType

@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from confplane.api import patterns
+from confplane.api import formats
 from confplane.domain import id_patterns
 from tests.support.published import publish_all
 
@@ -73,11 +73,11 @@ _PATIENCE_S: Final = 120
 _REFUSALS: Final = ["400", "401", "403", "404", "405", "406", "409", "410", "412", "413", "415", "422", "429"]
 _OF_SEVERAL: Final = ("alter", "incrementalAlter", "describeConfigs", "describeEntityConfigs")
 _FREEZES: Final = ("freezeCluster", "thawCluster")
-_CLUSTER: Final = re.compile(patterns.CLUSTER)
-_ETAGS: Final = re.compile(patterns.ETAGS)
-_CHANGE_ID: Final = re.compile(patterns.CHANGE_ID)
-_REVISION: Final = re.compile(patterns.REVISION)
-_KEY: Final = re.compile(patterns.IDEMPOTENCY_KEY)
+_CLUSTER: Final = re.compile(formats.CLUSTER)
+_ETAGS: Final = re.compile(formats.ETAGS)
+_CHANGE_ID: Final = re.compile(formats.CHANGE_ID)
+_REVISION: Final = re.compile(formats.REVISION)
+_KEY: Final = re.compile(formats.IDEMPOTENCY_KEY)
 
 
 def try_cases(

@@ -6,7 +6,7 @@ from fastapi import Query
 from pydantic import Field, StrictStr
 from starlette.responses import Response
 
-from confplane.api import parsed, patterns
+from confplane.api import formats
 from confplane.api.dependencies import CallDep, PageSize, PageToken, ServiceCallDep
 from confplane.api.grants import GrantData, OperationName, ResourceTypeName
 from confplane.api.models import AnswerModel, Page, RequestModel, Time
@@ -86,7 +86,7 @@ class ChecksResult(AnswerModel):
 class AccessChangeData(AnswerModel):
     """One change of a token, a grant or a webhook, a pause of temporary changes, or a sum of security events."""
 
-    id: Annotated[str, Field(pattern=patterns.UUID, description="UUIDv7")]
+    id: Annotated[str, Field(pattern=formats.UUID, description="UUIDv7")]
     kind: str = Field(
         description="token-created, token-revoked, token-rotated, tokens-confirmed, tokens-invalidated, grant-created,"
         " grant-replaced, grant-removed, webhook-created, webhook-replaced, webhook-removed, webhook-assigned,"
@@ -154,10 +154,10 @@ async def search_access_audit(  # noqa: PLR0913 - one argument a parameter is Fa
         kind=kind,
         principal=principal,
         subject=subject,
-        since=parsed.moment(since, "since"),
-        until=parsed.moment(until, "until"),
+        since=formats.parse_moment(since, "since"),
+        until=formats.parse_moment(until, "until"),
         page_size=page_size,
-        before=parsed.page_token(page_token),
+        before=formats.parse_page_token(page_token),
     )
     found, cursor = await admin.history(query, call.access)
     call.charge(LimitClass.BULK, len(found))
@@ -180,13 +180,13 @@ async def get_access(
     *,
     principal: Annotated[
         str | None,
-        Query(description="A user: what may it do?", json_schema_extra={"pattern": patterns.PRINCIPAL}),
+        Query(description="A user: what may it do?", json_schema_extra={"pattern": formats.PRINCIPAL}),
     ] = None,
     group: Annotated[
         str | None,
         Query(
             description="A group, by itself or with a user who is in it",
-            json_schema_extra={"pattern": patterns.PRINCIPAL},
+            json_schema_extra={"pattern": formats.PRINCIPAL},
         ),
     ] = None,
     resource: Annotated[
@@ -194,7 +194,7 @@ async def get_access(
         Query(
             description="`type:name`, such as `topic:orders`; a type alone is the default entity, or has no names:"
             " who may do the operation there?",
-            json_schema_extra={"pattern": patterns.RESOURCE},
+            json_schema_extra={"pattern": formats.RESOURCE},
         ),
     ] = None,
     operation: Annotated[

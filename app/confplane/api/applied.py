@@ -8,7 +8,7 @@ from fastapi import Path, Query
 from pydantic import Field, StrictStr
 from starlette.responses import Response
 
-from confplane.api import patterns
+from confplane.api import formats
 from confplane.api.dependencies import EMBEDDED, CallDep, Consistency
 from confplane.api.models import AnswerModel, Count, EntityId, RequestModel, Revision
 from confplane.api.resources.handlers import Test
@@ -75,7 +75,7 @@ class AppliedConfigs(RequestModel):
 
     software_name: _Name
     software_version: _Version
-    applied_revision: Annotated[StrictStr, Field(pattern=patterns.REVISION, examples=["8589934635"])] = Field(
+    applied_revision: Annotated[StrictStr, Field(pattern=formats.REVISION, examples=["8589934635"])] = Field(
         description="Confplane-Revision of the last answer, 200 or 304, whose configs the client runs with"
     )
     refused: Annotated[list[RefusedConfig], Field(max_length=32)] = Field(

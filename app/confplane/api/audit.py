@@ -7,7 +7,7 @@ from fastapi import Path, Query
 from pydantic import Field
 from starlette.responses import Response
 
-from confplane.api import parsed, patterns
+from confplane.api import formats
 from confplane.api.dependencies import CallDep, PageSize, PageToken
 from confplane.api.models import Absent, AnswerModel, ChangeId, EntityId, Kind, Page, Reverts, Revision, Time
 from confplane.api.responses import json_response, number, page_response, reverts, timestamp
@@ -127,7 +127,7 @@ class AuditedChange(AnswerModel):
 class AuditedRefusal(AnswerModel):
     """A write that was refused before a change began, or a sum of further ones of the same minute. It has no values."""
 
-    id: Annotated[str, Field(pattern=patterns.CHANGE_ID, description="UUIDv7 of the time")]
+    id: Annotated[str, Field(pattern=formats.CHANGE_ID, description="UUIDv7 of the time")]
     cluster: str
     principal: str
     on_behalf_of: str | None = Field(
@@ -268,7 +268,7 @@ async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's
         Query(
             description="Entity id; `cluster` for freezes, thaws and layouts",
             examples=["user=alice"],
-            json_schema_extra={"pattern": patterns.AUDITED_ID},
+            json_schema_extra={"pattern": formats.AUDITED_ID},
         ),
     ] = None,
     key: Annotated[str | None, Query(description="A config key that the change altered", max_length=249)] = None,
@@ -308,10 +308,10 @@ async def search_audit(  # noqa: PLR0913 - one argument a parameter is FastAPI's
         "key": key,
         "principal": principal,
         "request_id": request_id,
-        "since": parsed.moment(since, "since"),
-        "until": parsed.moment(until, "until"),
+        "since": formats.parse_moment(since, "since"),
+        "until": formats.parse_moment(until, "until"),
         "page_size": page_size,
-        "before": parsed.page_token(page_token),
+        "before": formats.parse_page_token(page_token),
     }
     if result == "refused":
         if outcome is not None:
@@ -335,10 +335,10 @@ async def get_audited_change(
     call: CallDep,
     log: AuditDep,
     changeId: Annotated[  # noqa: N803 - the URL's word
-        str, Path(description="As Confplane-Change-Id gave it", json_schema_extra={"pattern": patterns.CHANGE_ID})
+        str, Path(description="As Confplane-Change-Id gave it", json_schema_extra={"pattern": formats.CHANGE_ID})
     ],
 ) -> Response:
     """The change with its outcome, as far as it is known. 404 if the caller may not describe any of its entities."""
-    change_id = parsed.uuid(changeId, "changeId")
+    change_id = formats.parse_uuid(changeId, "changeId")
     record = await trail.find(log, call.access, call.cluster.name, change_id)
     return json_response(call.request, audit_record(record))

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import Depends, Header, Path, Query
 from starlette.requests import Request
 
-from confplane.api import parsed, patterns
+from confplane.api import formats
 from confplane.api.request_context import REQUEST_CONTEXT, RequestContext
 from confplane.api.responses import CLUSTER
 from confplane.api.services import CLUSTERS
@@ -45,7 +45,7 @@ _Cluster = Annotated[
     Path(
         alias="cluster",
         description="As /v1/clusters lists it",
-        json_schema_extra={"pattern": patterns.CLUSTER},
+        json_schema_extra={"pattern": formats.CLUSTER},
         openapi_examples={EMBEDDED: {"value": "default"}},
     ),
 ]
@@ -81,12 +81,12 @@ _Ticket = Annotated[
 _WaitApplied = Annotated[
     str | None,
     Header(
-        alias=parsed.WAIT_APPLIED,
+        alias=formats.WAIT_APPLIED,
         description="For a Kafka 4 cluster to which changes are applied: the maximum wait in ms, up to 60000 and the"
         " request's deadline. A write waits until each entity of its response is applied or refused, and"
         " reports it in `applied`; its status does not change. A read waits until no change that it shows"
         " is pending",
-        json_schema_extra={"pattern": patterns.WAIT_MS},
+        json_schema_extra={"pattern": formats.WAIT_MS},
     ),
 ]
 
@@ -185,7 +185,7 @@ def _call(
     wait_applied: _WaitApplied = None,
 ) -> Call:
     cluster = _cluster_of(request, name)
-    waited = None if wait_applied is None else parsed.wait_applied(wait_applied)
+    waited = None if wait_applied is None else formats.parse_wait_applied(wait_applied)
     return Call(request, validate_only, reason or reason_header, ticket, cluster, view, waited)
 
 
@@ -217,7 +217,7 @@ async def _await_consistency(
         Header(
             alias="Confplane-Min-Revision",
             description="Wait until the answer is at least at this revision",
-            json_schema_extra={"pattern": patterns.REVISION},
+            json_schema_extra={"pattern": formats.REVISION},
         ),
     ] = None,
     wait_applied: _WaitApplied = None,
@@ -232,7 +232,7 @@ async def _await_consistency(
     """
     if min_revision is None and wait_applied is None and consistency == "mirror":
         return
-    waited_s = None if wait_applied is None else parsed.wait_applied(wait_applied)
+    waited_s = None if wait_applied is None else formats.parse_wait_applied(wait_applied)
     if consistency == "strong":
         request.scope[_STRONG] = True
     cluster = _cluster_of(request, request.path_params["cluster"])
@@ -290,10 +290,10 @@ PageToken = Annotated[
     Query(
         alias="pageToken",
         description="nextPageToken of the page before",
-        json_schema_extra={"pattern": patterns.UUID},
+        json_schema_extra={"pattern": formats.UUID},
     ),
 ]
-"""The cursor of a list ordered by UUIDs; :func:`confplane.api.parsed.page_token` reads it."""
+"""The cursor of a list ordered by UUIDs; :func:`confplane.api.formats.parse_page_token` reads it."""
 OpaquePageToken = Annotated[
     str | None, Query(alias="pageToken", description="nextPageToken of the page before", max_length=8192)
 ]
@@ -303,7 +303,7 @@ IfNoneMatch = Annotated[
     Header(
         alias="If-None-Match",
         description="Answer 304 when the ETag is one of these",
-        json_schema_extra={"pattern": patterns.ETAGS},
+        json_schema_extra={"pattern": formats.ETAGS},
     ),
 ]
 Consistency: Any = Depends(_await_consistency)

@@ -6,7 +6,7 @@ from fastapi import Path, Query
 from pydantic import Field, StrictStr
 from starlette.responses import Response
 
-from confplane.api import parsed, patterns
+from confplane.api import formats
 from confplane.api.dependencies import IfNoneMatch, PageSize, PageToken, ServiceCall, ServiceCallDep
 from confplane.api.models import AnswerModel, Page, RequestModel, Time, one_of
 from confplane.api.responses import json_response, page_response, unchanged
@@ -23,7 +23,7 @@ from confplane.services.limits import LimitClass
 from confplane.services.ports.access import StoredGrant
 
 GrantId = Annotated[
-    str, Field(pattern=patterns.UUID, description="UUIDv7", examples=["019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"])
+    str, Field(pattern=formats.UUID, description="UUIDv7", examples=["019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"])
 ]
 OperationName = Annotated[Operation, Field(strict=False), one_of(*Operation)]
 ResourceTypeName = Annotated[ResourceType, Field(strict=False), one_of(*ResourceType)]
@@ -34,7 +34,7 @@ class GrantBody(RequestModel):
 
     principal: StrictStr = Field(
         description="`User:name`, `Group:name`, or `User:*` for every caller",
-        json_schema_extra={"pattern": patterns.PRINCIPAL},
+        json_schema_extra={"pattern": formats.PRINCIPAL},
     )
     permission: Annotated[Permission, Field(strict=False), one_of(*Permission)] = Field(
         default=Permission.ALLOW, description="A deny takes precedence over every allow"
@@ -87,7 +87,7 @@ class GrantPage(Page[GrantData]):
 routes = Routes(tag="grants")
 
 _GrantId = Annotated[
-    str, Path(alias="grantId", description="As the list has it", json_schema_extra={"pattern": patterns.UUID})
+    str, Path(alias="grantId", description="As the list has it", json_schema_extra={"pattern": formats.UUID})
 ]
 
 
@@ -100,20 +100,20 @@ async def list_grants(
     admin: AccessAdminDep,
     *,
     principal: Annotated[
-        str | None, Query(description="Only to this user or group", json_schema_extra={"pattern": patterns.PRINCIPAL})
+        str | None, Query(description="Only to this user or group", json_schema_extra={"pattern": formats.PRINCIPAL})
     ] = None,
     cluster: Annotated[
         str | None,
         Query(
             description="Only grants for this cluster, without those for all clusters",
-            json_schema_extra={"pattern": patterns.CLUSTER},
+            json_schema_extra={"pattern": formats.CLUSTER},
         ),
     ] = None,
     page_size: PageSize = 100,
     page_token: PageToken = None,
 ) -> Response:
     """The grants that the caller may see: its own, and those on whose principal it has DESCRIBE on `grants`."""
-    after = parsed.page_token(page_token)
+    after = formats.parse_page_token(page_token)
     found, cursor = await admin.grants.page(principal, cluster, call.access, page_size=page_size, after=after)
     call.charge(LimitClass.BULK, len(found))
     items = [grant_view(stored) for stored in found]
@@ -145,7 +145,7 @@ async def get_grant(
     call: ServiceCallDep, admin: AccessAdminDep, grant_id: _GrantId, if_none_match: IfNoneMatch = None
 ) -> Response:
     """A grant with its ETag."""
-    stored = await admin.grants.find(parsed.uuid(grant_id, "grantId"), call.access)
+    stored = await admin.grants.find(formats.parse_uuid(grant_id, "grantId"), call.access)
     etag = etag_of(stored)
     if not_modified(if_none_match, etag):
         return unchanged(call.request, etag)
@@ -169,7 +169,7 @@ async def put_grant(
     granting them.
     """
     stored = await admin.grants.replace(
-        parsed.uuid(grant_id, "grantId"),
+        formats.parse_uuid(grant_id, "grantId"),
         _wanted(body),
         conditions.precondition(),
         call.caller,
@@ -190,7 +190,10 @@ async def delete_grant(
 ) -> Response:
     """The grant as it was last. Needs ALTER on `grants` of the principal; for a deny also all that was denied."""
     stored = await admin.grants.remove(
-        parsed.uuid(grant_id, "grantId"), conditions.precondition(), call.caller, validate_only=call.validate_only
+        formats.parse_uuid(grant_id, "grantId"),
+        conditions.precondition(),
+        call.caller,
+        validate_only=call.validate_only,
     )
     await admin.take_effect()
     return json_response(call.request, grant_view(stored))

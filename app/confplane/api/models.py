@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
-from confplane.api import patterns
+from confplane.api import formats
 from confplane.services.ports.trail import MOST_REVERTS
 
 MAX_ENTRIES = 10_000
@@ -41,12 +41,12 @@ Absent = SkipJsonSchema[None]
 """In a union: the member may be absent, and is never null in a response."""
 
 Revision = Annotated[
-    str, Field(pattern=patterns.REVISION, description="A zxid as a decimal string", examples=["8589934635"])
+    str, Field(pattern=formats.REVISION, description="A zxid as a decimal string", examples=["8589934635"])
 ]
 ChangeId = Annotated[
     str,
     Field(
-        pattern=patterns.CHANGE_ID,
+        pattern=formats.CHANGE_ID,
         description="UUIDv7 of the change",
         examples=["019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"],
     ),
@@ -55,7 +55,7 @@ Reverts = Annotated[
     Annotated[list[ChangeId], Field(max_length=MOST_REVERTS)] | None,
     Field(description="For a revert, the latest thousand of the reverted changes; otherwise null"),
 ]
-Etag = Annotated[str, Field(pattern=patterns.ETAG, examples=['"5f2a9c0d1e3b4a6c7d8e9f00"'])]
+Etag = Annotated[str, Field(pattern=formats.ETAG, examples=['"5f2a9c0d1e3b4a6c7d8e9f00"'])]
 Time = Annotated[
     str,
     Field(
@@ -68,7 +68,7 @@ EntityNames = Annotated[
     Field(description="Type to name; null is the default entity", examples=[{"user": "alice", "client-id": "billing"}]),
 ]
 Name = Annotated[
-    StrictStr | None, WithJsonSchema({"anyOf": [{"type": "string", "pattern": patterns.NAME}, {"type": "null"}]})
+    StrictStr | None, WithJsonSchema({"anyOf": [{"type": "string", "pattern": formats.NAME}, {"type": "null"}]})
 ]
 Count = Annotated[int, Field(ge=0)]
 WriteOutcome = Literal["not_applied", "unknown"]
@@ -142,7 +142,7 @@ def one_of(*values: str) -> WithJsonSchema:
 
 def entity_names(*types: str) -> WithJsonSchema:
     """Describe an entity's names by type, or null."""
-    name = {"anyOf": [{"type": "string", "pattern": patterns.NAME}, NULL]}
+    name = {"anyOf": [{"type": "string", "pattern": formats.NAME}, NULL]}
     entity = {
         "type": "object",
         "properties": dict.fromkeys(types, name),
@@ -158,7 +158,7 @@ def entity_names(*types: str) -> WithJsonSchema:
 class AlterEntry(RequestModel):
     """Base of what an alter does to one entity."""
 
-    etag: Annotated[StrictStr | None, text_like(patterns.ETAGS)] = Field(
+    etag: Annotated[StrictStr | None, text_like(formats.ETAGS)] = Field(
         default=None, description="As If-Match, for this entry alone"
     )
 
@@ -184,7 +184,7 @@ class ResourceBody(RequestModel):
 
     status: dict[str, Any] | None = Field(default=None, description="Ignored, so that a full view can be sent back")
     applied: dict[str, Any] | None = Field(default=None, description="Ignored, so that an answer can be sent back")
-    etag: Annotated[StrictStr | None, text_like(patterns.ETAGS)] = Field(default=None, description="As If-Match")
+    etag: Annotated[StrictStr | None, text_like(formats.ETAGS)] = Field(default=None, description="As If-Match")
 
 
 # ---------------------------------------------------------------- answers

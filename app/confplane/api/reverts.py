@@ -7,7 +7,7 @@ import orjson
 from pydantic import ConfigDict, Field, StrictBool, StrictStr
 from starlette.responses import Response
 
-from confplane.api import batches, kraft, parsed, patterns, problems
+from confplane.api import batches, formats, kraft, problems
 from confplane.api import models as base
 from confplane.api.dependencies import Call, CallDep
 from confplane.api.responses import change_header, json_response, written_revision
@@ -65,10 +65,10 @@ class RevertChanges(Revert):
     change_id: StrictStr = Field(
         default="",
         description="One change, as Confplane-Change-Id gave it",
-        json_schema_extra={"pattern": patterns.UUID},
+        json_schema_extra={"pattern": formats.UUID},
     )
     request_id: StrictStr = Field(
-        default="", pattern=patterns.REQUEST_ID, description="All changes of one request, as X-Request-Id gave it"
+        default="", pattern=formats.REQUEST_ID, description="All changes of one request, as X-Request-Id gave it"
     )
     principal: StrictStr = Field(
         default="", min_length=1, max_length=1024, description="All changes of a principal since a time"
@@ -198,7 +198,7 @@ async def revert_entity(
     made = await reverts.entity(
         call.cluster.facets[name],
         entity,
-        parsed.revision_or_time(body.to, "/to"),
+        formats.parse_revision_or_time(body.to, "/to"),
         call.caller,
         precondition=conditions.precondition(),
         force=body.force,
@@ -221,11 +221,11 @@ def _selection(body: RevertChanges) -> RevertSelection:
             "Name changeId, or requestId, or principal with since (and until): one of the three", pointer=""
         )
     if "change_id" in given:
-        return RevertSelection(change_id=parsed.uuid(body.change_id, "/changeId"))
+        return RevertSelection(change_id=formats.parse_uuid(body.change_id, "/changeId"))
     if "request_id" in given:
         return RevertSelection(request_id=body.request_id)
-    until = parsed.time(body.until, "/until") if "until" in of_span else None
-    return RevertSelection(principal=body.principal, since=parsed.time(body.since, "/since"), until=until)
+    until = formats.parse_time(body.until, "/until") if "until" in of_span else None
+    return RevertSelection(principal=body.principal, since=formats.parse_time(body.since, "/since"), until=until)
 
 
 def _reversal(reversal: Reversal, waited: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

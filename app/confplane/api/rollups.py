@@ -11,7 +11,7 @@ from fastapi import Query
 from pydantic import Field, create_model
 from starlette.responses import Response
 
-from confplane.api import patterns
+from confplane.api import formats
 from confplane.api.dependencies import Call, CallDep, IfNoneMatch, PageSize
 from confplane.api.models import AnswerModel, Revision, Time
 from confplane.api.responses import PreparedResponse, consistency_headers, encoded, json_response, number, unchanged
@@ -37,7 +37,7 @@ from confplane.services.reads.rollups import (
     visible,
 )
 
-_RUN_ID: Any = Field(pattern=patterns.CHANGE_ID, description="UUIDv7 of the run")
+_RUN_ID: Any = Field(pattern=formats.CHANGE_ID, description="UUIDv7 of the run")
 _PYTHON: dict[ColumnType, Any] = {
     ColumnType.STRING: str,
     ColumnType.INT: int,
@@ -79,7 +79,7 @@ class RollupRunData(AnswerModel):
     rows: int = Field(ge=0, description="Number of all rows")
     revisions: RollupRevisions
     previous: str | None = Field(
-        pattern=patterns.CHANGE_ID, description="The run that it was built on; null where it began at the beginning"
+        pattern=formats.CHANGE_ID, description="The run that it was built on; null where it began at the beginning"
     )
 
 
@@ -148,7 +148,7 @@ PAGES: dict[str, type[AnswerModel]] = {name: _page(rollup) for name, rollup in R
 
 routes = Routes(tag="rollups")
 
-_TOKEN = re.compile(patterns.ROW_TOKEN)
+_TOKEN = re.compile(formats.ROW_TOKEN)
 _INT64 = 2**63
 _FORMS: dict[ColumnType, dict[str, Any]] = {
     ColumnType.INT: {"type": "integer", "minimum": -_INT64, "maximum": _INT64 - 1},
@@ -195,7 +195,7 @@ async def _rows(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
         Query(
             alias="pageToken",
             description="nextPageToken of the page before; all pages are of one run",
-            json_schema_extra={"pattern": patterns.ROW_TOKEN},
+            json_schema_extra={"pattern": formats.ROW_TOKEN},
         ),
     ] = None,
     conditions: Annotated[
@@ -300,9 +300,9 @@ def _filter(rollup: Rollup, column: Column, alias: str, *, deprecated: bool = Fa
     """Return the parameter that filters by a column. The value is text, read by its column's type."""
     form = dict(_FORMS.get(column.type, {}))
     if column.is_revision:
-        form = {"pattern": patterns.REVISION}
+        form = {"pattern": formats.REVISION}
     elif column.name == rollup.entity:
-        form = {"pattern": patterns.ROLLUP_ID}
+        form = {"pattern": formats.ROLLUP_ID}
     description = column.description + (_CONTAINS if column.type is ColumnType.TEXTS else "")
     return Annotated[
         str | None,

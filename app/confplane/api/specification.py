@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from confplane.api import patterns
+from confplane.api import formats
 from confplane.api.dependencies import EMBEDDED
 from confplane.api.models import Problem
 from confplane.api.problems import MEDIA_TYPE
@@ -110,11 +110,11 @@ def _header(pattern: str | None, description: str, **schema: Any) -> dict[str, A
 
 HEADERS: Final[dict[str, dict[str, Any]]] = {
     "X-Request-Id": {
-        **_header(patterns.REQUEST_ID, "The request's own X-Request-Id where it is one, else a new one"),
+        **_header(formats.REQUEST_ID, "The request's own X-Request-Id where it is one, else a new one"),
         "required": True,
     },
     "Confplane-Revision": _header(
-        patterns.REVISION,
+        formats.REVISION,
         "The revision of the cluster's configs at which the answer was made. Absent before they were loaded, and "
         "where no cluster is asked for",
     ),
@@ -130,23 +130,23 @@ HEADERS: Final[dict[str, dict[str, Any]]] = {
         " and writes are refused",
     ),
     "Confplane-Applied-Revision": _header(
-        patterns.REVISION,
+        formats.REVISION,
         "For a Kafka 4 cluster to which changes are applied: no change up to this revision is pending. Each was"
         " applied, was refused, had nothing to deliver, or is listed as held. Absent for other clusters",
     ),
-    "Confplane-Change-Id": _header(patterns.CHANGE_ID, "The change that the write made; absent when nothing changed"),
+    "Confplane-Change-Id": _header(formats.CHANGE_ID, "The change that the write made; absent when nothing changed"),
     "Confplane-Registration": _header(
         None, "The caller may not register software for the client (REPORT); absent otherwise", enum=["ignored"]
     ),
     "Confplane-Next-Page-Token": _header(
-        patterns.ROW_TOKEN, "Of a page as CSV: the pageToken of the next page; absent from the last one"
+        formats.ROW_TOKEN, "Of a page as CSV: the pageToken of the next page; absent from the last one"
     ),
     "Idempotency-Replayed": _header(
         None,
         "The answer to an earlier request with this Idempotency-Key; absent if there was no earlier request",
         enum=["true"],
     ),
-    "ETag": _header(patterns.ETAG, "A strong ETag of the content of the default view; for a rollup, of its run"),
+    "ETag": _header(formats.ETAG, "A strong ETag of the content of the default view; for a rollup, of its run"),
     "Location": _header(None, "The path of the resource", format="uri-reference"),
     "Retry-After": _header(None, "Seconds after which a retry makes sense", type="integer", minimum=0),
     "RateLimit-Policy": _header(

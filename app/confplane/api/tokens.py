@@ -6,7 +6,7 @@ from fastapi import Path, Query
 from pydantic import Field, StrictBool, StrictInt, StrictStr
 from starlette.responses import Response
 
-from confplane.api import parsed, patterns
+from confplane.api import formats
 from confplane.api.dependencies import PageSize, PageToken, ServiceCall, ServiceCallDep
 from confplane.api.models import Absent, AnswerModel, Count, Page, RequestModel, Time, one_of
 from confplane.api.responses import json_response, page_response
@@ -26,10 +26,10 @@ MAX_GROUPS = 100
 MAX_LIMITS = 1_000
 """Clusters or operations in the limits of one token."""
 TokenId = Annotated[
-    str, Field(pattern=patterns.UUID, description="UUIDv7", examples=["019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"])
+    str, Field(pattern=formats.UUID, description="UUIDv7", examples=["019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"])
 ]
 OperationName = Annotated[Operation, Field(strict=False), one_of(*Operation)]
-_PRINCIPAL: Any = {"pattern": patterns.PRINCIPAL}
+_PRINCIPAL: Any = {"pattern": formats.PRINCIPAL}
 _TIME: Any = {"format": "date-time"}
 
 
@@ -137,7 +137,7 @@ class TokenPage(Page[TokenData]):
 routes = Routes(tag="tokens")
 
 _TokenId = Annotated[
-    str, Path(alias="tokenId", description="As the list has it", json_schema_extra={"pattern": patterns.UUID})
+    str, Path(alias="tokenId", description="As the list has it", json_schema_extra={"pattern": formats.UUID})
 ]
 
 
@@ -150,14 +150,14 @@ async def list_tokens(
     admin: AccessAdminDep,
     *,
     principal: Annotated[
-        str | None, Query(description="Only tokens of this user", json_schema_extra={"pattern": patterns.PRINCIPAL})
+        str | None, Query(description="Only tokens of this user", json_schema_extra={"pattern": formats.PRINCIPAL})
     ] = None,
     page_size: PageSize = 100,
     page_token: PageToken = None,
 ) -> Response:
     """The tokens that the caller may see: its own, and those on whose principal it has DESCRIBE on `tokens`."""
     tokens = admin.tokens
-    after = parsed.page_token(page_token)
+    after = formats.parse_page_token(page_token)
     found, cursor = await tokens.page(principal, call.access, page_size=page_size, after=after)
     call.charge(LimitClass.BULK, len(found))
     items = [token_view(token, tokens.now) for token in found]
@@ -179,7 +179,7 @@ async def create_token(call: ServiceCallDep, admin: AccessAdminDep, body: NewTok
         tuple(body.groups),
         body.owner,
         body.note,
-        parsed.moment(body.expires_at, "/expiresAt"),
+        formats.parse_moment(body.expires_at, "/expiresAt"),
         _narrowing(body.narrowing),
     )
     tokens = admin.tokens
@@ -193,7 +193,7 @@ async def create_token(call: ServiceCallDep, admin: AccessAdminDep, body: NewTok
 async def get_token(call: ServiceCallDep, admin: AccessAdminDep, token_id: _TokenId) -> Response:
     """A token without its secret, also an expired or revoked one."""
     tokens = admin.tokens
-    found = await tokens.find(parsed.uuid(token_id, "tokenId"), call.access)
+    found = await tokens.find(formats.parse_uuid(token_id, "tokenId"), call.access)
     return json_response(call.request, token_view(found, tokens.now))
 
 
@@ -220,7 +220,10 @@ async def revoke_token(
     The response counts the active tokens that were created with it, which may have leaked with the token.
     """
     found = await admin.tokens.revoke(
-        parsed.uuid(token_id, "tokenId"), call.caller, with_created=with_created, validate_only=call.validate_only
+        formats.parse_uuid(token_id, "tokenId"),
+        call.caller,
+        with_created=with_created,
+        validate_only=call.validate_only,
     )
     await admin.take_effect()
     shown = token_view(found.token, admin.tokens.now)
@@ -237,10 +240,10 @@ async def rotate_token(call: ServiceCallDep, admin: AccessAdminDep, token_id: _T
     The response has the secret, which can't be read again. 200 without a secret under `validateOnly`.
     """
     made = await admin.tokens.rotate(
-        parsed.uuid(token_id, "tokenId"),
+        formats.parse_uuid(token_id, "tokenId"),
         body.overlap_seconds,
         call.caller,
-        expires_at=parsed.moment(body.expires_at, "/expiresAt"),
+        expires_at=formats.parse_moment(body.expires_at, "/expiresAt"),
         validate_only=call.validate_only,
     )
     return await _made(call, admin, made)

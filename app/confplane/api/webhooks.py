@@ -6,7 +6,7 @@ from fastapi import Path
 from pydantic import Field, StrictInt, StrictStr
 from starlette.responses import Response
 
-from confplane.api import patterns
+from confplane.api import formats
 from confplane.api.dependencies import EMBEDDED, Call, CallDep, IfNoneMatch
 from confplane.api.models import Absent, AnswerModel, Count, Page, RequestModel, Time, one_of
 from confplane.api.responses import json_response, page_response, unchanged
@@ -69,7 +69,7 @@ class WebhookBody(RequestModel):
 class WebhookOwnerBody(RequestModel):
     """The new owner."""
 
-    owner: StrictStr = Field(description="`User:name`", json_schema_extra={"pattern": patterns.PRINCIPAL})
+    owner: StrictStr = Field(description="`User:name`", json_schema_extra={"pattern": formats.PRINCIPAL})
 
 
 class WebhookRotationBody(RequestModel):
@@ -162,7 +162,7 @@ WebhookName = Annotated[
     Path(
         alias="name",
         description="Lower-case letters, digits and hyphens",
-        json_schema_extra={"pattern": patterns.WEBHOOK},
+        json_schema_extra={"pattern": formats.WEBHOOK},
         openapi_examples={EMBEDDED: {"value": "payments"}},
     ),
 ]

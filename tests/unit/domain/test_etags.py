@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from confplane.api import patterns
+from confplane.api import formats
 from confplane.domain.errors import PreconditionFailedError, WriteOutcome
 from confplane.domain.etags import Precondition, etag_of
 
@@ -37,7 +37,7 @@ def test_an_etag_is_one_and_stays(content: dict[str, str]) -> None:
         assert etag is None
         return
     assert etag is not None
-    assert re.fullmatch(patterns.ETAG, etag)
+    assert re.fullmatch(formats.ETAG, etag)
     assert etag == etag_of(dict(content))
 
 

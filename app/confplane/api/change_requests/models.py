@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StrictBool, StrictStr, WithJsonSchema
 
+from confplane.api import formats
 from confplane.api import models as base
-from confplane.api import patterns
 from confplane.api.manifests.models import ClaimedKey, PlanManifest
 from confplane.api.models import AnswerModel, ChangeId, EntityId, Page, RequestModel, Scalar, Time
 from confplane.domain import id_patterns
@@ -17,17 +17,15 @@ from confplane.services.requests.reader import LONGEST_COMMENT
 
 MOST_EDITS = 1_000
 _EntityId = Annotated[StrictStr, WithJsonSchema({"type": "string", "pattern": id_patterns.ANY_ID})]
-_Time = Annotated[StrictStr | None, base.text_like(patterns.TIME)]
+_Time = Annotated[StrictStr | None, base.text_like(formats.TIME)]
 _Comment = Annotated[
     StrictStr | None, Field(max_length=LONGEST_COMMENT, description="A comment", examples=["agreed with the team"])
 ]
 _Id = Annotated[
     str,
-    Field(
-        pattern=patterns.UUID, description="UUIDv7 of the request", examples=["019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"]
-    ),
+    Field(pattern=formats.UUID, description="UUIDv7 of the request", examples=["019a9c5e-7b2c-7d11-8a52-5d0c6f7e9b10"]),
 ]
-_Digest = Annotated[str, Field(pattern=patterns.PLAN_ID, examples=["7d2f9c0d1e3b4a6c7d8e9f00112233445566abcd"])]
+_Digest = Annotated[str, Field(pattern=formats.PLAN_ID, examples=["7d2f9c0d1e3b4a6c7d8e9f00112233445566abcd"])]
 
 
 class ProposedOp(RequestModel):
@@ -56,7 +54,7 @@ class ProposedEdit(RequestModel):
 class RequestManifest(PlanManifest):
     """A manifest, the options of its plan, and the plan that was seen."""
 
-    plan_id: Annotated[StrictStr, Field(pattern=patterns.PLAN_ID)] | None = Field(
+    plan_id: Annotated[StrictStr, Field(pattern=formats.PLAN_ID)] | None = Field(
         default=None, description="The plan of the same document and options; another one is refused"
     )
 
@@ -69,7 +67,7 @@ class ChangeRequestEdits(RequestModel):
     edits: Annotated[list[ProposedEdit], Field(max_length=MOST_EDITS)] = Field(
         default=[], description="The edits, each facet of an entity once: one change"
     )
-    revert: Annotated[StrictStr | None, base.text_like(patterns.CHANGE_ID)] = Field(
+    revert: Annotated[StrictStr | None, base.text_like(formats.CHANGE_ID)] = Field(
         default=None, description="Instead of edits: the id of a change, whose keys get their earlier values"
     )
     manifest: RequestManifest | None = Field(
@@ -111,7 +109,7 @@ class RevisedChangeRequest(ChangeRequestEdits):
 class RequestApproval(RequestModel):
     """An approval."""
 
-    digest: Annotated[StrictStr, WithJsonSchema({"type": "string", "pattern": patterns.PLAN_ID})] = Field(
+    digest: Annotated[StrictStr, WithJsonSchema({"type": "string", "pattern": formats.PLAN_ID})] = Field(
         description="The digest of the content that was seen", examples=["7d2f9c0d1e3b4a6c7d8e9f00112233445566abcd"]
     )
     comment: _Comment = None
@@ -204,10 +202,10 @@ class ChangeRequestSummary(AnswerModel):
     approvals: list[RequestApprovalData]
     requirements: list[str] = Field(description="The approvals that rules ask for and that are missing")
     change_id: ChangeId | None = Field(description="The change that applied it")
-    reverts: Annotated[str, Field(pattern=patterns.UUID)] | None = Field(
+    reverts: Annotated[str, Field(pattern=formats.UUID)] | None = Field(
         description="The request whose change this one reverts"
     )
-    reverted_by: Annotated[str, Field(pattern=patterns.UUID)] | None = Field(
+    reverted_by: Annotated[str, Field(pattern=formats.UUID)] | None = Field(
         description="The request that reverts the change of this one"
     )
     error: str | None = Field(description="Why it was not applied, or is open again")
@@ -257,7 +255,7 @@ class ForcedKeyData(AnswerModel):
 class PlannedManifest(AnswerModel):
     """The plan of a manifest, with its options."""
 
-    plan_id: Annotated[str, Field(pattern=patterns.PLAN_ID)]
+    plan_id: Annotated[str, Field(pattern=formats.PLAN_ID)]
     run_id: str = Field(description="The request id of all changes of the run that applies it")
     atomic: bool
     prune: bool

@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import Path, Query
 from starlette.responses import Response
 
-from confplane.api import parsed, patterns
+from confplane.api import formats
 from confplane.api.change_requests import models, render
 from confplane.api.dependencies import Call, CallDep, IfNoneMatch, PageSize, PageToken
 from confplane.api.manifests.routes import document_of, options_of
@@ -45,7 +45,7 @@ _OF_REQUEST = ("/applyAt", "/expiresAt", "/reason", "/edits")
 _REVIEWED = (403, 404, 409, 422, 503)
 
 RequestId = Annotated[
-    str, Path(alias="requestId", description="The change request", json_schema_extra={"pattern": patterns.UUID})
+    str, Path(alias="requestId", description="The change request", json_schema_extra={"pattern": formats.UUID})
 ]
 
 
@@ -72,7 +72,7 @@ async def list_change_requests(
         call.cluster.name,
         call.access,
         state=state,
-        before=parsed.page_token(page_token),
+        before=formats.parse_page_token(page_token),
         size=page_size,
         entity_id=None if entity is None else Entity.from_id(entity, pointer="entity").id,
     )
@@ -96,7 +96,9 @@ async def create_change_request(call: CallDep, requests: ChangeRequestsDep, body
     does. Each password is stored as a keyed fingerprint, and needs ALTER_CONFIGS on its broker.
     """
     call.charge(LimitClass.WRITE, _size(body))
-    terms = RequestTerms(parsed.moment(body.expires_at, "/expiresAt"), parsed.moment(body.apply_at, "/applyAt"))
+    terms = RequestTerms(
+        formats.parse_moment(body.expires_at, "/expiresAt"), formats.parse_moment(body.apply_at, "/applyAt")
+    )
     with _pointing_into(body):
         made = await requests.proposals.create(
             call.cluster,
@@ -148,7 +150,7 @@ async def revise_change_request(
     """
     call.charge(LimitClass.WRITE, _size(body))
     given = {"expires_at": (body.expires_at, "/expiresAt"), "apply_at": (body.apply_at, "/applyAt")}
-    times = {name: parsed.moment(*given[name]) for name in given.keys() & body.model_fields_set}
+    times = {name: formats.parse_moment(*given[name]) for name in given.keys() & body.model_fields_set}
     is_new = bool(body.edits) or body.revert is not None or body.manifest is not None
     with _pointing_into(body):
         revised = await requests.proposals.revise(
@@ -273,7 +275,9 @@ async def revert_change_request(
     made = await requests.reversals.revert(
         call.cluster,
         _id(request_id),
-        RequestTerms(parsed.moment(body.expires_at, "/expiresAt"), parsed.moment(body.apply_at, "/applyAt")),
+        RequestTerms(
+            formats.parse_moment(body.expires_at, "/expiresAt"), formats.parse_moment(body.apply_at, "/applyAt")
+        ),
         call.caller,
         partly=body.partly,
         validate_only=call.validate_only,
@@ -283,7 +287,7 @@ async def revert_change_request(
 
 
 def _id(text: str) -> UUID:
-    return parsed.uuid(text, "requestId")
+    return formats.parse_uuid(text, "requestId")
 
 
 async def _shown(call: Call, requests: ChangeRequestService, request: ChangeRequest, status: int = 200) -> Response:
@@ -326,7 +330,7 @@ async def _proposed(call: Call, requests: ChangeRequestService, body: models.Cha
         document = await document_of(call, body.manifest)
         return ProposedManifest(document, options_of(body.manifest), body.manifest.plan_id)
     if body.revert is not None:
-        return await requests.reversals.reversal(call.cluster, parsed.uuid(body.revert, "/revert"), call.caller)
+        return await requests.reversals.reversal(call.cluster, formats.parse_uuid(body.revert, "/revert"), call.caller)
     entries: dict[str, dict[ClusterFacet, Edit | EditResult]] = {}
     for index, item in enumerate(body.edits):
         pointer = f"/edits/{index}"

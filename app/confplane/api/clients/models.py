@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
 
+from confplane.api import formats
 from confplane.api import models as base
-from confplane.api import patterns
 from confplane.api.models import AnswerModel, Name, RequestModel, Scalar, form
 from confplane.domain import id_patterns
 from confplane.domain.client_configs import ACKS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, ClientConfigsFacet
@@ -245,10 +245,10 @@ class AlterClientsEntry(RequestModel):
     configs: Annotated[list[ConfigOp], Field(max_length=500)] = Field(
         default=[], description="Of a user, with or without a client-id"
     )
-    quotas_etag: Annotated[StrictStr | None, base.text_like(patterns.ETAGS)] = Field(
+    quotas_etag: Annotated[StrictStr | None, base.text_like(formats.ETAGS)] = Field(
         default=None, description="As If-Match, for the entity's quotas"
     )
-    configs_etag: Annotated[StrictStr | None, base.text_like(patterns.ETAGS)] = Field(
+    configs_etag: Annotated[StrictStr | None, base.text_like(formats.ETAGS)] = Field(
         default=None, description="As If-Match, for the entity's client configs"
     )
 

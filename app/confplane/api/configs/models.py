@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
 
+from confplane.api import formats
 from confplane.api import models as base
-from confplane.api import patterns
 from confplane.api.models import Absent, AnswerModel, Count, RequestModel, Scalar
 from confplane.domain import id_patterns
 from confplane.domain.broker_levels import ConfigSource
@@ -32,7 +32,7 @@ _ResourceType = Annotated[
 ]
 _ResourceName = Annotated[
     StrictStr,
-    WithJsonSchema({"type": "string", "pattern": patterns.RESOURCE_NAME}),
+    WithJsonSchema({"type": "string", "pattern": formats.RESOURCE_NAME}),
     Field(
         description="A topic's name, a broker's or group's id; empty for the default of all brokers",
         examples=["orders"],

@@ -9,7 +9,7 @@ from fastapi import Header, Query
 from pydantic import Field
 from starlette.responses import Response
 
-from confplane.api import patterns
+from confplane.api import formats
 from confplane.api.accept import prefers
 from confplane.api.dependencies import Call, CallDep
 from confplane.api.feed.render import FeedResponse, bookmark_json, event_json
@@ -192,7 +192,7 @@ async def follow_changes(  # noqa: PLR0913 - one argument a parameter is FastAPI
         Query(
             description="Only this entity, by its id",
             examples=["user=alice"],
-            json_schema_extra={"pattern": patterns.AUDITED_ID},
+            json_schema_extra={"pattern": formats.AUDITED_ID},
         ),
     ] = None,
     user: Annotated[str | None, Query(description="Only this user and its client-ids", max_length=1024)] = None,

@@ -4,8 +4,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
 
+from confplane.api import formats
 from confplane.api import models as base
-from confplane.api import patterns
 from confplane.domain import id_patterns
 from confplane.domain.manifests import MOST_BYTES, MOST_ENTITIES
 from confplane.domain.ownership import LABEL_PATTERN, LONGEST_LABEL, MOST_LABELS, OWNER_PATTERN
@@ -110,10 +110,10 @@ class PlanManifest(ManifestDocument):
 class ApplyManifest(PlanManifest):
     """A manifest, the options of its plan, and the plan."""
 
-    plan_id: Annotated[StrictStr, Field(pattern=patterns.PLAN_ID)] = Field(
+    plan_id: Annotated[StrictStr, Field(pattern=formats.PLAN_ID)] = Field(
         description="As the plan of the same document and options has it"
     )
-    revision: Annotated[StrictStr, Field(pattern=patterns.REVISION)] | None = Field(
+    revision: Annotated[StrictStr, Field(pattern=formats.REVISION)] | None = Field(
         default=None, description="As the plan has it: a stale plan is answered with the changes since"
     )
 
@@ -165,7 +165,7 @@ class PlanSummary(base.AnswerModel):
     refused: base.Count
 
 
-PlanId = Annotated[str, Field(pattern=patterns.PLAN_ID, examples=["7d2f9c0d1e3b4a6c7d8e9f00112233445566abcd"])]
+PlanId = Annotated[str, Field(pattern=formats.PLAN_ID, examples=["7d2f9c0d1e3b4a6c7d8e9f00112233445566abcd"])]
 
 
 class ManifestPlan(base.AnswerModel):
@@ -213,7 +213,7 @@ class AppliedManifest(base.AnswerModel):
     plan_id: PlanId
     run_id: str = Field(
         description="The request id of all changes of the run; audit:revert takes it as requestId",
-        pattern=patterns.REQUEST_ID,
+        pattern=formats.REQUEST_ID,
     )
     next: NextEntity | None = Field(description="null: all entities were sent. The same request continues the run")
     results: list[AppliedChange] = Field(description="Of the entities that this request sent")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from fastapi import Query
 from starlette.responses import Response
 
-from confplane.api import parsed
+from confplane.api import formats
 from confplane.api.dependencies import Call
 from confplane.api.models import HistoryPage, PastDiff
 from confplane.api.responses import (
@@ -31,7 +31,7 @@ _MOMENT: Final = (
     "Digits alone are a revision, any other text a time (RFC 3339 with an offset). A time in the future means now"
 )
 At = Annotated[str | None, Query(description=f"The content of a moment of the past. {_MOMENT}", max_length=64)]
-"""The moment of a read of the past; :func:`confplane.api.parsed.revision_or_time` reads it."""
+"""The moment of a read of the past; :func:`confplane.api.formats.parse_revision_or_time` reads it."""
 From = Annotated[str | None, Query(alias="from", description=f"Needed. {_MOMENT}", max_length=64)]
 To = Annotated[str | None, Query(description=f"{_MOMENT}. Now where it is absent", max_length=64)]
 
@@ -72,7 +72,11 @@ async def diff(
     if from_ is None:
         raise InvalidRequestError("Name the first moment: from is needed", pointer="from")
     found = await past.diff(
-        call.cluster_facet(name), entity, parsed.revision_or_time(from_, "from"), _or_now(to), call.caller.deadline
+        call.cluster_facet(name),
+        entity,
+        formats.parse_revision_or_time(from_, "from"),
+        _or_now(to),
+        call.caller.deadline,
     )
     body = {
         "id": entity.id,
@@ -87,7 +91,7 @@ async def single(
     call: Call, past: HistoryService, cluster_facet: ClusterFacet, entity: Entity, at: str, if_none_match: str | None
 ) -> Response:
     """Answer with an entity at a moment."""
-    found = await past.existing(cluster_facet, entity, parsed.revision_or_time(at, "at"), call.caller.deadline)
+    found = await past.existing(cluster_facet, entity, formats.parse_revision_or_time(at, "at"), call.caller.deadline)
     if not_modified(if_none_match, found.etag):
         return unchanged(call.request, found.etag)
     return json_response(call.request, _resource(call, cluster_facet, found), headers={"ETag": found.etag})
@@ -95,7 +99,7 @@ async def single(
 
 async def listed(call: Call, past: HistoryService, cluster_facet: ClusterFacet, query: ListQuery, at: str) -> Response:
     """Answer with a page of a list at a moment."""
-    page = await past.page(cluster_facet, query, parsed.revision_or_time(at, "at"), call.caller.deadline)
+    page = await past.page(cluster_facet, query, formats.parse_revision_or_time(at, "at"), call.caller.deadline)
     call.charge(LimitClass.BULK, page.visited)
     body = {
         "items": [_resource(call, cluster_facet, item) for item in page.items],
@@ -107,7 +111,7 @@ async def listed(call: Call, past: HistoryService, cluster_facet: ClusterFacet, 
 
 
 def _or_now(text: str | None) -> int | datetime:
-    return datetime.max.replace(tzinfo=UTC) if text is None else parsed.revision_or_time(text, "to")
+    return datetime.max.replace(tzinfo=UTC) if text is None else formats.parse_revision_or_time(text, "to")
 
 
 def _resource(call: Call, cluster_facet: ClusterFacet, found: PastEntity) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from fastapi import Depends, Header
 from starlette.requests import Request
 
-from confplane.api import patterns
+from confplane.api import formats
 from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.etags import ANY, Precondition
@@ -48,7 +48,7 @@ def _conditions(
             alias="If-Match",
             description="Only if the entity's current ETag is one of these; `*`: if anything is set."
             + _REFRESHED_FIRST,
-            json_schema_extra={"pattern": patterns.ETAGS},
+            json_schema_extra={"pattern": formats.ETAGS},
         ),
     ] = None,
     if_none_match: Annotated[
@@ -56,7 +56,7 @@ def _conditions(
         Header(
             alias="If-None-Match",
             description="Only if the current ETag differs from all of these; `*`: if nothing is set" + _REFRESHED_FIRST,
-            json_schema_extra={"pattern": patterns.ETAGS},
+            json_schema_extra={"pattern": formats.ETAGS},
         ),
     ] = None,
 ) -> ConditionalHeaders:

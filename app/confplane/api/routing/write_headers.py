@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from fastapi import Depends, Header
 from starlette.requests import Request
 
-from confplane.api import patterns
+from confplane.api import formats
 from confplane.api.dependencies import BREAK_GLASS, MAX_REASON
 from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.responses import PreparedResponse, consistency_headers, encoded
@@ -41,7 +41,7 @@ _GIVEN: Final = "confplane.idempotency-key"
 """Scope key of the header's value."""
 _REPLAYED: Final = "idempotency-replayed"
 _REVISION: Final = "confplane-revision"
-_VALID_KEY: Final = re.compile(patterns.IDEMPOTENCY_KEY)
+_VALID_KEY: Final = re.compile(formats.IDEMPOTENCY_KEY)
 _Key = Annotated[
     str | None,
     Header(
@@ -49,7 +49,7 @@ _Key = Annotated[
         description="Has this request done once, however often it is sent within 24 hours: sent again with the same "
         "body it is answered as the first time. A new key for every request, a random UUID for example. Without effect "
         "under `validateOnly`",
-        json_schema_extra={"pattern": patterns.IDEMPOTENCY_KEY},
+        json_schema_extra={"pattern": formats.IDEMPOTENCY_KEY},
     ),
 ]
 _STORED_HEADERS: Final = ("content-type", "etag", "location", "confplane-change-id", _REVISION)

@@ -6,7 +6,7 @@ from fastapi import Path, Query
 from pydantic import Field, StrictStr
 from starlette.responses import Response
 
-from confplane.api import parsed, patterns
+from confplane.api import formats
 from confplane.api.dependencies import CallDep, PageSize, PageToken
 from confplane.api.models import AnswerModel, ChangeId, EntityId, Page, RequestModel, Time
 from confplane.api.responses import change_header, json_response
@@ -77,7 +77,7 @@ class SchedulePage(Page[ScheduleData]):
 routes = Routes(tag="schedules")
 
 _ChangeId = Annotated[
-    str, Path(alias="changeId", description="The temporary change", json_schema_extra={"pattern": patterns.UUID})
+    str, Path(alias="changeId", description="The temporary change", json_schema_extra={"pattern": formats.UUID})
 ]
 
 
@@ -102,7 +102,7 @@ async def list_schedules(
         call.cluster.name,
         call.access,
         ended=ended,
-        before=parsed.page_token(page_token),
+        before=formats.parse_page_token(page_token),
         size=page_size,
         entity_id=None if entity is None else Entity.from_id(entity, pointer="entity").id,
     )
@@ -144,7 +144,7 @@ async def resume_schedules(call: CallDep, schedules: SchedulesDep) -> Response:
 async def end_schedule(call: CallDep, schedules: SchedulesDep, change_id: _ChangeId) -> Response:
     """Needs ALTER_CONFIGS on each of its entities. Nothing is done to a change that has ended."""
     ended = await schedules.end(
-        call.cluster, parsed.uuid(change_id, "changeId"), call.caller, validate_only=call.validate_only
+        call.cluster, formats.parse_uuid(change_id, "changeId"), call.caller, validate_only=call.validate_only
     )
     headers = change_header(ended.end_id)
     return json_response(call.request, _schedule(ended), headers=headers, revision=ended.end_revision)

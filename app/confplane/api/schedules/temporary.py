@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Query
 from starlette.requests import Request
 
-from confplane.api import parsed, patterns
+from confplane.api import formats
 from confplane.api.dependencies import REVERT_AT
 from confplane.api.services import SCHEDULES
 from confplane.services.schedules.service import LONGEST_DAYS, SHORTEST_S
@@ -28,11 +28,11 @@ async def _temporary(
             alias="revertAt",
             description="The time at which the changed keys get their earlier values again: from a minute to 90 days in"
             " the future. Not with `expiresIn`",
-            json_schema_extra={"pattern": patterns.TIME},
+            json_schema_extra={"pattern": formats.TIME},
         ),
     ] = None,
 ) -> None:
-    moment = parsed.moment(revert_at, "revertAt")
+    moment = formats.parse_moment(revert_at, "revertAt")
     request.scope[REVERT_AT] = SCHEDULES(request).revert_at(expires_in, moment)
 
 

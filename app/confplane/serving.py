@@ -18,8 +18,7 @@ from confplane.api.cors import Cors
 from confplane.api.feed.render import event_json
 from confplane.api.middleware import MiddlewareOptions
 from confplane.api.problems import ListenerErrorRenderer
-from confplane.api.rendering.effective_values import EffectiveValueRenderer
-from confplane.api.rendering.entries import EntryRenderer
+from confplane.api.rendering import EffectiveValueRenderer, EntryRenderer
 from confplane.api.request_context import Traffic
 from confplane.api.resource import ProtectedResource
 from confplane.audit import (

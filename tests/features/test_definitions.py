@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from confplane.api.accept import prefers
-from confplane.api.definitions.page import page as definitions_page
+from confplane.api.definitions import render_page
 from confplane.domain.definitions import ConfigKind
 from tests.support.catalogs import ZOOKEEPER
 from tests.support.service import Service, ServiceInThread
@@ -292,7 +292,7 @@ def test_everything_is_escaped(page: Browser) -> None:
         "prefixRequired": True, "unit": nasty, "description": nasty, "documentation": nasty, "releases": [],
     }  # fmt: skip
     options: dict[str, Any] = {"cluster": nasty, "release": nasty, "entity_type": nasty, "search": nasty}
-    rendered = definitions_page([row], **options, dynamic=True).decode()
+    rendered = render_page([row], **options, dynamic=True).decode()
     assert "<script>alert" not in rendered
     assert len(Page(rendered).all("script")) == 1
     assert [found["data-name"] for found in Page(rendered).all("tr") if "data-name" in found] == [nasty]

@@ -15,6 +15,7 @@ from confplane.api import (
     audit,
     client_configs,
     client_quotas,
+    definitions,
     docs_page,
     drift,
     entity_configs,
@@ -25,17 +26,16 @@ from confplane.api import (
     registrations,
     reverts,
     rollups,
+    schedules,
     tokens,
     webhooks,
 )
 from confplane.api.change_requests import routes as change_requests
 from confplane.api.clients import rpc as clients
 from confplane.api.configs import routes as configs
-from confplane.api.definitions import routes as definitions
 from confplane.api.feed import routes as feed
 from confplane.api.manifests import routes as manifests
 from confplane.api.middleware import RequestMiddleware
-from confplane.api.schedules import routes as schedules
 from confplane.api.service import routes as service
 from confplane.api.services import CLUSTERS, READINESS, missing
 from confplane.api.specification import build
@@ -60,7 +60,7 @@ DESCRIPTION = (
 )
 _NO_TELEMETRY: Final[TelemetryConfig] = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 """FastAPI's own telemetry sends URLs and texts of errors as they are, and misses the requests that pass by its
-middleware (routing/lookup.py). Traces are those of tracing.py."""
+middleware (routing/paths.py). Traces are those of tracing.py."""
 FAMILIES: Final = (
     applied.routes,
     client_configs.routes,

@@ -9,7 +9,7 @@ from confplane.api import kraft, reverts
 from confplane.api.applied import Applied, applied_filter
 from confplane.api.clients import models, rpc
 from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
-from confplane.api.rendering.entries import delayed
+from confplane.api.rendering import delayed
 from confplane.api.resources import handlers, owners, past
 from confplane.api.resources.filters import ListFilters
 from confplane.api.responses import json_bytes
@@ -19,7 +19,7 @@ from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.paths import entity_in_path
 from confplane.api.routing.preconditions import ConditionalHeadersDep
 from confplane.api.routing.routes import Routes
-from confplane.api.schedules.temporary import Temporary
+from confplane.api.schedules import Temporary
 from confplane.api.services import (
     AlterDep,
     AppliedDep,

@@ -28,7 +28,7 @@ from confplane.api.models import (
 from confplane.api.responses import consistency_headers, written_revision
 from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.routes import Routes
-from confplane.api.schedules.temporary import Temporary
+from confplane.api.schedules import Temporary
 from confplane.api.services import AlterDep
 from confplane.domain.errors import ConfplaneError, OutcomeUnknownError
 from confplane.domain.facets import FacetName

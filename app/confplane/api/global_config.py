@@ -25,7 +25,7 @@ from confplane.api.models import (
 from confplane.api.responses import change_header, json_response, written_revision
 from confplane.api.routing.operations import change, read
 from confplane.api.routing.routes import Routes
-from confplane.api.schedules.temporary import Temporary
+from confplane.api.schedules import Temporary
 from confplane.api.services import AlterDep
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, InvalidRequestError

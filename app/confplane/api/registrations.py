@@ -9,7 +9,7 @@ from starlette.responses import Response
 from confplane.api.clients.models import Software
 from confplane.api.dependencies import CallDep, OpaquePageToken, PageSize
 from confplane.api.models import AnswerModel, Count, EntityId, EntityNames, Page, Time
-from confplane.api.rendering.entries import compatibility
+from confplane.api.rendering import compatibility
 from confplane.api.responses import json_response, page_response
 from confplane.api.routing.operations import Effect, RouteOperation, read
 from confplane.api.routing.routes import Routes

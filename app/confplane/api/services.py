@@ -7,8 +7,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from fastapi import Depends
 from starlette.requests import Request
 
-from confplane.api.rendering.effective_values import EffectiveValueRenderer
-from confplane.api.rendering.entries import EntryRenderer
+from confplane.api.rendering import EffectiveValueRenderer, EntryRenderer
 from confplane.api.resource import ProtectedResource
 from confplane.services.access_admin.services import AccessServices
 from confplane.services.changes.alter import AlterService

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from confplane.api.rendering.entries import Form, pieces
+from confplane.api.rendering import Form, pieces
 from confplane.api.responses import PreparedResponse, StreamedResponse, consistency_headers, encoded
 from confplane.api.routing.bounded import hold
 from confplane.domain.errors import ConfplaneError

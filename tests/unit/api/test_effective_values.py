@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confplane.api.rendering import effective_values as module
-from confplane.api.rendering.effective_values import EffectiveValueRenderer
+from confplane.api import rendering as module
+from confplane.api.rendering import EffectiveValueRenderer
 from confplane.api.responses import PolledResponse
 from confplane.domain.changes import Node
 from confplane.domain.client_configs import ClientConfigsFacet
@@ -123,7 +123,7 @@ def test_what_is_kept_is_bounded() -> None:
     stored = Stored()
     length = len(EffectiveValueRenderer(DESCRIBE).resolved(stored.collection(), client("u0")))
     # Room for three answers, and some.
-    room = 3 * (length + len("user=u0,client-id=b") + module._OVERHEAD_BYTES) + 100
+    room = 3 * (length + len("user=u0,client-id=b") + module._RESPONSE_OVERHEAD) + 100
     resolutions = EffectiveValueRenderer(DESCRIBE, most_bytes=room)
     for number in range(9):
         resolutions.resolved(stored.collection(), client(f"u{number}"))

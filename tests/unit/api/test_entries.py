@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from confplane.api.rendering.entries import EntryRenderer
+from confplane.api.rendering import EntryRenderer
 from confplane.domain.changes import Node
 from confplane.domain.client_configs import ClientConfigsFacet
 from confplane.domain.facets import Tree

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from confplane.api.app import FAMILIES
 from confplane.api.models import AnswerModel
-from confplane.api.rendering.entries import delayed, described
+from confplane.api.rendering import delayed, described
 from confplane.api.request_context import REQUEST_CONTEXT, RequestContext
 from confplane.api.responses import PreparedResponse
 from confplane.api.routing.operations import Effect, read

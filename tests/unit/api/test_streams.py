@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from confplane.api.rendering.entries import WHOLE
+from confplane.api.rendering import WHOLE
 from confplane.api.streams import entries_response
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.paths import entity_in_path
 from confplane.api.routing.preconditions import ConditionalHeadersDep, entry_precondition
 from confplane.api.routing.routes import Routes
-from confplane.api.schedules.temporary import Temporary
+from confplane.api.schedules import Temporary
 from confplane.api.services import AlterDep, HistoryDep, ResourceReadsDep, RevertsDep
 from confplane.domain import id_patterns
 from confplane.domain.access.operations import Operation

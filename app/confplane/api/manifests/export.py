@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from confplane.api.accept import prefers
-from confplane.api.rendering.entries import Form
+from confplane.api.rendering import Form
 from confplane.api.resources.owners import selection
 from confplane.api.responses import number
 from confplane.api.streams import entries_response

@@ -19,7 +19,7 @@ from confplane.api.responses import consistency_headers, number, written_revisio
 from confplane.api.routing.operations import ResponseSpec, change, partly, read
 from confplane.api.routing.routes import Routes
 from confplane.api.routing.write_headers import BreakGlass
-from confplane.api.schedules.temporary import Temporary
+from confplane.api.schedules import Temporary
 from confplane.api.services import AppliesDep, PlansDep, RegistrationsDep, ResourceReadsDep
 from confplane.api.streams import extended_response
 from confplane.domain.entities import Entity

@@ -1,23 +1,54 @@
-"""Temporary changes: ``confplane schedules`` over HTTP."""
+"""Temporary changes: the parameters that make a write temporary, and ``confplane schedules`` over HTTP."""
 
 from typing import Annotated, Any, Literal
 
-from fastapi import Path, Query
+from fastapi import Depends, Path, Query
 from pydantic import Field, StrictStr
+from starlette.requests import Request
 from starlette.responses import Response
 
 from confplane.api import formats
-from confplane.api.dependencies import CallDep, PageSize, PageToken
+from confplane.api.dependencies import REVERT_AT, CallDep, PageSize, PageToken
 from confplane.api.models import AnswerModel, ChangeId, EntityId, Page, RequestModel, Time
 from confplane.api.responses import change_header, json_response
 from confplane.api.routing.operations import change, manage, read
 from confplane.api.routing.routes import Routes
-from confplane.api.services import SchedulesDep
+from confplane.api.services import SCHEDULES, SchedulesDep
 from confplane.domain import id_patterns
 from confplane.domain.entities import Entity
 from confplane.domain.texts import rfc3339
 from confplane.services.limits import LimitClass
 from confplane.services.ports.schedules import Schedule, SchedulePause
+from confplane.services.schedules.service import LONGEST_DAYS, SHORTEST_S
+
+
+async def _temporary(
+    request: Request,
+    expires_in: Annotated[
+        int | None,
+        Query(
+            alias="expiresIn",
+            ge=SHORTEST_S,
+            le=LONGEST_DAYS * 86_400,
+            description="Seconds after which the changed keys get their earlier values again",
+        ),
+    ] = None,
+    revert_at: Annotated[
+        str | None,
+        Query(
+            alias="revertAt",
+            description="The time at which the changed keys get their earlier values again: from a minute to 90 days in"
+            " the future. Not with `expiresIn`",
+            json_schema_extra={"pattern": formats.TIME},
+        ),
+    ] = None,
+) -> None:
+    moment = formats.parse_moment(revert_at, "revertAt")
+    request.scope[REVERT_AT] = SCHEDULES(request).revert_at(expires_in, moment)
+
+
+Temporary: Any = Depends(_temporary)
+"""Makes the changes of an operation temporary on request."""
 
 
 class SchedulePauseReason(RequestModel):

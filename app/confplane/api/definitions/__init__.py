@@ -1,1 +1,0 @@
-"""Config definitions (KIP-21): JSON, and a page to read."""

@@ -1,1 +1,0 @@
-"""JSON that is rendered once for each node and then cached."""

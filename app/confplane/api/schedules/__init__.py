@@ -1,1 +1,0 @@
-"""Temporary changes: their list, early ends, and pauses."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from confplane.api.accept import prefers
 from confplane.api.definitions import render_page
+from confplane.api.responses import prefers
 from confplane.domain.definitions import ConfigKind
 from tests.support.catalogs import ZOOKEEPER
 from tests.support.service import Service, ServiceInThread

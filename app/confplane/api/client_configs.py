@@ -10,8 +10,8 @@ from confplane.api.applied import Applied, applied_filter
 from confplane.api.clients import models, rpc
 from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
 from confplane.api.rendering import delayed
-from confplane.api.resources import handlers, owners, past
-from confplane.api.resources.filters import ListFilters
+from confplane.api.resources import handlers, past
+from confplane.api.resources.filters import Label, ListFilters, Owner
 from confplane.api.responses import json_bytes
 from confplane.api.reverts import RevertEntity
 from confplane.api.routing.bounded import while_wanted
@@ -60,8 +60,8 @@ async def list_client_configs(  # noqa: PLR0913 - one argument a parameter is Fa
     page_size: PageSize = 100,
     page_token: OpaquePageToken = None,
     at: past.At = None,
-    owner: owners.Owner = None,
-    label: owners.Label = None,
+    owner: Owner = None,
+    label: Label = None,
     applied: Applied = None,
 ) -> Response:
     """The entities that the caller may describe, in the order of their ids."""

@@ -8,8 +8,8 @@ from starlette.responses import Response
 from confplane.api import kraft, reverts
 from confplane.api.clients import models, rpc
 from confplane.api.dependencies import CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
-from confplane.api.resources import handlers, owners, past
-from confplane.api.resources.filters import ListFilters
+from confplane.api.resources import handlers, past
+from confplane.api.resources.filters import Label, ListFilters, Owner
 from confplane.api.reverts import RevertEntity
 from confplane.api.routing.operations import change, partly, read
 from confplane.api.routing.paths import entity_in_path
@@ -50,8 +50,8 @@ async def list_client_quotas(  # noqa: PLR0913 - one argument a parameter is Fas
     page_size: PageSize = 100,
     page_token: OpaquePageToken = None,
     at: past.At = None,
-    owner: owners.Owner = None,
-    label: owners.Label = None,
+    owner: Owner = None,
+    label: Label = None,
 ) -> Response:
     """The entities that the caller may describe, in the order of their ids."""
     query = replace(filters, id=entity_id, page_size=page_size, page_token=page_token)

@@ -16,10 +16,9 @@ from fastapi import Query
 from pydantic import BeforeValidator, Field, StringConstraints
 from starlette.responses import Response
 
-from confplane.api.accept import prefers
 from confplane.api.dependencies import CallDep
 from confplane.api.models import AnswerModel
-from confplane.api.responses import JSON, PreparedResponse, consistency_headers, encoded
+from confplane.api.responses import JSON, PreparedResponse, consistency_headers, encoded, prefers
 from confplane.api.routing.operations import ResponseSpec, read
 from confplane.api.routing.routes import Routes
 from confplane.domain.client_configs import ClientConfigsFacet

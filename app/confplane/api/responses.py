@@ -1,4 +1,4 @@
-"""JSON responses and their common headers."""
+"""JSON responses and their common headers, and the choice of another form by the header Accept."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -196,6 +196,36 @@ def written_revision(store: ClusterStore, results: Iterable[EditResult | EntryRe
     if freshness is not None and (None in revisions or not revisions):
         revisions.append(freshness[0])
     return max((each for each in revisions if each is not None), default=None)
+
+
+def prefers(accept: str | None, media_type: str) -> bool:
+    """Return True if an Accept header ranks a media type above JSON (RFC 9110). JSON wins a tie."""
+    if accept is None:
+        return False
+    return _quality(accept, media_type) > _quality(accept, "application/json")
+
+
+def _quality(accept: str, wanted: str) -> float:
+    """Return the weight of a media type: that of the most specific range that covers it, or 0 if no range does."""
+    found = (0, 0.0)
+    for item in accept.split(","):
+        media_range, *parameters = (part.strip().lower() for part in item.split(";"))
+        ranges = {"*/*": 1, f"{wanted.partition('/')[0]}/*": 2, wanted: 3}
+        if media_range in ranges:
+            found = max(found, (ranges[media_range], _weight(parameters)))
+    return found[1]
+
+
+def _weight(parameters: list[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                weight = float(value)
+            except ValueError:
+                return 0.0
+            return weight if 0 <= weight <= 1 else 0.0
+    return 1.0
 
 
 def number(value: JsonValue) -> Any:

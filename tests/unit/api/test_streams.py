@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from confplane.api.rendering import WHOLE
-from confplane.api.streams import entries_response
+from confplane.api.routing.bounded import entries_response
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

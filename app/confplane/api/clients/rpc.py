@@ -10,16 +10,16 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from confplane.api import batches, kraft
-from confplane.api.accept import prefers
 from confplane.api.clients import models
 from confplane.api.dependencies import Call, CallDep
 from confplane.api.rendering import LINES, WHOLE, EntryRenderer
+from confplane.api.responses import prefers
+from confplane.api.routing.bounded import entries_response
 from confplane.api.routing.operations import ResponseSpec, change, partly
 from confplane.api.routing.preconditions import entry_precondition
 from confplane.api.routing.routes import Routes
 from confplane.api.schedules import Temporary
 from confplane.api.services import AlterDep
-from confplane.api.streams import entries_response
 from confplane.domain.entities import Entity
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName

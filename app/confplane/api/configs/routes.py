@@ -10,8 +10,8 @@ from starlette.responses import Response
 from confplane.api import batches, kraft, problems, reverts
 from confplane.api.configs import models
 from confplane.api.dependencies import Call, CallDep, Consistency, IfNoneMatch, OpaquePageToken, PageSize
-from confplane.api.resources import handlers, owners, past
-from confplane.api.resources.filters import ListFilters
+from confplane.api.resources import handlers, past
+from confplane.api.resources.filters import Label, ListFilters, Owner
 from confplane.api.responses import PolledResponse, consistency_headers
 from confplane.api.reverts import RevertEntity
 from confplane.api.routing.operations import change, partly, read
@@ -111,8 +111,8 @@ async def list_configs(  # noqa: PLR0913 - one argument a parameter is FastAPI's
     page_size: PageSize = 100,
     page_token: OpaquePageToken = None,
     at: past.At = None,
-    owner: owners.Owner = None,
-    label: owners.Label = None,
+    owner: Owner = None,
+    label: Label = None,
 ) -> Response:
     """The entities that the caller may describe, in the order of their ids."""
     query = replace(filters, id=entity_id, page_size=page_size, page_token=page_token)

@@ -10,12 +10,11 @@ from pydantic import Field
 from starlette.responses import Response
 
 from confplane.api import formats
-from confplane.api.accept import prefers
 from confplane.api.dependencies import Call, CallDep
 from confplane.api.feed.render import FeedResponse, bookmark_json, event_json
 from confplane.api.models import Absent, AnswerModel, ChangeId, Revision, Scalar, Time, one_of
 from confplane.api.request_context import REQUEST_CONTEXT
-from confplane.api.responses import PreparedResponse, consistency_headers, encoded
+from confplane.api.responses import PreparedResponse, consistency_headers, encoded, prefers
 from confplane.api.routing.operations import ResponseSpec, read
 from confplane.api.routing.routes import Routes
 from confplane.api.services import FeedsDep

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from confplane.api.accept import prefers
 from confplane.api.rendering import Form
-from confplane.api.resources.owners import selection
-from confplane.api.responses import number
-from confplane.api.streams import entries_response
+from confplane.api.resources.filters import selection
+from confplane.api.responses import number, prefers
+from confplane.api.routing.bounded import entries_response
 from confplane.domain.facets import FacetName
 from confplane.domain.manifests import API_VERSION, KIND
 from confplane.domain.ownership import NO_OWNERS

@@ -13,15 +13,14 @@ from confplane.api import batches, kraft, problems
 from confplane.api.dependencies import Call, CallDep, Consistency
 from confplane.api.manifests import models
 from confplane.api.manifests.export import YAML, export
-from confplane.api.resources.filters import ListFilters
-from confplane.api.resources.owners import Owner
+from confplane.api.resources.filters import ListFilters, Owner
 from confplane.api.responses import consistency_headers, number, written_revision
+from confplane.api.routing.bounded import extended_response
 from confplane.api.routing.operations import ResponseSpec, change, partly, read
 from confplane.api.routing.routes import Routes
 from confplane.api.routing.write_headers import BreakGlass
 from confplane.api.schedules import Temporary
 from confplane.api.services import AppliesDep, PlansDep, RegistrationsDep, ResourceReadsDep
-from confplane.api.streams import extended_response
 from confplane.domain.entities import Entity
 from confplane.domain.errors import ConfplaneError, InvalidRequestError
 from confplane.domain.manifests import FACETS, ManifestScope

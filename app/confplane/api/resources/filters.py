@@ -1,11 +1,19 @@
-"""The filters of lists and exports, as query parameters."""
+"""The filters of lists and exports, as query parameters. Owners and labels are also members of the full view."""
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any
 
 from fastapi import Depends, Query
 
-from confplane.domain.entities import EntityKindName
+from confplane.api import kraft
+from confplane.api.dependencies import Call
+from confplane.domain.changes import Node
+from confplane.domain.entities import Entity, EntityKindName
+from confplane.domain.errors import UnavailableError
+from confplane.domain.ownership import OWNER_PATTERN, OwnershipFilter
+from confplane.services.cluster_facet import ClusterFacet
 from confplane.services.reads.describe import ListQuery
+from confplane.services.reads.owners import OwnerViews
 
 
 def _filters(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
@@ -52,3 +60,37 @@ def _filters(  # noqa: PLR0913 - one argument a parameter is FastAPI's way
 
 ListFilters = Annotated[ListQuery, Depends(_filters)]
 """The filters of a request; the query has no id and no page."""
+Owner = Annotated[
+    str | None,
+    Query(
+        description="Only entities of which this owner has keys. Changes of owners are seen within seconds",
+        json_schema_extra={"pattern": OWNER_PATTERN},
+    ),
+]
+Label = Annotated[
+    str | None,
+    Query(description="Only entities with this label: its name, =, and its value, as in `stage=production`"),
+]
+
+
+def selection(
+    owners: OwnerViews, cluster_facet: ClusterFacet, owner: str | None, label: str | None
+) -> Callable[[Entity], Awaitable[bool]] | None:
+    """Return the predicate of a list's filters; None: every entity."""
+    wanted = OwnershipFilter.parse(owner, label)
+    return None if wanted is None else owners.selection(cluster_facet, wanted)
+
+
+async def status_members(
+    call: Call, owners: OwnerViews, cluster_facet: ClusterFacet, nodes: Sequence[Node]
+) -> dict[str, dict[str, Any]]:
+    """Return the members of the status that Postgres has, by entity id. None of them while it is unavailable."""
+    found = await kraft.read_status(call, cluster_facet, nodes)
+    try:
+        ownerships = await owners.of_nodes(cluster_facet, nodes)
+    except UnavailableError:
+        return found
+    for entity_id, ownership in ownerships.items():
+        members = {"owners": dict(ownership.owners), "labels": {key: dict(of) for key, of in ownership.labels.items()}}
+        found[entity_id] = {**found.get(entity_id, {}), **members}
+    return found

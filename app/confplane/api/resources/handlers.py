@@ -14,7 +14,7 @@ from starlette.responses import Response
 from confplane.api import kraft
 from confplane.api.dependencies import Call
 from confplane.api.models import DeletedResource, ResourceBody
-from confplane.api.resources import owners, past
+from confplane.api.resources import filters, past
 from confplane.api.responses import (
     JSON,
     Headers,
@@ -164,13 +164,13 @@ async def page(
         return await past.listed(call, reads.history, cluster_facet, query, at)
     await kraft.refresh_facet(call, name)
     tests = [
-        each for each in (owners.selection(reads.owners, cluster_facet, owner, label), applied) if each is not None
+        each for each in (filters.selection(reads.owners, cluster_facet, owner, label), applied) if each is not None
     ]
     consistency = consistency_headers(call.cluster.store)
     page = await reads.describe.page(cluster_facet, query, _all_of(tests))
     call.charge(LimitClass.BULK, page.units)
     if call.view == "full":
-        members = await owners.status_members(call, reads.owners, cluster_facet, [node for node, _ in page.items])
+        members = await filters.status_members(call, reads.owners, cluster_facet, [node for node, _ in page.items])
         items = [
             await full_resource(
                 cluster_facet,
@@ -242,7 +242,7 @@ async def _full(
     consistency = consistency_headers(call.cluster.store)
     _, etag = reads.describe.content(cluster_facet, node)
     not_modified(if_none_match, etag)  # has no ETag, but a malformed header is still refused
-    members = (await owners.status_members(call, reads.owners, cluster_facet, [node])).get(node.id)
+    members = (await filters.status_members(call, reads.owners, cluster_facet, [node])).get(node.id)
     body = await full_resource(
         cluster_facet, node.id, node.config, node=node, refreshed_at=call.observed_at, members=members
     )

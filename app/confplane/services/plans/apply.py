@@ -40,7 +40,8 @@ from confplane.services.plans.remainders import Remainder, Remainders
 from confplane.services.ports.manifest_runs import ManifestRun
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+    from typing import Any
 
     from confplane.domain.errors import ConfplaneError
     from confplane.services.changes.alter import AlterService, Entry
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
     from confplane.services.plans.plan import PlanService
     from confplane.services.plans.planned import Plan, PlannedEdit, PlannedEntry, PlanOptions, PlanReference
     from confplane.services.ports.manifest_runs import ManifestRuns
+
+    _Replan = Callable[..., Coroutine[Any, Any, Plan]]
+    """Plans the document again, with the caller and the options of :meth:`PlanService.plan`."""
 
 _BATCH: Final = 500
 """Entities of a batch."""
@@ -133,19 +137,21 @@ class ApplyService:
             ForbiddenError: The caller may not alter an entity that the plan changes; nothing was sent.
             UnavailableError: A store is unavailable, or the plan took all of the time; nothing was sent.
         """
+        replan: _Replan = partial(self._plans.plan, cluster, document, options)
         with caller.preparing():
             await cluster.store.catch_up(caller.deadline)
             run, replaced = await self._find(cluster, planned, caller)
             begun = None if run is None else await _unpacked(run.bases)
-            plan, entries = await self._decide(
-                cluster, document, options, planned, caller, run=None if validate_only else run, begun=begun
-            )
+            kept = None
+            if run is not None and not validate_only:
+                kept = await self._remainders.take(run, document, options, caller)
+            plan, entries = await _decide(replan, planned, caller, begun) if kept is None else kept
         request_id = caller.request_id if run is None else run.request_id
         error: ConfplaneError | None = None
         if entries is None:
             text = _BEGUN
             if run is None:
-                text = await self._difference(cluster, document, options, planned, caller, now=plan)
+                text = await _difference(replan, planned, caller, plan)
             error = StalePlanError(text, pointer="/planId", outcome=WriteOutcome.NOT_APPLIED)
         elif run is None:
             error = _refusal(plan, caller, validate_only=validate_only)
@@ -194,51 +200,6 @@ class ApplyService:
         if run is not None and planned.has_own_run and run.request_id != caller.request_id:
             return None, run
         return run, None
-
-    async def _decide(
-        self,
-        cluster: Cluster,
-        document: Sequence[Entry],
-        options: PlanOptions,
-        planned: PlanReference,
-        caller: Caller,
-        *,
-        run: ManifestRun | None,
-        begun: BegunPlan | None,
-    ) -> tuple[Plan, list[PlannedEntry] | None]:
-        """Make the plan again; return it with the entities that are left to send, or None if it is stale."""
-        if run is not None:
-            kept = await self._remainders.take(run, document, options, caller)
-            if kept is not None:
-                return kept
-        plan = await self._plans.plan(cluster, document, options, caller, begun=begun, policies=planned.policies)
-        if plan.id != planned.id:
-            if begun is not None:
-                # The response has the plan of this document now, and not that of the entities of the run.
-                plan = await self._plans.plan(cluster, document, options, caller)
-            return plan, None
-        bases = None if begun is None else begun.bases
-        entries = await in_slices(partial(_to_send, bases, temporary=caller.revert_at is not None), plan.entries)
-        return plan, [entry for entry in entries if entry]
-
-    async def _difference(
-        self,
-        cluster: Cluster,
-        document: Sequence[Entry],
-        options: PlanOptions,
-        planned: PlanReference,
-        caller: Caller,
-        *,
-        now: Plan,
-    ) -> str:
-        """Return how a stale plan differs from the present one, as a sentence."""
-        broken = caller.break_glass is not None
-        if broken or any(isinstance(each.result.error, PolicyViolationError) for each in now.edits):
-            other = replace(caller, break_glass=None if broken else "compare")  # plans record no reason
-            plan = await self._plans.plan(cluster, document, options, other, policies=planned.policies)
-            if plan.id == planned.id:
-                return _MADE_WITHIN_RULES if broken else _MADE_PAST_RULES
-        return _CHANGED
 
     @contextlib.asynccontextmanager
     async def _execution(
@@ -294,6 +255,32 @@ class ApplyService:
             if any(result.error is not None for result in results):
                 break
             lasted = time.monotonic() - began
+
+
+async def _decide(
+    replan: _Replan, planned: PlanReference, caller: Caller, begun: BegunPlan | None
+) -> tuple[Plan, list[PlannedEntry] | None]:
+    """Make the plan again; return it with the entities that are left to send, or None if it is stale."""
+    plan = await replan(caller, begun=begun, policies=planned.policies)
+    if plan.id != planned.id:
+        if begun is not None:
+            # The response has the plan of this document now, and not that of the entities of the run.
+            plan = await replan(caller)
+        return plan, None
+    bases = None if begun is None else begun.bases
+    entries = await in_slices(partial(_to_send, bases, temporary=caller.revert_at is not None), plan.entries)
+    return plan, [entry for entry in entries if entry]
+
+
+async def _difference(replan: _Replan, planned: PlanReference, caller: Caller, now: Plan) -> str:
+    """Return how a stale plan differs from the present one, as a sentence."""
+    broken = caller.break_glass is not None
+    if broken or any(isinstance(each.result.error, PolicyViolationError) for each in now.edits):
+        other = replace(caller, break_glass=None if broken else "compare")  # plans record no reason
+        plan = await replan(other, policies=planned.policies)
+        if plan.id == planned.id:
+            return _MADE_WITHIN_RULES if broken else _MADE_PAST_RULES
+    return _CHANGED
 
 
 def _refusal(plan: Plan, caller: Caller, *, validate_only: bool) -> ConfplaneError | None:

@@ -421,51 +421,6 @@ class ResourceModel(AnswerModel):
     applied: AppliedData | Absent = WAITED
 
 
-class KeyChange(AnswerModel):
-    """A key's values before and after; null is absent, or not kept."""
-
-    key: str
-    before: str | float | None
-    after: str | float | None
-    not_kept: Literal[True] | Absent = Field(
-        default=None,
-        description="The value is not kept, because it is a secret or was not observed. It may be unchanged",
-    )
-
-
-class HistoryItem(AnswerModel):
-    """One change of an entity in one facet."""
-
-    change_id: ChangeId
-    kind: Kind = Field(description="As in the trail; external: a change made outside this service")
-    writes: int | None = Field(description="For an external change: the minimum number of writes")
-    revision: Revision
-    time: Time
-    principal: str
-    on_behalf_of: str | None
-    request_id: str
-    reason: str | None
-    ticket: str | None
-    reverts: Reverts
-    moved: Literal[True] | Absent = Field(
-        default=None, description="The client configs went to another layout; no value changed"
-    )
-    changes: list[KeyChange]
-
-
-class HistoryPage(Page[HistoryItem]):
-    """A page of an entity's changes, newest first."""
-
-
-class PastDiff(AnswerModel):
-    """An entity at two moments, and the keys that differ."""
-
-    id: EntityId
-    before: PastMoment
-    after: PastMoment
-    changes: list[KeyChange]
-
-
 class DeletedResource(AnswerModel):
     """Answer of DELETE."""
 

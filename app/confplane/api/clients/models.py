@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
 
-from confplane.api import formats
 from confplane.api import models as base
 from confplane.api.models import AnswerModel, Name, RequestModel, Scalar, form
 from confplane.domain import id_patterns
@@ -237,26 +236,6 @@ class AlterClientConfigs(Alter[AlterConfigsEntry]):
     """AlterClientConfigs (KIP-649)."""
 
 
-class AlterClientsEntry(RequestModel):
-    """The ops on one entity, in both of its facets: they are always one change, or part of one."""
-
-    entity: Annotated[list[QuotaEntityComponent], Field(max_length=16, json_schema_extra={"minItems": 1})]
-    quotas: Annotated[list[QuotaOp], Field(max_length=500)] = Field(default=[])
-    configs: Annotated[list[ConfigOp], Field(max_length=500)] = Field(
-        default=[], description="Of a user, with or without a client-id"
-    )
-    quotas_etag: Annotated[StrictStr | None, base.text_like(formats.ETAGS)] = Field(
-        default=None, description="As If-Match, for the entity's quotas"
-    )
-    configs_etag: Annotated[StrictStr | None, base.text_like(formats.ETAGS)] = Field(
-        default=None, description="As If-Match, for the entity's client configs"
-    )
-
-
-class AlterClients(Alter[AlterClientsEntry]):
-    """An alter of quotas and client configs."""
-
-
 class AlteredEntry(base.AlteredModel, Generic[T]):
     """The result for one entry."""
 
@@ -272,34 +251,18 @@ class Altered(AnswerModel, Generic[T]):
     entries: list[T]
 
 
-_NONE = "The problem of the first entry that failed, when none succeeded, with the result of each."
-_ALTERED = "Answer of {}:alter, one result per entry in order."
+ALL_FAILED = "The problem of the first entry that failed, when none succeeded, with the result of each."
+ALTERED = "Answer of {}:alter, one result per entry in order."
 QuotaDiff: Any = form(base.Diff[float], "QuotaDiff", "A quota before and after; null is absent.")
 ConfigDiff: Any = form(base.Diff[str], "ConfigDiff", "A config before and after; null is absent.")
 AlteredQuotasEntry: Any = form(AlteredEntry[QuotaDiff], "AlteredQuotasEntry")
 AlteredConfigsEntry: Any = form(AlteredEntry[ConfigDiff], "AlteredConfigsEntry")
-AlteredQuotas: Any = form(Altered[AlteredQuotasEntry], "AlteredQuotas", _ALTERED.format("client-quotas"))
-AlteredConfigs: Any = form(Altered[AlteredConfigsEntry], "AlteredConfigs", _ALTERED.format("client-configs"))
+AlteredQuotas: Any = form(Altered[AlteredQuotasEntry], "AlteredQuotas", ALTERED.format("client-quotas"))
+AlteredConfigs: Any = form(Altered[AlteredConfigsEntry], "AlteredConfigs", ALTERED.format("client-configs"))
 
 
-class ClientsDiff(AnswerModel):
-    """The differences of both facets."""
-
-    quotas: list[QuotaDiff]
-    configs: list[ConfigDiff]
-
-
-class AlteredClientsEntry(base.AlteredModel):
-    """The result for one entry: for both facets, or for neither."""
-
-    entity: list[base.EntityData]
-    diff: ClientsDiff
-
-
-AlteredClients: Any = form(Altered[AlteredClientsEntry], "AlteredClients", _ALTERED.format("clients"))
-AlterClientsProblem: Any = base.problem_with(AlteredClients, "AlterClientsProblem", _NONE)
-AlterQuotasProblem: Any = base.problem_with(AlteredQuotas, "AlterQuotasProblem", _NONE)
-AlterConfigsProblem: Any = base.problem_with(AlteredConfigs, "AlterConfigsProblem", _NONE)
+AlterQuotasProblem: Any = base.problem_with(AlteredQuotas, "AlterQuotasProblem", ALL_FAILED)
+AlterConfigsProblem: Any = base.problem_with(AlteredConfigs, "AlterConfigsProblem", ALL_FAILED)
 
 
 # ---------------------------------------------------------------- resources

@@ -4,14 +4,16 @@ Also the alter of both facets of a client together.
 """
 
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, StrictStr
 from starlette.responses import Response
 
-from confplane.api import batches, kraft
+from confplane.api import batches, formats, kraft
+from confplane.api import models as base
 from confplane.api.clients import models
 from confplane.api.dependencies import Call, CallDep
+from confplane.api.models import AnswerModel, RequestModel, form
 from confplane.api.rendering import LINES, WHOLE, EntryRenderer
 from confplane.api.responses import prefers
 from confplane.api.routing.bounded import entries_response
@@ -31,6 +33,44 @@ from confplane.services.limits import LimitClass
 from confplane.services.reads.describe import DescribeService
 
 routes = Routes(tag="clients")
+
+
+class AlterClientsEntry(RequestModel):
+    """The ops on one entity, in both of its facets: they are always one change, or part of one."""
+
+    entity: Annotated[list[models.QuotaEntityComponent], Field(max_length=16, json_schema_extra={"minItems": 1})]
+    quotas: Annotated[list[models.QuotaOp], Field(max_length=500)] = Field(default=[])
+    configs: Annotated[list[models.ConfigOp], Field(max_length=500)] = Field(
+        default=[], description="Of a user, with or without a client-id"
+    )
+    quotas_etag: Annotated[StrictStr | None, base.text_like(formats.ETAGS)] = Field(
+        default=None, description="As If-Match, for the entity's quotas"
+    )
+    configs_etag: Annotated[StrictStr | None, base.text_like(formats.ETAGS)] = Field(
+        default=None, description="As If-Match, for the entity's client configs"
+    )
+
+
+class AlterClients(models.Alter[AlterClientsEntry]):
+    """An alter of quotas and client configs."""
+
+
+class ClientsDiff(AnswerModel):
+    """The differences of both facets."""
+
+    quotas: list[models.QuotaDiff]
+    configs: list[models.ConfigDiff]
+
+
+class AlteredClientsEntry(base.AlteredModel):
+    """The result for one entry: for both facets, or for neither."""
+
+    entity: list[base.EntityData]
+    diff: ClientsDiff
+
+
+AlteredClients: Any = form(models.Altered[AlteredClientsEntry], "AlteredClients", models.ALTERED.format("clients"))
+AlterClientsProblem: Any = base.problem_with(AlteredClients, "AlterClientsProblem", models.ALL_FAILED)
 
 
 def described(model: type[BaseModel]) -> dict[int, ResponseSpec]:
@@ -54,8 +94,8 @@ async def describe(
     skipped: list[str] = []
     selected = reader.select(cluster_facet, wanted)
     parts = renderer.render(cluster_facet, selected, skipped, everything=wanted.everything)
-    form = LINES if prefers(call.request.headers.get("accept"), LINES.media_type) else WHOLE
-    return await entries_response(call, form, _charged(call, parts), skipped)
+    lines = LINES if prefers(call.request.headers.get("accept"), LINES.media_type) else WHOLE
+    return await entries_response(call, lines, _charged(call, parts), skipped)
 
 
 async def _charged(call: Call, parts: AsyncIterable[list[bytes]]) -> AsyncIterator[list[bytes]]:
@@ -81,20 +121,20 @@ async def alter(call: Call, service: AlterService, name: FacetName, body: models
     "/v1/clusters/{cluster}/clients:alter",
     change(
         "Alter client quotas and client configs together",
-        partly(models.AlteredClients, "Some entries failed"),
+        partly(AlteredClients, "Some entries failed"),
         problems=(412,),
-        problem=models.AlterClientsProblem,
+        problem=AlterClientsProblem,
     ),
     checks=[Temporary],
 )
-async def alter_clients(call: CallDep, alter: AlterDep, body: models.AlterClients) -> Response:
+async def alter_clients(call: CallDep, alter: AlterDep, body: AlterClients) -> Response:
     """One result per entry, in order; entries are independent unless `atomic`.
 
     The quotas and the client configs of an entry are one change: both are applied, or neither.
     """
     quotas, configs = (call.cluster.facets[name] for name in (FacetName.CLIENT_QUOTAS, FacetName.CLIENT_CONFIGS))
 
-    def made(index: int, entry: models.AlterClientsEntry) -> Entry:
+    def made(index: int, entry: AlterClientsEntry) -> Entry:
         given = (
             (quotas, entry.quotas, "quotas", entry.quotas_etag, "quotasEtag"),
             (configs, entry.configs, "configs", entry.configs_etag, "configsEtag"),

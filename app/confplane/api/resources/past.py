@@ -1,22 +1,15 @@
 """The past of resources: content at a moment, changes, and differences between two moments."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Query
+from pydantic import Field
 from starlette.responses import Response
 
-from confplane.api import formats
+from confplane.api import formats, models
 from confplane.api.dependencies import Call
-from confplane.api.models import HistoryPage, PastDiff
-from confplane.api.responses import (
-    json_response,
-    number,
-    page_response,
-    reverts,
-    timestamp,
-    unchanged,
-)
+from confplane.api.responses import json_response, number, page_response, reverts, timestamp, unchanged
 from confplane.api.routing.operations import read
 from confplane.api.routing.preconditions import not_modified
 from confplane.domain.entities import Entity
@@ -34,6 +27,51 @@ At = Annotated[str | None, Query(description=f"The content of a moment of the pa
 """The moment of a read of the past; :func:`confplane.api.formats.parse_revision_or_time` reads it."""
 From = Annotated[str | None, Query(alias="from", description=f"Needed. {_MOMENT}", max_length=64)]
 To = Annotated[str | None, Query(description=f"{_MOMENT}. Now where it is absent", max_length=64)]
+
+
+class KeyChange(models.AnswerModel):
+    """A key's values before and after; null is absent, or not kept."""
+
+    key: str
+    before: str | float | None
+    after: str | float | None
+    not_kept: Literal[True] | models.Absent = Field(
+        default=None,
+        description="The value is not kept, because it is a secret or was not observed. It may be unchanged",
+    )
+
+
+class HistoryItem(models.AnswerModel):
+    """One change of an entity in one facet."""
+
+    change_id: models.ChangeId
+    kind: models.Kind = Field(description="As in the trail; external: a change made outside this service")
+    writes: int | None = Field(description="For an external change: the minimum number of writes")
+    revision: models.Revision
+    time: models.Time
+    principal: str
+    on_behalf_of: str | None
+    request_id: str
+    reason: str | None
+    ticket: str | None
+    reverts: models.Reverts
+    moved: Literal[True] | models.Absent = Field(
+        default=None, description="The client configs went to another layout; no value changed"
+    )
+    changes: list[KeyChange]
+
+
+class HistoryPage(models.Page[HistoryItem]):
+    """A page of an entity's changes, newest first."""
+
+
+class PastDiff(models.AnswerModel):
+    """An entity at two moments, and the keys that differ."""
+
+    id: models.EntityId
+    before: models.PastMoment
+    after: models.PastMoment
+    changes: list[KeyChange]
 
 
 HISTORY: Final = read(

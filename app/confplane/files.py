@@ -37,3 +37,20 @@ def atomic_write(path: Path, *, mode: int = 0o666) -> Iterator[TextIO]:
         with contextlib.suppress(OSError):
             made.unlink()
         raise
+
+
+@contextlib.contextmanager
+def open_output(path: Path) -> Iterator[TextIO]:
+    """Open a file for the output of a command. It replaces another one as :func:`atomic_write` does.
+
+    A link stays a link. A pipe or a device, such as ``/dev/stdout``, is written directly.
+
+    Raises:
+        OSError: The file can't be written.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+        return
+    with atomic_write(path.resolve()) as file:
+        yield file

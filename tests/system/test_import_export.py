@@ -211,10 +211,12 @@ def test_an_export_reads_back_as_the_effective_configs(commands: Commands, raw_z
     }.items():
         [place] = [number for number, line in enumerate(lines) if line.startswith(f"# {key}=")]
         assert why in lines[place - 1]
-    file = tmp_path / "3.properties"
+    file, before = tmp_path / "3.properties", tmp_path / "before"
+    file.write_text("before")
+    before.hardlink_to(file)
     written = commands.run("export", "--format", "properties", "--broker", "3", "--output", str(file))
     assert (written.code, written.out) == (0, "")
-    assert file.read_text() == said.out
+    assert (file.read_text(), before.read_text()) == (said.out, "before")  # replaced, not overwritten in place
     assert (
         properties.read(commands.run("export", "--format", "properties", "--broker", "4").out.encode())[
             "background.threads"

@@ -2,14 +2,11 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from confplane.files import atomic_write
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from confplane.files import atomic_write, open_output
 
 
 def test_the_file_is_replaced_once_it_is_whole(tmp_path: Path) -> None:
@@ -58,3 +55,19 @@ def _fail(path: Path, error: type[BaseException]) -> None:
     with atomic_write(path) as file:
         file.write("half")
         raise error
+
+
+def test_the_output_of_a_command_replaces_a_file_behind_a_link(tmp_path: Path) -> None:
+    path, link, before = tmp_path / "configs.yaml", tmp_path / "link", tmp_path / "before"
+    path.write_text("before")
+    before.hardlink_to(path)
+    link.symlink_to(path)
+    with open_output(link) as file:
+        file.write("after")
+    assert (link.is_symlink(), path.read_text(), before.read_text()) == (True, "after", "before")
+
+
+def test_the_output_of_a_command_may_be_a_device() -> None:
+    with open_output(Path(os.devnull)) as file:
+        file.write("text")
+    assert Path(os.devnull).is_char_device()

@@ -11,6 +11,7 @@ from confplane.cli import callers
 from confplane.cli.output import emit, print_error, say
 from confplane.domain.errors import ConcurrentChangeError, NotFoundError
 from confplane.domain.rollups import ROLLUPS
+from confplane.files import open_output
 from confplane.rollups.cells import Links
 from confplane.rollups.charts import png
 from confplane.rollups.report import RollupResult, page, section
@@ -105,11 +106,15 @@ async def report(
         sections = await asyncio.to_thread(lambda: [section(each, links) for each in found])
     finally:
         await database.close()
+    place, drawn = output, 0
     try:
-        _write(output, page(cluster, sections, made=made))
-        drawn = 0 if pictures is None else _draw(pictures, sections)
+        with open_output(output) as file:
+            file.write(page(cluster, sections, made=made))
+        if pictures is not None:
+            place = pictures
+            drawn = _draw(pictures, sections)
     except OSError as error:
-        return print_error(f"Not written: {error.filename}: {error.strerror}", callers.FAILED)
+        return print_error(f"Not written: {place}: {error.strerror}", callers.FAILED)
     shown = [each.name for each in found if each.as_of is not None]
     emit(output=str(output), rollups=shown, pictures=drawn)
     say(f"{output}: {', '.join(shown) or 'nothing was run yet'}")
@@ -118,17 +123,14 @@ async def report(
     return callers.DONE
 
 
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
-
-
 def _draw(directory: Path, sections: Sequence[Section]) -> int:
     """Write all charts as PNG files, named after their titles, and return their number."""
     directory.mkdir(parents=True, exist_ok=True)
     pictures = [(each.result.name, picture) for each in sections for picture in each.pictures]
     for name, picture in pictures:
         path = directory / f"{name}-{picture.title.lower().replace(' ', '-')}.png"
-        path.write_bytes(png(picture))
+        with open_output(path) as file:
+            file.buffer.write(png(picture))
     return len(pictures)
 
 

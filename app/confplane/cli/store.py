@@ -9,6 +9,7 @@ from confplane.audit import PostgresEntityStates, PostgresOwnerships, PostgresSt
 from confplane.cli import callers
 from confplane.cli.output import HIDDEN, bar, echo, emit, is_json, print_error, print_table, say
 from confplane.domain.global_config import ImportDecision
+from confplane.files import open_output
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.kips.global_config import plan_import, run_import
 from confplane.services.kraft.apply.quiesce import Quiescer, freeze_view
@@ -275,7 +276,8 @@ def _written(text: str, output: Path | None) -> bool:
         echo(text, nl=False)
         return True
     try:
-        output.write_text(text, encoding="utf-8")
+        with open_output(output) as file:
+            file.write(text)
     except OSError as error:
         print_error(f"Not exported: {output} can't be written: {error.strerror}", callers.FAILED)
         return False

@@ -19,7 +19,7 @@ from confplane.cli.remote.selection import EntityReader
 from confplane.cli.remote.session import DONE, FAILED
 from confplane.domain.facets import FacetName
 from confplane.domain.quotas import MAX_LONG
-from confplane.files import atomic_write
+from confplane.files import open_output
 from confplane.manifest_text import ENTITIES, NO_ENTITIES, entity_text, manifest_head
 from confplane.strict_yaml import dump_item
 
@@ -92,11 +92,7 @@ def _open_destination(path: Path | None) -> Iterator[TextIO]:
         yield sys.stdout
         sys.stdout.flush()  # a closed pipe is noticed here at the latest
         return
-    if path.exists() and not path.is_file():  # a pipe, or /dev/stdout
-        with path.open("w", encoding="utf-8", newline="\n") as stream:
-            yield stream
-        return
-    with atomic_write(path.resolve()) as stream:  # a link stays a link
+    with open_output(path) as stream:
         yield stream
 
 

@@ -35,7 +35,7 @@ from confplane.cli.remote.session import DONE, FAILED, INVALID, UNKNOWN, code_of
 from confplane.client import ProblemError
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.manifests import forced_key
-from confplane.files import atomic_write
+from confplane.files import open_output
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -269,7 +269,7 @@ def _write(out: Path, content: dict[str, Any]) -> None:
         InvalidRequestError: The file can't be written.
     """
     try:
-        with atomic_write(out.resolve()) as stream:
+        with open_output(out) as stream:
             stream.write(f"{json.dumps(content, ensure_ascii=False, indent=2)}\n")
     except OSError as error:
         raise InvalidRequestError(f"{out} can't be written: {error.strerror}") from None

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
@@ -16,6 +17,8 @@ from tests.support.commands import run_here as run
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.support.commands import Said
     from tests.support.service import Service
 
@@ -131,23 +134,43 @@ def test_what_can_not_be_meant_is_refused(line: str, said: str) -> None:
     assert said in found.err
 
 
-@pytest.mark.parametrize(("typed", "code"), [(b"n\n", 1), (b"\n", 1), (b"y\n", 0)])
-def test_a_person_on_a_terminal_is_asked(typed: bytes, code: int) -> None:
-    change = put("user=terminal", f"{QUOTA}={1 + len(history('user=terminal'))}")
-    before = rows(run("get", "user=terminal"))
+def asked(words: list[str], answer: Callable[[], bytes]) -> tuple[int, bytes]:
+    """Run ``revert`` on a terminal, answer its question, and return the exit code and what it printed."""
     pid, terminal = pty.fork()
     if pid == 0:  # the process on the terminal
-        os.execv(sys.executable, [sys.executable, "-m", "confplane", "revert", "--change", change])  # noqa: S606 - no shell
+        os.execv(sys.executable, [sys.executable, "-m", "confplane", "revert", *words])  # noqa: S606 - no shell
     shown = b""
     while b"[y/N]: " not in shown:
         shown += os.read(terminal, 1024)
-    os.write(terminal, typed)
+    os.write(terminal, answer())
     with contextlib.suppress(OSError):  # Linux: nobody has the other end
         while True:
             shown += os.read(terminal, 1024)
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(status) == code, shown
+    return os.waitstatus_to_exitcode(status), shown
+
+
+def test_changes_after_the_preview_are_not_reverted() -> None:
+    since = datetime.now(UTC).isoformat()
+    put("user=previewed", f"{QUOTA}=1")
+
+    def confirm() -> bytes:
+        put("user=after-the-preview", f"{QUOTA}=1")
+        return b"y\n"
+
+    code, shown = asked(["--principal", "User:admin", "--since", since], confirm)
+    assert (code, b"Reverted 1 key of 1 entity" in shown) == (0, True), shown
+    assert run("get", "user=previewed").code == 1
+    assert rows(run("get", "user=after-the-preview")) == [[QUOTA, "1"]]
+
+
+@pytest.mark.parametrize(("typed", "code"), [(b"n\n", 1), (b"\n", 1), (b"y\n", 0)])
+def test_a_person_on_a_terminal_is_asked(typed: bytes, code: int) -> None:
+    change = put("user=terminal", f"{QUOTA}={1 + len(history('user=terminal'))}")
+    before = rows(run("get", "user=terminal"))
+    ended, shown = asked(["--change", change], lambda: typed)
+    assert ended == code, shown
     assert b"Revert 1 key of 1 entity?" in shown
     assert QUOTA.encode() in shown
     assert (rows(run("get", "user=terminal")) == before) is (code == 1)

@@ -6,6 +6,7 @@ import sys
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,6 +20,7 @@ from confplane.cli.remote.session import FAILED, UNKNOWN, refusal_texts
 from confplane.cli.times import moment_of, time_of
 from confplane.client import ClientError, ProblemError
 from confplane.domain.errors import InvalidRequestError
+from confplane.domain.texts import rfc3339
 
 if TYPE_CHECKING:
     from confplane.client import AsyncConfplane
@@ -141,6 +143,9 @@ async def _resolve(client: AsyncConfplane, target: _RevertTarget, options: _Opti
         raise InvalidRequestError("A confirmation needs a terminal. Use --yes, or --validate-only to see the changes.")
     if target.entity is None or target.to is None:
         selection, keys = _selection(target), target.keys or None
+        if asks and target.principal is not None:
+            # What is confirmed is what the preview shows, without later changes of the principal.
+            selection.setdefault("until", rfc3339(datetime.now(timezone.utc)))
         return lambda validate_only: _revert_changes(
             client, selection, {**options, "keys": keys, "validate_only": validate_only}
         )

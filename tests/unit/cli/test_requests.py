@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -22,6 +23,7 @@ SHOWN: Final[dict[str, Any]] = {
     "digest": DIGEST,
     "author": {"principal": "User:portal", "behalfOf": "User:dev"},
     "reason": "more load",
+    "createdAt": "2026-01-31T12:00:00Z",
     "approvals": [{"principal": "User:ops", "behalfOf": None, "at": "2026-01-31T12:00:00Z"}],
     "requirements": ["rule 'leads' asks for an approval of Group:leads"],
     "changeId": None,
@@ -148,6 +150,34 @@ def test_a_request_is_shown_with_all_that_a_reviewer_needs(answered: Recorded) -
         assert text in answer.stdout
 
 
+def test_a_change_past_the_rules_is_shown_with_what_it_wrote(answered: Recorded) -> None:
+    answered.answers[ONE] = {**SHOWN, "kind": "break-glass", "changes": []}
+    entity = {"id": "user=alice", "keys": ["producer_byte_rate"], "ops": [], "before": {}}
+    change = {"changeId": "c-1", "outcome": "committed", "applies": REQUEST}
+    other = {**change, "applies": None, "entities": [{**entity, "after": {"producer_byte_rate": 6}}]}
+    written = {**change, "entities": [{**entity, "after": {"producer_byte_rate": 7}}]}
+    answered.answers["audit"] = {"items": [other, written], "nextPageToken": None}
+    answer = CliRunner().invoke(cli, ["requests", "show", REQUEST])
+    assert answer.exit_code == 0, answer.output
+    lines = [line.split() for line in answer.stdout.splitlines()]
+    place = lines.index(["Change", "c-1,", "committed:"])
+    assert lines[place + 1 : place + 3] == [
+        ["ENTITY", "KEY", "BEFORE", "AFTER"], ["user=alice", "producer_byte_rate", "(not", "set)", "7"],
+    ]  # fmt: skip
+    assert answer.stdout.count("user=alice  producer_byte_rate") == 1
+    query = answered.requests[-1].url.params
+    assert query["principal"] == "User:portal"
+    assert query["since"] <= "2026-01-31T12:00:00Z" < query["until"]
+
+
+def test_a_change_past_the_rules_is_shown_to_those_who_may_not_read_the_trail(answered: Recorded) -> None:
+    answered.answers[ONE] = {**SHOWN, "kind": "break-glass", "changes": []}
+    answered.answers["audit"] = httpx.Response(403, json={"title": "Forbidden", "detail": "DESCRIBE is missing"})
+    answer = CliRunner().invoke(cli, ["requests", "show", REQUEST])
+    assert (answer.exit_code, "approve by User:ops: fine" in answer.stdout) == (0, True)
+    assert "Its changes can't be read: 403 Forbidden: DESCRIBE is missing" in answer.stderr
+
+
 def test_an_open_request_is_shown_with_the_command_that_approves_it(answered: Recorded) -> None:
     command = f"To approve it: confplane requests approve {REQUEST} --digest {DIGEST}"
     for state in ("open", "applied"):
@@ -191,7 +221,8 @@ def test_a_revert_is_proposed_with_its_terms(answered: Recorded) -> None:
 
 def test_a_change_past_the_rules_is_to_be_acknowledged(answered: Recorded) -> None:
     past = {**SHOWN, "kind": "break-glass", "state": "open", "requirements": [], "changes": [], "approvalRules": []}
-    answered.answers |= {ONE: past, "change-requests": {"items": [past], "nextPageToken": None}}
+    nothing: dict[str, Any] = {"items": [], "nextPageToken": None}
+    answered.answers |= {ONE: past, "change-requests": {**nothing, "items": [past]}, "audit": nothing}
     shown = CliRunner().invoke(cli, ["requests", "show", REQUEST]).stdout
     assert "A change past the rules, of user=alice" in shown
     assert f"To acknowledge it: confplane requests approve {REQUEST} --digest {DIGEST}" in shown

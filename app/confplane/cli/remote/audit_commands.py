@@ -155,10 +155,14 @@ async def _show(client: AsyncConfplane, change_id: str) -> int:
     }
     print_table(("CHANGE", ""), [(name, str(value)) for name, value in facts.items() if value is not None])
     echo()
-    print_table(
-        ("ENTITY", "KEY", "BEFORE", "AFTER"), [row for entity in item["entities"] for row in _differences(entity)]
-    )
+    print_entities(item)
     return DONE
+
+
+def print_entities(change: Mapping[str, Any]) -> None:
+    """Print the keys of a change with their values before and after."""
+    rows = [row for entity in change["entities"] for row in _differences(entity)]
+    print_table(("ENTITY", "KEY", "BEFORE", "AFTER"), rows)
 
 
 def _refused_rows(item: AuditedRefusal) -> Iterator[tuple[str, ...]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from confplane.cli.command_group import CommandGroup
 from confplane.cli.output import echo, is_json, print_changes, print_items, print_json, print_result
+from confplane.cli.remote.audit_commands import print_entities
 from confplane.cli.remote.change_commands import values_of
 from confplane.cli.remote.entities import entity_of
 from confplane.cli.remote.options import (
@@ -22,13 +24,21 @@ from confplane.cli.remote.options import (
     terms,
     times_of,
 )
+from confplane.client import ProblemError
 from confplane.domain.errors import InvalidRequestError
+from confplane.domain.texts import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from confplane.client import Answer, AsyncConfplane
     from confplane.client.types import ChangeRequestData
+
+
+_LONGEST_WRITE: Final = timedelta(minutes=5)
+"""The time in which a change past the rules is made."""
+_CLOCKS: Final = timedelta(minutes=1)
+"""The clock of the request may be ahead of that of the trail."""
 
 
 commands = CommandGroup()
@@ -77,6 +87,8 @@ async def show(client: AsyncConfplane, request: RequestName) -> None:
     for change in found["changes"]:
         echo(f"\n{change['id']}, {change['facet']}:")
         print_changes(change["diff"])
+    if found["kind"] == "break-glass":
+        await _print_written(client, found)
     for rule in found["approvalRules"]:
         given = ", ".join(map(_name, rule["given"])) or "nobody"
         echo(
@@ -210,6 +222,20 @@ async def revert(
     """Propose the revert of an applied request, as a request of its own."""
     times: Any = times_of(apply_at, expires_at)
     _show_state(await client.change_requests.revert(request, partly=partly, **times, **terms(reason, ticket)))
+
+
+async def _print_written(client: AsyncConfplane, found: Mapping[str, Any]) -> None:
+    """Print the changes that were made past the rules, as far as the caller may read the trail."""
+    began = datetime.fromisoformat(found["createdAt"].replace("Z", "+00:00"))
+    since, until = rfc3339(began - _CLOCKS), rfc3339(began + _LONGEST_WRITE)
+    author = found["author"]["principal"]
+    try:
+        async for change in client.audit.search(principal=author, since=since, until=until, page_size=500):
+            if change["applies"] == found["id"]:
+                echo(f"\nChange {change['changeId']}, {change['outcome']}:")
+                print_entities(change)
+    except ProblemError as error:
+        echo(f"Its changes can't be read: {error}", err=True)
 
 
 def _row(item: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

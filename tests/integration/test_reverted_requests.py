@@ -18,11 +18,13 @@ from confplane.domain.change_requests import RequestAction, RequestState
 from confplane.domain.errors import (
     ConcurrentChangeError,
     ForbiddenError,
+    PolicyViolationError,
     RequestStateError,
     RevertConflictError,
     UnavailableError,
 )
 from confplane.domain.etags import Precondition
+from confplane.policy.loading import read_policy
 from confplane.services.changes.idempotency import IdempotencyService, RequestKey, RequestRun
 from confplane.services.requests.proposals import RequestTerms
 from confplane.services.requests.transitions import RequestTransitions
@@ -32,6 +34,8 @@ from tests.support.reverting import now
 from tests.support.stores import ALICE, content, kafka_writes, soon
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from confplane.services.changes.alter import Entry
     from confplane.services.ports.change_requests import ChangeRequest
     from tests.support.change_requests import Requests
@@ -106,6 +110,40 @@ async def test_a_revert_that_ends_without_a_change_leaves_the_request_applied(wo
     again = await reverted(one, first)
     assert (await one.found(first)).reverted_by == again.id
     assert await now(one.replica, ALICE) == {"producer_byte_rate": "2"}
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_a_revert_that_is_refused_leaves_the_request_applied_and_may_be_revised(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
+) -> None:
+    path = tmp_path / "policy.yaml"
+    rule = "rules: [{name: closed, match: {names: {user: OTHER}}, protected: true}]"
+    path.write_text(rule)
+    one = await started(world, policy_file=path)
+    first = await applied(one, one.entry(ALICE, producer_byte_rate=2))
+    revert = await reverted(one, first)
+    await one.approve(revert, OPS)
+    path.write_text(rule.replace("OTHER", "alice"))
+    one.replica.parts.policies["default"].replace_rules(read_policy(path))
+    with monkeypatch.context() as patch:
+        if is_killed:
+            patch.setattr(RequestTransitions, "end_revert", AsyncMock(side_effect=UnavailableError("killed")))
+        with pytest.raises(PolicyViolationError):
+            await one.apply(revert, DEV)
+    assert await one.state(revert) is RequestState.FAILED
+    if is_killed:
+        assert await one.state(first) is RequestState.REVERTING
+        await one.pass_(2 * MINUTE)
+    found = await one.found(first)
+    assert (found.state, found.reverted_by) == (RequestState.APPLIED, None)
+    assert await one.store.ended_reverts("default", 9) == []
+    path.write_text(rule)
+    one.replica.parts.policies["default"].replace_rules(read_policy(path))
+    revised = await one.service.proposals.revise(one.cluster, revert.id, None, one.caller(DEV), Precondition())
+    await one.approve(revised, OPS)
+    await one.apply(revised, DEV)
+    found = await one.found(first)
+    assert (found.state, found.reverted_by) == (RequestState.REVERTED, revert.id)
 
 
 async def test_what_was_changed_since_is_left_out_on_request(world: World) -> None:

@@ -173,7 +173,7 @@ JOIN change_requests AS reverts ON reverts.id = pairs.id
 JOIN change_requests AS reverted ON reverted.id = pairs.reverted
 WHERE reverts.content->>'shown_state' IS NULL AND (
   (
-    reverts.state IN ('applied', 'rejected', 'cancelled', 'expired')
+    reverts.state IN ('applied', 'failed', 'rejected', 'cancelled', 'expired')
     AND reverted.content->>'revert_state' = 'reverting' AND reverted.content->>'reverted_by' = CAST(reverts.id AS text)
   ) OR (
     reverts.state = 'applied' AND reverted.state = 'applied'

@@ -169,8 +169,10 @@ WRITTEN: Final = frozenset(
     {RequestState.APPLIED, RequestState.REVERTING, RequestState.REVERTED, RequestState.REVERTED_PARTLY}
 )
 """The states of requests whose change is committed as a whole."""
-WITHOUT_CHANGE: Final = frozenset({RequestState.REJECTED, RequestState.CANCELLED, RequestState.EXPIRED})
-"""The states of requests that ended without a change."""
+WITHOUT_CHANGE: Final = frozenset(
+    {RequestState.FAILED, RequestState.REJECTED, RequestState.CANCELLED, RequestState.EXPIRED}
+)
+"""The states of requests that ended without a change. A failed one may be revised."""
 _O, _A, _S = RequestState.OPEN, RequestState.APPROVED, RequestState.SCHEDULED
 _COMMITTED: Final[Mapping[RequestAction, frozenset[RequestState]]] = {
     RequestAction.FINISH: frozenset({RequestState.APPLIED}),

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
     from confplane.services.ports.change_requests import ChangeRequest, ChangeRequestStore, Participant, RequestClaim
 
-_ENDING: Final = frozenset({RequestAction.FINISH, RequestAction.REJECT, RequestAction.CANCEL, RequestAction.EXPIRE})
+_ENDING: Final = frozenset(
+    {RequestAction.FINISH, RequestAction.FAIL, RequestAction.REJECT, RequestAction.CANCEL, RequestAction.EXPIRE}
+)
 
 
 class RequestTransitions:

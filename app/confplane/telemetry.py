@@ -164,6 +164,9 @@ METRICS: Final[dict[str, Metric]] = {
         _G, "Age of the oldest open change request, or 0, as of the leader's last round", ("cluster", "kind")
     ),
     "change_requests_applied": Metric(_C, "Change requests that this process applied at their times", _CLUSTER),
+    "change_requests_unknown": Metric(
+        _C, "How often this process left out a change request of a list: a newer release wrote it", _CLUSTER
+    ),
     # rollups
     "rollup_as_of_timestamp_seconds": Metric(_G, "The time that a rollup's current rows describe", _ROLLUP),
     "rollup_finished_timestamp_seconds": Metric(_G, "The end of the run that made a rollup's current rows", _ROLLUP),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +19,7 @@ from confplane.domain.access.identities import Authentication, CredentialNarrowi
 from confplane.domain.access.operations import Operation
 from confplane.domain.approvals import Globs, Requirement
 from confplane.domain.change_requests import COMMENT, DRAFTED, WRITTEN, RequestAction, RequestKind, RequestState
-from confplane.domain.errors import IdempotencyKeyBusyError, WriteOutcome
+from confplane.domain.errors import IdempotencyKeyBusyError, UnavailableError, WriteOutcome
 from confplane.services.ports.change_requests import (
     ChangeRequest,
     ChangeRequestStore,
@@ -47,6 +48,7 @@ _AFTER_REVERTS: Final[Mapping[str, str]] = {
     RequestAction.FINISH_REVERT: RequestState.REVERTED,
     RequestAction.FINISH_REVERT_PARTLY: RequestState.REVERTED_PARTLY,
 }
+_STATES: Final = frozenset(map(str, RequestState))
 _SHOWN: Final = frozenset({RequestState.DRAFT, RequestState.PARTLY_APPLIED})
 _ENDS: Final = frozenset({RequestAction.FINISH, RequestAction.FINISH_PARTLY})
 _COLUMNS: Final = "id, cluster, state, version, revision, entity_ids, created_at, expires_at, apply_at, content"
@@ -148,7 +150,8 @@ ORDER BY intents.change_id
 """).bindparams(bindparam("id", type_=Uuid))
 _LATE: Final = text("""
 SELECT id FROM change_requests
-WHERE cluster = :cluster AND state NOT IN ('applied', 'applying') AND content->>'kind' = 'change'
+WHERE cluster = :cluster AND content->>'kind' = 'change'
+  AND state IN ('open', 'approved', 'scheduled', 'failed', 'rejected', 'cancelled', 'expired')
   AND EXISTS (
     SELECT FROM intents JOIN outcomes USING (change_id) WHERE intents.applies = change_requests.id AND committed
   )
@@ -209,6 +212,7 @@ class PostgresChangeRequests(ChangeRequestStore):
     """Change requests, in Postgres."""
 
     def __init__(self, database: Database) -> None:
+        self.unknown = Counter()
         self._database = database
         self._statuses = Batcher(self._status)
 
@@ -243,25 +247,39 @@ class PostgresChangeRequests(ChangeRequestStore):
     @override
     async def find(self, cluster: str, request_id: UUID) -> ChangeRequest | None:
         row = await self._database.row(_FIND, cluster=cluster, id=request_id)
-        return None if row is None else replace(_request(row), draft=row.draft)
+        if row is None:
+            return None
+        request = self._read(row)
+        if request is None:
+            raise UnavailableError(
+                f"The change request {request_id} was written by a newer release of Confplane, which this process can't"
+                " read. Try again once all processes have that release"
+            )
+        return replace(request, draft=row.draft)
 
     @override
     async def search(
         self, cluster: str, *, state: RequestState | None, before: UUID | None, most: int, entity_id: str | None
     ) -> list[ChangeRequest]:
-        given = {
-            "state": None if state is None else state.value,
-            "before": before,
-            "most": most,
-            "entity_id": entity_id,
-        }
-        return [_request(row) for row in await self._database.rows(_LIST, cluster=cluster, **given)]
+        given = {"state": None if state is None else state.value, "entity_id": entity_id}
+        found: list[ChangeRequest] = []
+        while len(found) < most:
+            size = most - len(found)
+            rows = await self._database.rows(_LIST, cluster=cluster, before=before, most=size, **given)
+            found += (request for request in map(self._read, rows) if request is not None)
+            if len(rows) < size:
+                break
+            before = rows[-1].id
+        return found
 
     @override
     async def events(self, request_id: UUID, most: int) -> list[RequestEvent]:
         found: list[RequestEvent] = []
         for row in reversed(await self._database.rows(_EVENTS, id=request_id, most=most)):
-            state = RequestState(state_after(row.action, row.state))
+            name = state_after(row.action, row.state)
+            if name not in _STATES:
+                continue  # a newer release wrote it
+            state = RequestState(name)
             if row.action == COMMENT and state in {RequestState.APPLIED, RequestState.CANCELLED} and found:
                 state = found[-1].state
             ends = [each.state for each in found if each.action in _ENDS]
@@ -302,10 +320,22 @@ class PostgresChangeRequests(ChangeRequestStore):
             RequestStatus(
                 row.due,
                 {RequestState(state): number for state, number in (row.states or {}).items()},
-                {RequestKind(kind): datetime.fromisoformat(at) for kind, at in (row.oldest or {}).items()},
+                {
+                    RequestKind(kind): datetime.fromisoformat(at)
+                    for kind, at in (row.oldest or {}).items()
+                    if kind in set(RequestKind)
+                },
             )
             for row in await self._database.rows(_STATUS, wanted=given)
         ]
+
+    def _read(self, row: Row[Any]) -> ChangeRequest | None:
+        """Return the request of a row. Returns None, and counts it, if it has names that only a newer release knows."""
+        try:
+            return _request(row)
+        except ValueError:
+            self.unknown[row.cluster] += 1
+            return None
 
 
 def _given(request: ChangeRequest, event: RequestEvent) -> dict[str, Any]:
@@ -387,7 +417,7 @@ def _request(row: Row[Any]) -> ChangeRequest:
     return ChangeRequest(
         row.id,
         row.cluster,
-        RequestState(content.get("shown_state") or content.get("revert_state") or row.state),
+        _state(row),
         row.version,
         row.revision,
         content["digest"],
@@ -420,6 +450,16 @@ def _request(row: Row[Any]) -> ChangeRequest:
         content.get("reverts_partly", False),
         _uuid(content.get("reverted_by")),
     )
+
+
+def _state(row: Row[Any]) -> RequestState:
+    """Return the state of a request. The one that is stored stands for a state of the content that this release lacks.
+
+    Raises:
+        ValueError: This release does not know the stored one.
+    """
+    shown = row.content.get("shown_state") or row.content.get("revert_state")
+    return RequestState(shown if shown in _STATES else row.state)
 
 
 def _uuid(given: str | None) -> UUID | None:

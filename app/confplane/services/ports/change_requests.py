@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from confplane.domain.change_requests import Person, RequestKind, RequestState
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
@@ -147,6 +148,9 @@ class RequestClaim(NamedTuple):
 class ChangeRequestStore(Protocol):
     """The change requests of all clusters. Every call raises ``UnavailableError`` if Postgres is unavailable."""
 
+    unknown: Counter[str]
+    """Number of times that a request was left out because a newer release wrote it, by cluster."""
+
     async def create(self, request: ChangeRequest, event: RequestEvent, claim: RequestClaim | None = None) -> None:
         """Add a request with its first revision.
 
@@ -173,12 +177,16 @@ class ChangeRequestStore(Protocol):
         """Add an event that changes nothing else."""
 
     async def find(self, cluster: str, request_id: UUID) -> ChangeRequest | None:
-        """Return a request with the draft of its present revision."""
+        """Return a request with the draft of its present revision.
+
+        Raises:
+            UnavailableError: A newer release wrote it, and this one can't read it.
+        """
 
     async def search(
         self, cluster: str, *, state: RequestState | None, before: UUID | None, most: int, entity_id: str | None
     ) -> list[ChangeRequest]:
-        """Return requests without their drafts, the newest first.
+        """Return requests without their drafts, the newest first. Those that a newer release wrote are left out.
 
         Args:
             cluster: The cluster.

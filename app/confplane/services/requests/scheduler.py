@@ -83,11 +83,12 @@ class RequestScheduler(BackgroundService):
         self._status = RequestStatus()
 
     def metrics(self) -> Iterator[Sample]:
-        """Return the metrics; only the leader counts requests."""
+        """Return the metrics; only the leader counts open requests."""
         return of_cluster(self._cluster.name, self._metrics())
 
     def _metrics(self) -> Iterator[Sample]:
         yield Sample("change_requests_applied", self._applied)
+        yield Sample("change_requests_unknown", self._store.unknown[self._cluster.name])
         if self._leading:
             for state in (RequestState.OPEN, RequestState.APPROVED, RequestState.SCHEDULED, RequestState.APPLYING):
                 yield Sample("change_requests", self._status.states.get(state, 0), (state.value,))
@@ -134,9 +135,9 @@ class RequestScheduler(BackgroundService):
                     await self._transitions.end_revert(request, reverted_id)
 
     async def _attend(self, request_id: UUID) -> None:
-        request = await self._store.find(self._cluster.name, request_id)
-        if request is not None:
-            with self._retries.attempt(request_id):
+        with self._retries.attempt(request_id):
+            request = await self._store.find(self._cluster.name, request_id)
+            if request is not None:
                 await self._advance(request)
 
     async def _advance(self, request: ChangeRequest) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import psycopg
@@ -210,6 +210,50 @@ async def test_nothing_is_created_with_a_token_whose_revocation_is_under_way(
     assert await creation is False
     assert await store.find_token(other.id) == other
     assert len(await store.created_with(creator.id)) == 1
+
+
+_INSERT: Final = """
+INSERT INTO tokens (id, digest, principal, groups, created_at, created_by, expires_at, version)
+VALUES (%s, '1', 'User:late', '{}', %s, 'User:admin', %s, 1)
+"""
+
+
+async def test_tokens_whose_creation_is_under_way_are_invalidated(
+    store: PostgresAccessStore, migrated: servers.Database
+) -> None:
+    made = token()
+    with psycopg.connect(migrated.owner_dsn) as creation:
+        creation.execute("UPDATE access_version SET version = version + 1")
+        creation.execute(_INSERT, [made.id, NOW, LATER])
+        invalidation = asyncio.ensure_future(
+            store.invalidate_tokens(NOW + timedelta(seconds=1), change("tokens-invalidated"))
+        )
+        await until(lambda: invalidation.done() or waits_for_a_lock(migrated))
+        creation.commit()
+    assert await invalidation == 1
+    found = await store.find_token(made.id)
+    assert found is not None
+    assert found.revoked_at is not None
+
+
+async def test_no_token_of_before_an_invalidation_is_created_after_it(
+    store: PostgresAccessStore, migrated: servers.Database
+) -> None:
+    before, made = NOW + timedelta(seconds=1), token()
+    row = """
+        INSERT INTO access_changes (id, kind, principal, source, subject, after)
+        VALUES (%s, 'tokens-invalidated', 'User:admin', '127.0.0.1', 'tokens', jsonb_build_object('issuedBefore', %s::text))
+    """
+    with psycopg.connect(migrated.owner_dsn) as invalidation:
+        invalidation.execute("UPDATE access_version SET version = version + 1")
+        invalidation.execute(row, [uuid7(), before.isoformat()])
+        creation = asyncio.ensure_future(store.create_token(made, digest_of(made), change()))
+        await until(lambda: creation.done() or waits_for_a_lock(migrated))
+        invalidation.commit()
+    assert await creation is False
+    assert not await store.create_token(made, digest_of(made), change())
+    later = replace(token(), created_at=before)
+    assert await store.create_token(later, digest_of(later), change())
 
 
 def waits_for_a_lock(database: servers.Database) -> bool:

@@ -20,6 +20,8 @@ from confplane.domain.errors import (
     InvalidRequestError,
     NotFoundError,
     UnauthenticatedError,
+    UnavailableError,
+    WriteOutcome,
 )
 from confplane.domain.etags import Precondition
 from confplane.security import api_tokens
@@ -658,6 +660,19 @@ async def test_all_tokens_created_before_a_time_are_revoked(world: World, module
         "tokens-invalidated",
         {"issuedBefore": restored.isoformat()},
     )
+
+
+async def test_a_token_that_is_created_during_an_invalidation_is_refused_until_it_is_asked_for_again(
+    world: World,
+) -> None:
+    before = datetime.now(UTC) + timedelta(minutes=1)  # on the clock of another process
+    after = {"issuedBefore": before.isoformat()}
+    await world.store.invalidate_tokens(
+        before, change_of(world.caller(), "tokens-invalidated", "tokens/*", after=after)
+    )
+    with pytest.raises(UnavailableError, match="invalidated at the same time") as refused:
+        await world.tokens.create(NewToken("User:new"), world.caller())
+    assert refused.value.outcome is WriteOutcome.NOT_APPLIED
 
 
 async def test_only_callers_for_every_token_confirm_or_invalidate_them_and_not_for_the_future(world: World) -> None:

@@ -1,6 +1,6 @@
 """Tokens, grants and their history in Postgres.
 
-Each change is one statement, and therefore one transaction. It raises the common version of tokens and grants, writes
+Each change is one transaction, most of them of one statement. It raises the common version of tokens and grants, writes
 the row with that version, and adds its row of history. The row of the version is locked first. So changes commit in the
 order of their versions, and a reader that has seen a version has seen every change up to it.
 
@@ -37,9 +37,11 @@ if TYPE_CHECKING:
     from sqlalchemy import Row
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from confplane.audit.database import Database
+    from confplane.audit.database import Database, Pipeline
     from confplane.services.ports.access import AccessQuery
 
+# Locked by an earlier statement of the same transaction, so that the next one sees what its holder committed.
+_LOCK_VERSION: Final = text("SELECT FROM access_version FOR UPDATE")
 _RAISED: Final = "WITH raised AS (UPDATE access_version SET version = version + 1 RETURNING version)"
 HISTORY: Final = """
 INSERT INTO access_changes (
@@ -79,8 +81,16 @@ FROM raised, jsonb_to_record(CAST(:token AS jsonb)) AS row(
 # created with a revoked token is all that ever will be.
 _CREATOR: Final = "creator AS (SELECT FROM tokens WHERE id = :creator AND revoked_at IS NULL FOR SHARE)"
 _CREATOR_VALID: Final = "(CAST(:creator AS uuid) IS NULL OR EXISTS (SELECT FROM creator))"
+_NOT_INVALIDATED: Final = """
+NOT EXISTS (
+  SELECT FROM access_changes
+  WHERE kind = 'tokens-invalidated' AND CAST(after->>'issuedBefore' AS timestamptz) > row.created_at
+)
+"""
 _ADD_TOKEN: Final = text(f"""
-{_RAISED}, {_CREATOR}, added AS ({_INSERT_ISSUED} WHERE {_CREATOR_VALID} {ON_CONFLICT} RETURNING id)
+{_RAISED}, {_CREATOR}, added AS (
+  {_INSERT_ISSUED} WHERE {_CREATOR_VALID} AND {_NOT_INVALIDATED} {ON_CONFLICT} RETURNING id
+)
 {HISTORY} WHERE EXISTS (SELECT FROM added) {ON_CONFLICT}
 """).bindparams(bindparam("creator", type_=Uuid))
 _REVOKE_TOKEN: Final = text(f"""
@@ -235,7 +245,12 @@ class PostgresAccessStore(AccessStore):
     @override
     async def create_token(self, token: Token, digest: bytes, change: AccessChange) -> bool:
         given = {"digest": digest, "token": _token_json(token), "changes": changes_json([change])}
-        await self._database.execute(_ADD_TOKEN, **given, creator=token.created_with)
+
+        async def work(pipeline: Pipeline) -> None:
+            await pipeline.send(_LOCK_VERSION)
+            await pipeline.send(_ADD_TOKEN, **given, creator=token.created_with)
+
+        await self._database.atomically(work)
         return await self.find_token(token.id) is not None
 
     @override
@@ -267,8 +282,13 @@ class PostgresAccessStore(AccessStore):
 
     @override
     async def invalidate_tokens(self, before: datetime, change: AccessChange) -> int:
-        [count] = await self._database.scalars(_INVALIDATE_TOKENS, before=before, changes=changes_json([change]))
-        return int(count)
+        async def work(pipeline: Pipeline) -> int:
+            await pipeline.send(_LOCK_VERSION)
+            done = await pipeline.send(_INVALIDATE_TOKENS, before=before, changes=changes_json([change]))
+            [[count]] = await done.fetchall()
+            return int(count)
+
+        return await self._database.atomically(work)
 
     @override
     async def find_token(self, token_id: UUID) -> Token | None:

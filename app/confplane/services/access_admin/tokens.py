@@ -13,7 +13,13 @@ from uuid_utils.compat import uuid7
 from confplane.domain.access.grants import passed_on
 from confplane.domain.access.identities import USER, Authentication, Identity
 from confplane.domain.access.operations import Operation, ResourceType
-from confplane.domain.errors import ForbiddenError, InvalidRequestError, UnauthenticatedError
+from confplane.domain.errors import (
+    ForbiddenError,
+    InvalidRequestError,
+    UnauthenticatedError,
+    UnavailableError,
+    WriteOutcome,
+)
 from confplane.domain.texts import rfc3339
 from confplane.services.access_admin import rules
 from confplane.services.access_admin.effective_grants import check_rights
@@ -134,6 +140,8 @@ class TokenService:
             InvalidRequestError: The principal, a group, the owner, the note, the expiry or a limit is not valid.
             ForbiddenError: The caller may make no token of this principal, of a group or of this owner, or lacks a
                 right that the token would have.
+            UnauthenticatedError: The token of the caller was revoked at the same time.
+            UnavailableError: Tokens were invalidated at the same time.
         """
         self._check(wanted)
         now, identity = datetime.now(UTC), caller.access.identity
@@ -155,7 +163,13 @@ class TokenService:
         text, digest = self._mint()
         change = change_of(caller, "token-created", _subject(token.id), after=token_view(token, now))
         if not await self._store.create_token(token, digest, change):
-            raise _revoked()
+            if identity.token_id is not None:
+                raise _revoked()
+            raise UnavailableError(
+                "All tokens created until now were invalidated at the same time; nothing was created. Try again",
+                outcome=WriteOutcome.NOT_APPLIED,
+                retry_after_s=1,
+            )
         return CreatedToken(token, text)
 
     async def page(

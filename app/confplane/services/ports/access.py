@@ -183,7 +183,11 @@ class AccessStore(Protocol):
     """
 
     async def create_token(self, token: Token, digest: bytes, change: AccessChange) -> bool:
-        """Add a token; ``digest`` is the SHA-256 of its text. False if the token that creates it was revoked."""
+        """Add a token; ``digest`` is the SHA-256 of its text.
+
+        Returns:
+            False if the token that creates it was revoked, or tokens created later than this one were invalidated.
+        """
 
     async def revoke_token(self, token_id: UUID, change: AccessChange) -> Token | None:
         """Revoke a token for good; None if there is none that could be revoked. Revoking again changes nothing."""

@@ -29,7 +29,7 @@ from tests.integration.test_change_requests import (
     started,
 )
 from tests.support.access_world import ADMINISTRATOR
-from tests.support.stores import ALICE
+from tests.support.stores import ALICE, until
 
 if TYPE_CHECKING:
     from confplane.services.ports.change_requests import ChangeRequest
@@ -140,3 +140,50 @@ async def test_a_restored_postgres_applies_and_approves_nothing_until_its_tokens
     await one.pass_(timedelta(minutes=2))
     assert await one.state(scheduled) is RequestState.CANCELLED
     assert (await one.apply(approved, DEV)).state is RequestState.APPLIED
+
+
+async def _past_the_rules(one: Requests, entity: Entity) -> ChangeRequest:
+    return await one.service.open_break_glass(one.cluster, [entity.id], one.caller(OPS, break_glass="an outage"))
+
+
+async def _write(one: Requests, request: ChangeRequest) -> None:
+    """Make the change of a request past the rules."""
+    caller = one.caller(OPS, applies=request.id)
+    [result] = await one.replica.parts.alter.alter_entries([one.entry(BOB, producer_byte_rate=2)], caller)
+    assert result.error is None
+
+
+async def test_a_request_past_the_rules_is_cancelled_if_its_process_ended_before_it_wrote_anything(
+    world: World,
+) -> None:
+    one = await started(world, session_timeout_ms=4_000)
+    unwritten, written = await _past_the_rules(one, ALICE), await _past_the_rules(one, BOB)
+    await _write(one, written)
+    other = await another(world, one)
+    running = await _past_the_rules(other, ALICE)
+    for process in (one, other):
+        await process.pass_(2 * HOUR)
+        assert await other.state(unwritten) is RequestState.OPEN, "its process may be paused"
+    await world.stop_replicas(one.replica)
+
+    async def cancelled() -> bool:
+        await other.pass_(timedelta(minutes=2))
+        return await other.state(unwritten) is RequestState.CANCELLED
+
+    await until(cancelled)
+    assert await other.actions(unwritten) == ["open", "cancel"]
+    assert [await other.state(each) for each in (written, running)] == [RequestState.OPEN, RequestState.OPEN]
+
+
+async def test_a_request_past_the_rules_is_opened_again_if_its_change_is_committed_late(world: World) -> None:
+    one = await started(world)
+    request = await _past_the_rules(one, BOB)
+    await one.service.drop_break_glass(request)
+    await one.pass_(timedelta(minutes=2))
+    assert await one.state(request) is RequestState.CANCELLED
+    await _write(one, request)
+    await one.pass_(timedelta(minutes=2))
+    assert await one.actions(request) == ["open", "cancel", "reopen"]
+    assert (await one.approve(await one.found(request), SRE)).state is RequestState.ACKNOWLEDGED
+    await one.pass_(timedelta(minutes=2))
+    assert await one.state(request) is RequestState.ACKNOWLEDGED

@@ -150,13 +150,27 @@ ORDER BY intents.change_id
 """).bindparams(bindparam("id", type_=Uuid))
 _LATE: Final = text("""
 SELECT id FROM change_requests
-WHERE cluster = :cluster AND content->>'kind' = 'change'
-  AND state IN ('open', 'approved', 'scheduled', 'failed', 'rejected', 'cancelled', 'expired')
+WHERE cluster = :cluster
+  AND (
+    content->>'kind' = 'change'
+      AND state IN ('open', 'approved', 'scheduled', 'failed', 'rejected', 'cancelled', 'expired')
+    OR content->>'kind' = 'break-glass' AND state = 'cancelled'
+  )
   AND EXISTS (
     SELECT FROM intents JOIN outcomes USING (change_id) WHERE intents.applies = change_requests.id AND committed
   )
 ORDER BY id LIMIT :most
 """)
+_UNWRITTEN: Final = text(f"""
+SELECT id FROM change_requests
+WHERE cluster = :cluster AND state IN {WAITING_STATES} AND state = 'open' AND content->>'kind' = 'break-glass'
+  AND CAST(content->'application'->>'until' AS timestamptz) < :until
+  AND NOT EXISTS (
+    SELECT FROM intents LEFT JOIN outcomes USING (change_id)
+    WHERE intents.applies = change_requests.id AND coalesce(committed, true)
+  )
+ORDER BY id LIMIT :most
+""").bindparams(bindparam("until", type_=_TIME))  # noqa: S608 - as above
 _KEYS: Final = """
 SELECT edit->>'facet', edit->>'entity', item->>'key' FROM change_request_revisions AS contents
 CROSS JOIN jsonb_array_elements(draft->'edits') AS edit CROSS JOIN jsonb_array_elements(edit->'diff') AS item
@@ -305,6 +319,10 @@ class PostgresChangeRequests(ChangeRequestStore):
     @override
     async def late(self, cluster: str, most: int) -> list[UUID]:
         return [row.id for row in await self._database.rows(_LATE, cluster=cluster, most=most)]
+
+    @override
+    async def unwritten(self, cluster: str, until: datetime, most: int) -> list[UUID]:
+        return [row.id for row in await self._database.rows(_UNWRITTEN, cluster=cluster, until=until, most=most)]
 
     @override
     async def ended_reverts(self, cluster: str, most: int) -> list[tuple[UUID, UUID]]:

@@ -233,13 +233,14 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestAction, frozenset[Reques
     RequestState.REVERTED: {},
     RequestState.REVERTED_PARTLY: {},
     RequestState.REJECTED: _COMMITTED,
-    RequestState.CANCELLED: _COMMITTED,
+    RequestState.CANCELLED: {**_COMMITTED, RequestAction.REOPEN: frozenset({_O})},
     RequestState.EXPIRED: _COMMITTED,
     RequestState.ACKNOWLEDGED: {},
 }
 """The states to which each action leads, by the state before it."""
-_OF_BREAK_GLASS: Final = frozenset({RequestAction.APPROVE, RequestAction.CANCEL})
-"""The actions on a request of a change that is made already. It is cancelled if nothing was written."""
+_OF_BREAK_GLASS: Final = frozenset({RequestAction.APPROVE, RequestAction.CANCEL, RequestAction.REOPEN})
+"""The actions on a request of a change that is made already. It is cancelled if nothing was written, and opened
+again if something is written after that."""
 
 
 def check_action(kind: RequestKind, state: RequestState, action: RequestAction) -> None:

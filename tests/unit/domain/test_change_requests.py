@@ -77,6 +77,7 @@ rejected  finish  applied
 rejected  finish-partly partly-applied
 cancelled finish  applied
 cancelled finish-partly partly-applied
+cancelled reopen  open
 expired   finish  applied
 expired   finish-partly partly-applied
 """
@@ -109,7 +110,7 @@ def test_an_action_that_the_table_does_not_have_is_refused(
     state: RequestState, action: RequestAction, kind: RequestKind
 ) -> None:
     if action in TRANSITIONS[state] and (
-        kind is RequestKind.CHANGE or action in {RequestAction.APPROVE, RequestAction.CANCEL}
+        kind is RequestKind.CHANGE or action in {RequestAction.APPROVE, RequestAction.CANCEL, RequestAction.REOPEN}
     ):
         check_action(kind, state, action)
         return

@@ -81,6 +81,7 @@ class ChangeRequest:
     requirements: Mapping[str, tuple[Requirement, ...]] = field(default_factory=dict)
     """The approvals that rules ask for, by entity id, as decided last."""
     application: RequestApplication | None = None
+    """The attempt to make its change; None if it has ended, and of an open request past the rules after an approval."""
     change_id: UUID | None = None
     """The change that applied it."""
     error: str | None = None
@@ -206,7 +207,13 @@ class ChangeRequestStore(Protocol):
         """Return the attempts to apply a request."""
 
     async def late(self, cluster: str, most: int) -> list[UUID]:
-        """Return the requests whose change was committed after they were given back, and that are not applied yet."""
+        """Return the requests whose change was committed after they were given back, and that are not applied yet.
+
+        Those of changes past the rules are included if they are cancelled.
+        """
+
+    async def unwritten(self, cluster: str, until: datetime, most: int) -> list[UUID]:
+        """Return the open requests of changes past the rules whose attempts ended before a time, and wrote nothing."""
 
     async def ended_reverts(self, cluster: str, most: int) -> list[tuple[UUID, UUID]]:
         """Return the requests that revert others and have ended, each with the other one, whose state is not up to

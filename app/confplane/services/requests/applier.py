@@ -74,6 +74,16 @@ _PASSING: Final = (FrozenError, ObservedError, ConcurrentChangeError)
 _CHANGED: Final = "An entity was changed after the request was decided, so the request is open again, without approvals"
 
 
+def application_of(cluster: Cluster, caller: Caller, now: datetime) -> RequestApplication:
+    """Return an attempt of this process, which ends with the deadline of the caller.
+
+    Raises:
+        UnavailableError: ZooKeeper is unavailable, so that nothing can be written.
+    """
+    until = now + timedelta(seconds=max(0.0, caller.deadline - time.monotonic())) + _MARGIN
+    return RequestApplication(cluster.store.writer(), until)
+
+
 class _Judgement(NamedTuple):
     """An approved request by the grants, tokens and rules of now."""
 
@@ -181,14 +191,13 @@ class RequestApplier:
         self._check_ready(request)
         change = await self._changes.restore(cluster, request, supplied)
         counting = await self._checked(cluster, request, change, caller)
-        until = self._now() + timedelta(seconds=max(0.0, caller.deadline - time.monotonic())) + _MARGIN
         before = request.state
         request = await self._transitions.move(
             request,
             RequestAction.BEGIN,
             RequestState.APPLYING,
             by,
-            application=RequestApplication(cluster.store.writer(), until),
+            application=application_of(cluster, caller, self._now()),
             error=None,
         )
         if (ended := await self._ended(request)) is not None:

@@ -2,8 +2,8 @@
 
 Scheduled requests are applied at their times, and those whose time has passed expire. An application whose process is
 gone is completed or given back; a change that it commits after that is looked for once a minute, and so is the end of a
-revert that the reverted request does not have. A delayed application
-is attempted again, at growing intervals up to a minute, until the request expires.
+revert that the reverted request does not have, and a change past the rules whose process ended before it wrote
+anything. A delayed application is attempted again, at growing intervals up to a minute, until the request expires.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ _SOURCE: Final = "change-request"
 _MOST: Final = 100
 """Requests of one round."""
 _APPLY_S: Final = 20.0
+_LATE: Final = "The change was committed after the request was cancelled"
+_UNWRITTEN: Final = "The process ended before it wrote anything past the rules"
 _LATE_EVERY: Final = timedelta(minutes=1)
 
 
@@ -120,19 +122,36 @@ class RequestScheduler(BackgroundService):
                 await self._attend(request_id)
         if self._late_at <= now:
             await self._finish_late()
+            await self._cancel_unwritten(now)
             self._late_at = now + _LATE_EVERY
 
     async def _finish_late(self) -> None:
         for request_id in await self._store.late(self._cluster.name, _MOST):
             request = await self._store.find(self._cluster.name, request_id)
             if request is not None:
-                await self._applier.finish_late(request)
+                if request.kind is RequestKind.BREAK_GLASS:
+                    await self._transitions.move(request, RequestAction.REOPEN, RequestState.OPEN, text=_LATE)
+                else:
+                    await self._applier.finish_late(request)
                 logger.warning("Cluster %s: the change request %s was applied late", self._cluster.name, request_id)
         for request_id, reverted_id in await self._store.ended_reverts(self._cluster.name, _MOST):
             request = await self._store.find(self._cluster.name, request_id)
             if request is not None:
                 with suppress(ConcurrentChangeError):
                     await self._transitions.end_revert(request, reverted_id)
+
+    async def _cancel_unwritten(self, now: datetime) -> None:
+        """Cancel the requests of changes past the rules whose process ended before it wrote anything."""
+        if not await self._store.unwritten(self._cluster.name, now, _MOST):
+            return
+        writers = await self._cluster.store.markers.writers(time.monotonic() + _APPLY_S)
+        # Read again: without its writer node, a process can't commit what it had begun since.
+        for request_id in await self._store.unwritten(self._cluster.name, now, _MOST):
+            request = await self._store.find(self._cluster.name, request_id)
+            if request is None or request.application is None or request.application.writer in writers:
+                continue
+            with suppress(ConcurrentChangeError):
+                await self._transitions.move(request, RequestAction.CANCEL, RequestState.CANCELLED, text=_UNWRITTEN)
 
     async def _attend(self, request_id: UUID) -> None:
         with self._retries.attempt(request_id):

@@ -10,6 +10,7 @@ from uuid_utils.compat import uuid7
 from confplane.domain.access.operations import Operation
 from confplane.domain.change_requests import WRITTEN, RequestAction, RequestKind, RequestState
 from confplane.services.ports.change_requests import ChangeRequest
+from confplane.services.requests.applier import application_of
 from confplane.services.requests.contents import digest_of
 from confplane.services.requests.reader import check_may_supply
 
@@ -111,7 +112,7 @@ class ChangeRequestService:
             caller: The author, with the reason of the change past the rules.
 
         Raises:
-            UnavailableError: Postgres is unavailable, so that nothing may be written.
+            UnavailableError: A store is unavailable, so that nothing may be written.
         """
         author = await self._participants.of(caller.access.identity)
         request = ChangeRequest(
@@ -127,6 +128,7 @@ class ChangeRequestService:
             RequestKind.BREAK_GLASS,
             caller.break_glass or caller.reason,
             caller.ticket,
+            application=application_of(cluster, caller, self._now()),
             draft={"edits": []},
         )
         await self._transitions.create(request, author)

@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 
 from confplane.cli.commands import cli
 from confplane.cli.remote import profiles
-from confplane.cli.remote.credentials import tls_of, token_of
+from confplane.cli.remote.credentials import tls_of, token_of, tokens_of
 from confplane.cli.remote.profiles import Profile, ProfileError, Profiles
+from confplane.domain.base64url import encode_base64url
 
 FILE = """\
 current: first
@@ -86,6 +87,28 @@ def test_without_profiles_the_service_of_dev_counts(directory: Path, monkeypatch
     assert profiles.choose_profile(None, None) == Profile(
         "http://127.0.0.1:8080", token_file=Path(".confplane") / "admin-token"
     )
+
+
+_PROGRAM = """\
+import pathlib, sys
+tokens = pathlib.Path(sys.argv[1]).read_text().split()
+print(tokens[0])
+pathlib.Path(sys.argv[1]).write_text(" ".join(tokens[1:]))
+"""
+
+
+def _token(claims: object) -> str:
+    return f"header.{encode_base64url(json.dumps(claims).encode())}.signature"
+
+
+@pytest.mark.parametrize("lasting", ["opaque", "a.b.c", _token([]), _token({"exp": None}), _token({"exp": 99e9})])
+def test_a_token_command_runs_again_once_its_token_has_expired(tmp_path: Path, lasting: str) -> None:
+    expired = _token({"exp": 1})
+    (tmp_path / "tokens").write_text(f"{expired} {expired} {lasting} unused")
+    command = (sys.executable, "-c", _PROGRAM, str(tmp_path / "tokens"))
+    current = tokens_of(Profile("http://x", token_command=command))
+    assert callable(current)
+    assert [current() for _ in range(4)] == [expired, lasting, lasting, lasting]
 
 
 def test_tokens_of_files_and_commands(directory: Path) -> None:

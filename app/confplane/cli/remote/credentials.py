@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 import subprocess
+import time
 from contextlib import contextmanager
 from dataclasses import replace
+from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from confplane.cli.remote import logins
 from confplane.cli.remote.profiles import ProfileError
 from confplane.client.tokens import is_token
+from confplane.domain.base64url import decode_base64url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from confplane.cli.remote.logins import StoredLogin
     from confplane.cli.remote.profiles import Profile
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
     from confplane.client.tokens import Token
 
 _COMMAND_S: Final = 60
+_MARGIN_S: Final = 10
+"""The time before its expiry at which a token is replaced."""
 
 
 def token_of(profile: Profile) -> str | None:
@@ -60,9 +66,34 @@ def tokens_of(profile: Profile) -> Token | None:
         LoginError: As :func:`token_of`.
     """
     first = token_of(profile)
-    if profile.token is not None or (profile.token_file is None and profile.client_id is None):
-        return first  # a program may take long, or prompt
+    if first is None or profile.token is not None:
+        return first
+    if profile.token_file is None and profile.token_command is not None:
+        return _until_expired(profile, first)
     return lambda: token_of(profile) or ""
+
+
+def _until_expired(profile: Profile, token: str) -> Callable[[], str]:
+    """Return a function that runs a token command again once its token has expired, not before: it may prompt."""
+    lock = Lock()
+
+    def current() -> str:
+        nonlocal token
+        with lock:
+            if _has_expired(token):
+                token = token_of(profile) or ""
+            return token
+
+    return current
+
+
+def _has_expired(token: str) -> bool:
+    """Return True if a token is a JSON Web Token whose time is up."""
+    try:
+        expires_at = float(json.loads(decode_base64url(token.split(".")[1]))["exp"])
+    except (IndexError, KeyError, TypeError, ValueError):
+        return False
+    return expires_at - _MARGIN_S <= time.time()
 
 
 @contextmanager

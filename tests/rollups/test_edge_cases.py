@@ -282,6 +282,23 @@ def test_topics_without_a_znode_count_by_the_table(spark: SparkSession, tmp_path
         assert times == {"broker": False, "topic": name == "outdated"}
 
 
+def test_a_client_config_of_both_trees_counts_once(spark: SparkSession, tmp_path: Path) -> None:
+    """During a move between layouts, or after one that was cut short."""
+    separate = "/confplane/client-configs"
+    directory = samples.save(
+        tmp_path,
+        registration_events=[seen(1, "user=u", "lib", "1", ["acks"]), seen(2, "user=u,client-id=c", "lib", "1", [])],
+        znodes=[
+            znode("user=u", {"acks": "0"}),
+            znode("user=u", {"acks": "1"}, tree=separate),
+            znode("user=u,client-id=c", {"acks": "0"}),
+            znode("user=u,client-id=c", {"acks": "1"}, tree=separate),
+        ],
+    )
+    rows = samples.run("impact", samples.frames(spark, directory)).where("facet = 'client-configs'")
+    assert [tuple(row) for row in rows.drop("facet").collect()] == [("user=u", "acks", "1", 1, 1, 0, ["user=u"])]
+
+
 def test_setting_back_counts_for_a_week(spark: SparkSession, tmp_path: Path) -> None:
     directory = samples.save(tmp_path, changes=CHANGES)
     rows = samples.run("activity", samples.frames(spark, directory)).where("reverted_keys > 0").collect()

@@ -154,7 +154,10 @@ def _under_quotas(decided: DataFrame) -> DataFrame:
 
 
 def _client_configs(znodes: DataFrame, *, of_users: bool = True) -> DataFrame:
-    """Return the configs of users, the defaults of their client-ids; or those of their client-ids."""
+    """Return the configs of users, the defaults of their client-ids; or those of their client-ids.
+
+    A config that both trees have is one row, with the value of the separate tree, as in ``compare``.
+    """
     is_pair = F.contains("entity_id", F.lit(","))
     return (
         znodes.where(entity_type(F.col("entity_id")).isin("user", "user,client-id"))
@@ -164,9 +167,12 @@ def _client_configs(znodes: DataFrame, *, of_users: bool = True) -> DataFrame:
             F.lit(FacetName.CLIENT_CONFIGS.value).alias("facet"),
             F.col("entity_id").alias("default_id"),
             F.explode("config").alias("config_key", "value"),
+            (F.col("tree") == Tree.CLIENT_CONFIGS.value).alias("separate"),
         )
         .where(~F.col("config_key").isin(*QUOTA_KEYS, *_SCRAM, SUPPORTED_CONFIGS))
         .where("value IS NOT NULL")
+        .groupBy(*_KEY)
+        .agg(F.max_by("value", "separate").alias("value"))
     )
 
 

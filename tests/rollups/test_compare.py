@@ -22,6 +22,7 @@ from tests.rollups.trail import CLUSTER, own, write
 from tests.support.stores import rate
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from kazoo.client import KazooClient
@@ -152,14 +153,46 @@ def test_of_an_earlier_time_the_znodes_follow_from_the_trail(
     changes, znodes = made
     times = sorted(row["time"] for row in changes if row["time"] is not None)
     at = times[int(quantile * (len(times) - 1))]
-    schema = spark.createDataFrame([], schemas.CHANGES).select(*history.CHANGE_COLUMNS).schema
-    now = spark.createDataFrame([], schemas.ZNODES).select(*history.ZNODE_COLUMNS).schema
+    schema = _schema(spark, schemas.CHANGES, history.CHANGE_COLUMNS)
+    now = _schema(spark, schemas.ZNODES, history.ZNODE_COLUMNS)
     then = history.znodes_at(frame(spark, changes, schema), frame(spark, znodes, now), at)
     by_place = sorted(changes, key=lambda row: (row["path"], row["entity_id"]))
     wanted = list(reference.znodes_at(by_place, znodes, at))
     told = {repr([_plain(row[name]) for name in COLUMNS]) for row in then.collect()}
     assert told == {repr([_plain(row[name]) for name in COLUMNS]) for row in wanted}
     assert len(wanted) > 100
+
+
+def test_what_an_external_write_left_unreadable_is_unknown_and_not_empty(spark: SparkSession) -> None:
+    written = datetime(2026, 1, 1, tzinfo=UTC)
+    row = {
+        **dict.fromkeys(history.CHANGE_COLUMNS), "path": "/config/users/a", "entity_id": "user=a", "facet": "node",
+        "kind": "external", "outcome": "committed", "revision": 5, "time": written, "version_read": 0, "version": 1,
+        "keys": ["acks"], "before": {"acks": "1"}, "after": {}, "reason": "The znode is not JSON",
+    }  # fmt: skip
+    mended = {
+        **row, "revision": 9, "time": written + timedelta(hours=2), "version_read": 1, "version": 2, "reason": None,
+        "before": {}, "after": {"acks": "1"},
+    }  # fmt: skip
+    emptied = {**row, "path": "/config/users/b", "entity_id": "user=b", "reason": None}
+    changes = frame(spark, [row, mended, emptied], _schema(spark, schemas.CHANGES, history.CHANGE_COLUMNS))
+    znodes = frame(spark, [], _schema(spark, schemas.ZNODES, history.ZNODE_COLUMNS))
+    then = {
+        hours: {
+            each.entity_id: (each.config, each.undecodable)
+            for each in history.znodes_at(changes, znodes, written + timedelta(hours=hours)).collect()
+        }
+        for hours in (-1, 1, 3)
+    }
+    assert then == {
+        -1: {"user=a": ({"acks": "1"}, False), "user=b": ({"acks": "1"}, False)},
+        1: {"user=a": ({}, True), "user=b": ({}, False)},
+        3: {"user=a": ({"acks": "1"}, False), "user=b": ({}, False)},
+    }
+
+
+def _schema(spark: SparkSession, schema: Any, columns: Sequence[str]) -> Any:
+    return spark.createDataFrame([], schema).select(*columns).schema
 
 
 def _plain(value: Any) -> Any:

@@ -11,6 +11,7 @@ from confplane.rollups.folding import ENTITY, of_znodes, tree_of
 from confplane.rollups.schemas import COMMITTED, OTHER_ZNODES
 from confplane.rollups.sources.postgres import literal
 from confplane.rollups.sources.tables import time_of
+from confplane.services.ports.trail import EXTERNAL
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -71,10 +72,12 @@ def _begin(*ids: str | None) -> datetime | None:
 #
 # The content of a znode is that after its last change up to the time. Before the first known change, it is the content
 # on which that change was made. A znode without any change is unchanged until now, unless it was written since: in that
-# case its content at the time is not known. Within a run of external writes, the content is that before the run.
+# case its content at the time is not known. Within a run of external writes, the content is that before the run. The
+# content of a znode that an external write left unreadable is not known either.
 
 CHANGE_COLUMNS: Final = (
-    "path", "entity_id", "facet", "outcome", "revision", "time", "version_read", "version", "keys", "before", "after"
+    "path", "entity_id", "facet", "kind", "reason", "outcome", "revision", "time", "version_read", "version", "keys",
+    "before", "after",
 )  # fmt: skip
 """Columns of the changes that :func:`znodes_at` reads."""
 ZNODE_COLUMNS: Final = (*OTHER_ZNODES.names, "mtime")
@@ -95,8 +98,16 @@ def znodes_at(changes: DataFrame, znodes: DataFrame, at: datetime) -> DataFrame:
     Costs one shuffle of a row per entity, and holds the different sets of keys of an entity's later changes in memory.
     """
     is_later = F.col("time") > F.lit(at)
-    left = F.struct(F.col("after").alias("config"), F.col("version").isNotNull().alias("present"))
-    found = F.struct(F.col("before").alias("config"), F.col("version_read").isNotNull().alias("present"))
+    left = F.struct(
+        F.col("after").alias("config"),
+        F.col("version").isNotNull().alias("present"),
+        _is_unreadable().alias("unreadable"),
+    )
+    found = F.struct(
+        F.col("before").alias("config"),
+        F.col("version_read").isNotNull().alias("present"),
+        F.expr("false").alias("unreadable"),
+    )
     revision = F.col("revision")
     then = (
         of_znodes(changes)
@@ -120,12 +131,22 @@ def znodes_at(changes: DataFrame, znodes: DataFrame, at: datetime) -> DataFrame:
             F.when(has_changes, F.col("then.config")).otherwise(F.col("config_now")).alias("config"),
             "altered",
             F.col("fingerprints").alias("known"),
-            (~has_changes & (F.col("undecodable") | ~is_unwritten)).alias("undecodable"),
+            F.when(has_changes, F.col("then.unreadable"))
+            .otherwise(F.col("undecodable") | ~is_unwritten)
+            .alias("undecodable"),
             (~has_changes & F.col("forbidden")).alias("forbidden"),
         )
         .withColumn("fingerprints", _fingerprints())
         .select(*OTHER_ZNODES.names)
     )
+
+
+def _is_unreadable() -> Column:
+    """Return an expression that is true for an external change that left a znode whose content can't be read.
+
+    The reason of an external change is the defect of the znode.
+    """
+    return (F.col("kind") == EXTERNAL) & F.col("reason").isNotNull() & (F.size("after") == 0)
 
 
 def _fingerprints() -> Column:

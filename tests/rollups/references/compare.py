@@ -62,7 +62,8 @@ def znodes_at(changes: Iterable[Row], znodes: Iterable[Row], at: Any) -> Iterato
             for key, value in last[1].items()
             if value is None and (key in altered or key in current["fingerprints"])
         }
-        flags = {"undecodable": False, "forbidden": False}
+        is_defective = bool(before) and before[-1]["kind"] == "external" and before[-1]["reason"] is not None
+        flags = {"undecodable": is_defective and not last[1], "forbidden": False}
         yield {"tree": place[0], "entity_id": place[1], "config": last[1], "fingerprints": prints, **flags}
     for current in now.values():
         yield {**current, "undecodable": current["undecodable"] or current["mtime"] > at}

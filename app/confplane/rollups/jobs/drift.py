@@ -12,8 +12,9 @@ brokers ignore count as not set. The effective value on a topic is its own, over
 corresponding broker config, over Kafka's. Brokers' own files are not known here: a value that they set, below the
 dynamic levels, is treated as Kafka's default. Values of single brokers do not count for topics, since partitions move.
 
-Brokers are those with their own entry. Topics are all topics with a znode, which brokers create with the topic, and
-those in the table of topics of a cluster without ZooKeeper. Znodes that can't be read are omitted.
+Brokers are those with their own entry. Topics are all topics with a znode, which brokers create with the topic. Of a
+cluster without ZooKeeper they are those in its table of topics, and those with configs of their own: the emptied znode
+of a topic that is gone stays. Znodes that can't be read are omitted.
 
 Costs a row per topic and key, counted by value; a Python function runs once per broker, and once per different value.
 """
@@ -28,6 +29,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from confplane.domain.broker_levels import DynamicLevel
 from confplane.domain.entities import EntityType
 from confplane.domain.facets import Tree
+from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.domain.rollups import ROLLUPS
 from confplane.rollups.columns import drop_ignored, effective, entity_type, first_ids, first_of, is_named
 from confplane.rollups.job import Job
@@ -52,6 +54,9 @@ _TOPIC: Final = EntityType.TOPIC.value
 def transform(*, znodes: DataFrame, topics: DataFrame, catalogs: Catalogs, release: str, as_of: datetime) -> DataFrame:
     """Return the rows; see the module."""
     named = znodes.where(F.col("tree") == Tree.CONFIG.value).where("entity_id IS NOT NULL")
+    if release != ON_ZOOKEEPER:
+        is_topic = entity_type(F.col("entity_id")) == _TOPIC
+        named = named.where(~is_topic | (F.size("config") > 0) | F.col("undecodable") | F.col("forbidden"))
     nothing = F.create_map().cast(CONFIG)
     without_znode = topics.join(named, "entity_id", "left_anti").select(
         F.lit(_TOPIC).alias("entity_type"), "entity_id", nothing.alias("config"), nothing.alias("fingerprints")

@@ -124,6 +124,18 @@ def test_the_sides_are_compared_as_by_the_definition(spark: SparkSession) -> Non
     )
 
 
+@pytest.mark.parametrize("releases", [("4.4", ON_ZOOKEEPER), (ON_ZOOKEEPER, "4.4"), ("4.4", "4.4")])
+def test_without_zookeeper_no_topic_is_listed_because_of_its_znode(
+    spark: SparkSession, releases: tuple[str, str]
+) -> None:
+    """Kafka 4 has no znode of a topic without configs, and that of a topic that is gone stays."""
+    here = frame(spark, [znode("topic=emptied", {}), znode("topic=own", {"retention.ms": "5"})])
+    there = frame(spark, [znode("topic=plain", {})])
+    options = {**ABOUT, **dict(zip(("release", "other_release"), releases, strict=True))}
+    rows = compare.JOB(znodes=here, other_znodes=there, **options).select("entity_id", "config_key", "kind").collect()
+    assert [tuple(row) for row in rows] == [("topic=own", "retention.ms", "only_here")]
+
+
 @pytest.fixture(scope="module")
 def made() -> tuple[list[Row], list[Row]]:
     """The changes and the znodes of a made-up cluster."""

@@ -4,8 +4,9 @@ One row per entity and config key with a difference; none if the sides are equal
 run's cluster. The other side is the current state of another cluster, or the same cluster at an earlier time, by its
 trail.
 
-The columns are described in domain/rollups.py. An entity is ``unknown`` also if its state at an earlier time does not
-follow from the trail; none of its keys is compared. ``same_effective`` is null where a secret decides.
+The columns are described in domain/rollups.py. Topics of one side only are listed if both sides have ZooKeeper, whose
+znodes show all topics. An entity is ``unknown`` also if its state at an earlier time does not follow from the trail;
+none of its keys is compared. ``same_effective`` is null where a secret decides.
 
 Both trees of a cluster are combined, so that clusters of different layouts can be compared. A client config that both
 trees have counts with its value in the separate tree. Hidden values without a fingerprint (SCRAM credentials, keys of
@@ -28,6 +29,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from confplane.domain.broker_levels import DynamicLevel
 from confplane.domain.entities import EntityType
 from confplane.domain.facets import Tree
+from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.domain.rollups import ROLLUPS
 from confplane.rollups.columns import drop_ignored, effective, entity_type
 from confplane.rollups.folding import empty_map
@@ -59,8 +61,10 @@ def transform(
     """Return the rows; see the module."""
     definitions, other_definitions = (catalogs, release), (other_catalogs, other_release)
     unknown = _unknown(znodes).unionByName(_unknown(other_znodes)).distinct()
-    here = _entries(znodes).withColumnRenamed("entry", "here")
-    there = _entries(other_znodes).withColumnRenamed("entry", "there")
+    # A cluster without ZooKeeper has no znodes of topics without configs, and leaves those of topics that are gone.
+    lists_topics = release == other_release == ON_ZOOKEEPER
+    here = _entries(znodes, lists_topics=lists_topics).withColumnRenamed("entry", "here")
+    there = _entries(other_znodes, lists_topics=lists_topics).withColumnRenamed("entry", "there")
     differences = (
         here.join(there, list(_KEY), "full")
         .withColumn("kind", _kind())
@@ -95,13 +99,15 @@ def transform(
     return rows.unionByName(not_compared).withColumn("other", F.lit(other))
 
 
-def _entries(znodes: DataFrame) -> DataFrame:
-    """Return a row per entity and set key, and one with an empty key for each topic.
+def _entries(znodes: DataFrame, *, lists_topics: bool) -> DataFrame:
+    """Return a row per entity and set key, and with ``lists_topics`` one with an empty key for each topic.
 
     ``entry`` is ``struct(value, fingerprint, has_fingerprint)``.
     """
     keys = F.map_keys("config")
-    listed = F.when(entity_type(F.col("entity_id")) == _TOPIC, F.concat(keys, F.array(F.lit("")))).otherwise(keys)
+    if lists_topics:
+        is_topic = entity_type(F.col("entity_id")) == _TOPIC
+        keys = F.when(is_topic, F.concat(keys, F.array(F.lit("")))).otherwise(keys)
     key = F.col("config_key")
     entry = F.struct(
         F.col("config")[key].alias("value"),
@@ -110,7 +116,7 @@ def _entries(znodes: DataFrame) -> DataFrame:
     )
     return (
         _readable(znodes)
-        .select("entity_id", "tree", "config", "fingerprints", F.explode(listed).alias("config_key"))
+        .select("entity_id", "tree", "config", "fingerprints", F.explode(keys).alias("config_key"))
         .select(*_KEY, "tree", entry.alias("entry"))
         .groupBy(*_KEY)
         .agg(F.max_by("entry", F.col("tree") == Tree.CLIENT_CONFIGS.value).alias("entry"))

@@ -1,4 +1,4 @@
-"""Effective configs of each broker and topic, by the domain's own describe: the input of the reference of ``drift``."""
+"""Configs of brokers and topics by the domain's own rules: the input of the references of ``drift`` and ``impact``."""
 
 from __future__ import annotations
 
@@ -40,6 +40,19 @@ def fill(database: duckdb.DuckDBPyConnection) -> None:
     found = pa.table({name: pa.array(columns[name], kind) for name, kind in zip(names, kinds, strict=True)})
     database.register("found_effective", found)
     database.execute("CREATE TABLE effective AS FROM found_effective")
+
+
+def fill_broker_entries(database: duckdb.DuckDBPyConnection) -> None:
+    """Make the table ``broker_entries`` out of ``znodes``: the entries that brokers do not ignore."""
+    nodes = database.execute(
+        "SELECT entity_id, config FROM znodes WHERE tree = '/config' AND NOT undecodable AND NOT forbidden"
+        " AND (entity_id = 'broker' OR entity_id LIKE 'broker=%')"
+    ).fetchall()
+    database.execute("CREATE TABLE broker_entries (entity_id VARCHAR, config_key VARCHAR, value VARCHAR)")
+    for entity_id, config in nodes:
+        level = DynamicLevel.DEFAULT if entity_id == "broker" else DynamicLevel.BROKER
+        for key in _counted(config, level):
+            database.execute("INSERT INTO broker_entries VALUES (?, ?, ?)", (entity_id, key, config[key]))
 
 
 def _rows(nodes: dict[str, tuple[Config, Config]]) -> Iterator[tuple[object, ...]]:

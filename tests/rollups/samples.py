@@ -163,6 +163,8 @@ def prepare(database: duckdb.DuckDBPyConnection, name: str, directory: Path, cap
     exact = [(principal, team) for team, names in TEAMS.names for principal in names]
     for rank, entry in enumerate([*exact, *TEAMS.patterns, ("*", TEAMS.default)]):
         database.execute("INSERT INTO teams VALUES (?, ?, ?)", (rank, *entry))
+    if name == "impact":
+        effective.fill_broker_entries(database)
     query = (REFERENCES / f"{name}.sql").read_text()
     used, read = list[str](), query
     for view in reversed(_VIEWS):

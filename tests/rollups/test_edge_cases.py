@@ -313,6 +313,18 @@ def test_a_client_config_of_both_trees_counts_once(spark: SparkSession, tmp_path
     assert [tuple(row) for row in rows.drop("facet").collect()] == [("user=u", "acks", "1", 1, 1, 0, ["user=u"])]
 
 
+def test_an_entry_that_a_broker_ignores_does_not_keep_it_from_a_default(spark: SparkSession, tmp_path: Path) -> None:
+    nodes = [
+        # Not every config can be a default of all brokers.
+        znode("broker", {"log.cleaner.threads": "2", KEYSTORE: "/a"}),
+        znode("broker=1", {"log.cleaner.threads": "many"}),
+        znode("broker=2", {"log.cleaner.threads": "3"}),
+    ]
+    rows = samples.run("impact", samples.frames(spark, samples.save(tmp_path, znodes=nodes))).where("facet = 'configs'")
+    found = rows.select("config_key", "affected", "overridden", "examples").collect()
+    assert [tuple(row) for row in found] == [("log.cleaner.threads", 1, 1, ["broker=1"])]
+
+
 def test_setting_back_counts_for_a_week(spark: SparkSession, tmp_path: Path) -> None:
     directory = samples.save(tmp_path, changes=CHANGES)
     rows = samples.run("activity", samples.frames(spark, directory)).where("reverted_keys > 0").collect()

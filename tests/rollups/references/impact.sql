@@ -49,17 +49,15 @@ config_clients AS (
   JOIN (SELECT DISTINCT entity_id FROM standing) clients
     ON split_part(clients.entity_id, ',', 1) = config_defaults.entity_id
 ),
--- Brokers with an entry of their own.
-broker_defaults AS (
-  SELECT entry.key AS config_key, entry.value AS value
-  FROM (
-    SELECT unnest(map_entries(config)) AS entry FROM znodes
-    WHERE tree = '/config' AND entity_id = 'broker' AND NOT undecodable AND NOT forbidden
-  )
-),
+-- Brokers with an entry of their own; broker_entries has the entries that they do not ignore.
+broker_defaults AS (SELECT config_key, value FROM broker_entries WHERE entity_id = 'broker'),
 brokers AS (
   SELECT 'broker' AS default_id, config_key, entity_id,
-    NOT list_contains(map_keys(config), config_key) AS affected, FALSE AS ignored
+    NOT EXISTS (
+      SELECT 1 FROM broker_entries own
+      WHERE own.entity_id = znodes.entity_id AND own.config_key = broker_defaults.config_key
+    ) AS affected,
+    FALSE AS ignored
   FROM broker_defaults CROSS JOIN znodes
   WHERE tree = '/config' AND entity_id LIKE 'broker=%' AND NOT undecodable AND NOT forbidden
 ),

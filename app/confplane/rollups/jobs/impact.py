@@ -11,7 +11,7 @@ The columns are described in domain/rollups.py. The defaults are:
 - of configs, ``broker``, the default of all brokers (KIP-226).
 
 Brokers are those with their own entry. Values in their files are below the dynamic default, so they hide nothing.
-Topics that set nothing themselves follow their brokers; see ``drift``.
+Entries that brokers ignore count as not set. Topics that set nothing themselves follow their brokers; see ``drift``.
 
 Costs as much as :func:`confplane.rollups.levels.deciding_entries`, and one row per client and default that applies to
 it, counted by default. The znodes and the deciding entries of each client stay in Spark's cache during the run.
@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 
+from confplane.domain.broker_levels import DynamicLevel
 from confplane.domain.client_configs import SUPPORTED_CONFIGS
 from confplane.domain.entities import EntityType
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.quotas import QUOTA_KEYS
 from confplane.domain.rollups import ROLLUPS
-from confplane.rollups.columns import entity_type, first_ids, first_of, is_named, user_id
+from confplane.rollups.columns import drop_ignored, entity_type, first_ids, first_of, is_named, user_id
 from confplane.rollups.job import Job
 from confplane.rollups.levels import (
     CLIENT_QUOTAS,
@@ -43,6 +44,8 @@ from confplane.rollups.schemas import TEXTS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from confplane.domain.extra_keys import Catalogs
+
 EXAMPLES: Final = 20
 
 _KEY: Final = ROLLUPS["impact"].key
@@ -54,7 +57,7 @@ _NOWHERE: Final = 9
 _SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
-def transform(*, registrations: DataFrame, znodes: DataFrame) -> DataFrame:
+def transform(*, registrations: DataFrame, znodes: DataFrame, catalogs: Catalogs, release: str) -> DataFrame:
     """Return the rows; see the module."""
     # Both are used several times, and every read would query ZooKeeper and Postgres again.
     readable = (
@@ -73,11 +76,18 @@ def transform(*, registrations: DataFrame, znodes: DataFrame) -> DataFrame:
         .persist()
     )
     defaults = entries.select(F.col("source").alias("default_id"), F.explode("quotas").alias("config_key", "value"))
-    listed = _set_for_some(defaults), _client_configs(readable), _of_brokers(readable)
+    brokers = readable.where(F.col("tree") == Tree.CONFIG.value)
+    default = brokers.where(F.col("entity_id") == EntityType.BROKER.value).withColumn(
+        "config", drop_ignored("config", DynamicLevel.DEFAULT, catalogs, release)
+    )
+    named = brokers.where(is_named(F.col("entity_id"), EntityType.BROKER)).withColumn(
+        "config", drop_ignored("config", DynamicLevel.BROKER, catalogs, release)
+    )
+    listed = _set_for_some(defaults), _client_configs(readable), _of_brokers(default)
     under = (
         _under_quotas(decided),
         _under_client_configs(clients, readable, listed[1]),
-        _under_brokers(readable, listed[2]),
+        _under_brokers(named, listed[2]),
     )
     return _of_every_client(decided, defaults).unionByName(_counted(_union(under), _union(listed)))
 
@@ -196,16 +206,15 @@ def _under_client_configs(clients: DataFrame, znodes: DataFrame, listed: DataFra
 # -- brokers
 
 
-def _of_brokers(znodes: DataFrame) -> DataFrame:
-    return znodes.where(F.col("tree") == Tree.CONFIG.value).where(F.col("entity_id") == EntityType.BROKER.value).select(
+def _of_brokers(default: DataFrame) -> DataFrame:
+    return default.select(
         F.lit(FacetName.CONFIGS.value).alias("facet"),
         F.col("entity_id").alias("default_id"),
         F.explode("config").alias("config_key", "value"),
-    )  # fmt: skip
+    )
 
 
-def _under_brokers(znodes: DataFrame, listed: DataFrame) -> DataFrame:
-    brokers = znodes.where(F.col("tree") == Tree.CONFIG.value).where(is_named(F.col("entity_id"), EntityType.BROKER))
+def _under_brokers(brokers: DataFrame, listed: DataFrame) -> DataFrame:
     return brokers.crossJoin(F.broadcast(listed)).select(
         *_KEY,
         "entity_id",
@@ -249,4 +258,5 @@ JOB: Final = Job(
         "znodes": ("tree", "entity_id", "config", "undecodable", "forbidden"),
     },
     transform=transform,
+    options=frozenset({"catalogs", "release"}),
 )

@@ -148,3 +148,15 @@ async def test_a_reload_is_in_the_way_of_no_revert_and_is_not_reverted(one: Obse
     await restore(one)
     assert kafka.now.configs[BROKER][KEYSTORE] == PATHS[KEYSTORE]
     assert await kinds(one, BROKER) == ["change", "change", "reload", "change"]
+
+
+async def test_a_path_that_is_set_again_with_other_keys_is_in_the_way_of_no_revert(
+    one: Observing, kafka: KafkaDouble
+) -> None:
+    moved = await edit(one, {KEYSTORE: "/etc/kafka/new.p12"})
+    await edit(one, {KEYSTORE: "/etc/kafka/new.p12", THREADS: "2"})
+    await restore(one)
+    [undone] = await revert(one.replica, made(moved))
+    assert undone.result.error is None, undone.result.error
+    await restore(one)
+    assert kafka.now.configs[BROKER] == {**PATHS, THREADS: "2"}

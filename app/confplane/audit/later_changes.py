@@ -43,7 +43,8 @@ ORDER BY revision DESC LIMIT 1
 """)  # noqa: S608 - a constant
 """The time of a revision: that of the last change up to it."""
 
-# Ops that change no value are left out: moves between layouts, new encodings of the same passwords, and reloads.
+# Ops that change no value are left out: moves between layouts, new encodings of the same passwords, and reloads. So are
+# keys that a change of other keys only sets again. The values of secrets are not known, and count as other ones.
 _LATER: Final = text(f"""
 WITH given AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:given AS jsonb)) AS row(
@@ -59,14 +60,16 @@ CROSS JOIN LATERAL (
   ) AS examined
 ) AS near
 LEFT JOIN LATERAL (
-  SELECT entity.change_id, entity.path, entity.keys, outcome.incarnation, outcome.revision, outcome.time,
+  SELECT entity.change_id, entity.path, ARRAY(
+      SELECT key FROM unnest(entity.keys) AS key WHERE NOT coalesce(before ->> key = after ->> key, false)
+    ) AS keys, outcome.incarnation, outcome.revision, outcome.time,
     intent.kind, intent.principal, intent.reverts
   FROM (
-    (SELECT change_id, attempt, path, keys, ops FROM intent_entities
+    (SELECT change_id, attempt, path, keys, ops, before, after FROM intent_entities
      WHERE cluster = :cluster AND entity_id = given.entity_id AND change_id >= given.floor
      ORDER BY change_id DESC LIMIT :examined)
     UNION ALL
-    SELECT change_id, attempt, path, keys, ops FROM intent_entities
+    SELECT change_id, attempt, path, keys, ops, before, after FROM intent_entities
     WHERE cluster = :cluster AND entity_id = given.entity_id AND change_id < given.floor
       AND change_id = ANY(ARRAY(SELECT change_id FROM far))
   ) AS entity

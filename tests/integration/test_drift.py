@@ -12,7 +12,7 @@ import pytest
 from confplane.domain.access.ranges import NameRanges
 from confplane.domain.approvals import Approval
 from confplane.domain.entities import Entity
-from confplane.domain.errors import ForbiddenError, PolicyViolationError, UnavailableError
+from confplane.domain.errors import ForbiddenError, InvalidRequestError, PolicyViolationError, UnavailableError
 from confplane.services.kraft.reconcile.drift import DriftSelection, KeyDriftState
 from confplane.services.ports.applying import AlterRefused
 from tests.support.adopting import (
@@ -331,3 +331,13 @@ async def test_nobody_reapplies_without_the_grant(enforced: Observing, kafka: Ka
         await enforced.drift.reapply([DriftSelection(ALICE, None)], nobody, validate_only=False)
     await restore(enforced)
     assert kafka.now.configs[ALICE][RATE] == "99"
+
+
+async def test_a_value_that_can_not_be_written_is_refused_alone(enforced: Observing, kafka: KafkaDouble) -> None:
+    """Kafka 4.0 takes NaN as a quota."""
+    kafka.alter(ALICE, {OTHER: "NaN"})
+    kafka.alter(BOB, {RATE: "3"})
+    refused, adopted = await adopt_drift(enforced, DriftSelection(ALICE, None), DriftSelection(BOB, None))
+    assert isinstance(refused.error, InvalidRequestError)
+    assert OTHER in refused.error.detail
+    assert (adopted.error, enforced.config(BOB)) == (None, {RATE: "3"})

@@ -29,7 +29,7 @@ from confplane.services.ports.trail import EXTERNAL_PRINCIPAL
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from confplane.domain.facets import Facet, FacetName
+    from confplane.domain.facets import Facet, FacetName, JsonValue
     from confplane.services.access import Access
     from confplane.services.kraft.decisions import EntityObservation
     from confplane.services.kraft.reconcile.follow_writer import FollowParts
@@ -212,7 +212,7 @@ class DriftService:
         )
         facet = self._rules.facet_of(entity)
         return tuple(
-            Op(key, OpType.SET, facet.decode(entity, key, theirs[key])) if key in theirs else Op(key, OpType.DELETE)
+            Op(key, OpType.SET, _decoded(facet, entity, key, theirs[key])) if key in theirs else Op(key, OpType.DELETE)
             for key in keys
         )
 
@@ -348,3 +348,11 @@ class DriftService:
 def _waiting_keys(pending: PendingEntity) -> set[str]:
     """Return the keys that differ, as far as known without a poll."""
     return pending.unsettled_keys | pending.state.drift.keys()
+
+
+def _decoded(facet: Facet, entity: Entity, key: str, value: str) -> JsonValue:
+    """Return a value of the cluster as an edit takes it; a text, which is refused, if it can't be decoded."""
+    try:
+        return facet.decode(entity, key, value)
+    except ValueError:
+        return value

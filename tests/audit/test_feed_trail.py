@@ -13,6 +13,7 @@ from tests.audit.rows import committed, entity, intent
 
 if TYPE_CHECKING:
     from confplane.audit import Database, PostgresAuditLog
+    from confplane.services.ports.feed import FeedChange
 
 DAY_MS = 86_400_000
 BEGIN = HistoryPlace(1, 0, UUID(int=0))
@@ -36,14 +37,16 @@ async def test_late_external_changes_come_in_pages_up_to_the_place_and_above_the
         await recorded(log, revision, "own", time_ms=now_ms, kind="change")
     for revision in (21, 30):
         await recorded(log, revision, "between", time_ms=now_ms)
-    place, after, found = HistoryPlace(1, 20, LAST_ID), BEGIN, list[UUID]()
-    while page := await trail.late("payments", place, datetime.now(UTC) - timedelta(minutes=15), after, 2, above=30):
+    place, since, found = HistoryPlace(1, 20, LAST_ID), datetime.now(UTC) - timedelta(minutes=15), list[UUID]()
+    after: HistoryPlace | None = BEGIN
+    while after is not None:
+        page, after = await trail.late("payments", place, since, after, 2, above=30)
         assert len(page) <= 2
         found += [each.place.change_id for each in page]
-        after = page[-1].place
     assert found == [external[0], *sorted(external[1:3]), *external[3:]]
-    assert await trail.late("payments", place, datetime.now(UTC) + timedelta(days=1), BEGIN, 2, above=30) == []
-    assert await trail.late("payments", place._replace(incarnation=2), EVER, BEGIN, 2, above=30) == []
+    nothing: tuple[list[FeedChange], None] = [], None
+    assert await trail.late("payments", place, datetime.now(UTC) + timedelta(days=1), BEGIN, 2, above=30) == nothing
+    assert await trail.late("payments", place._replace(incarnation=2), EVER, BEGIN, 2, above=30) == nothing
 
 
 async def test_an_external_change_before_a_change_of_ours_that_was_delivered_does_not_come_late(
@@ -57,7 +60,7 @@ async def test_an_external_change_before_a_change_of_ours_that_was_delivered_doe
         *((16, "twice", EXTERNAL), (17, "twice", EXTERNAL)),
     ):
         await recorded(log, revision, name, time_ms=now_ms, kind=kind)
-    found = await trail.late("payments", HistoryPlace(1, 20, LAST_ID), EVER, BEGIN, 9, above=30)
+    found, _ = await trail.late("payments", HistoryPlace(1, 20, LAST_ID), EVER, BEGIN, 9, above=30)
     assert [each.place.revision for each in found] == [13, 15, 17]
     assert all(entity.complete for each in found for entity in each.entities)
 
@@ -68,13 +71,10 @@ async def test_a_time_that_does_not_fit_the_place_does_not_return_the_whole_trai
     """A client may write any time into a position."""
     trail, now_ms = PostgresFeedTrail(pool), time.time_ns() // 1_000_000
     old = await recorded(log, 11, "old", time_ms=now_ms)
-    assert [
-        each.place.change_id
-        for each in await trail.late("payments", HistoryPlace(1, 11, LAST_ID), EVER, BEGIN, 9, above=30)
-    ]
+    [_], _ = await trail.late("payments", HistoryPlace(1, 11, LAST_ID), EVER, BEGIN, 9, above=30)
     await recorded(log, 12, "newest", time_ms=now_ms + 3 * DAY_MS, kind="change")
-    assert await trail.late("payments", HistoryPlace(1, 12, LAST_ID), EVER, BEGIN, 9, above=30) == []
-    [found] = await trail.late("payments", HistoryPlace(1, 11, LAST_ID), EVER, BEGIN, 9, above=30)
+    assert await trail.late("payments", HistoryPlace(1, 12, LAST_ID), EVER, BEGIN, 9, above=30) == ([], None)
+    [found], _ = await trail.late("payments", HistoryPlace(1, 11, LAST_ID), EVER, BEGIN, 9, above=30)
     assert found.place.change_id == old
 
 

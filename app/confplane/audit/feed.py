@@ -61,8 +61,8 @@ WITH given AS MATERIALIZED (
 # The kind is a constant, so that a prepared statement uses the partial index (audit/tables.py, FROM_OUTSIDE).
 # A position has its time from its client, who may have changed it: the place bounds how far back it may be.
 # Of an entity only the last one comes, as a complete state. Whoever gave a position after a change of ours to the
-# entity had the external changes before it as well. The id of such a change is from its begin, at most an hour before
-# its write.
+# entity had the external changes before it as well. The id of a later change is from its begin, at most an hour before
+# this one.
 _LATE: Final = text(f"""
 WITH late AS MATERIALIZED (
   SELECT {_COLUMNS} FROM outcomes
@@ -73,26 +73,29 @@ WITH late AS MATERIALIZED (
         SELECT time FROM outcomes
         WHERE cluster = :cluster AND committed AND incarnation = :incarnation AND revision <= :revision
         ORDER BY revision DESC LIMIT 1) - interval '1 day')))
-), own AS MATERIALIZED (
-  SELECT changed.path, max(outcomes.revision) AS revision
-  FROM (
-    SELECT cluster, entity_id, min(time) AS since FROM late JOIN intent_entities USING (change_id) GROUP BY 1, 2
-  ) AS entity
-  JOIN intent_entities AS changed ON changed.cluster = entity.cluster AND changed.entity_id = entity.entity_id
-    AND changed.change_id >= CAST(lpad(to_hex(CAST(
-      extract(epoch FROM entity.since - interval '1 hour') * 1000 AS bigint)), 12, '0') || repeat('0', 20) AS uuid)
-  JOIN outcomes USING (change_id, attempt)
-  WHERE committed AND incarnation = :incarnation AND outcomes.revision <= :revision
-    AND NOT EXISTS (SELECT FROM intents WHERE intents.change_id = changed.change_id AND kind = '{EXTERNAL}')
-  GROUP BY changed.path
 ), given AS MATERIALIZED (
-  SELECT last.* FROM (
-    SELECT DISTINCT ON (path) late.*, path FROM late JOIN intent_entities USING (change_id)
-    ORDER BY path, late.revision DESC, change_id DESC
-  ) AS last LEFT JOIN own USING (path)
-  WHERE (last.revision > :after_revision OR (last.revision = :after_revision AND change_id > :after_id))
-    AND coalesce(own.revision < last.revision, true)
-  ORDER BY last.revision, change_id LIMIT :size
+  SELECT page.*, EXISTS (
+    SELECT FROM intent_entities AS entity
+    CROSS JOIN LATERAL (
+      SELECT change_id, attempt, path FROM intent_entities AS changed
+      WHERE changed.cluster = :cluster AND changed.entity_id = entity.entity_id
+        AND changed.change_id >= CAST(lpad(to_hex(CAST(
+          extract(epoch FROM page.time - interval '1 hour') * 1000 AS bigint)), 12, '0') || repeat('0', 20) AS uuid)
+      OFFSET 0
+    ) AS changed
+    CROSS JOIN LATERAL (
+      SELECT revision FROM outcomes
+      WHERE change_id = changed.change_id AND attempt = changed.attempt AND committed AND incarnation = :incarnation
+      OFFSET 0
+    ) AS outcome
+    WHERE entity.change_id = page.change_id AND changed.path = entity.path AND outcome.revision > page.revision
+      AND (outcome.revision <= :revision OR outcome.revision > :above AND EXISTS (
+        SELECT FROM intents WHERE intents.change_id = changed.change_id AND kind = '{EXTERNAL}'))
+  ) AS replaced
+  FROM (
+    SELECT * FROM late WHERE revision > :after_revision OR (revision = :after_revision AND change_id > :after_id)
+    ORDER BY revision, change_id LIMIT :size
+  ) AS page
 )
 {_WHOLE}
 """).bindparams(bindparam("since", type_=TIMESTAMP(timezone=True)), bindparam("after_id", type_=Uuid))  # noqa: S608 - as above
@@ -160,11 +163,15 @@ class PostgresFeedTrail(FeedTrail):
     @override
     async def late(
         self, cluster: str, place: HistoryPlace, since: datetime, after: HistoryPlace, size: int, *, above: int
-    ) -> list[FeedChange]:
+    ) -> tuple[list[FeedChange], HistoryPlace | None]:
         given: dict[str, Any] = {"incarnation": place.incarnation, "revision": place.revision, "since": since}
         given |= {"above": above, "after_revision": after.revision, "after_id": after.change_id, "size": size}
-        changes = map(_change, await self._database.rows(_LATE, cluster=cluster, **given))
-        return [replace(each, entities=[replace(one, complete=True) for one in each.entities]) for each in changes]
+        rows = await self._database.rows(_LATE, cluster=cluster, **given)
+        changes = [_change(row) for row in rows if not row.replaced]
+        next_ = HistoryPlace(after.incarnation, rows[-1].revision, rows[-1].change_id) if len(rows) == size else None
+        return [
+            replace(each, entities=[replace(one, complete=True) for one in each.entities]) for each in changes
+        ], next_
 
     @override
     async def put_backs(self, cluster: str, since: datetime, after: UUID, size: int) -> list[FeedChange]:

@@ -74,9 +74,10 @@ class Trail:
 
     async def late(
         self, _cluster: str, place: HistoryPlace, _since: Any, after: HistoryPlace, size: int, *, above: int
-    ) -> list[FeedChange]:
+    ) -> tuple[list[FeedChange], HistoryPlace | None]:
         found = [each for each in self.found_late if each.place > after]
-        return [each for each in found if not place.revision < each.place.revision <= above][:size]
+        page = [each for each in found if not place.revision < each.place.revision <= above][:size]
+        return page, page[-1].place if len(page) == size else None
 
     async def put_backs(self, _cluster: str, since: datetime, after: UUID, size: int) -> list[FeedChange]:
         if after in self.lost_pages:

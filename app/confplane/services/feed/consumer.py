@@ -532,15 +532,14 @@ class FeedConsumer:
         """
         feed = self._feed
         since = datetime.fromtimestamp(position.time_ms / 1000, UTC) - _LATE
-        after = HistoryPlace(position.place.incarnation, 0, _NO_ID)
-        while self.reason is None:
-            changes = await feed.trail.late(feed.cluster.name, position.place, since, after, _LATE_PAGE, above=above)
+        after: HistoryPlace | None = HistoryPlace(position.place.incarnation, 0, _NO_ID)
+        while after is not None and self.reason is None:
+            changes, after = await feed.trail.late(
+                feed.cluster.name, position.place, since, after, _LATE_PAGE, above=above
+            )
             events = filter(None, map(feed.event, [change for change in changes if change.entities]))
             for found in self._page(self._selected(event, None) for event in events):
                 yield found
-            if len(changes) < _LATE_PAGE:
-                return
-            after = changes[-1].place
 
     async def _wait_for_trail(self, deadline: float) -> None:
         """Wait until the trail is complete up to the ring.

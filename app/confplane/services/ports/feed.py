@@ -113,10 +113,11 @@ class FeedTrail(Protocol):
 
     async def late(
         self, cluster: str, place: HistoryPlace, since: datetime, after: HistoryPlace, size: int, *, above: int
-    ) -> list[FeedChange]:
+    ) -> tuple[list[FeedChange], HistoryPlace | None]:
         """Return external changes up to a place or above a revision that were recorded at a time or later, in order.
 
         Of an entity the last one, which is complete; none if the place is after a later change of this service to it.
+        Also return the place after which the next changes begin; None: there are no more.
 
         A reader that has reached the place may not have been given them: their notifications may come after it. A
         mirror that was loaded at the revision may have those above it: a deletion has the revision at which the
@@ -127,7 +128,7 @@ class FeedTrail(Protocol):
             place: The place.
             since: The time; a day before the last change up to the place, if that is later.
             after: Only changes after this place.
-            size: The greatest number of changes.
+            size: The greatest number of changes to read, of which some are not returned.
             above: The revision.
         """
 

@@ -125,6 +125,16 @@ class Facet(Protocol):
         return []
 
 
+def shown_value(facet: Facet, entity: Entity, key: str, stored: str | None) -> JsonValue:
+    """Return a stored value as JSON answers it; one that is not valid for its key as it was stored."""
+    if stored is None:
+        return None
+    try:
+        return facet.decode(entity, key, stored)
+    except ValueError:
+        return stored
+
+
 class ClientFacet(Facet, Protocol):
     """A facet of client entities: each value is checked on its own, then an entity's own map as a whole."""
 

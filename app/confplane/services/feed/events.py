@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.enums import StrEnum
 from confplane.domain.errors import ConfplaneError
-from confplane.domain.facets import FacetName
+from confplane.domain.facets import FacetName, shown_value
 from confplane.services.ports.feed import REQUEST, FeedRequest
 from confplane.services.ports.kafka import KraftEntityType, kraft_type_of
 from confplane.services.ports.trail import EXTERNAL, IMPORT, OBSERVED, PUT_BACK
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from confplane.domain.access.ranges import NameRanges
-    from confplane.domain.facets import Facet, JsonValue
+    from confplane.domain.facets import JsonValue
     from confplane.services.cluster_facet import ClusterFacet
     from confplane.services.feed.positions import FeedPosition
     from confplane.services.ports.feed import FeedChange, FeedEntity
@@ -222,8 +222,8 @@ def _parts(change: FeedChange, changed: FeedEntity, facets: Mapping[FacetName, C
         keys = [
             KeyValues(
                 key,
-                _shown(facet, entity, key, changed.before.get(key)),
-                _shown(facet, entity, key, changed.after.get(key)),
+                shown_value(facet, entity, key, changed.before.get(key)),
+                shown_value(facet, entity, key, changed.after.get(key)),
                 facet.has_secrets and facet.is_secret(entity, key),
             )
             for key in names
@@ -231,13 +231,3 @@ def _parts(change: FeedChange, changed: FeedEntity, facets: Mapping[FacetName, C
         ]
         if keys or (changed.complete and facet.entity_types.issuperset(entity.types)):
             yield EventPart(entity, name, revision, keys, changed.complete)
-
-
-def _shown(facet: Facet, entity: Entity, key: str, value: str | None) -> JsonValue:
-    """Return a stored value as JSON answers it; one that is not valid for its key as it was stored."""
-    if value is None:
-        return None
-    try:
-        return facet.decode(entity, key, value)
-    except ValueError:
-        return value

@@ -17,7 +17,7 @@ from confplane.domain.changes import stored
 from confplane.domain.entities import Entity
 from confplane.domain.errors import CorruptZnodeError
 from confplane.domain.etags import digest
-from confplane.domain.facets import Tree, full_path
+from confplane.domain.facets import Tree, full_path, shown_value
 from confplane.services.ports.history import Znode
 from confplane.services.ports.pages import PAGE_BYTES
 from confplane.services.ports.trail import CLIENTS, END_OF_HISTORY, WHOLE_OPS, HistoryPlace, HistoryPosition
@@ -459,18 +459,10 @@ def _key_changes(cluster_facet: ClusterFacet, entity: Entity, row: IntentEntity)
     for key in row.keys:
         if cluster_facet.facet.owns(entity, key):
             not_kept = any(key in side and side[key] is None for side in (row.before, row.after))
-            before, after = (_shown(cluster_facet, entity, key, side.get(key)) for side in (row.before, row.after))
+            before, after = (
+                shown_value(cluster_facet.facet, entity, key, side.get(key)) for side in (row.before, row.after)
+            )
             yield ValueChange(key, before, after, not_kept)
-
-
-def _shown(cluster_facet: ClusterFacet, entity: Entity, key: str, value: str | None) -> JsonValue:
-    """Return a stored value as JSON answers it; one that is not valid for its key as it was stored."""
-    if value is None:
-        return None
-    try:
-        return cluster_facet.facet.decode(entity, key, value)
-    except ValueError:
-        return value
 
 
 def _token(moment: PointInTime, entity_id: str) -> str:

@@ -17,6 +17,7 @@ from confplane.domain.access.operations import Operation
 from confplane.domain.changes import stored
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import UnavailableError, WriteOutcome
+from confplane.domain.facets import shown_value
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.edits import Edit
 from confplane.services.kraft.observe.poller import PollResult
@@ -29,7 +30,7 @@ from confplane.services.ports.trail import EXTERNAL_PRINCIPAL
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from confplane.domain.facets import Facet, FacetName, JsonValue
+    from confplane.domain.facets import Facet, FacetName
     from confplane.services.access import Access
     from confplane.services.kraft.decisions import EntityObservation
     from confplane.services.kraft.reconcile.follow_writer import FollowParts
@@ -212,7 +213,9 @@ class DriftService:
         )
         facet = self._rules.facet_of(entity)
         return tuple(
-            Op(key, OpType.SET, _decoded(facet, entity, key, theirs[key])) if key in theirs else Op(key, OpType.DELETE)
+            Op(key, OpType.SET, shown_value(facet, entity, key, theirs[key]))
+            if key in theirs
+            else Op(key, OpType.DELETE)
             for key in keys
         )
 
@@ -348,11 +351,3 @@ class DriftService:
 def _waiting_keys(pending: PendingEntity) -> set[str]:
     """Return the keys that differ, as far as known without a poll."""
     return pending.unsettled_keys | pending.state.drift.keys()
-
-
-def _decoded(facet: Facet, entity: Entity, key: str, value: str) -> JsonValue:
-    """Return a value of the cluster as an edit takes it; a text, which is refused, if it can't be decoded."""
-    try:
-        return facet.decode(entity, key, value)
-    except ValueError:
-        return value

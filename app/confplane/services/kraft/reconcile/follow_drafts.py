@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from confplane.domain.changes import stored
 from confplane.domain.errors import CorruptZnodeError, UnavailableError, WriteOutcome
-from confplane.domain.facets import Tree, full_path
+from confplane.domain.facets import Tree, full_path, shown_value
 from confplane.domain.ops import OpType, op_as_json
 from confplane.services.changes.draft import ChangeJob, Draft, NoChange
 from confplane.services.kraft.decisions import UNWRITTEN, FollowDecision
@@ -121,10 +121,7 @@ def _op(facet: Facet, entity: Entity, key: str, shown: str | None, *, removed: b
     """Return the op of a key; a quota's value is a number if possible."""
     if removed or shown is None:
         return op_as_json(key, OpType.DELETE if removed else OpType.SET)
-    try:
-        return op_as_json(key, OpType.SET, facet.decode(entity, key, shown))
-    except ValueError:
-        return op_as_json(key, OpType.SET, shown)
+    return op_as_json(key, OpType.SET, shown_value(facet, entity, key, shown))
 
 
 def _observed_range(observed: EntityObservation, node: Node | None, decision: FollowDecision) -> ObservedRange:

@@ -52,7 +52,7 @@ async def test_late_external_changes_come_in_pages_up_to_the_place_and_above_the
 async def test_an_external_change_before_a_change_of_ours_that_was_delivered_does_not_come_late(
     pool: Database, log: PostgresAuditLog
 ) -> None:
-    """Whoever delivered the change of ours had the external one before it. A copy without the entity would get it back."""
+    """The process that delivered the change of ours delivered the external one before it."""
     trail, now_ms = PostgresFeedTrail(pool), time.time_ns() // 1_000_000
     for revision, name, kind in (
         *((11, "changed", EXTERNAL), (12, "changed", "change"), (13, "changed", EXTERNAL)),

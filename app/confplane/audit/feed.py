@@ -16,7 +16,15 @@ from confplane.audit.change_requests import state_after
 from confplane.audit.trail_queries import first_id_at
 from confplane.domain.access.identities import SERVICE
 from confplane.domain.change_requests import PUBLISHED, RequestAction, event_type
-from confplane.services.ports.feed import REQUEST, FeedChange, FeedEntity, FeedRequest, FeedTrail, UnsettledWrite
+from confplane.services.ports.feed import (
+    REQUEST,
+    FeedChange,
+    FeedEntity,
+    FeedRequest,
+    FeedTrail,
+    UnsettledWrite,
+    is_complete,
+)
 from confplane.services.ports.trail import END_OF_HISTORY, EXTERNAL, PUT_BACK, HistoryPlace
 
 if TYPE_CHECKING:
@@ -60,9 +68,9 @@ WITH given AS MATERIALIZED (
 
 # The kind is a constant, so that a prepared statement uses the partial index (audit/tables.py, FROM_OUTSIDE).
 # A position has its time from its client, who may have changed it: the place bounds how far back it may be.
-# Of an entity only the last one comes, as a complete state. Whoever gave a position after a change of ours to the
-# entity had the external changes before it as well. The id of a later change is from its begin, at most an hour before
-# this one.
+# Of an entity only the last one comes, as a complete state. A process that gave a position after a change of ours to
+# the entity had delivered the external changes before it as well. The id of a later change is from its begin, at most
+# an hour before this one.
 _LATE: Final = text(f"""
 WITH late AS MATERIALIZED (
   SELECT {_COLUMNS} FROM outcomes
@@ -252,5 +260,5 @@ def _entities(row: Row[Any]) -> Sequence[FeedEntity]:
 
 def _entity(row: Row[Any], entity: dict[str, Any], version: int | None) -> FeedEntity:
     remade = (row.remade or {}).get(entity["path"])
-    one_write = row.kind != EXTERNAL or (row.writes == 1 and version is not None)
-    return FeedEntity(**entity, version=version, remade=remade, complete=not one_write or remade is not None)
+    complete = remade is not None or (row.kind == EXTERNAL and is_complete(row.writes, version))
+    return FeedEntity(**entity, version=version, remade=remade, complete=complete)

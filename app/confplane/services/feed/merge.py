@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from confplane.domain.entities import Entity
 from confplane.domain.facets import Tree, full_path
 from confplane.domain.znode_versions import ABSENT, Gap, OwnWrite, Point, gaps
-from confplane.services.ports.feed import FeedChange, FeedEntity
+from confplane.services.ports.feed import FeedChange, FeedEntity, is_complete
 from confplane.services.ports.trail import EXTERNAL, EXTERNAL_PRINCIPAL, HistoryPlace
 from confplane.services.recorder.external import change_id, row_of
 
@@ -138,18 +138,19 @@ def external_change(cluster: str, external: ExternalGap, place: HistoryPlace) ->
     row = row_of(cluster, steps.path, gap, steps.after, _differing(external))
     if row is None or not row["keys"]:
         return None
+    version = row["versions"].get(steps.path)
     entity = FeedEntity(
         steps.entity_id,
         steps.path,
         row["version_read"],
         row["czxid_read"],
-        row["versions"].get(steps.path),
+        version,
         None,
         row["keys"],
         gap.before.content,
         gap.after.content,
         revision=gap.revision,
-        complete=gap.writes > 1 or not gap.after.present,
+        complete=is_complete(row["writes"], version),
     )
     found = place._replace(change_id=change_id(cluster, steps.path, gap))
     return FeedChange(found, gap.time_ms, EXTERNAL, EXTERNAL_PRINCIPAL, None, None, None, [entity])

@@ -44,6 +44,16 @@ class FeedEntity:
     left. So it is with several external writes as one change, of which another process may have shown each."""
 
 
+def is_complete(writes: int | None, version: int | None) -> bool:
+    """Return True if an external change has to be :attr:`FeedEntity.complete`.
+
+    Args:
+        writes: The number of its writes; None: it is not known.
+        version: The version that it left; None for a deletion.
+    """
+    return writes != 1 or version is None
+
+
 @dataclass(frozen=True, slots=True)
 class FeedRequest:
     """A change request, as an event of the feed has it."""

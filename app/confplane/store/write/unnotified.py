@@ -25,7 +25,7 @@ from confplane.store.session.session_manager import zookeeper_calls
 from confplane.store.write.purge import EXPIRATION_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from confplane.domain.changes import Node
     from confplane.domain.entities import Entity
@@ -94,7 +94,7 @@ class UnnotifiedWrites:
         overdue = await self._overdue(suspects) if suspects else []
         paths = {path for _, path in suspects}
         self._absent = {path: since for path, since in self._absent.items() if path in paths}
-        return await self._notify_all(overdue, held)
+        return await self._notify_all([path for _, path in overdue], held)
 
     async def notify_deletions(self, tree: Tree, entities: Sequence[Entity], held: Callable[[], bool]) -> int:
         """Write notifications of entities whose znodes were deleted, except for topics; return their number.
@@ -104,19 +104,16 @@ class UnnotifiedWrites:
         Raises:
             UnavailableError: As for :meth:`notify`.
         """
-        suspects: _Suspects = {
-            (tree, entity.path): None for entity in entities if entity.types[0] is not EntityType.TOPIC
-        }
         gone = []
-        for key in suspects:
+        for path in [entity.path for entity in entities if entity.types[0] is not EntityType.TOPIC]:
             async with zookeeper_calls(self._name, time.monotonic() + _CALL_S):
-                if await self._session(held).exists(f"{tree.value}/{key[1]}") is None:
-                    gone.append(key)
+                if await self._session(held).exists(f"{tree.value}/{path}") is None:
+                    gone.append(path)
         return await self._notify_all(gone, held)
 
-    async def _notify_all(self, found: Collection[tuple[Tree, str]], held: Callable[[], bool]) -> int:
+    async def _notify_all(self, paths: Iterable[str], held: Callable[[], bool]) -> int:
         written = 0
-        for path in dict.fromkeys(path for _, path in found):
+        for path in dict.fromkeys(paths):
             full = self._guard.brokers and self._follower.notifications >= self._max
             if not held() or written == _MOST or full:
                 break

@@ -18,7 +18,7 @@ import time
 import zlib
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.access.ranges import spell
@@ -40,8 +40,7 @@ from confplane.services.plans.remainders import Remainder, Remainders
 from confplane.services.ports.manifest_runs import ManifestRun
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-    from typing import Any
+    from collections.abc import AsyncIterator, Sequence
 
     from confplane.domain.errors import ConfplaneError
     from confplane.services.changes.alter import AlterService, Entry
@@ -51,8 +50,14 @@ if TYPE_CHECKING:
     from confplane.services.plans.planned import Plan, PlannedEdit, PlannedEntry, PlanOptions, PlanReference
     from confplane.services.ports.manifest_runs import ManifestRuns
 
-    _Replan = Callable[..., Coroutine[Any, Any, Plan]]
-    """Plans the document again, with the caller and the options of :meth:`PlanService.plan`."""
+
+class _Replan(Protocol):
+    """Plans the same document again, as :meth:`PlanService.plan` does."""
+
+    async def __call__(
+        self, caller: Caller, *, begun: BegunPlan | None = None, policies: str | None = None
+    ) -> Plan: ...
+
 
 _BATCH: Final = 500
 """Entities of a batch."""

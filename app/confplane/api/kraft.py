@@ -1,4 +1,4 @@
-"""The Kafka cluster without ZooKeeper that configs follow: refreshes before reads, waits after writes, its report.
+"""Requests that need a Kafka 4 cluster: refreshes before strong reads, waits after writes, and its report.
 
 Client configs exist only in this service, so their reads refresh nothing.
 """

@@ -144,7 +144,7 @@ async def _resolve(client: AsyncConfplane, target: _RevertTarget, options: _Opti
     if target.entity is None or target.to is None:
         selection, keys = _selection(target), target.keys or None
         if asks and target.principal is not None:
-            # What is confirmed is what the preview shows, without later changes of the principal.
+            # The confirmation is for the changes of the preview, and not for later ones of the principal.
             selection.setdefault("until", rfc3339(datetime.now(timezone.utc)))
         return lambda validate_only: _revert_changes(
             client, selection, {**options, "keys": keys, "validate_only": validate_only}

@@ -39,6 +39,7 @@ SEED_VARIABLE: Final = "CONFPLANE_TEST_SEED"
 RERUN_AT_MOST: Final = 8
 ATTEMPTS: Final = 2
 _GRACE_S: Final = 10
+_SHOWN_LINES: Final = 40
 _RANKS: Final = ("passed", "skipped", "failed")
 
 
@@ -150,6 +151,7 @@ class Recorder:
         self._run = Run()
         self._outcomes: dict[str, Outcome] = {}
         self._broken_fixture: str | None = None
+        self._began = time.monotonic()
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Deselect the tests of the gate, except for property tests."""
@@ -193,10 +195,21 @@ class Recorder:
         outcome.outcome = max(outcome.outcome, report.outcome, key=_RANKS.index)
         outcome.proof = bool(known.get("proof"))
         outcome.environment |= bool(known.get("environment"))
+        if report.failed and not hasattr(self._config, "workerinput"):
+            self._show(report)
         if "session fixture" in known and self._run.fault is None:
             self._run.fault = f"The session fixture {known['session fixture']!r} failed."
             parallel = self._config.pluginmanager.getplugin("dsession")
             (parallel or self._session).shouldstop = self._run.fault
+
+    def _show(self, report: pytest.TestReport) -> None:
+        """Print a failure at once: a run that is ended from outside prints no summary."""
+        terminal = self._config.pluginmanager.getplugin("terminalreporter")
+        if terminal is not None:
+            end = "\n".join(report.longreprtext.splitlines()[-_SHOWN_LINES:])
+            terminal.ensure_newline()
+            minutes = (time.monotonic() - self._began) / 60
+            terminal.write_line(f"FAILED {report.nodeid} after {report.duration:.0f} s, minute {minutes:.0f}\n{end}")
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Note a file that cannot be collected."""
@@ -277,7 +290,8 @@ def main(arguments: Sequence[str]) -> int:
     seeded = ["--hypothesis-profile", "new-seeds", "--hypothesis-seed", seed, "-m", "not long"]
     _say(f"Seed of the property tests: {seed}")
     started = time.monotonic()
-    run = run_pytest([*seeded, "--maxfail", str(RERUN_AT_MOST + 1), *arguments])
+    slowest = ["--durations", "25", "--durations-min", "20"]
+    run = run_pytest([*seeded, *slowest, "--maxfail", str(RERUN_AT_MOST + 1), *arguments])
     _say(f"\n{table(run.outcomes)}\n{(time.monotonic() - started) / 60:.1f} minutes, seed {seed}")
     flaky = frozenset(line.split()[0] for line in FLAKY.read_text("utf-8").splitlines() if line and line[0] != "#")
     if reason := refusal(run, flaky):

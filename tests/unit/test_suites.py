@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from types import SimpleNamespace
+from typing import Final, cast
 
 import pytest
 
 from tests import suites
-from tests.suites import Outcome, Run, Summary, refusal, run_again, table
+from tests.suites import Outcome, Recorder, Run, Summary, refusal, run_again, table
 
 ROOT: Final = Path(__file__).parents[2]
 PROOF: Final = "tests/faults/test_faults.py::test_twenty_rounds"
@@ -104,3 +105,17 @@ def test_the_table_has_a_row_for_each_suite() -> None:
         "kraft                1       1        0        2 s",
         "properties           0       0        1       61 s",
     ]
+
+
+def test_a_failure_is_printed_at_once() -> None:
+    printed: list[str] = []
+    terminal = SimpleNamespace(ensure_newline=lambda: None, write_line=printed.append)
+    config = SimpleNamespace(pluginmanager=SimpleNamespace(getplugin={"terminalreporter": terminal}.get))
+    recorder = Recorder(cast("pytest.Config", config))
+    for outcome, text in (("passed", None), ("failed", "\n".join(f"line {number}" for number in range(1, 61)))):
+        recorder.pytest_runtest_logreport(
+            pytest.TestReport(A, ("test_log.py", 1, "a"), {}, outcome, text, "call", duration=61)  # type: ignore[arg-type] # of a literal
+        )
+    (found,) = printed
+    assert found.splitlines()[:2] == [f"FAILED {A} after 61 s, minute 0", "line 21"]
+    assert found.endswith("line 60")

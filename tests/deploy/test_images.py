@@ -274,6 +274,7 @@ def test_the_service_image_is_smaller_than_100_mb(images: Images, service_image:
     assert archive.stat().st_size < 100_000_000
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("service_image", "rollups_image")
 def test_two_builds_have_the_same_content(images: Images) -> None:
     built = ("confplane", "confplane-rollups")

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from tests.support.receiver import Receiver
     from tests.support.servers import Database
 
+pytestmark = pytest.mark.timeout(1800)
+"""All is planted, asked for and computed once, in the setup of the first test: for minutes."""
 RULES: Final = f"""\
 rules:
   - name: no-truststore

@@ -9,7 +9,7 @@ import os
 import sys
 import warnings
 from collections import Counter
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +25,6 @@ from confplane.devstack.postgres import OWNER, SERVICE
 from tests.support import servers, tools
 from tests.support.forgetful import Forgetful
 from tests.support.java import SPARK_OPTIONS
-from tests.support.kraft import kraft_cluster
 from tests.support.processes import start_children_with_defaults
 from tests.support.proxy import Proxy, proxy
 from tests.support.sampling import FULL_SIZE
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from confplane.devstack.postgres import Postgres
     from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.facets import ConfplaneClient
-    from tests.support.kraft import KraftCluster
 
 # How long an example takes says something of the machine, and nothing of what is tested. The gate's examples are always
 # the same; tests/suites.py repeats its property tests with new ones.
@@ -63,6 +61,7 @@ FIRST: Final = (
     "tests/rollups/",
     "tests/interop/",
     "tests/kraft/",
+    "tests/deploy/test_images.py",
     "tests/faults/test_faults.py",
     "tests/system/test_fuzzing.py",
     "tests/system/test_settling.py",
@@ -79,6 +78,7 @@ FIRST: Final = (
 
 
 _failed: Final[list[str]] = []
+_WORK: Final = pytest.StashKey[ExitStack]()
 
 
 def work_of(test: str) -> str:
@@ -166,6 +166,24 @@ def pytest_runtest_setup() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
+    """Leave what was entered into :func:`of_work` after the last test of a work."""
+    yield
+    if nextitem is None or work_of(nextitem.nodeid) != work_of(item.nodeid):
+        item.session.stash.setdefault(_WORK, ExitStack()).close()
+
+
+@pytest.fixture(scope="session")
+def of_work(request: pytest.FixtureRequest) -> Iterator[ExitStack]:
+    """What is left after the last test of a folder of ``ONE_PROCESS``.
+
+    Four idle nodes of Kafka take a sixth of two processors: they must not run until the end of the session.
+    """
+    with request.session.stash.setdefault(_WORK, ExitStack()) as stack:
+        yield stack
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Note failures."""
     report = yield
@@ -230,13 +248,6 @@ def _server_directory(config: pytest.Config, directory: Path) -> AbstractContext
 def kraft_class_path() -> str:
     """The jars of Kafka 4; tests are skipped where there are none."""
     return tools.obtain(tools.kraft_class_path).read_text()
-
-
-@pytest.fixture(scope="session")
-def kraft(kraft_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KraftCluster]:
-    """A running Kafka 4 of one node, with all listeners and an authorizer. Never stop this one in a test."""
-    with kraft_cluster(tmp_path_factory.mktemp("kraft"), kraft_class_path, logins=True, authorizer=True) as running:
-        yield running
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from confplane.domain.entities import Entity
 from tests.support import servers, tools
 from tests.support.broker import Broker
 from tests.support.commands import Commands
+from tests.support.kraft import kraft_cluster
 from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
 from tests.support.service import Service
@@ -20,6 +21,7 @@ from tests.support.stores import soon
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.kraft import KraftCluster
@@ -60,8 +62,14 @@ async def test_a_kafka_3_9_broker_takes_what_is_altered(
             await until(lambda: heard in broker.said(), why=heard)
 
 
+@pytest.fixture
+def kraft(kraft_class_path: str, tmp_path: Path) -> Iterator[KraftCluster]:
+    """A running Kafka 4 of one node."""
+    with kraft_cluster(tmp_path / "kraft", kraft_class_path) as running:
+        yield running
+
+
 async def test_a_kafka_4_cluster_is_adopted_altered_and_compared(kraft: KraftCluster, world: World) -> None:
-    # The cluster is shared: only the entities of this test are looked at.
     ours, theirs = f"ours-{uuid.uuid4()}", f"theirs-{uuid.uuid4()}"
     async with KraftWriter(kraft.bootstrap[0]) as outside, client_of(*kraft.bootstrap) as kafka:
         await outside.quotas(({"user": theirs}, {RATE: 1000.0}))

@@ -24,6 +24,7 @@ _JAVA_FILES: Final = (ROOT / "examples/clients/DynamicConfigs.java", ROOT / "tes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from contextlib import ExitStack
 
     from kazoo.client import KazooClient
 
@@ -46,15 +47,17 @@ def kafka_chroot(zookeeper: ZooKeeper) -> str:
 
 @pytest.fixture(scope="session")
 def broker(
-    kafka_class_path: str, kafka_chroot: str, zk: KazooClient, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
+    of_work: ExitStack,
+    kafka_class_path: str,
+    kafka_chroot: str,
+    zk: KazooClient,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Broker:
     """A running broker. Tests keep apart by the names of their entities."""
     directory = tmp_path_factory.mktemp("kafka")
-    with (
-        Broker(directory, class_path=kafka_class_path, connect=kafka_chroot) as running,
-        few_notifications(zk),
-    ):
-        yield running
+    running = of_work.enter_context(Broker(directory, class_path=kafka_class_path, connect=kafka_chroot))
+    of_work.enter_context(few_notifications(zk))
+    return running
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -68,10 +71,10 @@ def _no_errors(request: pytest.FixtureRequest, broker: Broker) -> Iterator[None]
 
 
 @pytest.fixture(scope="session")
-def admin(broker: Broker, kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admin]:
+def admin(of_work: ExitStack, broker: Broker, kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Admin:
     """Kafka's own tools."""
-    with Admin(tmp_path_factory.mktemp("admin"), class_path=kafka_class_path, bootstrap=broker.bootstrap) as running:
-        yield running
+    directory = tmp_path_factory.mktemp("admin")
+    return of_work.enter_context(Admin(directory, class_path=kafka_class_path, bootstrap=broker.bootstrap))
 
 
 @pytest.fixture(scope="session")
@@ -89,8 +92,12 @@ def compiled(kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="session")
 def service(
-    broker: Broker, kafka_chroot: str, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Service]:
+    of_work: ExitStack,
+    broker: Broker,
+    kafka_chroot: str,
+    postgres: Postgres,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Service:
     """Confplane, told what the broker's operators would tell it."""
     directory = tmp_path_factory.mktemp("service")
     secret = directory / "encoder-secret"
@@ -102,10 +109,10 @@ def service(
         "password_encoder": {"secret_file": str(secret)},
         "server_properties": {str(BROKER_ID): str(broker.properties_file)},
     }
-    with Service(directory, connect=kafka_chroot, dsn=database.service_dsn, cluster=cluster) as running:
-        # A recorder takes what it finds at its first contact as it is, and writes no rows for it.
-        running.wait_recorded()
-        yield running
+    running = of_work.enter_context(Service(directory, connect=kafka_chroot, dsn=database.service_dsn, cluster=cluster))
+    # A recorder takes what it finds at its first contact as it is, and writes no rows for it.
+    running.wait_recorded()
+    return running
 
 
 @pytest_asyncio.fixture

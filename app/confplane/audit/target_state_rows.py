@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Row
 
     from confplane.services.ports.applying import Correction, DeliveryOutcome
+
+
+_DRIFT_CAUSES: Final = frozenset(DriftCause)
 
 
 def to_json(value: object) -> str:
@@ -80,52 +83,71 @@ def key_rows(made: Correction) -> list[dict[str, Any]]:
 
 def state_of(row: Row[Any]) -> TargetState:
     """Return the state of an entity with its keys and deliveries."""
-    keys: dict[str, dict[str, Any]] = {each["key"]: each for each in row.key_rows}
-    uncertain: dict[str, list[str | None]] = {}
-    refused: dict[str, dict[str | None, bool]] = {}
-    newest: dict[str, str] = {}
-    for each in row.arriving_rows:
-        uncertain.setdefault(each["key"], []).append(each["value"])
-        values = refused.setdefault(each["key"], {})
-        values[each["value"]] = values.get(each["value"], True) and each["refused_later"]
-        newest[each["key"]] = each["sent_at"]
-    applied = {key: each["value"] for key, each in keys.items() if each["taken"]}
-    taken_at = {
-        key: offset
-        for key in applied
-        if (offset := keys[key]["offset"]) is not None
-        # A value that was sent later may have arrived since.
-        and (key not in newest or _instant(newest[key]) < _instant(keys[key]["delivered_at"]))
-    }
+    applied: dict[str, str | None] = {}
+    taken_at: dict[str, int] = {}
+    reapply, absent = set(), set()
+    drift: dict[str, DriftRecord] = {}
+    put_back_at: dict[str, list[float]] = {}
+    base: dict[str, BaseValue] = {}
+    uncertain, refused_later, newest = _arriving(row.arriving_rows) if row.arriving_rows else ({}, {}, {})
+    for each in orjson.loads(row.key_rows) if row.key_rows else ():
+        key, state = each["key"], each["state"]
+        if each["taken"]:
+            applied[key] = each.get("value")
+            # A value that was sent later may have arrived since.
+            if "offset" in each and (key not in newest or _instant(newest[key]) < _instant(each["delivered_at"])):
+                taken_at[key] = each["offset"]
+        elif each.get("refused_absent"):
+            absent.add(key)
+        if state == "resend":
+            reapply.add(key)
+        elif state in _DRIFT_CAUSES:
+            drift[key] = _drift(each)
+        if times := each.get("put_back_at"):
+            put_back_at[key] = [_instant(at).timestamp() for at in times]
+        if "base_offset" in each:
+            base[key] = BaseValue(each.get("base_value"), each["base_offset"])
     return TargetState(
         row.sent_mzxid,
         row.applied_mzxid,
         row.applied_offset,
         applied,
-        frozenset(row.sent_keys),
-        {key: tuple(dict.fromkeys(values)) for key, values in uncertain.items()},
+        frozenset(orjson.loads(row.sent_keys) if row.sent_keys else ()),
+        uncertain,
         None if row.refused_code is None else AlterRefused(row.refused_code, row.refused_text or ""),
-        frozenset(key for key, each in keys.items() if each["state"] == "resend"),
-        {key: _drift(each) for key, each in keys.items() if each["state"] in set(DriftCause)},
-        {
-            key: [_instant(at).timestamp() for at in each["put_back_at"]]
-            for key, each in keys.items()
-            if each["put_back_at"]
-        },
+        frozenset(reapply),
+        drift,
+        put_back_at,
         row.topic_id,
-        {
-            key: BaseValue(each["base_value"], each["base_offset"])
-            for key, each in keys.items()
-            if each["base_offset"] is not None
-        },
+        base,
         taken_at,
         row.delivery_id is not None,
+        refused_later,
+        frozenset(absent),
+    )
+
+
+def _arriving(
+    rows: str,
+) -> tuple[dict[str, tuple[str | None, ...]], dict[str, frozenset[str | None]], dict[str, str]]:
+    """Return what may still arrive: by key the values, those of them that were refused later, and the last time."""
+    values: dict[str, list[str | None]] = {}
+    refused: dict[str, dict[str | None, bool]] = {}
+    newest: dict[str, str] = {}
+    for each in orjson.loads(rows):
+        key, value = each["key"], each["value"]
+        values.setdefault(key, []).append(value)
+        of_key = refused.setdefault(key, {})
+        of_key[value] = of_key.get(value, True) and each["refused_later"]
+        newest[key] = each["sent_at"]
+    return (
+        {key: tuple(dict.fromkeys(found)) for key, found in values.items()},
         {
-            key: frozenset(value for value, later in values.items() if later)
-            for key, values in refused.items()
-            if any(values.values())
+            key: frozenset(value for value, later in found.items() if later)
+            for key, found in refused.items()
+            if any(found.values())
         },
-        frozenset(key for key, each in keys.items() if each["refused_absent"] and not each["taken"]),
+        newest,
     )
 
 
@@ -134,9 +156,12 @@ def _drift(each: Mapping[str, Any]) -> DriftRecord:
     refused = None
     if cause is DriftCause.REFUSED:
         refused = RefusedValue(
-            each["refused_value"], each["refused_code"], each["refused_text"] or "", bool(each["refused_absent"])
+            each.get("refused_value"),
+            each["refused_code"],
+            each.get("refused_text", ""),
+            each.get("refused_absent", False),
         )
-    return DriftRecord(cause, each["theirs"], since_ms, refused)
+    return DriftRecord(cause, each.get("theirs"), since_ms, refused)
 
 
 def _instant(given: str) -> datetime:

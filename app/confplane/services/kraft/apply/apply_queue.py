@@ -275,7 +275,9 @@ class ApplyQueue:
         }
         named = await self._parts.states.keys_in_open_changes(self._parts.store.name, settled)
         deliveries = [
-            each.excluding([key for key in settled.get(each.entity.id, ()) if (each.entity.id, key) not in named])
+            each.excluding([key for key in settled[each.entity.id] if (each.entity.id, key) not in named])
+            if each.entity.id in settled
+            else each
             for each in deliveries
         ]
         removed = {

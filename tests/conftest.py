@@ -167,7 +167,7 @@ def pytest_runtest_setup() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
-    """Leave what was entered into :func:`of_work` after the last test of a work."""
+    """End the servers in :func:`of_work` after the last test of their folder."""
     yield
     if nextitem is None or work_of(nextitem.nodeid) != work_of(item.nodeid):
         item.session.stash.setdefault(_WORK, ExitStack()).close()
@@ -175,7 +175,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="session")
 def of_work(request: pytest.FixtureRequest) -> Iterator[ExitStack]:
-    """What is left after the last test of a folder of ``ONE_PROCESS``.
+    """Servers of a folder of ``ONE_PROCESS``: they end after its last test.
 
     Four idle nodes of Kafka take a sixth of two processors: they must not run until the end of the session.
     """

@@ -288,11 +288,13 @@ def test_two_builds_have_the_same_content(images: Images) -> None:
     assert [differing(*both) for both in zip(first, again, strict=True)] == [[], []]
 
 
+@pytest.mark.long
 def test_java_trusts_the_certificates_of_debian(rollups_image: Container) -> None:
     listed = rollups_image.run("keytool", "-list", "-cacerts", "-storepass", "changeit", volumes={}, environment={})
     assert listed.count(" 1, 1970, trustedCertEntry") > 100
 
 
+@pytest.mark.long
 def test_the_rollups_image_runs_a_rollup(
     rollups_image: Container, tmp_path: Path, chroot: str, migrated: Database
 ) -> None:

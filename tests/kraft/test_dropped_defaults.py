@@ -35,7 +35,7 @@ async def _alter(client: ConfplaneClient, name: str, key: str, value: int) -> di
     ops = [{"name": key, "configOperation": "SET", "value": str(value)}]
     resource = {"resourceType": "BROKER", "resourceName": name, "configs": ops}
     answer = await client.request(
-        "POST", "configs:incrementalAlter", json={"resources": [resource]}, headers={"Confplane-Wait-Applied": "9000"}
+        "POST", "configs:incrementalAlter", json={"resources": [resource]}, headers={"Confplane-Wait-Applied": "50000"}
     )
     (response,) = answer.body["responses"]
     return dict(response)
@@ -57,7 +57,10 @@ async def test_sizes_of_pools_fit_to_the_files_of_brokers(
         commands = Commands(tmp_path, connect=chroot, dsn=database.service_dsn, cluster=cluster)
         assert commands.run("target", "import", "--apply").code == 0
         assert commands.run("target", "adopt", "--reason", "a test").code == 0
-        with Service(tmp_path / "s", connect=chroot, dsn=database.service_dsn, cluster=cluster) as service:
+        patient = {"CONFPLANE_HTTP__REQUEST_DEADLINE_MS": "60000"}
+        with Service(
+            tmp_path / "s", connect=chroot, dsn=database.service_dsn, cluster=cluster, settings=patient
+        ) as service:
             async with service.client() as client:
                 await _refused_steps(client)
                 (node,) = kraft.nodes

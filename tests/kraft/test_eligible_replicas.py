@@ -48,8 +48,11 @@ async def test_a_cluster_that_has_none_sets_no_key_of_brokers(kraft_class_path: 
 async def test_whole_resources_leave_the_key_to_a_new_cluster(
     kraft_class_path: str, tmp_path: Path, world: World
 ) -> None:
-    path, wait = "configs/broker", {"Confplane-Wait-Applied": "9000"}
-    with kraft_cluster(tmp_path / "kafka", kraft_class_path) as kraft, world.adopting(kraft) as service:
+    path, wait = "configs/broker", {"Confplane-Wait-Applied": "50000"}
+    with (
+        kraft_cluster(tmp_path / "kafka", kraft_class_path) as kraft,
+        world.adopting(kraft, deadline_ms=60_000) as service,
+    ):
         async with service.client() as http:
 
             async def configs() -> dict[str, str]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.support.world import World
 
 NAME = "refused"
-WAIT = {"Confplane-Wait-Applied": "9000"}
+WAIT = {"Confplane-Wait-Applied": "50000"}
 REFUSED = {
     "broker": (
         Resource(ConfigResourceType.BROKER, ""),
@@ -72,7 +72,7 @@ async def test_a_refused_key_holds_up_no_other_key(kraft: KraftCluster, world: W
     [node] = kraft.nodes
     async with KraftWriter(kraft.bootstrap[0]) as outside:
         await outside.create_topics(NAME)
-    service = world.adopting(kraft)
+    service = world.adopting(kraft, deadline_ms=60_000)
     with service:
         async with service.client() as http:
             node.kill()

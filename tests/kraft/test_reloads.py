@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PREFIX = "listener.name.ssl.ssl"
 KEYSTORE, TRUSTSTORE = f"{PREFIX}.keystore.location", f"{PREFIX}.truststore.location"
 BROKER = "broker=1"
-WAIT = {"Confplane-Wait-Applied": "9000"}
+WAIT = {"Confplane-Wait-Applied": "50000"}
 
 
 class Stores:
@@ -100,7 +100,7 @@ async def alter(http: ConfplaneClient, values: dict[str, str], **headers: str) -
 
 async def test_files_are_loaded_again(kraft: KraftCluster, stores: Stores, world: World) -> None:
     [node] = kraft.nodes
-    with world.adopting(kraft) as service:
+    with world.adopting(kraft, deadline_ms=60_000) as service:
         async with service.client() as http:
             assert (await alter(http, stores.paths, **WAIT))["applied"]["state"] == "applied"
             await until(lambda: stores.is_loaded(node))

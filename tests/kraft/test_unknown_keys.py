@@ -72,7 +72,7 @@ async def from_kafka_3(directory: Path, class_path: str) -> AsyncIterator[KraftC
 async def test_an_unknown_key_of_brokers_is_deleted(kraft: KraftCluster, world: World) -> None:
     async with KraftWriter(kraft.bootstrap[0]) as writer:
         await writer.configs(*((resource, {PLUGIN: "1"}) for resource in BROKERS))
-    service = world.adopting(kraft)
+    service = world.adopting(kraft, deadline_ms=60_000)
     with service:
         async with service.client() as http:
             await until_released(http)
@@ -86,7 +86,7 @@ async def test_an_unknown_key_of_a_topic_is_deleted(tmp_path: Path, world: World
     """Until it is deleted, the cluster refuses each alter of the topic."""
     class_path = tools.obtain(tools.earlier_kraft_class_path).read_text()
     async with from_kafka_3(tmp_path / "kafka", class_path) as kraft:
-        service = world.adopting(kraft)
+        service = world.adopting(kraft, deadline_ms=60_000)
         with service:
             async with service.client() as http:
                 await until_released(http)
@@ -102,7 +102,7 @@ async def test_a_release_that_drops_unknown_keys_of_topics_has_none(
     kraft_class_path: str, tmp_path: Path, world: World
 ) -> None:
     async with from_kafka_3(tmp_path / "kafka", kraft_class_path) as kraft:
-        service = world.adopting(kraft)
+        service = world.adopting(kraft, deadline_ms=60_000)
         with service:
             async with service.client() as http:
                 await until_released(http)

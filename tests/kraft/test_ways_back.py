@@ -128,12 +128,13 @@ async def _go_back(http: ConfplaneClient, way: Way, change: Change) -> None:
     assert (await http.request("GET", "drift")).body["items"] == []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 async def test_a_refused_key_of_one_broker_has_ways_back(restarted: KraftCluster, world: World) -> None:
     """Under eligible leader replicas a broker refuses the key and its removal."""
     [node] = restarted.nodes
     others = {OTHER: "2"}
-    service = world.adopting(restarted)
+    service = world.adopting(restarted, deadline_ms=60_000)
     with service:
         async with service.client() as http:
             await until_released(http)
@@ -153,7 +154,7 @@ async def test_a_refused_key_of_one_broker_has_ways_back(restarted: KraftCluster
 
 async def test_a_key_of_a_broker_that_never_registered_has_ways_back(kraft: KraftCluster, world: World) -> None:
     """No broker accepts the key or its removal, or shows what could be adopted."""
-    service = world.adopting(kraft)
+    service = world.adopting(kraft, deadline_ms=60_000)
     with service:
         async with service.client() as http:
             await until_released(http)

@@ -102,6 +102,7 @@ def test_sigterm_fails_the_run_and_nothing_is_shown(
     assert runs == [("failed", "It was interrupted")]
 
 
+@pytest.mark.long
 def test_killed_during_publishing_it_shows_nothing_and_the_next_run_cleans_up(
     spark: object, commands: Commands, migrated: servers.Database, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-SECONDS: Final = 420.0
+SECONDS: Final = 1_200.0
 """The time within which a command ends, even on a busy machine."""
 
 

@@ -105,9 +105,14 @@ async def test_only_the_leader_settles(world: World) -> None:
 async def test_two_leaders_at_once_make_one_outcome_of_each_change(world: World) -> None:
     pair = [await world.replica() for _ in range(2)]
     made = [await left_open(pair[number % 2], number, applied=number % 3 > 0) for number in range(90)]
-    await asyncio.gather(*(process.reconcile() for process in (*pair, *pair)))
+
+    async def settled() -> bool:
+        """A round leaves out the changes for which it gets no connection to Postgres in time."""
+        await asyncio.gather(*(process.reconcile() for process in (*pair, *pair)))
+        return len(outcomes(world)) == len(made)
+
+    await until(settled)
     found = outcomes(world)
-    assert len(found) == len(made)
     for number, change in enumerate(made):
         was_committed, revision, _ = found[change.change_id]
         stat = world.zk.exists(f"/config/users/u{number}")

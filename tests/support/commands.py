@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-SECONDS: Final = 1_200.0
+SECONDS: Final = 420.0
 """The time within which a command ends, even on a busy machine."""
 
 
@@ -58,7 +58,7 @@ class Commands:
     def run_sequentially(self, *commands: Sequence[str]) -> Said:
         """Run several commands in one process, in which those that start Spark share it."""
         given = [[*arguments, "--cluster", "default"] for arguments in commands]
-        return run([json.dumps(given)], self.environment, module=__name__)
+        return run([json.dumps(given)], self.environment, module=__name__, seconds=SECONDS * len(given))
 
 
 def run_here(*arguments: str) -> Said:

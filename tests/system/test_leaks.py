@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tests.support.servers import Database
 
 pytestmark = pytest.mark.timeout(1800)
-"""All is planted, asked for and computed once, in the setup of the first test: for minutes."""
+"""The setup of the first test plants all secrets and runs all requests and commands; that takes minutes."""
 RULES: Final = f"""\
 rules:
   - name: no-truststore

@@ -33,7 +33,7 @@ RATE: Final = {"producer_byte_rate": 1}
 LONG_MS: Final = 60_000
 """A session's timeout that no test outlasts."""
 SHORT_MS: Final = 8_000
-"""A session's timeout that is waited for. A busy machine may keep a process from its processor for seconds."""
+"""A session's timeout that tests wait for. On a busy machine a process may get no processor for seconds."""
 PATIENT_MS: Final = 300_000
 """A deadline that no test reaches: an answer comes at once, or not within the test."""
 ENTITIES: Final = 300

@@ -10,21 +10,19 @@ import pytest
 
 from confplane.client.errors import ProblemError
 from confplane.kraft.views import ConfigResourceType, Resource
-from tests.support import servers
 from tests.support.alerts import firing
-from tests.support.commands import Commands
+from tests.support.commands import target
 from tests.support.kraft import kraft_cluster
 from tests.support.kraft_writer import KraftWriter
 from tests.support.promql import ScrapeSeries
-from tests.support.service import Service
 from tests.support.waiting import until, until_warned
+from tests.support.world import UNTIL_APPLIED
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from confplane.devstack.postgres import Postgres
-    from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.facets import ConfplaneClient
+    from tests.support.world import World
 
 BROKER = "broker=1"
 WARNING = "brokers do not use some of their dynamic configs"
@@ -35,7 +33,7 @@ async def _alter(client: ConfplaneClient, name: str, key: str, value: int) -> di
     ops = [{"name": key, "configOperation": "SET", "value": str(value)}]
     resource = {"resourceType": "BROKER", "resourceName": name, "configs": ops}
     answer = await client.request(
-        "POST", "configs:incrementalAlter", json={"resources": [resource]}, headers={"Confplane-Wait-Applied": "50000"}
+        "POST", "configs:incrementalAlter", json={"resources": [resource]}, headers=UNTIL_APPLIED
     )
     (response,) = answer.body["responses"]
     return dict(response)
@@ -47,42 +45,34 @@ async def _ineffective(client: ConfplaneClient) -> dict[str, str]:
 
 
 @pytest.mark.timeout(600)
-async def test_sizes_of_pools_fit_to_the_files_of_brokers(
-    kraft_class_path: str, zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path
-) -> None:
+async def test_sizes_of_pools_fit_to_the_files_of_brokers(kraft_class_path: str, world: World, tmp_path: Path) -> None:
     file = {"background.threads": "2", "num.io.threads": "2"}
-    chroot, database = servers.make_chroot(zookeeper.hosts), servers.make_migrated(postgres)
-    with kraft_cluster(tmp_path / "kafka", kraft_class_path, properties=file) as kraft:
-        cluster: dict[str, Any] = {"kafka": {"bootstrap": kraft.bootstrap}}
-        commands = Commands(tmp_path, connect=chroot, dsn=database.service_dsn, cluster=cluster)
-        assert commands.run("target", "import", "--apply").code == 0
-        assert commands.run("target", "adopt", "--reason", "a test").code == 0
-        patient = {"CONFPLANE_HTTP__REQUEST_DEADLINE_MS": "60000"}
-        with Service(
-            tmp_path / "s", connect=chroot, dsn=database.service_dsn, cluster=cluster, settings=patient
-        ) as service:
-            async with service.client() as client:
-                await _refused_steps(client)
-                (node,) = kraft.nodes
-                async with KraftWriter(kraft.bootstrap[0]) as writer:
-                    # Kafka takes the second step.
-                    await writer.configs((Resource(ConfigResourceType.BROKER, ""), {"background.threads": "8"}))
-                assert await _ineffective(client) == {}
-                node.stop()
-                node.start()
-                await until_warned(client, WARNING)
-                assert await _ineffective(client) == {
-                    f"{BROKER} background.threads": "8 is set as the default of all brokers, and the broker uses 2",
-                    f"{BROKER} remote.log.reader.threads": "20 is set as the default of all brokers, and the broker"
-                    " uses 10",
-                    # It fits, but the broker drops everything together.
-                    f"{BROKER} num.io.threads": "4 is set for the broker, and the broker uses 2",
-                }
-                assert "brokers, set and not used: 3" in commands.run("target", "status").out
-                async with httpx.AsyncClient(trust_env=False) as plain:
-                    metrics = (await plain.get(f"{service.url}/metrics")).text
-                assert 'confplane_observation_ineffective{area="brokers",cluster="default"} 3.0' in metrics
-                assert "KafkaConfigsNotUsed" in firing(ScrapeSeries().add(metrics, time.time()))
+    with (
+        kraft_cluster(tmp_path / "kafka", kraft_class_path, properties=file) as kraft,
+        world.adopting(kraft) as service,
+    ):
+        async with service.client() as client:
+            await _refused_steps(client)
+            (node,) = kraft.nodes
+            async with KraftWriter(kraft.bootstrap[0]) as writer:
+                # Kafka takes the second step.
+                await writer.configs((Resource(ConfigResourceType.BROKER, ""), {"background.threads": "8"}))
+            assert await _ineffective(client) == {}
+            node.stop()
+            node.start()
+            await until_warned(client, WARNING)
+            assert await _ineffective(client) == {
+                f"{BROKER} background.threads": "8 is set as the default of all brokers, and the broker uses 2",
+                f"{BROKER} remote.log.reader.threads": "20 is set as the default of all brokers, and the broker"
+                " uses 10",
+                # It fits, but the broker drops everything together.
+                f"{BROKER} num.io.threads": "4 is set for the broker, and the broker uses 2",
+            }
+            assert "brokers, set and not used: 3" in target(service, "status")
+            async with httpx.AsyncClient(trust_env=False) as plain:
+                metrics = (await plain.get(f"{service.url}/metrics")).text
+            assert 'confplane_observation_ineffective{area="brokers",cluster="default"} 3.0' in metrics
+            assert "KafkaConfigsNotUsed" in firing(ScrapeSeries().add(metrics, time.time()))
 
 
 async def _refused_steps(client: ConfplaneClient) -> None:

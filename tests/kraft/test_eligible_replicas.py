@@ -11,6 +11,7 @@ from confplane.kraft.cluster import KraftCluster as Cluster
 from confplane.kraft_wiring import rules_of
 from tests.support.catalogs import NEWEST
 from tests.support.kraft import kraft_cluster
+from tests.support.world import UNTIL_APPLIED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,10 +49,10 @@ async def test_a_cluster_that_has_none_sets_no_key_of_brokers(kraft_class_path: 
 async def test_whole_resources_leave_the_key_to_a_new_cluster(
     kraft_class_path: str, tmp_path: Path, world: World
 ) -> None:
-    path, wait = "configs/broker", {"Confplane-Wait-Applied": "50000"}
+    path = "configs/broker"
     with (
         kraft_cluster(tmp_path / "kafka", kraft_class_path) as kraft,
-        world.adopting(kraft, deadline_ms=60_000) as service,
+        world.adopting(kraft) as service,
     ):
         async with service.client() as http:
 
@@ -69,7 +70,7 @@ async def test_whole_resources_leave_the_key_to_a_new_cluster(
                 ("PUT", path, {"configs": {"message.max.bytes": "2000000"}}, 200),
                 ("DELETE", path, None, 200),
             ):
-                answer = await http.request(method, at, json=given, headers=wait)
+                answer = await http.request(method, at, json=given, headers=UNTIL_APPLIED)
                 assert answer.status == status, answer.body
                 assert answer.body["applied"]["state"] == "applied"
                 assert await configs() == before | ({} if given is None else given["configs"])  # type: ignore[operator]

@@ -18,6 +18,7 @@ from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
 from tests.support.stores import soon
 from tests.support.waiting import until
+from tests.support.world import UNTIL_APPLIED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from tests.support.world import World
 
 NAME = "refused"
-WAIT = {"Confplane-Wait-Applied": "50000"}
 REFUSED = {
     "broker": (
         Resource(ConfigResourceType.BROKER, ""),
@@ -72,7 +72,7 @@ async def test_a_refused_key_holds_up_no_other_key(kraft: KraftCluster, world: W
     [node] = kraft.nodes
     async with KraftWriter(kraft.bootstrap[0]) as outside:
         await outside.create_topics(NAME)
-    service = world.adopting(kraft, deadline_ms=60_000)
+    service = world.adopting(kraft)
     with service:
         async with service.client() as http:
             node.kill()
@@ -88,7 +88,7 @@ async def test_a_refused_key_holds_up_no_other_key(kraft: KraftCluster, world: W
 
                 await until(refused, why=entity)
             for entity, (resource, bad, (key, value)) in REFUSED.items():
-                result = await alter(http, resource, {key: value}, **WAIT)
+                result = await alter(http, resource, {key: value}, **UNTIL_APPLIED)
                 assert any(name in each for name in bad for each in result["warnings"]), result
                 assert result["applied"]["state"] == "partly-refused"
                 assert [each["key"] for each in result["applied"]["refusedKeys"]] == list(bad)
@@ -98,7 +98,7 @@ async def test_a_refused_key_holds_up_no_other_key(kraft: KraftCluster, world: W
                     (found,) = await client.describe_configs([resource], soon(), keys=[key])
                     assert [each.value for each in found.entries if each.name == key] == [value]
                 # The refused keys are given up.
-                result = await alter(http, resource, dict.fromkeys(bad), **WAIT)
+                result = await alter(http, resource, dict.fromkeys(bad), **UNTIL_APPLIED)
                 assert result["applied"]["state"] == "applied"
 
 

@@ -13,6 +13,7 @@ from tests.support.certificates import CN, Authority
 from tests.support.certificates import name as subject_name
 from tests.support.kraft import kraft_cluster
 from tests.support.waiting import until
+from tests.support.world import UNTIL_APPLIED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 PREFIX = "listener.name.ssl.ssl"
 KEYSTORE, TRUSTSTORE = f"{PREFIX}.keystore.location", f"{PREFIX}.truststore.location"
 BROKER = "broker=1"
-WAIT = {"Confplane-Wait-Applied": "50000"}
 
 
 class Stores:
@@ -100,17 +100,19 @@ async def alter(http: ConfplaneClient, values: dict[str, str], **headers: str) -
 
 async def test_files_are_loaded_again(kraft: KraftCluster, stores: Stores, world: World) -> None:
     [node] = kraft.nodes
-    with world.adopting(kraft, deadline_ms=60_000) as service:
+    with world.adopting(kraft) as service:
         async with service.client() as http:
-            assert (await alter(http, stores.paths, **WAIT))["applied"]["state"] == "applied"
+            assert (await alter(http, stores.paths, **UNTIL_APPLIED))["applied"]["state"] == "applied"
             await until(lambda: stores.is_loaded(node))
             for key, replace in ((KEYSTORE, stores.replace_certificate), (TRUSTSTORE, stores.replace_authority)):
                 replace()
                 # Equal content is no request to load files again.
-                put = await http.request("PUT", f"configs/{BROKER}", json={"configs": stores.paths}, headers=WAIT)
+                put = await http.request(
+                    "PUT", f"configs/{BROKER}", json={"configs": stores.paths}, headers=UNTIL_APPLIED
+                )
                 assert put.change_id is None
                 assert not await stores.is_loaded(node)
-                result = await alter(http, {key: stores.paths[key]}, **WAIT)
+                result = await alter(http, {key: stores.paths[key]}, **UNTIL_APPLIED)
                 assert (result["changeId"] is not None, result["applied"]["state"]) == (True, "applied")
                 await until(lambda: stores.is_loaded(node), why=key)
                 change = (await http.request("GET", f"audit/{result['changeId']}")).body

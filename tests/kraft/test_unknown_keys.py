@@ -10,12 +10,13 @@ import pytest
 from confplane.client.errors import InvalidConfigError
 from confplane.kraft.views import ConfigResourceType, Resource
 from tests.kraft.test_adopting import until_released
-from tests.kraft.test_refused_keys import WAIT, alter
+from tests.kraft.test_refused_keys import alter
 from tests.support import tools
 from tests.support.kraft import kraft_cluster
 from tests.support.kraft_client import client_of
 from tests.support.kraft_writer import KraftWriter
 from tests.support.stores import soon
+from tests.support.world import UNTIL_APPLIED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -43,7 +44,7 @@ async def has(kraft: KraftCluster, resource: Resource, key: str) -> bool:
 async def delete(http: ConfplaneClient, kraft: KraftCluster, resource: Resource, key: str) -> None:
     """Delete a key that the cluster has; a second deletion changes nothing."""
     assert await has(kraft, resource, key)
-    result = await alter(http, resource, {key: None}, **WAIT)
+    result = await alter(http, resource, {key: None}, **UNTIL_APPLIED)
     assert result["applied"]["state"] == "applied", result
     assert not await has(kraft, resource, key)
     assert await unchanged(http, resource, key)
@@ -72,7 +73,7 @@ async def from_kafka_3(directory: Path, class_path: str) -> AsyncIterator[KraftC
 async def test_an_unknown_key_of_brokers_is_deleted(kraft: KraftCluster, world: World) -> None:
     async with KraftWriter(kraft.bootstrap[0]) as writer:
         await writer.configs(*((resource, {PLUGIN: "1"}) for resource in BROKERS))
-    service = world.adopting(kraft, deadline_ms=60_000)
+    service = world.adopting(kraft)
     with service:
         async with service.client() as http:
             await until_released(http)
@@ -86,14 +87,14 @@ async def test_an_unknown_key_of_a_topic_is_deleted(tmp_path: Path, world: World
     """Until it is deleted, the cluster refuses each alter of the topic."""
     class_path = tools.obtain(tools.earlier_kraft_class_path).read_text()
     async with from_kafka_3(tmp_path / "kafka", class_path) as kraft:
-        service = world.adopting(kraft, deadline_ms=60_000)
+        service = world.adopting(kraft)
         with service:
             async with service.client() as http:
                 await until_released(http)
                 with pytest.raises(InvalidConfigError, match=FORMAT):
                     await alter(http, TOPIC, {RETENTION: "2000"})
                 await delete(http, kraft, TOPIC, FORMAT)
-                result = await alter(http, TOPIC, {RETENTION: "2000"}, **WAIT)
+                result = await alter(http, TOPIC, {RETENTION: "2000"}, **UNTIL_APPLIED)
                 assert result["applied"]["state"] == "applied", result
 
 
@@ -102,11 +103,11 @@ async def test_a_release_that_drops_unknown_keys_of_topics_has_none(
     kraft_class_path: str, tmp_path: Path, world: World
 ) -> None:
     async with from_kafka_3(tmp_path / "kafka", kraft_class_path) as kraft:
-        service = world.adopting(kraft, deadline_ms=60_000)
+        service = world.adopting(kraft)
         with service:
             async with service.client() as http:
                 await until_released(http)
                 assert not await has(kraft, TOPIC, FORMAT)
                 assert await unchanged(http, TOPIC, FORMAT)
-                result = await alter(http, TOPIC, {RETENTION: "2000"}, **WAIT)
+                result = await alter(http, TOPIC, {RETENTION: "2000"}, **UNTIL_APPLIED)
                 assert result["applied"]["state"] == "applied", result

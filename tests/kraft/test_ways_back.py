@@ -13,10 +13,11 @@ import pytest
 from confplane.client.errors import NothingSetError
 from confplane.kraft.views import ConfigResourceType, Resource
 from tests.kraft.test_adopting import until_released
-from tests.kraft.test_refused_keys import WAIT, alter
+from tests.kraft.test_refused_keys import alter
 from tests.support.commands import target
 from tests.support.kraft import kraft_cluster
 from tests.support.waiting import until
+from tests.support.world import UNTIL_APPLIED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,13 +56,13 @@ def restarted(tmp_path: Path, kraft_class_path: str) -> Iterator[KraftCluster]:
 
 
 async def _delete(http: ConfplaneClient, change: Change) -> None:
-    await alter(http, change.resource, {change.key: None}, **WAIT)
+    await alter(http, change.resource, {change.key: None}, **UNTIL_APPLIED)
 
 
 async def _replace(http: ConfplaneClient, change: Change) -> None:
     body = {"configs": change.others}
     method = "PUT" if change.others else "DELETE"
-    await http.request(method, f"configs/{change.entity}", json=body if change.others else None, headers=WAIT)
+    await http.request(method, f"configs/{change.entity}", json=body if change.others else None, headers=UNTIL_APPLIED)
 
 
 async def _adopt(http: ConfplaneClient, change: Change) -> None:
@@ -69,7 +70,7 @@ async def _adopt(http: ConfplaneClient, change: Change) -> None:
 
 
 async def _revert(http: ConfplaneClient, change: Change) -> None:
-    await http.request("POST", "audit:revert", json={"changeId": change.id}, headers=WAIT)
+    await http.request("POST", "audit:revert", json={"changeId": change.id}, headers=UNTIL_APPLIED)
 
 
 async def _end_mode(service: Service, http: ConfplaneClient, change: Change) -> None:
@@ -134,11 +135,11 @@ async def test_a_refused_key_of_one_broker_has_ways_back(restarted: KraftCluster
     """Under eligible leader replicas a broker refuses the key and its removal."""
     [node] = restarted.nodes
     others = {OTHER: "2"}
-    service = world.adopting(restarted, deadline_ms=60_000)
+    service = world.adopting(restarted)
     with service:
         async with service.client() as http:
             await until_released(http)
-            assert (await alter(http, OWN, {**others}, **WAIT))["applied"]["state"] == "applied"
+            assert (await alter(http, OWN, {**others}, **UNTIL_APPLIED))["applied"]["state"] == "applied"
             ways: dict[str, Way] = {**WAYS, "end of the mode": partial(_end_mode, service)}
             for name, way in ways.items():
                 node.kill()
@@ -154,7 +155,7 @@ async def test_a_refused_key_of_one_broker_has_ways_back(restarted: KraftCluster
 
 async def test_a_key_of_a_broker_that_never_registered_has_ways_back(kraft: KraftCluster, world: World) -> None:
     """No broker accepts the key or its removal, or shows what could be adopted."""
-    service = world.adopting(kraft, deadline_ms=60_000)
+    service = world.adopting(kraft)
     with service:
         async with service.client() as http:
             await until_released(http)

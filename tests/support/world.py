@@ -31,6 +31,8 @@ RECORDING: Final = {
     "confplane.store.write.unnotified.UNNOTIFIED_AGE_S": 0.5,
 }
 """Constants of services that record and settle within a second."""
+UNTIL_APPLIED: Final = {"Confplane-Wait-Applied": "50000"}
+"""Headers of a change that is answered when brokers use it; the deadline of :meth:`World.make_service` is later."""
 
 
 class World:
@@ -124,7 +126,6 @@ class World:
         cluster: KraftCluster,
         *,
         settings: Mapping[str, Any] | None = None,
-        deadline_ms: int = 10_000,
         **options: Any,
     ) -> Service:
         """Return a service that has adopted a Kafka 4 cluster, not started.
@@ -132,11 +133,10 @@ class World:
         Args:
             cluster: The cluster.
             settings: Further settings of it.
-            deadline_ms: The deadline of a request.
             options: As of :meth:`make_service`.
         """
         kafka = {"bootstrap": cluster.bootstrap, **(settings or {})}
-        service = self.make_service(cluster={"kafka": kafka}, deadline_ms=deadline_ms, **options)
+        service = self.make_service(cluster={"kafka": kafka}, **options)
         target(service, "import", "--apply")
         assert "accepts changes of quotas and configs" in target(service, "adopt", "--reason", "a test")
         return service

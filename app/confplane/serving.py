@@ -173,7 +173,7 @@ def create_app(
     unobserved = [KraftWarnings(store, {}) for name, store in parts.stores.items() if name not in parts.kraft_wirings]
 
     trail = PostgresTrailHistory(parts.database)
-    schedules, schedulers = _schedules(parts, trail)
+    schedules, schedulers = _schedules(parts, trail, token_cache)
     describe = DescribeService(registrations)
     history = HistoryService(trail, parts.audit, describe)
     reverts = RevertService(parts.audit, trail, history, parts.alter)
@@ -414,11 +414,15 @@ def _webhooks(
     return service, dispatchers, [deliverer], ()
 
 
-def _schedules(parts: ServiceParts, trail: PostgresTrailHistory) -> tuple[ScheduleService, Sequence[Scheduler]]:
+def _schedules(
+    parts: ServiceParts, trail: PostgresTrailHistory, tokens: TokenCache
+) -> tuple[ScheduleService, Sequence[Scheduler]]:
     """Return the service of temporary changes, and what ends those of each cluster."""
     schedules = PostgresSchedules(parts.database)
     ender, ticks = ScheduleEnder(parts.audit, trail, parts.alter, schedules), Ticks()
-    schedulers = [Scheduler(cluster, schedules, ender, ticks=ticks) for cluster in parts.clusters]
+    schedulers = [
+        Scheduler(cluster, schedules, ender, tokens.refresh_confirmed, ticks=ticks) for cluster in parts.clusters
+    ]
     return ScheduleService(schedules, ender), schedulers
 
 

@@ -71,7 +71,7 @@ class Idle:
                 for store in self.parts.stores.values()
             ],
             [WebhookDispatcher(cluster, webhooks, none, none, none, none).round for cluster in self.parts.clusters],
-            [Scheduler(cluster, schedules, none).round for cluster in self.parts.clusters],
+            [Scheduler(cluster, schedules, none, none).round for cluster in self.parts.clusters],
         ]
 
     async def start(self) -> None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from confplane.audit import PostgresAccessStore, PostgresSchedules, PostgresTrailHistory
@@ -24,6 +25,7 @@ from confplane.services.ports.schedules import EntityKey, ScheduleState
 from confplane.services.schedules.ends import ScheduleEnder
 from confplane.services.schedules.scheduler import Scheduler
 from confplane.services.schedules.service import ScheduleService
+from tests.support.access_world import World as AccessWorld
 from tests.support.alerts import PartAlerts
 from tests.support.reverting import made, now, revert
 from tests.support.stores import ALICE, content, kafka_writes, soon, until
@@ -54,7 +56,9 @@ class Ends:
         trail = PostgresTrailHistory(replica.parts.database)
         # The age of writes is measured by the real clock, which is also ZooKeeper's.
         self.ender = ScheduleEnder(replica.audit, trail, replica.parts.alter, self.schedules)
-        self.scheduler = Scheduler(self.cluster, self.schedules, self.ender, self.now)
+        self.access = AccessWorld(PostgresAccessStore(replica.parts.database))
+        confirmed = self.access.book.refresh_confirmed
+        self.scheduler = Scheduler(self.cluster, self.schedules, self.ender, confirmed, self.now)
 
     def now(self) -> datetime:
         return datetime.now(UTC) + self.ahead
@@ -250,6 +254,28 @@ async def test_a_freeze_and_a_pause_delay_the_end_and_are_reported(world: World)
     await one.pass_(HOUR)
     assert await now(one.replica, ALICE) == {}
     assert one.scheduler.warnings() == []
+
+
+async def test_a_restored_postgres_ends_nothing_until_its_tokens_are_confirmed(world: World) -> None:
+    one = Ends(await world.replica())
+    change, early = [await one.begin(each, producer_byte_rate=2) for each in (ALICE, BOB)]
+    with psycopg.connect(world.database.owner_dsn) as connection:
+        connection.execute("UPDATE access_version SET tokens_from = now(), version = version + 1")
+    await one.pass_(2 * HOUR)
+    assert [await now(one.replica, each) for each in (ALICE, BOB)] == [{RATE: "2"}] * 2
+    held_back = await one.schedule(change)
+    assert held_back.state is ScheduleState.ACTIVE, "its fallbacks are not final yet"
+    assert "`confplane tokens confirm`" in str(held_back.error)
+    [warning] = one.scheduler.warnings()
+    assert ("Postgres" in warning.public, "`confplane tokens confirm`" in str(warning)) == (False, True)
+    caller = Caller.operator("User:x", "", "r", soon(60))
+    ended = await ScheduleService(one.schedules, one.ender, one.now).end(one.cluster, UUID(made(early)), caller)
+    assert (ended.state, await now(one.replica, BOB)) == (ScheduleState.ENDED, {})
+    assert await one.access.tokens.confirm(one.access.caller()) is True
+    await one.pass_(HOUR)
+    assert await now(one.replica, ALICE) == {}
+    ended = await one.schedule(change)
+    assert (ended.state, ended.error, one.scheduler.warnings()) == (ScheduleState.ENDED, None, [])
 
 
 async def test_a_pause_also_stops_the_ends_that_are_due_in_the_same_round(

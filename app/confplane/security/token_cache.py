@@ -37,8 +37,9 @@ _STALE_WARNING_S: Final = 10.0
 """Age in seconds above which the cache reports a warning."""
 _REVOKED: Final = "The API token is not valid: it is unknown, was revoked, or has expired; ask for a new one"
 _UNCONFIRMED: Final = (
-    "Postgres was restored, and requests may have been rejected or cancelled since the moment that it has. None is"
-    " approved or applied until an operator has checked them and has run `confplane tokens confirm`"
+    "Postgres was restored to an earlier moment. Change requests that were rejected or cancelled since may be back, and"
+    " so may temporary changes that had ended. No request is approved or applied, and no temporary change ends by"
+    " itself, until an operator has checked them and has run `confplane tokens confirm`"
 )
 _RESTORED: Final = (
     "The API token was created before Postgres was restored, and may have been revoked since. It is rejected until an"
@@ -186,7 +187,7 @@ class TokenCache(BackgroundService):
             self._valid_until = asked_at + self._max_age_s
 
     async def refresh_confirmed(self) -> None:
-        """Refresh, for decisions about change requests, which a restored Postgres has as of an earlier moment.
+        """Refresh, for decisions about requests and schedules, which a restored Postgres has as of an earlier moment.
 
         Raises:
             UnavailableError: Postgres is unavailable.

@@ -1,7 +1,7 @@
 """The scheduler: ends due temporary changes, in the leader of a cluster.
 
-A due end is never dropped. A freeze, a refusal by today's rules, or an unreachable store delays it, and it is attempted
-again, at growing intervals up to a minute.
+A due end is never dropped. A freeze, a refusal by today's rules, an unreachable store, or a restored Postgres whose
+state nobody has confirmed delays it, and it is attempted again, at growing intervals up to a minute.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from confplane.domain.errors import RequestStateError
 from confplane.services.background import BackgroundService, BackgroundTask, ErrorLog, RetriedItems
 from confplane.services.changes.callers import Caller
 from confplane.services.metrics import Sample, of_cluster
@@ -19,7 +20,7 @@ from confplane.services.ports.schedules import ScheduleStatus
 from confplane.services.ticks import Ticks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from uuid import UUID
 
     from confplane.services.clusters import Cluster
@@ -44,6 +45,7 @@ class Scheduler(BackgroundService):
         cluster: The cluster.
         schedules: The schedules.
         ender: Ends one change.
+        check_confirmed: Refuses to go on in a Postgres that was restored, until its tokens are confirmed.
         now: The clock.
         ticks: The times of the rounds, which the schedulers of a process share.
     """
@@ -53,6 +55,7 @@ class Scheduler(BackgroundService):
         cluster: Cluster,
         schedules: ScheduleStore,
         ender: ScheduleEnder,
+        check_confirmed: Callable[[], Awaitable[None]],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         *,
         ticks: Ticks | None = None,
@@ -61,6 +64,7 @@ class Scheduler(BackgroundService):
         self._cluster = cluster
         self._schedules = schedules
         self._ender = ender
+        self._check_confirmed = check_confirmed
         self._now = now
         self._background = BackgroundTask(self._run, name=f"scheduler-{cluster.name}")
         self._errors = ErrorLog(
@@ -146,6 +150,11 @@ class Scheduler(BackgroundService):
             reason=f"End of the temporary change {change_id}",
         )
         with self._retries.attempt(change_id):
+            try:
+                await self._check_confirmed()
+            except RequestStateError as error:
+                await self._schedules.delay(change_id, error.detail)
+                raise
             ended = await self._ender.end(self._cluster, change_id, caller)
             self._ended += 1
             kept = f"; {len(ended.kept)} keys were changed in the meantime and kept" if ended.kept else ""

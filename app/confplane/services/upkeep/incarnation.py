@@ -75,7 +75,8 @@ def lost_changes(cluster: str, lost: Incarnation) -> OperatorWarning:
     text = (
         f"Postgres lacks change {lost.newest_change}, which it had on timeline {lost.timeline}: it was"
         " restored to an earlier moment, or a standby without the change was promoted. Revoked tokens and removed"
-        " grants may be back, so API tokens created before are rejected. Check tokens and grants, and then run"
+        " grants may be back, so API tokens created before are rejected, no change request is applied, and no temporary"
+        " change ends by itself. Check tokens, grants, requests and temporary changes, and then run"
         " `confplane tokens confirm`, or `confplane tokens invalidate --issued-before TIME`"
     )
     return OperatorWarning(text).about(cluster)

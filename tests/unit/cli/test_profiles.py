@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -11,6 +13,7 @@ from confplane.cli.commands import cli
 from confplane.cli.remote import profiles
 from confplane.cli.remote.credentials import tls_of, token_of, tokens_of
 from confplane.cli.remote.profiles import Profile, ProfileError, Profiles
+from confplane.client import AsyncConfplane, ProblemError
 from confplane.domain.base64url import encode_base64url
 
 FILE = """\
@@ -109,6 +112,39 @@ def test_a_token_command_runs_again_once_its_token_has_expired(tmp_path: Path, l
     current = tokens_of(Profile("http://x", token_command=command))
     assert callable(current)
     assert [current() for _ in range(4)] == [expired, lasting, lasting, lasting]
+
+
+@pytest.mark.parametrize(
+    ("printed", "left", "sent"),
+    [
+        ("old new unused", "unused", ["old", "old", "new", "new"]),
+        ("old old unused", "unused", ["old", "old"]),
+        ("old", "", ["old", "old"]),
+    ],
+    ids=["another token", "the same token", "no token"],
+)
+async def test_a_token_command_runs_again_once_for_all_requests_that_are_refused(
+    tmp_path: Path, printed: str, left: str, sent: list[str]
+) -> None:
+    (tmp_path / "tokens").write_text(printed)
+    command = (sys.executable, "-c", _PROGRAM, str(tmp_path / "tokens"))
+    seen: list[str] = []
+
+    both_are_sent = asyncio.Barrier(2)
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        token = request.headers["Authorization"].removeprefix("Bearer ")
+        seen.append(token)
+        if token == "old":
+            await both_are_sent.wait()
+        return httpx.Response(401 if token == "old" else 200, json={"title": "Unauthenticated"})
+
+    tokens = tokens_of(Profile("http://x", token_command=command))
+    async with AsyncConfplane("http://x", token=tokens, transport=httpx.MockTransport(answer)) as client:
+        reads = [client.client_quotas.get(f"user={name}") for name in "ab"]
+        answers = await asyncio.gather(*reads, return_exceptions=True)
+    assert [isinstance(each, ProblemError) for each in answers] == ["new" not in printed] * 2
+    assert (sorted(seen, reverse=True), (tmp_path / "tokens").read_text()) == (sent, left)
 
 
 def test_tokens_of_files_and_commands(directory: Path) -> None:

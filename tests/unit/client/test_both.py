@@ -23,6 +23,7 @@ from confplane.client import (
     ProblemError,
     ResourceNotFoundError,
     ThrottlingQuotaExceededError,
+    UnauthenticatedError,
 )
 from tests.support.both_clients import KINDS, Flaky, Kind, bodies, connected, done, items
 
@@ -132,6 +133,74 @@ async def test_a_call_that_lasts_longer_waits_longer_for_the_limits_of_the_servi
         await done(client.manifests.plan({}))
     assert len(pauses) == 1
     assert 50 <= pauses[0] <= 60
+
+
+class Refusing:
+    """A service that accepts one token, and is once away for requests with another one."""
+
+    def __init__(self, accepted: str, away_for: str | None = None) -> None:
+        self.accepted = accepted
+        self.away_for = away_for
+        self.seen: list[str] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.seen.append(request.headers["Authorization"].removeprefix("Bearer "))
+        if self.seen[-1] == self.away_for:
+            return away()
+        if self.seen[-1] != self.accepted:
+            return httpx.Response(401, json={"type": "/problems/unauthenticated", "kafkaErrorCode": 31})
+        return httpx.Response(200, json={"events": [{"changeId": "a"}], "position": "p"})
+
+
+@pytest.mark.parametrize(
+    ("tokens", "away_for", "sent"),
+    [
+        ("old new", None, ["old", "new"]),
+        ("old old new", None, ["old"]),
+        ("old older new", None, ["old", "older"]),
+        ("old away older new", "away", ["old", "away", "older"]),
+        ("old", None, ["old"]),
+    ],
+    ids=["another", "the same", "refused too", "once for all attempts", "none"],
+)
+async def test_a_refused_token_is_read_again_once_for_each_call(
+    kind: Kind, tokens: str, away_for: str | None, sent: list[str]
+) -> None:
+    calls: tuple[Callable[[Any], Any], ...] = (
+        lambda client: done(client.client_quotas.get("user=alice")),
+        lambda client: done(client.tokens.create({"principal": "User:alice"})),
+        lambda client: _following(client.changes()),
+    )
+    for call in calls:
+        service, given = Refusing("new", away_for), iter(tokens.split())
+        async with connected(
+            kind, token=lambda given=given: next(given), transport=httpx.MockTransport(service)
+        ) as one:
+            if sent[-1] == "new":
+                await call(one)
+            else:
+                with pytest.raises(UnauthenticatedError):
+                    await call(one)
+        assert service.seen == sent
+
+
+async def test_a_refused_token_of_a_file_is_replaced_and_a_fixed_one_is_not(kind: Kind, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("old")
+
+    def rotating(request: httpx.Request) -> httpx.Response:
+        file.write_text("new")
+        return service(request)
+
+    for token, sent in ((file, ["old", "new"]), ("old", ["old"])):
+        service = Refusing("new")
+        async with connected(kind, token=token, transport=httpx.MockTransport(rotating)) as client:
+            if sent[-1] == "new":
+                await done(client.client_quotas.get("user=alice"))
+            else:
+                with pytest.raises(UnauthenticatedError):
+                    await done(client.client_quotas.get("user=alice"))
+        assert service.seen == sent
 
 
 async def test_a_process_that_is_not_ready_is_asked_once(kind: Kind) -> None:

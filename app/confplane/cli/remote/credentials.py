@@ -17,7 +17,7 @@ from confplane.client.tokens import is_token
 from confplane.domain.base64url import decode_base64url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from confplane.cli.remote.logins import StoredLogin
     from confplane.cli.remote.profiles import Profile
@@ -69,22 +69,38 @@ def tokens_of(profile: Profile) -> Token | None:
     if first is None or profile.token is not None:
         return first
     if profile.token_file is None and profile.token_command is not None:
-        return _until_expired(profile, first)
+        return _CommandToken(profile, first)
     return lambda: token_of(profile) or ""
 
 
-def _until_expired(profile: Profile, token: str) -> Callable[[], str]:
-    """Return a function that runs a token command again once its token has expired, not before: it may prompt."""
-    lock = Lock()
+class _CommandToken:
+    """The token of a command, which runs again once its token has expired or is refused, not before: it may prompt."""
 
-    def current() -> str:
-        nonlocal token
-        with lock:
-            if _has_expired(token):
-                token = token_of(profile) or ""
-            return token
+    def __init__(self, profile: Profile, first: str) -> None:
+        self._profile = profile
+        self._token = first
+        self._is_refused = False
+        """The command printed the same token again after the service had refused it."""
+        self._lock = Lock()
 
-    return current
+    def __call__(self) -> str:
+        with self._lock:
+            if _has_expired(self._token):
+                self._run()
+            return self._token
+
+    def renew(self, refused: str) -> str:
+        """Return the token to send instead of a refused one: see :class:`confplane.client.tokens.CachedToken`."""
+        with self._lock:
+            # Another request may have replaced it by now.
+            if self._token == refused and not self._is_refused:
+                self._run()
+                self._is_refused = self._token == refused
+            return self._token
+
+    def _run(self) -> None:
+        self._token = token_of(self._profile) or ""
+        self._is_refused = False
 
 
 def _has_expired(token: str) -> bool:

@@ -6,14 +6,15 @@ import asyncio
 import random
 import time
 from collections.abc import Generator
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 import httpx
 
 from confplane.client.core.answers import FAILURES, answer_of, no_answer_error
 from confplane.client.core.calls import Answer, ApiCall
-from confplane.client.errors import ClientError
-from confplane.client.tokens import authorization, authorization_in_thread
+from confplane.client.errors import ClientError, ProblemError
+from confplane.client.tokens import authorization, authorization_in_thread, renewed_authorization
 
 if TYPE_CHECKING:
     import ssl
@@ -69,6 +70,13 @@ class Retries:
         self._tries = tries
         self._patience_s = patience_s
         self._failures = 0
+        self._has_renewed = False
+
+    def renews_token(self, error: ProblemError) -> bool:
+        """Return True for the first refusal of the token: it is then read again, and another one is sent at once."""
+        renews = error.status == HTTPStatus.UNAUTHORIZED and not error.may_be_applied and not self._has_renewed
+        self._has_renewed = self._has_renewed or renews
+        return renews
 
     def pause_s(self, error: ClientError) -> float:
         """Return the seconds to wait before the next attempt.
@@ -150,7 +158,7 @@ class BlockingSender(_BaseSender):
         call, retries = self._prepared(call)
         while True:
             try:
-                return self._send_once(call)
+                return self._send_once(call, retries)
             except ClientError as error:
                 pause_s = retries.pause_s(error)
             time.sleep(pause_s)
@@ -176,8 +184,17 @@ class BlockingSender(_BaseSender):
         time.sleep(step)
         return None
 
-    def _send_once(self, call: ApiCall[T]) -> Answer[T]:
+    def _send_once(self, call: ApiCall[T], retries: Retries) -> Answer[T]:
         credential = None if self._token is None else authorization(self._token)
+        try:
+            return self._exchange(call, credential)
+        except ProblemError as error:
+            other = renewed_authorization(self._token, credential) if retries.renews_token(error) else None
+            if other is None:
+                raise
+        return self._exchange(call, other)
+
+    def _exchange(self, call: ApiCall[T], credential: str | None) -> Answer[T]:
         try:
             response = self._http.request(**self._request(call, credential))
         except FAILURES as error:
@@ -201,7 +218,7 @@ class AsyncSender(_BaseSender):
         call, retries = self._prepared(call)
         while True:
             try:
-                return await self._send_once(call)
+                return await self._send_once(call, retries)
             except ClientError as error:
                 pause_s = retries.pause_s(error)
             await asyncio.sleep(pause_s)
@@ -226,8 +243,19 @@ class AsyncSender(_BaseSender):
             return await self.one(step)
         return await asyncio.sleep(step)
 
-    async def _send_once(self, call: ApiCall[T]) -> Answer[T]:
+    async def _send_once(self, call: ApiCall[T], retries: Retries) -> Answer[T]:
         credential = None if self._token is None else await authorization_in_thread(self._token)
+        try:
+            return await self._exchange(call, credential)
+        except ProblemError as error:
+            if not retries.renews_token(error):
+                raise
+            other = await asyncio.to_thread(renewed_authorization, self._token, credential)
+            if other is None:
+                raise
+        return await self._exchange(call, other)
+
+    async def _exchange(self, call: ApiCall[T], credential: str | None) -> Answer[T]:
         try:
             response = await self._http.request(**self._request(call, credential))
         except FAILURES as error:

@@ -163,9 +163,11 @@ def _whole(spark: SparkSession, name: str, sample: Path) -> list[DataFrame]:
 
     frames, options = samples.frames(spark, sample), _options(sample)
     if name == "compare":
-        at = datetime.fromisoformat(options["as_of"]) - timedelta(days=60)
+        at = options["as_of"] - timedelta(days=60)
         frames["other_znodes"] = history.znodes_at(frames["changes"], frames["znodes"], at)
-        options |= {"other": at.isoformat(), "other_catalogs": Catalogs(), "other_release": ON_ZOOKEEPER}
+        frames["other_topics"] = frames["topics"]
+        options |= {"other": at.isoformat(), "other_catalogs": Catalogs()}
+        options |= {"other_release": ON_ZOOKEEPER, "other_on_zookeeper": True}
     elif name == "usage":
         frames["usage"] = spark.read.schema(schemas.USAGE).parquet(str(_usage(sample)))
     if JOBS[name].fold is None:
@@ -176,7 +178,7 @@ def _whole(spark: SparkSession, name: str, sample: Path) -> list[DataFrame]:
 
 def _options(sample: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((sample / OPTIONS).read_text())
-    return found
+    return {**found, "as_of": datetime.fromisoformat(found["as_of"])}
 
 
 def _usage(sample: Path) -> Path:

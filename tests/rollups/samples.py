@@ -78,10 +78,8 @@ def run(name: str, given: Mapping[str, DataFrame], **options: Any) -> DataFrame:
 
 def made(name: str, given: Mapping[str, DataFrame], **options: Any) -> tuple[DataFrame, Any]:
     """Run a job as :func:`run`, and return its rows and its fold; ``carried`` and ``settled`` are among the options."""
-    job, options = (
-        JOBS[name],
-        {"as_of": NOW, "catalogs": Catalogs(), "release": ON_ZOOKEEPER, "teams": TEAMS, **options},
-    )
+    about = {"as_of": NOW, "catalogs": Catalogs(), "release": ON_ZOOKEEPER, "on_zookeeper": True, "teams": TEAMS}
+    job, options = JOBS[name], {**about, **options}
     inputs = {frame: given[frame].select(*columns) for frame, columns in job.inputs.items()}
     known = {*job.options, *(("carried", "settled") if job.fold is not None else ())}
     return job.evaluate(**inputs, **{key: value for key, value in options.items() if key in known})

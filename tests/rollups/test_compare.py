@@ -14,9 +14,12 @@ from confplane.rollups import history, schemas, stores
 from confplane.rollups.jobs import compare
 from confplane.rollups.origin import Origin
 from confplane.rollups.reading import NotInReadingError
+from confplane.services.ports.cluster_states import Target
 from confplane.settings import ClusterSettings
+from confplane.store.znodes import encode_target
 from tests.audit.rows import committed, entity, run
 from tests.bench.sample.trail import Plan, Trail
+from tests.rollups import samples
 from tests.rollups.references import compare as reference
 from tests.rollups.trail import CLUSTER, own, write
 from tests.support.stores import rate
@@ -33,8 +36,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 OTHER: Final = "staging"
 ABOUT: Final = {
-    "other": OTHER, "catalogs": Catalogs(), "release": ON_ZOOKEEPER,
-    "other_catalogs": Catalogs(), "other_release": ON_ZOOKEEPER,
+    "other": OTHER, "as_of": samples.NOW, "catalogs": Catalogs(), "release": ON_ZOOKEEPER, "on_zookeeper": True,
+    "other_catalogs": Catalogs(), "other_release": ON_ZOOKEEPER, "other_on_zookeeper": True,
 }  # fmt: skip
 SEPARATE: Final = "/confplane/client-configs"
 COLUMNS: Final = schemas.OTHER_ZNODES.names
@@ -104,7 +107,8 @@ def found(rows: DataFrame) -> set[tuple[Any, ...]]:
 
 
 def test_the_sides_are_compared_as_by_the_definition(spark: SparkSession) -> None:
-    sides = {"znodes": frame(spark, HERE), "other_znodes": frame(spark, THERE)}
+    no_topics = {name: spark.createDataFrame([], schemas.TOPICS) for name in ("topics", "other_topics")}
+    sides = {"znodes": frame(spark, HERE), "other_znodes": frame(spark, THERE), **no_topics}
     rows = found(compare.JOB(**sides, **ABOUT))
     assert rows == reference.compare(HERE, THERE, OTHER)
     kinds = {(row[0], row[1]): (row[2], row[7]) for row in rows}
@@ -124,16 +128,49 @@ def test_the_sides_are_compared_as_by_the_definition(spark: SparkSession) -> Non
     )
 
 
-@pytest.mark.parametrize("releases", [("4.4", ON_ZOOKEEPER), (ON_ZOOKEEPER, "4.4"), ("4.4", "4.4")])
-def test_without_zookeeper_no_topic_is_listed_because_of_its_znode(
-    spark: SparkSession, releases: tuple[str, str]
+OUTDATED: Final = samples.NOW - timedelta(hours=1, microseconds=1)
+
+
+@pytest.mark.parametrize(
+    ("on_zookeeper", "listed_at", "only_here", "only_there"),
+    [
+        ((True, True), (None, None), {"own", "emptied"}, {"plain"}),
+        ((False, False), (samples.NOW, samples.NOW), {"own", "listed here"}, {"listed there"}),
+        ((False, True), (samples.NOW, None), {"own", "listed here", "listed by both"}, {"plain"}),
+        ((False, False), (samples.NOW, OUTDATED), set(), set()),
+        ((False, False), (None, samples.NOW), set(), set()),
+        ((False, True), (None, None), set(), set()),
+        ((True, False), (None, None), set(), set()),
+    ],
+    ids=["ZooKeeper", "tables", "one of each", "outdated", "one table", "no table here", "no table there"],
+)
+@pytest.mark.parametrize("release", [ON_ZOOKEEPER, "4.4"])
+def test_topics_of_one_side_are_listed_if_all_topics_of_both_are_known(
+    spark: SparkSession,
+    release: str,
+    on_zookeeper: tuple[bool, bool],
+    listed_at: tuple[datetime | None, datetime | None],
+    only_here: set[str],
+    only_there: set[str],
 ) -> None:
-    """Kafka 4 has no znode of a topic without configs, and that of a topic that is gone stays."""
-    here = frame(spark, [znode("topic=emptied", {}), znode("topic=own", {"retention.ms": "5"})])
-    there = frame(spark, [znode("topic=plain", {})])
-    options = {**ABOUT, **dict(zip(("release", "other_release"), releases, strict=True))}
-    rows = compare.JOB(znodes=here, other_znodes=there, **options).select("entity_id", "config_key", "kind").collect()
-    assert [tuple(row) for row in rows] == [("topic=own", "retention.ms", "only_here")]
+    """A cluster without ZooKeeper has no znode of a topic without configs, and that of a topic that is gone stays."""
+    lists = (("own", "listed here", "listed by both"), ("listed there", "listed by both"))
+    topics, other_topics = (
+        spark.createDataFrame([] if at is None else [(f"topic={name}", at) for name in names], schemas.TOPICS)
+        for at, names in zip(listed_at, lists, strict=True)
+    )
+    rows = compare.JOB(
+        znodes=frame(spark, [znode("topic=emptied", {}), znode("topic=own", {"retention.ms": "5"})]),
+        other_znodes=frame(spark, [znode("topic=plain", {})]),
+        topics=topics,
+        other_topics=other_topics,
+        **{**ABOUT, "release": release, "on_zookeeper": on_zookeeper[0], "other_on_zookeeper": on_zookeeper[1]},
+    )
+    assert {tuple(row) for row in rows.select("entity_id", "config_key", "kind").collect()} == {
+        ("topic=own", "retention.ms", "only_here"),
+        *((f"topic={name}", "", "only_here") for name in only_here),
+        *((f"topic={name}", "", "only_there") for name in only_there),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -253,6 +290,21 @@ def test_two_clusters_are_read_and_equal_secrets_are_equal(
     assert (secret[3], secret[5]) == (None, None)
     assert secret[4] is not None
     assert secret[4] != secret[6]
+
+
+def test_topics_of_clusters_without_zookeeper_are_those_of_the_tables(
+    spark: SparkSession, sides: tuple[Origin, Origin], raw_zk: KazooClient, migrated: servers.Database
+) -> None:
+    for name, root, topics in ((CLUSTER, "", ("a", "b")), (OTHER, "/other", ("b", "c"))):
+        raw_zk.create(f"{root}/confplane/target", encode_target(Target(name)), makepath=True)
+        statement = f"INSERT INTO topic_polls (cluster, version, topics, polled_at) VALUES ('{name}', 1, 2, now())"  # noqa: S608 - literals
+        run(migrated.service_dsn, statement)
+        for topic in topics:
+            statement = f"INSERT INTO observed_topics (cluster, name, topic_id) VALUES ('{name}', '{topic}', '')"  # noqa: S608 - literals
+            run(migrated.service_dsn, statement)
+    origin, other = sides
+    rows = {row[:3] for row in compared(spark, origin, other)}
+    assert rows == {("topic=a", "", "only_here"), ("topic=c", "", "only_there")}
 
 
 def test_a_time_is_compared_by_the_trail_as_far_as_this_knows_it(

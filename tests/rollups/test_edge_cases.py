@@ -282,15 +282,16 @@ def test_topics_without_a_znode_count_by_the_table(spark: SparkSession, tmp_path
         assert times == {"broker": False, "topic": name == "outdated"}
 
 
+@pytest.mark.parametrize("release", [ON_ZOOKEEPER, "4.4"])
 @pytest.mark.parametrize("has_table", [True, False])
 def test_the_emptied_znode_of_a_topic_that_is_gone_is_no_topic(
-    spark: SparkSession, tmp_path: Path, *, has_table: bool
+    spark: SparkSession, tmp_path: Path, release: str, *, has_table: bool
 ) -> None:
-    """A Kafka 4 cluster leaves it, and an exported lake has no table of topics."""
+    """A cluster without ZooKeeper leaves it, and an exported lake has no table of topics."""
     znodes = [znode("topic=a", {"retention.ms": "5"}), znode("topic=emptied", {}), znode("topic=gone", {})]
     topics = [(f"topic={topic}", samples.NOW) for topic in ("a", "emptied", "plain")] if has_table else []
     frames = samples.frames(spark, samples.save(tmp_path, znodes=znodes, topics=topics))
-    rows = samples.run("drift", frames, release="4.4").orderBy("rank").collect()
+    rows = samples.run("drift", frames, release=release, on_zookeeper=False).orderBy("rank").collect()
     found = [(row.value, row.entities, row.total, row.examples) for row in rows]
     week = "604800000"
     assert found == ([(week, 2, 3, []), ("5", 1, 3, ["topic=a"])] if has_table else [("5", 1, 1, [])])

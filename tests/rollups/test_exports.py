@@ -424,7 +424,7 @@ def test_jobs_find_the_same_in_the_lake_as_in_the_stores(
     names: list[str],
 ) -> None:
     jobs = {name: COMPARED[name] for name in names}
-    # A lake has no list of topics, which only drift reads.
+    # A lake has no list of topics.
     inputs = {frame for job in jobs.values() for frame in job.inputs} - {"topics"}
     assert inputs == {frame for job in COMPARED.values() for frame in job.inputs} - {"topics"}
     fill(migrated.service_dsn)

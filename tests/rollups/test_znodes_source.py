@@ -220,11 +220,13 @@ def test_the_release_of_an_observed_cluster_determines_which_values_are_reported
     raw_zk: KazooClient, cluster: Cluster
 ) -> None:
     scanner = scan.Scanner.of("default", cluster.settings)
-    assert scanner.release() == ON_ZOOKEEPER
+    assert scanner.release() == (ON_ZOOKEEPER, True)
     raw_zk.create("/confplane/target", encode_target(Target("5L6g3nShT-eMCtK--X86sw")), makepath=True)
-    assert scanner.release() == newest()
-    raw_zk.create("/confplane/observation", ObservationReport(1, "writer", release="4.1").encode())
-    assert scanner.release() == "4.1"
+    assert scanner.release() == (newest(), False)
+    raw_zk.create("/confplane/observation", ObservationReport(1, "writer", release=ON_ZOOKEEPER).encode())
+    assert scanner.release() == (ON_ZOOKEEPER, False)
+    raw_zk.set("/confplane/observation", ObservationReport(1, "writer", release="4.1").encode())
+    assert scanner.release() == ("4.1", False)
     raw_zk.create("/config/groups/g", entity('{"consumer.session.timeout.ms":"45000"}'), makepath=True)
     told = {
         release: [

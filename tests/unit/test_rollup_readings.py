@@ -56,6 +56,22 @@ def start(job: Any, previous: dict[str, Any], trail: Trail, floor: int | None = 
 
 
 @pytest.mark.parametrize(
+    ("options", "on_zookeeper"),
+    [
+        ({"release": "3.9"}, True),
+        ({"release": "4.4"}, False),
+        ({"release": "3.9", "on_zookeeper": False}, False),
+        ({}, None),
+    ],
+)
+def test_an_export_of_an_earlier_release_is_of_zookeeper_by_its_release(
+    options: dict[str, Any], *, on_zookeeper: bool | None
+) -> None:
+    reading = reading_of("default", {"as_of": NOON, **options}, 5, cast("Any", None))
+    assert reading.options.get("on_zookeeper") is on_zookeeper
+
+
+@pytest.mark.parametrize(
     ("changed", "trail", "since"),
     [
         ({}, Trail(), DAY),

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 _MISMATCHED: Final = 4
-_OF_POSTGRES: Final = frozenset({*TABLES, "registrations", "other_znodes"})
+_OF_POSTGRES: Final = frozenset({*TABLES, "registrations", "other_topics", "other_znodes"})
 """Frames that are, or may be, read from Postgres."""
 
 

@@ -32,8 +32,10 @@ OPTIONS: Final = frozenset(
         "floor",
         "horizon",
         "newest_version",
+        "on_zookeeper",
         "other",
         "other_catalogs",
+        "other_on_zookeeper",
         "other_release",
         "recorded_since",
         "release",
@@ -63,10 +65,15 @@ OPTIONS: Final = frozenset(
     ``floor`` only if the run reads a lagging standby.
 ``newest_version``
     ``int`` or None: the highest version of any znode in ``znodes``; None if it is not known.
+``on_zookeeper``
+    ``bool``: the cluster runs on ZooKeeper, so that ``znodes`` has all topics; the release does not tell, because 3.9
+    also runs without.
 ``other``
     ``str``: the side that the run's cluster is compared with: the name of another cluster, or a time (ISO 8601, UTC).
 ``other_catalogs``
     ``Catalogs``: the definitions of the other side's configs.
+``other_on_zookeeper``
+    ``bool``: ``on_zookeeper`` of the other side.
 ``other_release``
     ``str``: the release of the other side's Kafka.
 ``recorded_since``
@@ -119,8 +126,8 @@ class Job:
     Attributes:
         rollup: The name, the columns of the rows and their key.
         inputs: Frame -> the columns of it that the transform reads; it is given these and no others. Frames are
-            ``changes``, ``other_znodes``, ``refused_attempts``, ``registration_events``, ``registrations``,
-            ``reports``, ``states``, ``topics``, ``usage`` and ``znodes`` (rollups/schemas.py).
+            ``changes``, ``other_topics``, ``other_znodes``, ``refused_attempts``, ``registration_events``,
+            ``registrations``, ``reports``, ``states``, ``topics``, ``usage`` and ``znodes`` (rollups/schemas.py).
         transform: ``transform(changes=..., znodes=..., as_of=...)``: the frames of ``inputs`` and the ``options`` by
             name; returns rows of the schema ``output`` in any order.
         incremental: The transform also takes ``previous`` and ``since``. On a run from the beginning both are None.

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 
+from confplane.domain.releases import ON_ZOOKEEPER
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -123,8 +125,8 @@ class Reading:
         cluster: The cluster's name.
         as_of: The moment, aware.
         options: Options of jobs (``job.OPTIONS``), except ``capacity`` and ``teams``. Without znodes, there is no
-            ``ceiling``, no ``floor``, no ``horizon`` and no ``release``, and ``newest_version`` is None, as in
-            positions of earlier releases.
+            ``ceiling``, no ``floor``, no ``horizon``, no ``on_zookeeper`` and no ``release``, and ``newest_version`` is
+            None, as in positions of earlier releases.
         position: The position of this run as JSON, stored with its rows and passed to :meth:`frames` by the next run:
             ``as_of`` (ISO 8601), ``registration_id``, ``begin``, ``floor``, ``horizon``, ``watermark`` (decimal strings
             or null).
@@ -219,7 +221,9 @@ class Reading:
 
 def reading_of(cluster: str, options: Mapping[str, Any], registration_id: int, frames: Frames) -> Reading:
     """Return a reading; its position is made from its options."""
-    options = {"newest_version": None, **options}
+    # Earlier releases exported no on_zookeeper.
+    of_release = {"on_zookeeper": options["release"] == ON_ZOOKEEPER} if "release" in options else {}
+    options = {"newest_version": None, **of_release, **options}
     revisions = {name: options.get(name) for name in ("begin", "floor", "horizon", "watermark")}
     position = {
         "as_of": options["as_of"].isoformat(),

@@ -229,7 +229,8 @@ Empty if the recorder never ran."""
 
 TOPICS: Final = StructType([_required("entity_id", StringType()), _required("polled_at", TimestampType())])
 """One row per topic of a Kafka cluster without ZooKeeper, with or without configs, as the leader listed them at
-``polled_at``, the same in all rows (``observed_topics``). Empty for other clusters, and in a lake."""
+``polled_at``, the same in all rows (``observed_topics``). Empty for other clusters, and in a lake. As ``other_topics``
+the topics of another cluster; empty for an earlier time."""
 
 USAGE: Final = StructType(
     [

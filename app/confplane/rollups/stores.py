@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from confplane.rollups.reading import Reading
     from confplane.rollups.sources.postgres import ReadOnlyTransaction
     from confplane.rollups.sources.trail import PostgresSnapshot
+    from confplane.store.scan import KafkaRelease
 
 _ZNODES: Final = "znodes"
 _OTHER_ZNODES: Final = "other_znodes"
+_OTHER_TOPICS: Final = "other_topics"
 _USAGE: Final = "usage"
 _CURRENT: Final = {"states": "The recorder's states", "topics": "Topics"}
 """Frames of Postgres without a past, and what they are in a message."""
@@ -85,10 +87,10 @@ def read(
             columns = columns and [*columns, *(name for name in history.ZNODE_COLUMNS if name not in columns)]
         found = None if as_of is not None or not columns else stack.enter_context(_znodes(spark, origin, columns))
         beside: DataFrame | datetime | None = None
-        other_release = None if found is None else found.release
+        other_kafka = None if found is None else found.kafka
         if isinstance(other, Origin) and (columns := _columns_of_znodes(jobs, _OTHER_ZNODES)):
             read_there = stack.enter_context(_znodes(spark, other, columns, fingerprinted_as=origin.name))
-            beside, other_release = read_there.frame, read_there.release
+            beside, other_kafka = read_there.frame, read_there.kafka
         # After the znodes were read, so that a standby that keeps up has the trail of all of them.
         known = None if origin.primary is None else standby.wait_for_replay(origin.dsn, origin.primary)
         postgres = stack.enter_context(open_transaction(origin.dsn))
@@ -96,20 +98,23 @@ def read(
         options: dict[str, Any] = {"as_of": now if as_of is None else as_of, **_revisions(postgres, moment.scope)}
         if other is not None:
             options["other"] = other.name if isinstance(other, Origin) else other.astimezone(UTC).isoformat()
-            options["other_release"] = other_release
+            if other_kafka is not None:
+                options |= {"other_release": other_kafka.name, "other_on_zookeeper": other_kafka.on_zookeeper}
             options["other_catalogs"] = (other if isinstance(other, Origin) else origin).cluster.catalogs()
         if found is not None:
             ceiling = found.scanner.revision(found.horizon)
             horizon = found.horizon if known is None else min(found.horizon, _newest_revision(postgres, origin.name))
             options |= {"ceiling": ceiling, "floor": found.floor, "horizon": horizon}
-            options |= {"catalogs": origin.cluster.catalogs(), "release": found.release}
+            options |= {"catalogs": origin.cluster.catalogs(), "release": found.kafka.name}
+            options["on_zookeeper"] = found.kafka.on_zookeeper
             options["newest_version"] = found.newest_version
         source = register(spark, trail.TrailSource, origin=origin.for_tasks())
         if isinstance(other, datetime):
             _check_known(postgres, origin.name, other, now)
             beside = other
+        cluster = other.name if isinstance(other, Origin) else None
         frames = StoreFrames(
-            spark, source, postgres, moment, found, beside, usage, _passes(jobs or (), other), most_parts
+            spark, source, postgres, moment, found, beside, cluster, usage, _passes(jobs or (), other), most_parts
         )
         yield reading_of(origin.name, options, moment.scope.last_registration, frames), frames
 
@@ -153,7 +158,7 @@ class _ZnodeScan:
 
     scanner: Scanner
     frame: DataFrame
-    release: str
+    kafka: KafkaRelease
     floor: int
     horizon: int
     newest_version: int | None
@@ -165,11 +170,11 @@ def _znodes(
 ) -> Iterator[_ZnodeScan]:
     scanner = Scanner.of(origin.name, origin.cluster)
     floor = scanner.revision()
-    release = scanner.release(floor)
+    kafka = scanner.release(floor)
     parallelism = spark.sparkContext.defaultParallelism
     frame = (
         spark.read.format(register(spark, znodes.ZnodesSource, origin=origin.for_tasks()))
-        .options(**znodes.znodes_options(floor, parallelism, release, fingerprinted_as or origin.name))
+        .options(**znodes.znodes_options(floor, parallelism, kafka.name, fingerprinted_as or origin.name))
         .schema(StructType([schemas.ZNODES[name] for name in columns]))
         .load()
         .persist(StorageLevel.MEMORY_AND_DISK)
@@ -179,7 +184,7 @@ def _znodes(
         version = F.max(_VERSION) if _VERSION in columns else F.lit(None)
         [(newest, newest_version)] = frame.agg(F.max(_MZXID), version).collect()
         # Intents are durable before their transactions, so all commits so far have their intents in the snapshot below.
-        yield _ZnodeScan(scanner, frame, release, floor, max(scanner.revision(floor), newest or 0), newest_version)
+        yield _ZnodeScan(scanner, frame, kafka, floor, max(scanner.revision(floor), newest or 0), newest_version)
     finally:
         with contextlib.suppress(Py4JError):  # Java may have ended, and the rows with it
             frame.unpersist()
@@ -241,6 +246,7 @@ class StoreFrames:
     _moment: PostgresSnapshot
     _znodes: _ZnodeScan | None
     _other: DataFrame | datetime | None
+    _other_cluster: str | None
     _usage: DataFrame | None
     _passes: Mapping[str, list[Sequence[str]]]
     """Frame of Postgres -> the columns of each remaining pass. If several need all rows, they share one pass, whose
@@ -254,8 +260,8 @@ class StoreFrames:
         """Return columns of a frame."""
         if name == _ZNODES:
             return self._of_znodes(columns)
-        if name == _OTHER_ZNODES:
-            return self._of_the_other_side().select(*columns)
+        if name in {_OTHER_ZNODES, _OTHER_TOPICS}:
+            return self._of_the_other_side(name).select(*columns)
         if name == _USAGE:
             if self._usage is None:
                 raise NotInReadingError("There are no measurements: --usage names a file of them")
@@ -281,6 +287,16 @@ class StoreFrames:
         key = first_id_at(low) if isinstance(low, datetime) else None if low is None else str(low)
         return self._ranges(name, columns, self._bounds_of(name, key), KeyRange(key))
 
+    def _other_topics(self) -> DataFrame:
+        """Return the topics of another cluster; none of an earlier time, at which they are not known."""
+        if self._other_cluster is None:
+            return self._spark.createDataFrame([], schemas.TOPICS)
+        moment = replace(self._moment, scope=replace(self._moment.scope, cluster=self._other_cluster))
+        pages = trail.TablePages(self.postgres, TABLES["topics"], moment.scope)
+        bounds = trail.bounds(pages, self._spark.sparkContext.defaultParallelism)
+        options = trail.trail_options("topics", moment, bounds, KeyRange(), most_parts=self._most_parts)
+        return self._load("topics", schemas.TOPICS.names, options)
+
     def _bounds_of(self, name: str, low: str | None) -> list[str]:
         if (name, low) not in self._bounds:
             parallelism = self._spark.sparkContext.defaultParallelism
@@ -305,12 +321,12 @@ class StoreFrames:
         return self._ranges("changes", schemas.CHANGES.names, bounds, *ranges)
 
     def _ranges(self, name: str, columns: Sequence[str], begins: Sequence[str], *ranges: KeyRange) -> DataFrame:
-        return (
-            self._spark.read.format(self._source)
-            .options(**trail.trail_options(name, self._moment, begins, *ranges, most_parts=self._most_parts))
-            .schema(StructType([TABLES[name].schema[column] for column in columns]))
-            .load()
-        )
+        options = trail.trail_options(name, self._moment, begins, *ranges, most_parts=self._most_parts)
+        return self._load(name, columns, options)
+
+    def _load(self, name: str, columns: Sequence[str], options: Mapping[str, Any]) -> DataFrame:
+        schema = StructType([TABLES[name].schema[column] for column in columns])
+        return self._spark.read.format(self._source).options(**options).schema(schema).load()
 
     def _of_znodes(self, columns: Sequence[str]) -> DataFrame:
         if self._moment.scope.as_of is not None:
@@ -319,9 +335,11 @@ class StoreFrames:
             raise NotInReadingError("Znodes were not read: none of the jobs that were named needs them")
         return self._znodes.frame.select(*columns)
 
-    def _of_the_other_side(self) -> DataFrame:
+    def _of_the_other_side(self, name: str) -> DataFrame:
         if self._other is None:
             raise NotInReadingError("There is nothing to compare with: --with names a cluster or a time")
+        if name == _OTHER_TOPICS:
+            return self._other_topics()
         if isinstance(self._other, datetime):
             changes = self.frame("changes", history.CHANGE_COLUMNS)
             return history.znodes_at(changes, self._of_znodes(history.ZNODE_COLUMNS), self._other)

@@ -55,6 +55,15 @@ class EntityZnode(NamedTuple):
     """The node, with an empty id if ``entity_id`` is None. None if this identity may not read the node."""
 
 
+class KafkaRelease(NamedTuple):
+    """The release of a cluster's Kafka."""
+
+    name: str
+    """The release, as the service knows it: :meth:`ZooKeeperStore.kafka_release`."""
+    on_zookeeper: bool
+    """True if the cluster runs on ZooKeeper. The release 3.9 also runs without."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scanner:
     """Reads one cluster's ZooKeeper. Each call opens its own session, with any server."""
@@ -93,14 +102,14 @@ class Scanner:
 
         return self._run(ask, least)
 
-    def release(self, least: int = 0) -> str:
-        """Return the release of the cluster's Kafka, as the service knows it: :meth:`ZooKeeperStore.kafka_release`."""
+    def release(self, least: int = 0) -> KafkaRelease:
+        """Return the release of the cluster's Kafka."""
 
-        async def ask(session: Session) -> str:
+        async def ask(session: Session) -> KafkaRelease:
             async with zookeeper_calls(self.name, time.monotonic() + _CALL_SECONDS):
                 replies = [session.get(path) for path in (znodes.TARGET, znodes.OBSERVATION)]
                 target, report = [await _data(reply) for reply in replies]
-            return (release_in(report) or newest()) if target else ON_ZOOKEEPER
+            return KafkaRelease((release_in(report) or newest()) if target else ON_ZOOKEEPER, target is None)
 
         return self._run(ask, least)
 

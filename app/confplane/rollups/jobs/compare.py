@@ -4,9 +4,11 @@ One row per entity and config key with a difference; none if the sides are equal
 run's cluster. The other side is the current state of another cluster, or the same cluster at an earlier time, by its
 trail.
 
-The columns are described in domain/rollups.py. Topics of one side only are listed if both sides have ZooKeeper, whose
-znodes show all topics. An entity is ``unknown`` also if its state at an earlier time does not follow from the trail;
-none of its keys is compared. ``same_effective`` is null where a secret decides.
+The columns are described in domain/rollups.py. Topics of one side only are listed if all topics of both sides are
+known: from the znodes of a cluster on ZooKeeper, or from the table of topics of another one, unless that is outdated.
+Such a table has no past. Its topics are complemented by those with configs of their own, as in ``drift``. An entity is
+``unknown`` also if its state at an earlier time does not follow from the trail; none of its keys is compared.
+``same_effective`` is null where a secret decides.
 
 Both trees of a cluster are combined, so that clusters of different layouts can be compared. A client config that both
 trees have counts with its value in the separate tree. Hidden values without a fingerprint (SCRAM credentials, keys of
@@ -29,14 +31,16 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from confplane.domain.broker_levels import DynamicLevel
 from confplane.domain.entities import EntityType
 from confplane.domain.facets import Tree
-from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.domain.rollups import ROLLUPS
 from confplane.rollups.columns import drop_ignored, effective, entity_type
 from confplane.rollups.folding import empty_map
 from confplane.rollups.job import Job
-from confplane.rollups.schemas import OTHER_ZNODES
+from confplane.rollups.schemas import OTHER_ZNODES, TOPICS
+from confplane.services.ports.observed_topics import OUTDATED
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from pyspark.sql import Column, DataFrame
 
     from confplane.domain.extra_keys import Catalogs
@@ -48,27 +52,35 @@ _BROKER: Final = EntityType.BROKER.value
 _TOPIC: Final = EntityType.TOPIC.value
 
 
-def transform(
+def transform(  # noqa: PLR0913 - one argument for each input and option
     *,
     znodes: DataFrame,
     other_znodes: DataFrame,
+    topics: DataFrame,
+    other_topics: DataFrame,
     other: str,
     catalogs: Catalogs,
     release: str,
+    on_zookeeper: bool,
     other_catalogs: Catalogs,
     other_release: str,
+    other_on_zookeeper: bool,
+    as_of: datetime,
 ) -> DataFrame:
     """Return the rows; see the module."""
     definitions, other_definitions = (catalogs, release), (other_catalogs, other_release)
     unknown = _unknown(znodes).unionByName(_unknown(other_znodes)).distinct()
-    # A cluster without ZooKeeper has no znodes of topics without configs, and leaves those of topics that are gone.
-    lists_topics = release == other_release == ON_ZOOKEEPER
-    here = _entries(znodes, lists_topics=lists_topics).withColumnRenamed("entry", "here")
-    there = _entries(other_znodes, lists_topics=lists_topics).withColumnRenamed("entry", "there")
+    here = _entries(znodes, topics, on_zookeeper=on_zookeeper).withColumnRenamed("entry", "here")
+    there = _entries(other_znodes, other_topics, on_zookeeper=other_on_zookeeper).withColumnRenamed("entry", "there")
+    has_all_topics = _has_all(topics, "all_here", on_zookeeper=on_zookeeper, as_of=as_of).crossJoin(
+        _has_all(other_topics, "all_there", on_zookeeper=other_on_zookeeper, as_of=as_of)
+    )
     differences = (
         here.join(there, list(_KEY), "full")
         .withColumn("kind", _kind())
         .where("kind IS NOT NULL")
+        .crossJoin(F.broadcast(has_all_topics))
+        .where("config_key != '' OR (all_here AND all_there)")
         .join(unknown, "entity_id", "left_anti")
     )
     defaults = _default(znodes, "default_here", definitions).crossJoin(
@@ -99,28 +111,42 @@ def transform(
     return rows.unionByName(not_compared).withColumn("other", F.lit(other))
 
 
-def _entries(znodes: DataFrame, *, lists_topics: bool) -> DataFrame:
-    """Return a row per entity and set key, and with ``lists_topics`` one with an empty key for each topic.
+def _entries(znodes: DataFrame, topics: DataFrame, *, on_zookeeper: bool) -> DataFrame:
+    """Return a row per entity and set key, and one with an empty key for each topic.
 
     ``entry`` is ``struct(value, fingerprint, has_fingerprint)``.
     """
     keys = F.map_keys("config")
-    if lists_topics:
-        is_topic = entity_type(F.col("entity_id")) == _TOPIC
-        keys = F.when(is_topic, F.concat(keys, F.array(F.lit("")))).otherwise(keys)
+    is_topic = entity_type(F.col("entity_id")) == _TOPIC
+    if not on_zookeeper:
+        # The emptied znode of a topic that is gone stays.
+        is_topic &= F.size("config") > 0
+    keys = F.when(is_topic, F.concat(keys, F.array(F.lit("")))).otherwise(keys)
     key = F.col("config_key")
     entry = F.struct(
         F.col("config")[key].alias("value"),
         F.col("fingerprints")[key].alias("fingerprint"),
         F.map_contains_key("fingerprints", key).alias("has_fingerprint"),
     )
+    of_znodes = _readable(znodes).select("entity_id", "tree", "config", "fingerprints")
+    nothing = (
+        F.lit(Tree.CONFIG.value).alias("tree"),
+        *(empty_map().alias(name) for name in ("config", "fingerprints")),
+    )
+    of_topics = topics.select("entity_id", *nothing, F.lit("").alias("config_key"))
     return (
-        _readable(znodes)
-        .select("entity_id", "tree", "config", "fingerprints", F.explode(keys).alias("config_key"))
+        of_znodes.withColumn("config_key", F.explode(keys))
+        .unionByName(of_topics)
         .select(*_KEY, "tree", entry.alias("entry"))
         .groupBy(*_KEY)
         .agg(F.max_by("entry", F.col("tree") == Tree.CLIENT_CONFIGS.value).alias("entry"))
     )
+
+
+def _has_all(topics: DataFrame, name: str, *, on_zookeeper: bool, as_of: datetime) -> DataFrame:
+    """Return one row: True if all topics of a side are known."""
+    is_current = F.coalesce(F.max("polled_at") >= F.lit(as_of - OUTDATED), F.expr("false"))
+    return topics.agg((F.lit(on_zookeeper) | is_current).alias(name))
 
 
 def _readable(znodes: DataFrame) -> DataFrame:
@@ -184,7 +210,15 @@ def _same_effective(definitions: _Definitions, other_definitions: _Definitions) 
 
 JOB: Final = Job(
     rollup=ROLLUPS["compare"],
-    inputs=dict.fromkeys(("znodes", "other_znodes"), tuple(OTHER_ZNODES.names)),
+    inputs={
+        **dict.fromkeys(("znodes", "other_znodes"), tuple(OTHER_ZNODES.names)),
+        **dict.fromkeys(("topics", "other_topics"), tuple(TOPICS.names)),
+    },
     transform=transform,
-    options=frozenset({"catalogs", "other", "other_catalogs", "other_release", "release"}),
+    options=frozenset(
+        {
+            *("as_of", "catalogs", "on_zookeeper", "release"),
+            *("other", "other_catalogs", "other_on_zookeeper", "other_release"),
+        }
+    ),
 )

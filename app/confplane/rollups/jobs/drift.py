@@ -29,7 +29,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from confplane.domain.broker_levels import DynamicLevel
 from confplane.domain.entities import EntityType
 from confplane.domain.facets import Tree
-from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.domain.rollups import ROLLUPS
 from confplane.rollups.columns import drop_ignored, effective, entity_type, first_ids, first_of, is_named
 from confplane.rollups.job import Job
@@ -51,10 +50,12 @@ _BROKER: Final = EntityType.BROKER.value
 _TOPIC: Final = EntityType.TOPIC.value
 
 
-def transform(*, znodes: DataFrame, topics: DataFrame, catalogs: Catalogs, release: str, as_of: datetime) -> DataFrame:
+def transform(
+    *, znodes: DataFrame, topics: DataFrame, catalogs: Catalogs, release: str, on_zookeeper: bool, as_of: datetime
+) -> DataFrame:
     """Return the rows; see the module."""
     named = znodes.where(F.col("tree") == Tree.CONFIG.value).where("entity_id IS NOT NULL")
-    if release != ON_ZOOKEEPER:
+    if not on_zookeeper:
         is_topic = entity_type(F.col("entity_id")) == _TOPIC
         named = named.where(~is_topic | (F.size("config") > 0) | F.col("undecodable") | F.col("forbidden"))
     nothing = F.create_map().cast(CONFIG)
@@ -151,5 +152,5 @@ JOB: Final = Job(
         "topics": ("entity_id", "polled_at"),
     },
     transform=transform,
-    options=frozenset({"as_of", "catalogs", "release"}),
+    options=frozenset({"as_of", "catalogs", "on_zookeeper", "release"}),
 )

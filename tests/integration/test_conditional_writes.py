@@ -92,6 +92,9 @@ async def test_an_etag_is_compared_with_what_the_cluster_has(
     assert isinstance(result.error, PreconditionFailedError)
     assert (one.config(entity) or {})[key] == theirs
     assert result.error.etag == etag(one, entity)
+    node = one.replica.parts.clusters.get("default").facets[facet_of(entity)].get(entity.id)
+    assert node is not None
+    assert (result.error.revision or 0) >= node.mzxid
     assert await kinds(one, entity) == ["observed"]
     # Without a condition nothing is looked at.
     kafka.alter(entity, {key: ours})

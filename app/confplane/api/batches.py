@@ -159,7 +159,7 @@ def multi_status_response(
     """
     first = offender(errors)
     if first is not None and None not in errors:
-        return problems.respond(request, first, consistency=consistency, **body)
+        return problems.respond(request, first, written_at=revision, consistency=consistency, **body)
     status = 200 if first is None else 207
     return json_response(request, body, status=status, headers=headers, revision=revision, consistency=consistency)
 

@@ -193,10 +193,18 @@ def later_change(change: errors.ConflictingChange) -> dict[str, Any]:
     }
 
 
-def respond(request: Request, error: ConfplaneError, *, consistency: Headers | None = None, **members: Any) -> Response:
+def respond(
+    request: Request,
+    error: ConfplaneError,
+    *,
+    written_at: int | None = None,
+    consistency: Headers | None = None,
+    **members: Any,
+) -> Response:
     """Render an error as the response to a request; ``members`` are added to its body.
 
-    ``consistency`` is as of :func:`~confplane.api.responses.json_response`.
+    ``written_at`` is the revision of a response with several errors, otherwise that of the error. ``consistency`` is as
+    of :func:`~confplane.api.responses.json_response`.
     """
     context: RequestContext = request.scope[REQUEST_CONTEXT]
     if context.refused is not None:
@@ -213,7 +221,13 @@ def respond(request: Request, error: ConfplaneError, *, consistency: Headers | N
     if isinstance(error, errors.OutcomeUnknownError):
         headers["Confplane-Change-Id"] = error.change_id
     return json_response(
-        request, body, status=body["status"], headers=headers, media_type=MEDIA_TYPE, consistency=consistency
+        request,
+        body,
+        status=body["status"],
+        headers=headers,
+        media_type=MEDIA_TYPE,
+        revision=error.revision if written_at is None else written_at,
+        consistency=consistency,
     )
 
 

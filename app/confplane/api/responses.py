@@ -188,10 +188,16 @@ def change_header(change_id: UUID | str | None) -> dict[str, str]:
 def written_revision(store: ClusterStore, results: Iterable[EditResult | EntryResult]) -> int | None:
     """Return the revision of the state that the response to a write shows. To be called right after the write.
 
-    It is that of the latest change, although the mirror may have later ones. A result without a change has the state of
-    the mirror; its own revision is that of the last change of its entity.
+    It is that of the latest change, although the mirror may have later ones. A refusal has the revision at which its
+    state was confirmed. Any other result without a change has the state of the mirror, or a later one: its own revision
+    is that of the last change of its entity.
     """
-    revisions = [None if each.change_id is None else each.revision for each in results]
+    revisions: list[int | None] = []
+    for each in results:
+        if each.error is not None:
+            revisions.append(each.error.revision)
+        else:
+            revisions += [each.revision] if each.change_id is not None else [each.revision, None]
     freshness = store.freshness()
     if freshness is not None and (None in revisions or not revisions):
         revisions.append(freshness[0])

@@ -61,6 +61,7 @@ class ConfplaneError(Exception):
         detail: A sentence for a person; never holds a secret.
         pointer: JSON pointer (RFC 6901) to the offending part of the request body, or None.
         outcome: For writes, their outcome: certainly not applied, or unknown.
+        revision: For refused writes, the revision at which ZooKeeper confirmed the state that they rest on, or None.
         retry_after_s: Seconds after which a retry makes sense, or None.
         further: Further errors of the same entity, each of another part of the request.
     """
@@ -82,6 +83,7 @@ class ConfplaneError(Exception):
         self.detail = detail
         self.pointer = pointer
         self.outcome = outcome
+        self.revision: int | None = None
         self.retry_after_s = retry_after_s
         self.further: tuple[ConfplaneError, ...] = ()
 

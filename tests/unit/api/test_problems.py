@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from starlette.requests import Request
 
 from confplane.api import problems
 from confplane.api.request_context import REQUEST_CONTEXT, RequestContext
+from confplane.api.responses import CLUSTER
 from confplane.domain import errors
 from confplane.domain.errors import ConfplaneError, KafkaCode
 from tests.unit.client.generate import specification
@@ -131,6 +133,17 @@ def test_a_subclass_without_a_row_takes_its_parents() -> None:
 def test_headers_of_problems(error: ConfplaneError, header: str, value: str) -> None:
     request = _request("GET")
     assert problems.respond(request, error).headers[header] == value
+
+
+@pytest.mark.parametrize(("confirmed_at", "written_at", "found"), [(9, None, "9"), (9, 10, "10"), (None, None, "7")])
+def test_a_refused_write_has_the_revision_of_the_state_that_it_rests_on(
+    confirmed_at: int | None, written_at: int | None, found: str
+) -> None:
+    request, error = _request("PUT"), errors.PreconditionFailedError("another ETag", etag=None)
+    store = SimpleNamespace(freshness=lambda: (7, None), restored=False, applied_revision=lambda: None)
+    request.scope[CLUSTER] = SimpleNamespace(store=store)
+    error.revision = confirmed_at
+    assert problems.respond(request, error, written_at=written_at).headers["confplane-revision"] == found
 
 
 def test_findings_of_the_parser_name_their_place() -> None:

@@ -128,6 +128,7 @@ class ChangeRun(Generic[D]):
         """Set the result of a decision to write nothing that ZooKeeper confirmed at a revision."""
         if decision.error is not None:
             decision.error.outcome = decision.error.outcome or WriteOutcome.NOT_APPLIED
+            decision.error.revision = revision
         self.unchanged, self.result = decision, Unwritten(revision)
 
     # -- the end

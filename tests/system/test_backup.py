@@ -279,7 +279,12 @@ async def test_tokens_are_rejected_after_a_restore_unless_they_are_confirmed(
         assert await status(service) == 401
         assert (await second.run("tokens", "confirm", "--reason", "checked")).code == 0
         await until(lambda: accepts(status, service))
-    assert (await second.restore(file, "--yes", "--confirm-tokens")).code == 0
+    said = await second.restore(file, "--yes", "--confirm-tokens", "--json")
+    assert said.code == 0, said
+    _, adopted, result = (json.loads(line) for line in said.out.splitlines())
+    [[change]] = fetch(second.database.owner_dsn, "SELECT change_id FROM intent_entities WHERE facet = 'cluster'")
+    assert (adopted["incarnation"], adopted["changeId"]) == (2, str(change))
+    assert result == {"restored": str(file), "tokensConfirmed": True}
     with second.service as service:
         assert await status(service) == 200
 

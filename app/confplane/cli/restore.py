@@ -14,7 +14,7 @@ from confplane.audit.backup_tables import KEPT
 from confplane.audit.revisions import head_revision
 from confplane.cli import archive_files, callers
 from confplane.cli.backup import summary
-from confplane.cli.output import bars, emit, print_table, say
+from confplane.cli.output import bars, emit, is_json, print_table, say
 from confplane.cli.store import adopt
 from confplane.domain.errors import InvalidRequestError
 from confplane.services.backup.index import ArchiveIndex
@@ -87,7 +87,7 @@ def _show(plan: RestorePlan, manifest: ArchiveManifest) -> None:
     for name, counts in plan.znodes.items():
         say(f"Znodes of {name}: {counts['create']} created, {counts['change']} changed, {counts['delete']} deleted")
     replaced = [(table, str(now), str(then)) for table, (now, then) in plan.rows.items() if now]
-    if replaced and not plan.harmless:
+    if replaced and not plan.harmless and not is_json():
         say("Rows of Postgres that are replaced:")
         print_table(("TABLE", "NOW", "IN THE ARCHIVE"), replaced, right=("NOW", "IN THE ARCHIVE"))
     for name in plan.removed:

@@ -82,7 +82,7 @@ async def adopt(settings: Settings, cluster: str, reason: str, moved: Sequence[K
         adopted=adoption is not None,
         incarnation=adoption and adoption.incarnation,
         revision=None if adoption is None else str(adoption.revision),
-        changeId=adoption and adoption.change_id,
+        changeId=None if adoption is None or adoption.change_id is None else str(adoption.change_id),
         differing=0 if adoption is None else adoption.differing,
     )
     if adoption is None:

@@ -30,7 +30,7 @@ CREATE TABLE states (
 CREATE TABLE moved (
   cluster TEXT, path TEXT, tree TEXT, entity TEXT, PRIMARY KEY (cluster, path)) WITHOUT ROWID;
 CREATE TABLE existing (
-  cluster TEXT, path TEXT, same BOOLEAN, entity BOOLEAN, PRIMARY KEY (cluster, path)) WITHOUT ROWID;
+  cluster TEXT, path TEXT, same BOOLEAN, entity BOOLEAN, filled BOOLEAN, PRIMARY KEY (cluster, path)) WITHOUT ROWID;
 """
 _PUT: Final = "INSERT OR REPLACE INTO znodes VALUES (?, ?, ?, ?, ?, ?, ?)"
 _UNEXPLAINED: Final = """
@@ -138,8 +138,8 @@ class ArchiveIndex:
                 "SELECT data IS ? FROM znodes WHERE cluster = ? AND path = ?", [copy.data, cluster, copy.path]
             ).fetchone()
             self._database.execute(
-                "INSERT OR REPLACE INTO existing VALUES (?, ?, ?, ?)",
-                [cluster, copy.path, bool(found and found[0]), copy.entity_id is not None],
+                "INSERT OR REPLACE INTO existing VALUES (?, ?, ?, ?, ?)",
+                [cluster, copy.path, bool(found and found[0]), copy.entity_id is not None, bool(copy.data)],
             )
 
     def plan(self, cluster: str) -> dict[str, int]:
@@ -149,6 +149,11 @@ class ArchiveIndex:
             name: self._database.execute(f"SELECT count(*) FROM ({query})", {"cluster": cluster}).fetchone()[0]  # noqa: S608 - constants
             for name, query in queries.items()
         }
+
+    def replaces(self, cluster: str) -> bool:
+        """Return True if a restore replaces or deletes content. Empty znodes of the service have none."""
+        query = "SELECT EXISTS (SELECT 1 FROM existing WHERE cluster = ? AND NOT same AND (entity OR filled))"
+        return bool(self._database.execute(query, [cluster]).fetchone()[0])
 
     def writes(self, cluster: str) -> Iterator[list[ZnodeWrite]]:
         """Yield the writes of a restore, some at a time, in an order in which all of them are possible."""

@@ -48,12 +48,14 @@ class RestorePlan:
     brokers: dict[str, int]
     unannounced: frozenset[str]
     """Clusters to which an interrupted restore has written without announcements."""
+    replaced: frozenset[str]
+    """Clusters with znodes whose content is replaced or deleted."""
 
     @property
     def harmless(self) -> bool:
-        """True if nothing is replaced: the stores are empty, or were restored from this archive."""
-        replaced = any(counts["change"] or counts["delete"] for counts in self.znodes.values())
-        return not replaced and not any(now for table, (now, _) in self.rows.items() if table not in _NEVER_EMPTY)
+        """True if nothing is replaced, because both stores are empty."""
+        filled = any(now for table, (now, _) in self.rows.items() if table not in _NEVER_EMPTY)
+        return not self.replaced and not filled
 
 
 _NEVER_EMPTY: Final = frozenset({"access_version", "store_positions"})
@@ -112,6 +114,7 @@ class RestoreService:
             tuple(name for name in clusters if name not in self._manifest.clusters),
             {tree.name: await tree.brokers() for tree in self._trees},
             frozenset(name for name, reason in rejected.items() if reason == UNANNOUNCED),
+            frozenset(tree.name for tree in self._trees if self._index.replaces(tree.name)),
         )
 
     async def _wait_until_stopped(self, tree: TreeCopy) -> None:
